@@ -7,7 +7,7 @@ RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
 .PHONY: help venv venv-oldest venv-newest spark-env demo demo-spark test test-all test-fast test-oldest test-newest test-spark \
-        lint format types architecture docs docs-write extras bench bench-parts sizes clean
+        lint format types architecture docs docs-write extras bench bench-spark bench-parts sizes clean
 
 help: ## list the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1|\2/' | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -79,6 +79,9 @@ extras: ## resolve every extra, and all of them together, with plain pip in new 
 
 bench: venv ## measure lakefmt beside deltalake, DuckLake, pypaimon, PyIceberg and plain pyarrow
 	@$(PY) -m benchmarks.run $(ARGS)
+
+bench-spark: venv ## measure lakefmt and Apache Hudi beside each other in one warm session of Spark
+	@$(PY) -m benchmarks.spark.run $(ARGS)
 
 bench-parts: venv ## measure single parts: every script benchmarks/**/bench_*.py
 	@set -e; for script in $$(find benchmarks -name 'bench_*.py' | sort); do \

@@ -16,7 +16,8 @@ from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.schema.alter import Alteration, Position, add_column, drop_column, last_name, rename_column, update_column
 from lakefmt.values import CommitResult, WriteOperation
-from lakefmt.write.alter_columns import bound_columns, plan_alteration, run_alteration
+from lakefmt.write.alter_columns import plan_alteration, run_alteration
+from lakefmt.write.bound_columns import bound_columns
 from lakefmt.write.commit.retry import retried
 from lakefmt.write.context import OnCommit, WriteRequest, parse_call
 
@@ -183,8 +184,9 @@ class TableAlter:
             return replace(request, alteration=made(bound_columns(self._client, self._client.load())))
 
         with self._writing:
+            plan = plan_alteration(self._client, asked())  # what is refused is refused before the first effect
             if call.get("dry_run"):
-                return plan_alteration(self._client, asked())
+                return plan
             result = retried(self._client, request, lambda: run_alteration(self._client, asked()))
         return self._finished(result, request, observer, perf_counter() - started)
 

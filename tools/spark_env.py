@@ -88,7 +88,8 @@ def find_python(release: str) -> str | None:
 
 def wanted(release: str) -> list[str]:
     """What the environment of a release of pyspark holds; pyspark knows no pandas from 3 on."""
-    return [f"pyspark=={release}", "pandas<3", "--editable", str(ROOT)]
+    extra = "[connect]" if release == PYSPARK_NEWEST else ""
+    return [f"pyspark{extra}=={release}", "pandas<3", "--editable", str(ROOT)]
 
 
 def make_python(release: str) -> str | None:

@@ -22,7 +22,7 @@ from examples.quickstart.output import Output
 from lakefmt.errors import InternalError, UnsupportedFeature
 from lakefmt.table import open_table
 
-__all__ = ["SparkPlace", "find_spark", "run_demo"]
+__all__ = ["SparkPlace", "find_spark", "run_demo", "store_batches"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _JOB = Path(__file__).with_name("job.py")
@@ -82,7 +82,7 @@ def run_demo(folder: Path, spark: SparkPlace, *, months: Sequence[int], output: 
     checks = Checks(output.check)
     with TemporaryDirectory() as scratch:
         raw = extract_flights(Path(scratch))
-        _store_batches(Path(scratch) / "batches", read_flights(raw, months), months)
+        store_batches(Path(scratch) / "batches", read_flights(raw, months), months)
         after = Expected(raw, months).after()
         output.heading('PySpark writes: df.write.format("lakefmt")')
         for line in _run(spark.newest, spark, ["write", str(table), f"{scratch}/batches"]).splitlines():
@@ -100,7 +100,14 @@ def run_demo(folder: Path, spark: SparkPlace, *, months: Sequence[int], output: 
     return checks.done
 
 
-def _store_batches(folder: Path, reports: pa.Table, months: Sequence[int]) -> None:
+def store_batches(folder: Path, reports: pa.Table, months: Sequence[int]) -> None:
+    """Store the batches in which the flights arrive, each under its number and operation.
+
+    Args:
+        folder: is made.
+        reports: the flights of the months.
+        months: in order; the last one arrives late.
+    """
     upserts, never_left = deliveries(reports, months)
     gone = reports.join(never_left, never_left.column_names, join_type="left semi").select(SCHEMA.names)
     batches = [("bulk_insert", first_load(reports, months[-1]))]

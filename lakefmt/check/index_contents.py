@@ -42,7 +42,7 @@ from lakefmt.metadata.manage import committed_files, expression_time_zone
 from lakefmt.metadata.reading.listing import listed_files
 from lakefmt.metadata.reading.reader import MetadataTable, RecordRun, newest_records
 from lakefmt.metadata.reading.record_index_reader import locations_of
-from lakefmt.metadata.reading.stats_reader import decode_statistics, read_column_stats, read_partition_stats
+from lakefmt.metadata.reading.stats_reader import decode_statistics, read_stats
 from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.metadata.records import PartitionUpdate, decode_record
 from lakefmt.metadata.statistics import ColumnRange
@@ -191,7 +191,7 @@ class IndexContents:
         indexed_names: set[str] = set()
         for column in self._collector.columns:
             kind = self._collector.types[column]
-            indexed = read_column_stats(self.table, column, kind)
+            indexed = read_stats(self.table, PartitionKind.COLUMN_STATS, column, kind)
             indexed_names |= set(indexed["name"].to_pylist())
             for counts in (True, False):
                 some = [each for each in files if column in each.ranges and each.name.startswith(".") is not counts]
@@ -222,7 +222,7 @@ class IndexContents:
             }
             stored = self._expected(partition_stats_update(some, self._collector.types, self._form), kind)
             findings += compare_ranges(
-                name, column, read_partition_stats(self.table, column, kind), stored, counts=False
+                name, column, read_stats(self.table, PartitionKind.PARTITION_STATS, column, kind), stored, counts=False
             )
         return findings
 

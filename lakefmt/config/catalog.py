@@ -231,6 +231,16 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         minimum=0,
     ),
     _honoured(
+        "lakefmt.write.small.files",
+        _text,
+        "tiers",
+        "which small files take new rows. `tiers`: those that are rewritten anyway, or are small beside the new rows; other "
+        "rows open files, and of more than 16 small ones in a partition some are merged in a clustering. `fill`: all, as in "
+        "Hudi, so that a small commit rewrites a file. Writers beside others, tables of version 6, with change data or "
+        "without meta columns always fill",
+        choices=("tiers", "fill"),
+    ),
+    _honoured(
         "hoodie.copyonwrite.record.size.estimate",
         int,
         0,
@@ -446,6 +456,35 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         int,
         10,
         "the metadata table is compacted after this many of its deltacommits",
+        minimum=1,
+    ),
+    _inert(
+        "hoodie.schema.on.read.enable", "column ids are followed wherever a table has them ([schema.md](schema.md))"
+    ),
+    _honoured(
+        "hoodie.datasource.write.reconcile.schema",
+        _bool,
+        False,
+        "data that lack columns of the table are written with nulls in them ([schema.md](schema.md))",
+    ),
+    _honoured("hoodie.write.set.null.for.missing.columns", _bool, False, "the same, by Hudi's newer name"),
+    _honoured(
+        "hoodie.datasource.write.schema.allow.auto.evolution.column.drop",
+        _bool,
+        False,
+        "data that lack columns of the table take these out of it ([schema.md](schema.md))",
+    ),
+    _honoured(
+        "hoodie.metadata.log.compaction.enable",
+        _bool,
+        False,
+        "the logs of the metadata table are merged into one between its compactions",
+    ),
+    _honoured(
+        "hoodie.metadata.log.compaction.blocks.threshold",
+        int,
+        5,
+        "number of deltacommits, and of log blocks of a file slice, after which that is done",
         minimum=1,
     ),
     _honoured(
@@ -894,7 +933,8 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         minimum=1,
     ),
     _inert(
-        "hoodie.log.compaction.enable", "in Hudi it applies to the metadata table; use `hoodie.log.compaction.inline`"
+        "hoodie.log.compaction.enable",
+        "use `hoodie.log.compaction.inline`, or `hoodie.metadata.log.compaction.enable` for the metadata table",
     ),
     _inert("hoodie.compaction.lazy.block.read", "logs are read whole"),
     _inert("hoodie.compaction.reverse.log.read", "logs are read forwards"),

@@ -50,7 +50,7 @@ def choose_history_file(names: Iterable[str], timeline: Timeline) -> str | None:
         names: the files of the directory.
         timeline: with the commits that are active; older ones are archived.
     """
-    active = {instant.time for instant in timeline.as_of("9" * 17).commits}
+    active = {instant.time for instant in timeline.unbounded.commits}
     first = timeline.first_active or ""
     files = sorted((name for name in names if name.endswith(_SUFFIX)), key=schema_file_instant)
     completed = [name for name in files if schema_file_instant(name) in active]

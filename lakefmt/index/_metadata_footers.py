@@ -23,7 +23,7 @@ from lakefmt.metadata.keys import bloom_filter_key
 from lakefmt.metadata.layout import PartitionKind
 from lakefmt.metadata.reading.listing import reading_newest
 from lakefmt.metadata.reading.reader import MetadataTable, newest_records
-from lakefmt.metadata.reading.stats_reader import read_column_stats
+from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.metadata.records import decode_record
 from lakefmt.values import RECORD_KEY
 
@@ -109,7 +109,9 @@ _ROWS = "rows"
 
 def _ranges(table: MetadataTable, bases: Sequence[BaseFile]) -> dict[str, dict[str, Any]]:
     """Return rows and key range of each file that has statistics, as entries of a footer."""
-    stats = read_column_stats(table, RECORD_KEY, pa.string(), dict.fromkeys(file.partition for file in bases))
+    stats = read_stats(
+        table, PartitionKind.COLUMN_STATS, RECORD_KEY, pa.string(), dict.fromkeys(file.partition for file in bases)
+    )
     columns = [stats.column(name).to_pylist() for name in ("name", "min", "max", "value_count")]  # files, not rows
     rows = dict[str, dict[str, Any]]()
     twice = set[str]()

@@ -11,7 +11,7 @@ from typing import Any
 from lakefmt.metadata.record_schema import DECIMAL_ORDINAL
 from lakefmt.metadata.records import ColumnStats, FileInfo, MetadataRecord, RecordType
 
-__all__ = ["combine_files", "combine_records"]
+__all__ = ["combine_files", "combine_log_records", "combine_records", "is_replacing"]
 
 _LISTS = frozenset({RecordType.ALL_PARTITIONS, RecordType.FILES})
 _STATISTICS = frozenset({RecordType.COLUMN_STATS, RecordType.PARTITION_STATS})
@@ -37,8 +37,43 @@ def combine_records(older: MetadataRecord, newer: MetadataRecord) -> MetadataRec
     return newer
 
 
-def combine_files(older: Mapping[str, FileInfo], newer: Mapping[str, FileInfo]) -> dict[str, FileInfo]:
-    """Return two lists of files as one: a removal takes an entry away, and stays where it finds none."""
+def combine_log_records(older: MetadataRecord, newer: MetadataRecord) -> MetadataRecord:
+    """Return what two log records of one key say together, to be merged onto a base file's record later.
+
+    A removal stays: the base file may list the same file.
+
+    Parameters:
+        older: the record that was written first.
+        newer: the record that was written after it.
+
+    Example:
+        >>> first = MetadataRecord(RecordType.FILES, files={"a": FileInfo(5)})
+        >>> second = MetadataRecord(RecordType.FILES, files={"a": FileInfo(0, True)})
+        >>> combine_log_records(first, second).files
+        {'a': FileInfo(size=0, is_deleted=True)}
+    """
+    if newer.type in _LISTS:
+        files = combine_files(older.files or {}, newer.files or {}, keep_removals=True)
+        return MetadataRecord(newer.type, files=files)
+    return combine_records(older, newer)
+
+
+def is_replacing(record: MetadataRecord) -> bool:
+    """Return whether a record takes the place of every older one of its key: statistics that are tight, or of what is gone."""
+    stats = record.column_stats
+    return stats is not None and (stats.is_tight or stats.is_deleted)
+
+
+def combine_files(
+    older: Mapping[str, FileInfo], newer: Mapping[str, FileInfo], *, keep_removals: bool = False
+) -> dict[str, FileInfo]:
+    """Return two lists of files as one: a removal takes an entry away, and stays where it finds none.
+
+    Parameters:
+        older: the list that was written first.
+        newer: the list that was written after it.
+        keep_removals: a removal also stays where it takes an entry away.
+    """
     found = dict(older)
     for name, info in newer.items():
         known = found.get(name)
@@ -46,6 +81,8 @@ def combine_files(older: Mapping[str, FileInfo], newer: Mapping[str, FileInfo]) 
             found[name] = info
         elif not info.is_deleted:
             found[name] = FileInfo(max(known.size, info.size))
+        elif keep_removals:
+            found[name] = info
         elif not known.is_deleted:
             del found[name]
     return found

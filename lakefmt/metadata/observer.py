@@ -124,6 +124,9 @@ class MetadataTableObserver:
         record = decode_body(BodyKind.ROLLBACK_METADATA, pending.body, what=f"the rollback {pending.time}")
         targets = record.get("commitsRollback")
         for time in targets if isinstance(targets, list) else ():
+            for log_compaction in timeline.log_compactions_after(str(time)):
+                # The logs that it stands for are still there, and count again.
+                writer.remove(log_compaction, timeline)
             if timeline.of_time(str(time)):
                 writer.remove(str(time), timeline)
         updates = updates_of_rollback(record, writer.form)
@@ -208,6 +211,8 @@ def base_files_with(timeline: MetadataTimeline, target: Instant, layout: int) ->
     if not target.is_completed:
         return None
     for deltacommit in timeline.completed(Action.DELTA_COMMIT):
+        if deltacommit.is_log_compaction:
+            continue  # it is taken back with the instant
         # Of version 6 the instant of a partition's making begins with that of the newest commit in it.
         if layout == 1:
             is_later = len(deltacommit.time) > len(target.time) and deltacommit.time >= target.time

@@ -139,9 +139,24 @@ def footer_ranges(
             continue
         chunks = [group.column(places[name]) for group in groups]
         found[name], known = _chunk_range(name, chunks, types[name], metadata.num_rows)
-        if not known:
+        if not known or not _is_stored_as(metadata.schema.column(places[name]), types[name]):
             unknown.append(name)
     return found, tuple(unknown)
+
+
+def _is_stored_as(stored: pq.ColumnSchema, kind: pa.DataType) -> bool:
+    """Return whether a file's ends are of the column's type: files are older than a change of the table's columns."""
+    if pt.is_string(kind):
+        return bool(stored.physical_type == "BYTE_ARRAY")
+    if pt.is_decimal(kind):
+        return bool(stored.logical_type.type == "DECIMAL" and stored.scale == kind.scale)
+    if pt.is_timestamp(kind) or pt.is_time(kind):
+        return _UNIT_NAMES[kind.unit] in str(stored.logical_type)
+    return bool(stored.physical_type != "BYTE_ARRAY")
+
+
+#: As Parquet's logical types print them.
+_UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
 def _chunk_range(
@@ -178,7 +193,9 @@ def _chunk_range(
 
 def _raw_end(raw: object, kind: pa.DataType) -> Any:
     """Return an end as Parquet stores it as a comparable value; None when it is of another form than the type's."""
-    if pt.is_string(kind) and isinstance(raw, bytes):
+    if pt.is_string(kind):
+        if not isinstance(raw, bytes):
+            return None
         try:
             return raw.decode()
         except UnicodeDecodeError:

@@ -23,6 +23,7 @@ __all__ = ["INITIALISATION", "MetadataInstant", "MetadataTimeline", "MetadataTim
 
 _NAME = re.compile(r"(\d{14,20})(?:_(\d{14,20}))?\.([a-z]+)(?:\.(requested|inflight))?", re.ASCII)
 _ACTIONS = {action.value: action for action in Action}
+_LOG_COMPACTION = f".{Action.LOG_COMPACTION.value}."
 #: How the instants of initialisations begin.
 INITIALISATION = "0" * 14
 
@@ -50,6 +51,11 @@ class MetadataInstant:
         """Whether it made a partition of the metadata table."""
         return self.time.startswith(INITIALISATION)
 
+    @property
+    def is_log_compaction(self) -> bool:
+        """Whether it made one log of several: its pending files say so, the completed one is that of a deltacommit."""
+        return any(_LOG_COMPACTION in name for name in self.file_names)
+
 
 @dataclass(frozen=True)
 class MetadataTimeline:
@@ -70,6 +76,18 @@ class MetadataTimeline:
     def of_time(self, time: str) -> tuple[MetadataInstant, ...]:
         """Return the instants of a requested time, pending ones included."""
         return tuple(one for one in self.instants if one.time == time)
+
+    def log_compactions_after(self, time: str) -> tuple[str, ...]:
+        """Return the log compactions that may hold what an instant of the data table wrote, the newest first.
+
+        Parameters:
+            time: the instant's requested time.
+        """
+        if all(each.completion is None for each in self.of_time(time)):
+            return ()
+        deltas = self.completed(Action.DELTA_COMMIT)
+        later = [each.time for each in deltas if each.is_log_compaction and each.time > time]
+        return tuple(reversed(later))
 
     @cached_property
     def _first_active(self) -> str:

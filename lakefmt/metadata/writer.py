@@ -24,6 +24,7 @@ from lakefmt.formats.log.data_block import BlockHeader
 from lakefmt.formats.log.delete_block import delete_records, encode_delete_block
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.formats.properties import CHECKSUM_KEY, encode_properties, properties_comment_date, table_checksum
+from lakefmt.metadata.first_keys import FirstKeys
 from lakefmt.metadata.layout import (
     METADATA_DIRECTORY,
     MetadataFileName,
@@ -47,7 +48,7 @@ from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, encode_commit
 from lakefmt.timeline.instant import Action
 from lakefmt.values import FileId, PartitionPath, WriteOperation, WriteStat
 
-__all__ = ["MetadataTableWriter", "WrittenFile"]
+__all__ = ["ExtendedSlice", "MetadataLog", "MetadataTableWriter", "WrittenFile"]
 
 #: Keys that are looked for in a wrong file group would be stored twice.
 _INDEXES_OF_KEYS = (PartitionKind.RECORD_INDEX.value, PartitionKind.SECONDARY_INDEX.value)
@@ -65,6 +66,25 @@ class WrittenFile:
     size: int
     records: int
     slice_files: tuple[MetadataFileName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataLog:
+    """What a log says, in this order.
+
+    Attributes:
+        begun_anew: keys that are deleted before the records, an array of strings or bytes.
+        keys: of the records.
+        values: the records, encoded.
+        deleted: keys that are deleted after the records.
+        replaces: instants whose blocks the log stands for, when it is one of a log compaction.
+    """
+
+    begun_anew: pa.Array
+    keys: pa.Array
+    values: pa.Array
+    deleted: pa.Array
+    replaces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -141,7 +161,7 @@ class MetadataTableWriter:
             for number in range(num_file_groups):
                 self._put_first_log(partition, file_id_of(partition, number, run), instant)
 
-    def fill(self, instant: str, update: PartitionUpdate, next_time: Callable[[], str]) -> None:
+    def fill(self, instant: str, update: PartitionUpdate | FirstKeys, next_time: Callable[[], str]) -> None:
         """Put the first records of a partition into its empty file groups, below what was written to it since.
 
         Parameters:
@@ -155,10 +175,11 @@ class MetadataTableWriter:
         partition = update.partition
         groups = check_file_groups(partition, (file.file_id for file in self.files(partition)))
         self.timeline_store.request(instant, Action.DELTA_COMMIT)
-        written = [
-            self.put_base(partition, file_id, instant, keys, values)
-            for file_id, keys, values, _ in _by_file_group(update, groups)
-        ]
+        if isinstance(update, PartitionUpdate):
+            parts: Iterable[tuple[str, pa.Array, pa.Array]] = (each[:3] for each in _by_file_group(update, groups))
+        else:
+            parts = update.by_file_group(groups)
+        written = [self.put_base(partition, file_id, instant, keys, values) for file_id, keys, values in parts]
         self._complete(instant, WriteOperation.BULK_INSERT, written, next_time())
 
     def _put_partition_metadata(self, partition: str, instant: str) -> None:
@@ -180,7 +201,7 @@ class MetadataTableWriter:
             file_id: the file group.
             instant: that writes it.
             keys: in any order, an array of strings or bytes.
-            values: encoded records, an array of bytes, as long.
+            values: encoded records, an array of bytes, as long, or a dictionary array of such.
         """
         options = HFileOptions(schema=self.form.schema)
         data = encode_hfile(*_sorted(keys, values), options)
@@ -197,7 +218,7 @@ class MetadataTableWriter:
             names = self.store.list_names(directory)
         else:
             names = [each.name.rpartition("/")[2] for each in self.store.list(directory, recursive=False)]
-        return [one for one in map(parse_metadata_file, sorted(names)) if one is not None]
+        return [file for file in map(parse_metadata_file, sorted(names)) if file is not None]
 
     def checked_groups(
         self, partition: str, files: Iterable[MetadataFileName], due: WrittenGroups | None
@@ -244,9 +265,8 @@ class MetadataTableWriter:
         self.timeline_store.request(instant, Action.DELTA_COMMIT)
         done = frozenset(one.time for one in timeline.completed())
         due = WrittenGroups(self.store, self.config.version, timeline, commits or KnownCommits())
-        written = [
-            file for update in updates if len(update) for file in self._write_partition(instant, update, done, due)
-        ]
+        changed = [update for update in updates if len(update)]
+        written = [file for update in changed for file in self._write_partition(instant, update, done, due)]
         completion = next_time()
         self._complete(instant, WriteOperation.UPSERT, written, completion)
         named = None if self.config.version.layout == 1 else completion
@@ -267,7 +287,12 @@ class MetadataTableWriter:
         if update.data_partitions is not None:
             groups = self._with_new_runs(instant, update.partition, update.data_partitions, groups)
         return [
-            self._put_log(instant, update.partition, _slice_of(file_id, files, done), keys, values, deleted)
+            self.put_log(
+                instant,
+                update.partition,
+                _slice_of(file_id, files, done),
+                MetadataLog(deleted[:0], keys, values, deleted),
+            )
             for file_id, keys, values, deleted in _by_file_group(update, groups)
         ]
 
@@ -285,34 +310,39 @@ class MetadataTableWriter:
                     self._put_first_log(partition, file_id, instant)
         return found
 
-    def _put_log(
-        self,
-        instant: str,
-        partition: str,
-        file_slice: _Slice,
-        keys: pa.Array,
-        values: pa.Array,
-        deleted: pa.Array,
-    ) -> WrittenFile:
+    def put_log(self, instant: str, partition: str, file_slice: ExtendedSlice, content: MetadataLog) -> WrittenFile:
+        """Put a log on top of a file slice.
+
+        Parameters:
+            instant: that writes it.
+            partition: the metadata table's partition.
+            file_slice: the file slice.
+            content: what the log says.
+        """
         schema = self.form.schema
-        blocks = []
-        if len(keys):
-            content = encode_hfile(*_sorted(keys, values), HFileOptions(schema=schema, key_range=False))
-            header = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: schema}
-            blocks.append(encode_block(BlockKind.HFILE_DATA, header, content))
-        if len(deleted):
-            # Hudi names the metadata table's partition and the ordering value 0, whatever the key's own partition is.
-            places = repeat_value(partition.encode(), len(deleted)).cast(pa.string())
-            records = delete_records(deleted, places, pa.nulls(len(deleted), pa.int32()))
-            blocks.append(encode_delete_block(records, BlockHeader(instant, schema)))
+        header = BlockHeader(instant, schema, compacted_block_times=content.replaces)
+        blocks = [self._delete_block(partition, content.begun_anew, header)] if len(content.begun_anew) else []
+        if len(content.keys):
+            records = encode_hfile(*_sorted(content.keys, content.values), HFileOptions(schema=schema, key_range=False))
+            entries = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: schema}
+            if content.replaces:
+                entries[HeaderKey.COMPACTED_BLOCK_TIMES] = ",".join(content.replaces)
+            blocks.append(encode_block(BlockKind.HFILE_DATA, entries, records))
+        if len(content.deleted):
+            blocks.append(self._delete_block(partition, content.deleted, header))
         first_layout = self.config.version.layout == 1
         named_by = file_slice.instant if first_layout else instant
-        version = 1 + max((log.version or 0 for log in file_slice.logs), default=0) if first_layout else 1
+        version = 1 + max((file.version or 0 for file in file_slice.files), default=0) if first_layout else 1
         name = log_file_name(file_slice.file_id, named_by, version, _write_token(instant))
         data = b"".join(blocks)
         self.store.put(f"{METADATA_DIRECTORY}/{partition}/{name}", data, durable=self.durable)
         before = file_slice.files if first_layout else ()
-        return WrittenFile(partition, file_slice.file_id, name, len(data), len(keys), before)
+        return WrittenFile(partition, file_slice.file_id, name, len(data), len(content.keys), before)
+
+    def _delete_block(self, partition: str, keys: pa.Array, header: BlockHeader) -> bytes:
+        # Hudi names the metadata table's partition and the ordering value 0, whatever the key's own partition is.
+        places = repeat_value(partition.encode(), len(keys)).cast(pa.string())
+        return encode_delete_block(delete_records(keys, places, pa.nulls(len(keys), pa.int32())), header)
 
     def _complete(
         self, instant: str, operation: WriteOperation, written: Iterable[WrittenFile], completion: str
@@ -326,22 +356,26 @@ class MetadataTableWriter:
         body = encode_commit(metadata, self.config.version, replace=False, prepared=prepared)
         self.timeline_store.put_completed(instant, Action.DELTA_COMMIT, completion, body)
 
-    def complete_compaction(self, instant: str, written: Iterable[WrittenFile], completion: str) -> None:
-        """Make a compaction complete.
+    def complete_compaction(
+        self, instant: str, written: Iterable[WrittenFile], completion: str, *, of_logs: bool = False
+    ) -> None:
+        """Make a compaction or a log compaction complete.
 
         Parameters:
             instant: its requested time.
-            written: its base files.
+            written: its files.
             completion: its completion time.
+            of_logs: whether it is a log compaction.
         """
         metadata = CommitMetadata(
-            WriteOperation.COMPACT,
+            WriteOperation.LOG_COMPACT if of_logs else WriteOperation.COMPACT,
             tuple(self._stat(file, instant) for file in written),
             extra_metadata={SCHEMA_KEY: self.form.commit_schema},
             compacted=True,
         )
         body = encode_commit(metadata, self.config.version, replace=False)
-        self.timeline_store.put_completed(instant, Action.COMPACTION, completion, body)
+        action = Action.LOG_COMPACTION if of_logs else Action.COMPACTION
+        self.timeline_store.put_completed(instant, action, completion, body)
 
     def _stat(self, file: WrittenFile, instant: str) -> WriteStat:
         parsed = parse_metadata_file(file.name)
@@ -410,12 +444,12 @@ def _write_token(instant: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Slice:
-    """The newest file slice of a file group in layout 1.
+class ExtendedSlice:
+    """The newest file slice of a file group, as a log on top of it is named.
 
     Attributes:
         file_id: the file group.
-        instant: the base instant that its logs are named by.
+        instant: the base instant that its logs are named by in layout 1.
         files: its base file, if any, and its logs.
     """
 
@@ -423,18 +457,13 @@ class _Slice:
     instant: str
     files: tuple[MetadataFileName, ...] = ()
 
-    @property
-    def logs(self) -> tuple[MetadataFileName, ...]:
-        """Its log files."""
-        return tuple(file for file in self.files if file.version is not None)
 
-
-def _slice_of(file_id: str, files: Iterable[MetadataFileName], completed: frozenset[str]) -> _Slice:
+def _slice_of(file_id: str, files: Iterable[MetadataFileName], completed: frozenset[str]) -> ExtendedSlice:
     """Return the newest slice of a file group: that of its newest base file that is complete, else its first logs."""
     own = [file for file in files if file.file_id == file_id]
     bases = [file.instant for file in own if file.version is None and file.instant in completed]
     instant = max(bases, default=None) or min((file.instant for file in own), default="")
-    return _Slice(file_id, instant, tuple(file for file in own if file.instant == instant))
+    return ExtendedSlice(file_id, instant, tuple(file for file in own if file.instant == instant))
 
 
 def _by_file_group(

@@ -50,7 +50,7 @@ from lakefmt.values import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, InstantTime, P
 if TYPE_CHECKING:
     from lakefmt.schema.column_ids import ColumnPlaces
 
-__all__ = ["ChangesPlan", "plan_changes", "read_changes", "read_planned_changes"]
+__all__ = ["ChangesPlan", "plan_changes_read", "read_changes", "read_planned_changes"]
 
 Mask = npt.NDArray[np.bool_]
 _Work = Sequence[tuple[Instant, Sequence[ChangeSource]]]
@@ -96,7 +96,7 @@ class ChangesPlan:
     files: FileHistory
 
 
-def plan_changes(
+def plan_changes_read(
     client: TableClient, state: TableState, start: str | datetime, end: str | datetime | None = None
 ) -> ChangesPlan:
     """Return what the changes of a range are read from.

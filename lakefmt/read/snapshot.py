@@ -123,7 +123,7 @@ class Snapshot:
         """Read rows; arguments as for ``Table.read``."""
         plan = plan_query(self.schema, columns, filter, meta_columns=meta_columns)
         files, logged = self._files(plan, query)
-        plain = scan_table(self.client, self.state, files, plan)
+        plain = scan_table(self.client, self._known, files, plan)
         if not logged:
             return plain
         merged = merged_tables(self.client, self._known, logged, plan)
@@ -145,7 +145,7 @@ class Snapshot:
         schema = plan.result_schema
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for batch in scan_batches(self.client, self.state, files, plan):
+            for batch in scan_batches(self.client, self._known, files, plan):
                 yield batch if batch.schema.equals(schema) else batch.cast(schema)
             for part in merged_tables(self.client, self._known, logged, plan):
                 yield from cast_rows(part, schema).to_batches(max_chunksize=BATCH_ROWS)

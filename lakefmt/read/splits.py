@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 #: Bytes of files that one task reads at most, as ``spark.sql.files.maxPartitionBytes`` has it; and at least: a task costs
-#: about as much as reading so many.
+#: about as much as reading those bytes.
 _MOST_BYTES, _LEAST_BYTES = 128 << 20, 8 << 20
 _SPLITS_PER_SLOT = 3
 
@@ -77,7 +77,7 @@ def pack_slices(slices: Sequence[FileSlice], target_bytes: int) -> list[ReadSpli
         >>> pack_slices([], 1 << 20)
         []
     """
-    packed = _packed(slices, lambda one: one.size_bytes, target_bytes)
+    packed = _packed(slices, lambda file_slice: file_slice.size_bytes, target_bytes)
     return [ReadSplit(tuple(part), num_bytes) for part, num_bytes in packed]
 
 

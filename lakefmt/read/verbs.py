@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -29,21 +30,30 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadingVerbs"]
 
+#: The default of `schema_of`.
+_THEN: Final = "then"
+
 
 class ReadingVerbs(TableVerbs):
     """The methods that read or describe a table; none writes."""
 
     # --- reading -------------------------------------------------------------------------------------------------
 
-    def snapshot(self, as_of: str | datetime | None = None) -> Snapshot:
+    def snapshot(self, as_of: str | datetime | None = None, *, schema_of: str = _THEN) -> Snapshot:
         """Return a pinned view that does not change with later commits.
 
         Args:
             as_of: an instant, an aware datetime or ISO text; None: now.
+            schema_of: ``"then"``: the columns that the table had at that moment; ``"now"``: those it has now.
+
+        Raises:
+            InvalidInputError: no such moment, or another word for `schema_of`.
         """
+        if schema_of is not _THEN and text_argument(schema_of, "schema_of") not in (_THEN, "now"):
+            raise InvalidInputError(f"unknown schema_of {schema_of!r}: expected 'then' or 'now'")
         state = self.client.load()
         if as_of is not None:
-            state = state.as_of(resolve_bound(as_of, state.config))
+            state = replace(state.as_of(resolve_bound(as_of, state.config)), newest_columns=schema_of == "now")
         return Snapshot(self.client, state)
 
     def read(
@@ -54,6 +64,7 @@ class ReadingVerbs(TableVerbs):
         query: str = "snapshot",
         *,
         meta_columns: bool = False,
+        schema_of: str = _THEN,
     ) -> pa.Table:
         """Read rows.
 
@@ -63,6 +74,7 @@ class ReadingVerbs(TableVerbs):
             as_of: read the table as it was at an instant, aware datetime or ISO text.
             query: ``"snapshot"`` or ``"read_optimized"`` (the same for copy-on-write tables).
             meta_columns: also the five ``_hoodie_*`` columns.
+            schema_of: with `as_of`: the columns of ``"then"`` or of ``"now"`` (docs/schema.md).
 
         Raises:
             InvalidInputError: unknown column or query type.
@@ -77,8 +89,11 @@ class ReadingVerbs(TableVerbs):
             2
         """
         if as_of is not None:
-            return self.snapshot(as_of).read(columns, filter, query, meta_columns=meta_columns)
-        return read_newest(lambda: self.snapshot().read(columns, filter, query, meta_columns=meta_columns))
+            taken = self.snapshot(as_of, schema_of=schema_of)
+            return taken.read(columns, filter, query, meta_columns=meta_columns)
+        return read_newest(
+            lambda: self.snapshot(schema_of=schema_of).read(columns, filter, query, meta_columns=meta_columns)
+        )
 
     def scan(
         self,
@@ -88,11 +103,15 @@ class ReadingVerbs(TableVerbs):
         query: str = "snapshot",
         *,
         meta_columns: bool = False,
+        schema_of: str = _THEN,
     ) -> pa.RecordBatchReader:
         """Stream rows in bounded memory. Arguments as for :meth:`read`."""
         if as_of is not None:
-            return self.snapshot(as_of).scan(columns, filter, query, meta_columns=meta_columns)
-        return scan_newest(lambda: self.snapshot().scan(columns, filter, query, meta_columns=meta_columns))
+            taken = self.snapshot(as_of, schema_of=schema_of)
+            return taken.scan(columns, filter, query, meta_columns=meta_columns)
+        return scan_newest(
+            lambda: self.snapshot(schema_of=schema_of).scan(columns, filter, query, meta_columns=meta_columns)
+        )
 
     def explain(
         self, filter: Filter = None, as_of: str | datetime | None = None, query: str = "snapshot"

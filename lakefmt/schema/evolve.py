@@ -21,9 +21,10 @@ from lakefmt.schema.types import (
     struct_fields,
 )
 
-__all__ = ["check_names", "evolve"]
+__all__ = ["Missing", "check_names", "evolve"]
 
 _DIGITS: Final = {"int32": 10, "int64": 19}
+Missing = Literal["refuse", "null", "drop"]
 
 
 def evolve(
@@ -31,6 +32,7 @@ def evolve(
     incoming: pa.Schema,
     mode: Literal["add", "strict"] = "add",
     partial: bool = False,
+    missing: Missing = "refuse",
 ) -> pa.Schema:
     """Return the table schema after a write of data with the schema `incoming`, both without meta columns.
 
@@ -38,6 +40,14 @@ def evolve(
     double and decimals of one scale are widened. Integers and floats become double, which can store
     both. Narrower data are cast by :func:`~lakefmt.schema.conform`. ``strict``: nothing changes.
     `partial` data may lack columns.
+
+    Args:
+        table_schema: the table's.
+        incoming: the data's.
+        mode: what new and wider columns do.
+        partial: the data leave stored values of columns that they lack.
+        missing: what becomes of columns and nested fields that other data lack: ``"null"``: they are null in the data's
+            rows; ``"drop"``: the table loses the columns.
 
     Raises:
         SchemaMismatch: a column is missing, cannot be stored, or would change the schema in strict
@@ -53,14 +63,17 @@ def evolve(
     if incoming.equals(table_schema):
         return table_schema  # 5 % of the time of a small commit
     normalise_schema(incoming)
-    missing = [name for name in table_schema.names if name not in incoming.names]
-    if missing and not partial:
+    lacking = [name for name in table_schema.names if name not in incoming.names]
+    if lacking and not partial and missing == "refuse":
         raise SchemaMismatch(
-            f"the data lack the table's columns {', '.join(missing)}: add them, or write partial rows with partial=True"
+            f"the data lack the table's columns {', '.join(lacking)}: add them, or write partial rows with partial=True"
         )
+    kept = [field for field in table_schema if partial or missing != "drop" or field.name in incoming.names]
     fields = [
-        _merged(field, incoming.field(field.name), field.name) if field.name in incoming.names else field
-        for field in table_schema
+        _merged(field, incoming.field(field.name), field.name, missing)
+        if field.name in incoming.names
+        else field.with_nullable(field.nullable or not partial)
+        for field in kept
     ]
     fields += [_new(field, field.name) for field in incoming if field.name not in table_schema.names]
     if len(fields) > len(table_schema):
@@ -68,6 +81,7 @@ def evolve(
     evolved = pa.schema(fields, metadata=table_schema.metadata)
     if mode == "strict" and not evolved.equals(table_schema):
         changed = [f.name for f in evolved if f.name not in table_schema.names or f != table_schema.field(f.name)]
+        changed += [name for name in table_schema.names if name not in evolved.names]
         raise SchemaMismatch(f"the data would change the table's columns {', '.join(changed)}, and the mode is strict")
     return evolved
 
@@ -114,32 +128,38 @@ def _new(field: pa.Field, path: str) -> pa.Field:
     return stored.with_type(spark_type(stored.type)).with_nullable(True)
 
 
-def _merged(have: pa.Field, data: pa.Field, path: str) -> pa.Field:
-    return have.with_type(_merged_type(have.type, storage_type(data.type), path))
+def _merged(have: pa.Field, data: pa.Field, path: str, missing: Missing) -> pa.Field:
+    return have.with_type(_merged_type(have.type, storage_type(data.type), path, missing))
 
 
-def _merged_type(have: pa.DataType, data: pa.DataType, path: str) -> pa.DataType:
+def _merged_type(have: pa.DataType, data: pa.DataType, path: str, missing: Missing) -> pa.DataType:
     if have == data or pt.is_null(data):
         return have
     if pt.is_struct(have) and pt.is_struct(data):
-        return _merged_struct(have, data, path)
+        return _merged_struct(have, data, path, missing)
     if pt.is_list(have) and is_list_like(data):
-        return list_type(_merged(have.value_field, data.value_field, f"{path}.element"))
+        return list_type(_merged(have.value_field, data.value_field, f"{path}.element", missing))
     if pt.is_map(have) and pt.is_map(data):
-        return map_type(_merged(have.item_field, data.item_field, f"{path}.value"))
+        return map_type(_merged(have.item_field, data.item_field, f"{path}.value", missing))
     merged = None if pt.is_nested(have) or pt.is_nested(data) else _merged_plain(have, data, path)
     if merged is None:
         raise SchemaMismatch(f"column {path!r} is {have} in the table, and {data} cannot be stored in it")
     return merged
 
 
-def _merged_struct(have: pa.DataType, data: pa.DataType, path: str) -> pa.DataType:
+def _merged_struct(have: pa.DataType, data: pa.DataType, path: str, missing: Missing) -> pa.DataType:
     stored_fields = {field.name: field for field in struct_fields(have)}
     data_fields = {field.name: field for field in struct_fields(data)}
-    missing = [name for name in stored_fields if name not in data_fields]
-    if missing:
-        raise SchemaMismatch(f"the data lack the fields {', '.join(missing)} of the table's column {path!r}")
-    fields = [_merged(field, data_fields[name], f"{path}.{name}") for name, field in stored_fields.items()]
+    lacking = [name for name in stored_fields if name not in data_fields]
+    if lacking and missing == "refuse":
+        raise SchemaMismatch(f"the data lack the fields {', '.join(lacking)} of the table's column {path!r}")
+    fields = [
+        _merged(field, data_fields[name], f"{path}.{name}", missing)
+        if name in data_fields
+        else field.with_nullable(True)
+        for name, field in stored_fields.items()
+        if missing != "drop" or name in data_fields
+    ]
     fields += [_new(field, f"{path}.{name}") for name, field in data_fields.items() if name not in stored_fields]
     if len(fields) > len(stored_fields):
         _check_alike(fields, list(stored_fields), f"{path}.")

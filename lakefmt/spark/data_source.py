@@ -15,6 +15,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
     InputPartition,
     WriterCommitMessage,
 )
@@ -64,13 +66,29 @@ class LakefmtDataSource(DataSource):
             raise InvalidInputError(f"no column {', '.join(map(repr, unknown))}; the table has {scan.schema.names}")
         return self._reader_class(scan, tuple(schema.names))
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - the names are those of Spark
+        """Return the reader of one query of ``readStream``."""
+        from lakefmt.spark.streams.source import TableStreamReader
+
+        return TableStreamReader(_path(self.options), dict(self.options), schema.names)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Return the writer of one batch of ``writeStream``, in sessions without ``register``."""
+        from lakefmt.spark.streams.staged_sink import StagedStreamWriter
+
+        return StagedStreamWriter(_path(self.options), dict(self.options), overwrite, dataframe_schema(schema))
+
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return the writer of one statement."""
         options = dict(self.options)
         limit = take_limits(options).stage_bytes
         call = parse_write_options(options)
         return _Writer(
-            _path(self.options), "overwrite" if overwrite else "append", call, dataframe_schema(schema), limit
+            _path(self.options),
+            "overwrite" if overwrite else "append",
+            call,
+            dataframe_schema(schema, call.zoneless),
+            limit,
         )
 
     def _open(self) -> SparkScan:

@@ -18,6 +18,7 @@ from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.read.splits import ReadSplit
 from lakefmt.schema import avro_to_arrow
+from lakefmt.spark.options import ReadCall
 from lakefmt.spark.types import spark_types
 from lakefmt.values import InstantTime
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from lakefmt.spark.scan import PlannedScan
 
-__all__ = ["fits_natively", "native_dataframe", "native_paths"]
+__all__ = ["fits_natively", "is_native_query", "native_dataframe", "native_paths"]
 
 #: Names that Spark takes as they are: no patterns, no escapes, no hidden files.
 _PLAIN_PATH: Final = re.compile(r"(/[A-Za-z0-9=@+,~-][A-Za-z0-9_.=@+,~%-]*)+")
@@ -54,16 +55,21 @@ def native_dataframe(spark: SparkSession, planned: PlannedScan) -> DataFrame | N
 def native_paths(planned: PlannedScan) -> list[str]:
     """Return where Spark finds the base files that hold exactly the rows of a planned query; none: no files do."""
     call = planned.scan.call
-    if call.native == "never" or call.filter or call.query not in ("snapshot", "read_optimized"):
+    if not is_native_query(call):
         return []
-    slices = [one for split in planned.splits if isinstance(split, ReadSplit) for one in split.slices]
-    if call.query == "snapshot" and any(one.logs for one in slices):
+    slices = [each for split in planned.splits if isinstance(split, ReadSplit) for each in split.slices]
+    if call.query == "snapshot" and any(each.logs for each in slices):
         return []
-    files = [one.base for one in slices if one.base is not None]
+    files = [each.base for each in slices if each.base is not None]
     table = planned.scan.snapshot.client.store.url
     places = [_place(table, file.path, remote=call.native == "always") for file in files]
     paths = [place for place in places if place is not None]
     return paths if paths and len(paths) == len(places) and _have_table_schema(planned, files) else []
+
+
+def is_native_query(call: ReadCall) -> bool:
+    """Return whether a query may be read by Spark's own reader, as far as its options tell. Pure."""
+    return call.native != "never" and not call.filter and call.query in ("snapshot", "read_optimized")
 
 
 def fits_natively(stored: pa.Schema, table: pa.Schema) -> bool:
@@ -111,9 +117,9 @@ def _have_table_schema(planned: PlannedScan, files: Sequence[BaseFile]) -> bool:
         return False
     if client.internal_schema(state) is not None:  # names may have moved from one column to another
         return False
-    told, untold = _schemas_of_commits(client, state, {file.instant for file in files})
+    schemas, untold = _schemas_of_commits(client, state, {file.instant for file in files})
     unknown = [file for file in files if file.instant in untold]
-    if len(unknown) > _MOST_FOOTERS or not all(fits_natively(schema, table) for schema in told):
+    if len(unknown) > _MOST_FOOTERS or not all(fits_natively(schema, table) for schema in schemas):
         return False
     with ThreadPoolExecutor(_THREADS) as threads:
         footers = list(threads.map(client.reader.footer, unknown))

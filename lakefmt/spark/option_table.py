@@ -119,13 +119,28 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
         "a time in a key is its number, as by default"
     ),
     f"{_WRITE}row.writer.enable": _inert("rows always come as Arrow batches"),
-    f"{_WRITE}streaming.checkpoint.identifier": _inert("for streams"),
-    f"{_WRITE}streaming.retry.count": _inert("for streams"),
-    f"{_WRITE}streaming.retry.interval.ms": _inert("for streams"),
-    f"{_WRITE}streaming.ignore.failed.batch": _inert("for streams"),
-    f"{_WRITE}streaming.disable.compaction": _inert("there is no compaction beside a batch write"),
-    "hoodie.datasource.streaming.startoffset": _inert("for streams"),
-    "hoodie.datasource.compaction.async.enable": _inert("compaction follows the table's own settings"),
+    # --- streams
+    f"{_WRITE}streaming.checkpoint.identifier": _honoured(
+        "of a stream: tells the streams apart that write one table; default `default_single_writer`"
+    ),
+    f"{_WRITE}streaming.retry.count": _honoured("of a stream: how often a batch is tried; default 3"),
+    f"{_WRITE}streaming.retry.interval.ms": _honoured(
+        "of a stream: pause between tries, doubled each time; default 2000"
+    ),
+    f"{_WRITE}streaming.ignore.failed.batch": _honoured("of a stream: `true` leaves a batch out that fails every time"),
+    f"{_WRITE}streaming.disable.compaction": _honoured("of a stream: `true`: no compaction beside it"),
+    "hoodie.datasource.compaction.async.enable": _honoured(
+        "of a stream: a merge-on-read table is compacted beside it; default `true`"
+    ),
+    "hoodie.datasource.streaming.startoffset": _honoured(
+        "of a stream that reads, without a checkpoint: `earliest` (default), `latest` or a time; written `startOffset`"
+    ),
+    "maxfilespertrigger": _honoured("of a stream that reads: about how many files a batch takes; `maxFilesPerTrigger`"),
+    "maxbytespertrigger": _honoured("of a stream that reads: about how many bytes a batch takes; `maxBytesPerTrigger`"),
+    "failondataloss": _honoured("of a stream that reads: `false` leaves out what a clean removed; `failOnDataLoss`"),
+    "checkpointlocation": _inert("Spark's own"),
+    # --- other writers
+    "hoodie.clustering.async.enabled": _refused("there is no clustering beside a write"),
     "hoodie.datasource.overwrite.mode": _inert("the operation says what is overwritten"),
     "hoodie.sql.insert.mode": _inert(_VIEWS_ONLY),
     "hoodie.sql.bulk.insert.enable": _inert(_VIEWS_ONLY),
@@ -144,6 +159,9 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     "hoodie.streamer.source.kafka.value.deserializer.class": _inert("of Hudi's own ingestion tool"),
     # --- lakefmt's own
     "lakefmt.meta_columns": _honoured("of a read: also the five `_hoodie_*` columns; default `true`"),
+    "lakefmt.spark.cdc.images": _honoured(
+        "of a query of changes: `before` and `after` are texts of JSON (`json`, default, as in Hudi) or structs (`struct`)"
+    ),
     "lakefmt.spark.read.filter": _honoured(
         "of a read: SQL text as `Table.read` takes it; partitions and files without such rows are left out before there are tasks"
     ),
@@ -158,6 +176,17 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
         "of a write: `refuse` (default): columns of `timestamp_ntz` are refused; `utc`: their values are times in UTC"
     ),
     "lakefmt.spark.stage.max.bytes": _honoured("of a write: bytes of rows that one process may take; default 1 GiB"),
+    "lakefmt.spark.driver.max.rows": _honoured(
+        "of a write by functions: the driver writes no more rows; default 50,000"
+    ),
+    "lakefmt.spark.driver.max.bytes": _honoured("the same in bytes of rows, as Arrow holds them; default 32 MiB"),
+    "lakefmt.spark.task.bytes": _honoured("of a write by functions: rows and stored files of one task; default 64 MiB"),
+    "lakefmt.spark.task.max.bytes": _honoured(
+        "rows of one partition path that one task takes; of more, keys are looked up first; default 256 MiB"
+    ),
+    "hoodie.bulkinsert.sort.mode": _honoured(
+        "of a write by functions: `NONE` (default), `PARTITION_SORT` or `GLOBAL_SORT`"
+    ),
 }
 #: Names of the same option, older ones first.
 ALIASES: Final = {

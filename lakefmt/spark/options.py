@@ -50,6 +50,7 @@ _STORAGE: Final = "storage."
 _META_COLUMNS: Final = "lakefmt.meta_columns"
 _SPLIT_BYTES: Final = "lakefmt.spark.read.split.bytes"
 _ZONELESS: Final = "lakefmt.spark.timestamp_ntz"
+_IMAGES: Final = "lakefmt.spark.cdc.images"
 _FILTER: Final = "lakefmt.spark.read.filter"
 _NATIVE: Final = "lakefmt.spark.read.native"
 _FALLBACK: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
@@ -109,6 +110,7 @@ class ReadCall:
         falls_back: of an incremental query: rows of files that were cleaned away come from the newest files.
         native: whether Spark's own Parquet reader may read files: ``auto``: on a local file system; ``always``, ``never``.
         filter: SQL text; only rows that it selects are read.
+        images: of a query of changes: ``json``, or ``struct``: the form of the rows before and after.
         storage: credentials and settings of the store.
     """
 
@@ -122,6 +124,7 @@ class ReadCall:
     falls_back: bool = True
     native: str = "auto"
     filter: str | None = None
+    images: str = "json"
     settings: Mapping[str, str] = field(default_factory=dict)
     storage: Mapping[str, object] = field(default_factory=dict, repr=False)
 
@@ -197,6 +200,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
     shown = _flag(given, _META_COLUMNS, True)
     falls_back = _flag(given, _FALLBACK, True)
     native = _choice(_NATIVE, given.pop(_NATIVE, "auto"), ("auto", "always", "never"))
+    images = _choice(_IMAGES, given.pop(_IMAGES, "json"), ("json", "struct"))
     where = given.pop(_FILTER, "").strip()
     glob = given.pop("hoodie.datasource.read.incr.path.glob", "")
     split_bytes = given.pop(_SPLIT_BYTES, "0")
@@ -221,6 +225,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
         falls_back,
         native,
         where or None,
+        images,
         _settings(given),
         storage,
     )

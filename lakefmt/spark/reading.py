@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakefmt.spark.native import native_dataframe
+from lakefmt.spark.native import is_native_query, native_dataframe
 from lakefmt.spark.options import option_texts
 from lakefmt.spark.scan import PlannedScan, open_scan
 from lakefmt.spark.types import spark_types
@@ -50,7 +50,7 @@ def native_rows(spark: SparkSession, path: str, **options: object) -> DataFrame 
         UnknownSetting: an option that is not known.
     """
     scan = open_scan(path, option_texts(options))
-    return native_dataframe(spark, scan.plan()) if scan.call.native != "never" else None
+    return native_dataframe(spark, scan.plan()) if is_native_query(scan.call) else None
 
 
 def _reading(planned: PlannedScan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

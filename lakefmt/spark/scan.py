@@ -13,7 +13,7 @@ import pyarrow as pa
 from lakefmt import open_table
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableState
-from lakefmt.read.changes import ChangesPlan, plan_changes, read_planned_changes
+from lakefmt.read.changes import ChangesPlan, plan_changes_read, read_planned_changes
 from lakefmt.read.filters import Filter
 from lakefmt.read.snapshot import (
     IncrementPlan,
@@ -32,6 +32,7 @@ from lakefmt.read.splits import (
     pack_slices,
     plan_splits,
 )
+from lakefmt.spark.image_text import with_image_texts
 from lakefmt.spark.options import ReadCall, parse_read_options
 from lakefmt.spark.pushdown import PushedFilter
 from lakefmt.spark.types import spark_schema
@@ -75,7 +76,7 @@ class SparkScan:
         """
         slots, snapshot = slots or cpu_count() or 1, self.snapshot
         if self.call.query == "cdc":
-            changes = plan_changes(snapshot.client, self.state, self.call.start, self.call.end)
+            changes = plan_changes_read(snapshot.client, self.state, self.call.start, self.call.end)
             total = sum(base.size for group in changes.files.groups.values() for base in group.bases)
             sources = pack_changes(changes, self._split_bytes(total, slots))
             left = replace(changes, work=(), files=replace(changes.files, groups={}))
@@ -83,7 +84,7 @@ class SparkScan:
         where = self.call.filter or list(filters) or None
         if self.call.query == "incremental":
             increment = self._increment(snapshot, where)
-            total = sum(one.size_bytes for one in increment.slices)
+            total = sum(file_slice.size_bytes for file_slice in increment.slices)
             splits = pack_slices(increment.slices, self._split_bytes(total, slots))
             planned = replace(increment, slices=())
             return PlannedScan(self, tuple(splits), tuple(filters), columns, shared=planned)
@@ -134,11 +135,17 @@ class PlannedScan:
         snapshot, where, shared = self.scan.snapshot, self.scan.call.filter or list(self.filters) or None, self.shared
         if isinstance(split, ChangesSplit) and isinstance(shared, ChangesPlan):
             part = changes_of_split(shared, split)
-            return read_planned_changes(snapshot.client, part, filter=self.scan.call.filter).to_reader()
+            changes = read_planned_changes(snapshot.client, part, filter=self.scan.call.filter)
+            return in_form_of(self.scan.call, changes).to_reader()
         slices = split.slices if isinstance(split, ReadSplit) else ()
         if isinstance(shared, IncrementPlan):
             return read_planned_increment(snapshot.client, shared, slices, names, where).to_reader()
         return scan_slices(snapshot, slices, names, where, self.scan.call.query)
+
+
+def in_form_of(call: ReadCall, changes: pa.Table) -> pa.Table:
+    """Return changes with images in the form that a call asks for. Pure."""
+    return with_image_texts(changes) if call.images == "json" else changes
 
 
 def choose_by_path(slices: Iterable[FileSlice], glob: str | None) -> list[FileSlice]:
@@ -152,7 +159,7 @@ def choose_by_path(slices: Iterable[FileSlice], glob: str | None) -> list[FileSl
         return list(slices)
     # As Hudi has it: the glob may begin anywhere in the path.
     matches = re.compile(translate(f"*{glob}")).match
-    return [one for one in slices if any(matches(f"/{path}") for path in one.paths)]
+    return [each for each in slices if any(matches(f"/{path}") for path in each.paths)]
 
 
 def open_scan(path: str, options: Mapping[str, str]) -> SparkScan:
@@ -166,8 +173,8 @@ def open_scan(path: str, options: Mapping[str, str]) -> SparkScan:
     table = open_table(path, options=call.settings, storage_options=call.storage)
     snapshot = table.snapshot(call.as_of)
     if call.query == "cdc":
-        nothing = replace(plan_changes(snapshot.client, snapshot.state, call.start, call.end), work=())
-        columns = read_planned_changes(snapshot.client, nothing).schema
+        nothing = replace(plan_changes_read(snapshot.client, snapshot.state, call.start, call.end), work=())
+        columns = in_form_of(call, read_planned_changes(snapshot.client, nothing)).schema
     elif call.meta_columns:
         columns = pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *snapshot.schema])
     else:

@@ -43,14 +43,14 @@ def dataframe_schema(schema: StructType, zoneless: str = "refuse") -> pa.Schema:
 
     # Releases from 4.2 on ask for the zone of timestamps, older ones always take UTC.
     zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
-    found = table_schema(to_arrow_schema(schema, **zone), META_COLUMNS)
-    named = [field.name for field in found if _holds_zoneless(field.type)]
+    rows = table_schema(to_arrow_schema(schema, **zone), META_COLUMNS)
+    named = [field.name for field in rows if _holds_zoneless(field.type)]
     if named and zoneless == "refuse":
         raise UnsupportedFeature(
             f"column {named[0]!r} holds timestamp_ntz, times without a zone, and a table stores moments: cast it to timestamp, "
             "which takes the session's zone, or set lakefmt.spark.timestamp_ntz=utc, which takes UTC"
         )
-    return found
+    return rows
 
 
 def spark_schema(schema: pa.Schema) -> pa.Schema:

@@ -31,12 +31,12 @@ def check_workers(spark: SparkSession) -> None:
     if getattr(spark, _ASKED, False):
         return
     try:
-        found = spark.range(0, 1, 1, 1).mapInArrow(_tell_version, "version string").collect()[0]["version"]
+        there = spark.range(0, 1, 1, 1).mapInArrow(_tell_version, "version string").collect()[0]["version"]
     except Exception as error:
         if "No module named 'lakefmt" not in str(error):
             raise
-        found = ""
-    why = why_workers_fail(__version__, found)
+        there = ""
+    why = why_workers_fail(__version__, there)
     if why:
         raise UnsupportedFeature(why)
     setattr(spark, _ASKED, True)
@@ -59,7 +59,7 @@ def why_workers_fail(here: str, there: str) -> str:
 
 
 def _tell_version(batches: Iterator[Any]) -> Iterator[pa.RecordBatch]:
-    from lakefmt import __version__ as found
+    from lakefmt import __version__ as release
 
     rows = sum(batch.num_rows for batch in batches)
-    yield pa.RecordBatch.from_pydict({"version": pa.array([found] * rows, pa.string())})
+    yield pa.RecordBatch.from_pydict({"version": pa.array([release] * rows, pa.string())})

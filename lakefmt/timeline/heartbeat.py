@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -109,10 +109,10 @@ class Heartbeat:
         else:
             self._store.put(self._name, self._stamp)
 
-    def stop(self) -> None:
-        """Stop renewing and remove the file (after commit or abort)."""
+    def stop(self, with_names: Sequence[str] = ()) -> None:
+        """Stop renewing and remove the file (after commit or abort), and in the same request other objects."""
         self.abandon()
-        self._store.delete([self._name])
+        self._store.delete([self._name, *with_names])
 
     def abandon(self) -> None:
         """Stop renewing and keep the file, as a dead process would."""

@@ -6,7 +6,9 @@ the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+from zlib import crc32
 
 from lakefmt.errors import CorruptFile
 from lakefmt.formats.names import MarkerType, marker_name, parse_marker
@@ -15,9 +17,19 @@ from lakefmt.storage.object_names import check_name
 from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.values import InstantTime
 
-__all__ = ["create_marker", "list_marked", "marker_directory", "remove_markers"]
+__all__ = [
+    "create_marker",
+    "create_markers",
+    "list_marked",
+    "list_markers",
+    "marked_by",
+    "marker_directory",
+    "remove_markers",
+]
 
 _MAX_MARKER_FILE = 64 * 1024 * 1024
+_BATCH: Final = "MARKERS"
+_BATCH_TYPE: Final = "MARKERS.type"
 
 
 def marker_directory(time: InstantTime) -> str:
@@ -38,21 +50,63 @@ def create_marker(store: ObjectStore, time: InstantTime, path: str, marker: Mark
     return outcome is PutOutcome.DONE
 
 
+def create_markers(
+    store: ObjectStore, time: InstantTime, marked: Sequence[tuple[str, MarkerType]], *, more: bool = False
+) -> bool:
+    """Create the markers of many data files in one file, in the form of Hudi's timeline server.
+
+    All markers of an instant have one form: where a file tells that they are in batches, Hudi looks for no others.
+
+    Args:
+        store: the table's store.
+        time: the instant.
+        marked: the path and the type of each data file.
+        more: this call follows one that returned, of the same instant.
+
+    Returns:
+        False if an earlier attempt may have created them.
+
+    Raises:
+        StorageError: the store does not confirm the markers; a rollback would miss the files.
+    """
+    directory = marker_directory(time)
+    text = "".join(f"{marker_name(path, marker)}\n" for path, marker in marked).encode()
+    if not more:
+        put_if_absent_confirmed(store, f"{directory}/{_BATCH_TYPE}", b"TIMELINE_SERVER_BASED", durable=False)
+    # Hudi reads every file of that name and takes a number at its end: here one that another attempt finds, too.
+    number = crc32(text)
+    while True:
+        name = f"{directory}/{_BATCH}{number}"
+        outcome = store.put_if_absent(name, text)
+        if outcome is PutOutcome.DONE:
+            return True
+        if outcome is PutOutcome.UNKNOWN:
+            outcome = put_if_absent_confirmed(store, name, text, durable=False)
+        if outcome is PutOutcome.DONE or store.read(name, _MAX_MARKER_FILE) == text:
+            return False
+        number += 1  # taken by the markers of other files
+
+
 def list_marked(store: ObjectStore, time: InstantTime) -> list[str] | None:
     """Return the data files with markers, DIRECT or of a timeline server; None without any marker."""
-    directory = marker_directory(time)
-    paths: set[str] = set()
-    any_marker = False
-    for item in store.list(directory):
-        any_marker = True
-        relative = item.name[len(directory) + 1 :]
-        paths.update(_paths(store, item.name, relative))
-    return sorted(paths) if any_marker else None
+    names = list_markers(store, time)
+    return marked_by(store, time, names) if names else None
+
+
+def list_markers(store: ObjectStore, time: InstantTime) -> list[str]:
+    """Return the names of an instant's markers, and of the files of markers in batches."""
+    return [item.name for item in store.list(marker_directory(time))]
+
+
+def marked_by(store: ObjectStore, time: InstantTime, names: Iterable[str]) -> list[str]:
+    """Return the data files that the markers of these names announce."""
+    start = len(marker_directory(time)) + 1
+    return sorted({path for name in names for path in _paths(store, name, name[start:])})
 
 
 def _paths(store: ObjectStore, name: str, relative: str) -> Iterator[str]:
-    if relative.startswith("MARKERS"):
-        if relative != "MARKERS.type":
+    if relative.startswith(_BATCH) and "/" not in relative and parse_marker(relative) is None:
+        if relative != _BATCH_TYPE:
             yield from _server_based(store, name)
         return
     parsed = parse_marker(relative)

@@ -272,6 +272,11 @@ class Timeline:
         """
         return replace(self, bound=bound)
 
+    @property
+    def unbounded(self) -> Timeline:
+        """The timeline with its later commits, too."""
+        return self if self.bound is None else replace(self, bound=None)
+
     def with_history(self, archived: Iterable[Instant]) -> Timeline:
         """Return the timeline that also knows what was archived; what is still active is not taken twice.
 

@@ -7,6 +7,7 @@ returned, and the table lock is proved to be held.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -166,16 +167,22 @@ class InstantTransaction:
         if self.heartbeat is not None:
             self.heartbeat.abandon()
 
-    def finish(self, *, has_markers: bool = True) -> None:
+    def finish(self, *, has_markers: bool = True, markers: Sequence[str] | None = None) -> None:
         """Remove the heartbeat and the markers of an instant that is complete, or that another process will run.
 
         A failing store is no error: the next writer removes what is left.
 
         Args:
             has_markers: False skips looking for markers.
+            markers: their names, where they have been listed.
         """
+        store = self.write_client.client.store
+        # Where there are directories, those of the markers go, too.
+        known = () if markers is None or store.capabilities.directories else markers
         with suppress(StorageError):
             if self.heartbeat is not None:
-                self.heartbeat.stop()
-            if has_markers:
-                remove_markers(self.write_client.client.store, self.time)
+                self.heartbeat.stop(known)
+            elif known:
+                store.delete(known)
+            if has_markers and (markers is None or store.capabilities.directories):
+                remove_markers(store, self.time)

@@ -56,7 +56,7 @@ from lakefmt.write.assign import (
 )
 from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.context import APPENDING, MOVED_AWAY, REPLACING, WriteStatus
-from lakefmt.write.files.base_file import bloom_filters_of_small_files, write_assigned, write_assigned_log
+from lakefmt.write.files.base_file import announce, bloom_filters_of_small_files, write_assigned, write_assigned_log
 from lakefmt.write.files.log_payloads import build_log_payloads, holds_whole_rows
 from lakefmt.write.files.meta_columns import POSITION
 from lakefmt.write.files.workers import WorkerPool, results
@@ -89,7 +89,15 @@ _LEARN_FROM_BYTES = 256 * 1024
 _NO_SIZING = FileSizing(1, 0, 1.0)
 
 
-def file_sizing(client: TableClient, state: TableState, settings: Settings, sample: pa.Table | None) -> FileSizing:
+def file_sizing(
+    client: TableClient,
+    state: TableState,
+    settings: Settings,
+    sample: pa.Table | None,
+    *,
+    tiered: bool = False,
+    writers: int = 1,
+) -> FileSizing:
     """Return how large files should be; the size of a row is learnt from the latest commits that wrote enough."""
     estimate = float(settings.integer("hoodie.copyonwrite.record.size.estimate"))
     if not estimate:
@@ -101,6 +109,8 @@ def file_sizing(client: TableClient, state: TableState, settings: Settings, samp
         small_bytes=settings.integer("hoodie.parquet.small.file.limit"),
         record_bytes=estimate,
         candidates=int(str(candidates)) if merge_on_read else None,
+        tiered=tiered,
+        writers=writers if tiered else 1,
     )
 
 
@@ -413,10 +423,14 @@ def write_assigned_files(
         rows, base = route(batch, each), each.assignment.base
         footer = None if base is None else footer_of(base)
         alone = len(assigned) == 1
-        return write_assigned(bound, each.assignment, [rows], alone=alone, bloom=bloom, known_footer=footer)
+        return write_assigned(
+            bound, each.assignment, [rows], alone=alone, bloom=bloom, known_footer=footer, announced=announced
+        )
 
+    announced: bool | None = None
     if len(assigned) < 2:
         return [write(number) for number in range(len(assigned))]
+    announced = announce(bound, [each.assignment for each in assigned])
     pa.default_memory_pool().release_unused()  # what the look-up took
     works: dict[int, Future[WriteStatus]] = {}
     with WorkerPool(min(bound.threads, len(assigned))) as workers:

@@ -44,6 +44,7 @@ FLOORS: dict[str, int] = {
     "undo": 60,
     "upgrade": 60,
     "table_indexes": 70,  # the verbs of `table.index`
+    "table_alter": 70,  # the verbs of `table.alter`
     "table": 80,
     "create_and_write": 82,  # the two calls of a table in one
     "lowlevel": 82,  # the steps of a write as single calls, begun from an open table

@@ -17,6 +17,7 @@ from lakefmt import lowlevel
 from lakefmt.read.stats import TimelineView
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
+from lakefmt.table_alter import TableAlter
 from lakefmt.table_indexes import TableIndexes
 from lakefmt.write.context import ARGUMENTS
 
@@ -124,6 +125,10 @@ def _snapshot(place: Place) -> lakefmt.Snapshot:
 
 def _index(place: Place) -> TableIndexes:
     return place.table.index
+
+
+def _alter(place: Place) -> TableAlter:
+    return place.table.alter
 
 
 def _dropped(place: Place, **given: object) -> object:
@@ -260,7 +265,7 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     **{f"Table.{name}": _verb(name) for name in ("partitions", "stats", "savepoints", "services")},
     **{
         f"Table.{name}": _shown(_table, name)
-        for name in ("schema", "config", "properties", "timeline", "index", "client")
+        for name in ("schema", "config", "properties", "timeline", "index", "alter", "client")
     },
     **{f"Snapshot.{name}": _shown(_snapshot, name) for name in ("schema", "instant", "client", "state")},
     "Snapshot.read": _on(_snapshot, "read"),
@@ -275,6 +280,16 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     "TableIndexes.resize_buckets": EntryPoint(_resized),
     "TableIndexes.schedule": _on(_index, "schedule", {"kind": lambda place: "record_index"}),
     "TableIndexes.run": _on(_index, "run"),
+    "TableAlter.add_column": _on(
+        _alter, "add_column", {"name": lambda place: "more", "type": lambda place: pa.int64()}
+    ),
+    "TableAlter.drop_column": _on(_alter, "drop_column", {"name": lambda place: "note"}),
+    "TableAlter.rename_column": _on(
+        _alter, "rename_column", {"old": lambda place: "note", "new": lambda place: "remark"}
+    ),
+    "TableAlter.update_column": _on(
+        _alter, "update_column", {"name": lambda place: "note", "comment": lambda place: "why"}
+    ),
     "TimelineView.with_archived": _on(_timeline, "with_archived"),
     "TimelineView.load": EntryPoint(
         lambda place, **given: TimelineView.load(
@@ -300,7 +315,7 @@ def public_entry_points() -> dict[str, object]:
     for where, face in {"lakefmt": lakefmt, "lowlevel": lowlevel}.items():
         values = {name: getattr(face, name) for name in face.__all__}
         found |= {f"{where}.{name}": value for name, value in values.items() if inspect.isfunction(value)}
-    for cls in (Table, lakefmt.Snapshot, TableIndexes, TimelineView):
+    for cls in (Table, lakefmt.Snapshot, TableIndexes, TableAlter, TimelineView):
         own = [base for base in cls.__mro__ if base.__module__.startswith("lakefmt.")]
         names = {name for base in own for name in (*vars(base), *base.__annotations__) if not name.startswith("_")}
         found |= {f"{cls.__name__}.{name}": getattr(cls, name, None) for name in sorted(names)}

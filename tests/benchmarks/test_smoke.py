@@ -19,6 +19,7 @@ from benchmarks.harness.rounds import SAME_FILES, STEPS, Rounds
 from benchmarks.index import bench_family, bench_key_filters
 from benchmarks.metadata import bench_commit_cost, bench_lookup, bench_skipping
 from benchmarks.services import bench_clustering
+from benchmarks.write import bench_small_appends
 
 pytestmark = pytest.mark.slow
 ROWS = 2_000
@@ -266,6 +267,12 @@ def test_what_the_metadata_table_costs_is_measured_and_checked(work, tmp_path):
     for warm in (True, False):
         taken = bench_commit_cost.measure(tmp_path / f"{warm}", kinds, work, 3, warm=warm)
         assert {kind: len(one.clock) for kind, one in taken.items()} == dict.fromkeys(kinds, 3)
+
+
+def test_small_appends_are_measured_and_checked(tmp_path):
+    tiers, fill = (bench_small_appends.measure(tmp_path / way, way, 3, "none") for way in ("tiers", "fill"))
+    assert (tiers.most_files, fill.most_files) == (3, 1)
+    assert tiers.written == tiers.kept < fill.written
 
 
 def test_a_metadata_table_that_lists_other_files_has_no_figure(tmp_path):

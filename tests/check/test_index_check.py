@@ -13,16 +13,20 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt.check.index_check import IndexReport
 from lakefmt.errors import CorruptFile, InvalidInputError
-from lakefmt.metadata.layout import METADATA_DIRECTORY
+from lakefmt.metadata.layout import METADATA_DIRECTORY, PartitionKind
 from lakefmt.metadata.reading.listing import open_metadata_table
 from lakefmt.metadata.reading.reader import newest_records
 from lakefmt.metadata.reading.record_index_reader import lookup_locations
+from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.table import Table
 from lakefmt.transactions.metadata_indexes import create_expression_index
 from tests.check.index_damage import DAMAGES, Damage, Told, copied, make_table, rows
 from tests.metadata.metadata_content import check_metadata_table
+from tests.metadata.metadata_fixtures import TABLES, unpacked
 
 pytestmark = pytest.mark.slow
+
+OTHER_TYPE = "sample_table__cow__v9_timebasedkeygen_epochmillis"
 
 
 @lru_cache
@@ -197,3 +201,24 @@ def test_hudi_rs_lists_a_repaired_table(tmp_path: Path, hudi_rs_judge) -> None:
     expected = sorted(one.base.name for one in slices if one.base is not None)
     assert hudi_rs_judge.base_files(tmp_path / "t") == expected
     assert forgotten <= set(expected) <= real
+
+
+@pytest.mark.skipif(OTHER_TYPE not in TABLES, reason="the folder of tables by Apache Hudi is not there")
+def test_statistics_of_a_column_that_files_store_in_another_type(tmp_path: Path) -> None:
+    """Hudi made a number's column text: footers and its statistics have numbers, the table's rows texts."""
+    table = lakefmt.open_table(unpacked(OTHER_TYPE, tmp_path))
+    report = table.index.check()
+    assert report.skipped == ()
+    assert {finding.kind.value for finding in report.findings} == {"duplicate_key"}
+    plain = lakefmt.open_table(table.client.store.url, options={"hoodie.enable.data.skipping": "false"})
+    for query in ("ts_millis = '1705367700000'", "ts_millis < '1705315500001'", "ts_millis >= '17054'"):
+        assert table.read(filter=query).equals(plain.read(filter=query))
+    table.index.drop("column_stats")
+    table.index.create("partition_stats")
+    assert table.index.check().skipped == ()
+    metadata = open_metadata_table(table.client, table.properties)
+    assert metadata is not None
+    ends = read_stats(metadata, PartitionKind.COLUMN_STATS, "ts_millis", pa.string())
+    assert {len(end) for end in ends["min"].to_pylist() + ends["max"].to_pylist() if end} == {13}, (
+        "texts of the numbers"
+    )

@@ -45,6 +45,22 @@ PARTITIONED = {
     "hoodie.metadata.record.index.min.filegroup.count": "2",
     "hoodie.metadata.record.index.max.filegroup.count": "2",
 }
+#: Both engines take key ranges and filters from the metadata table.
+BY_METADATA = {**INDEXES, "hoodie.bloom.index.use.metadata": "true"}
+#: Both engines make one log of several in the metadata table, after every second commit.
+LOG_COMPACTED = {
+    **INDEXES,
+    "hoodie.metadata.log.compaction.enable": "true",
+    "hoodie.metadata.log.compaction.blocks.threshold": "2",
+    "hoodie.metadata.compact.max.delta.commits": "12",
+}
+#: Options of both, how lakefmt finds keys, and how Spark does.
+CASES = {
+    "record index": (INDEXES, "bloom", "RECORD_INDEX"),
+    "partitioned record index": (PARTITIONED, "partitioned_record", "RECORD_LEVEL_INDEX"),
+    "bloom by metadata": (BY_METADATA, "bloom", "BLOOM"),
+    "log compaction": (LOG_COMPACTED, "record", "RECORD_INDEX"),
+}
 #: What Spark has to be told, else it deletes the indexes that it does not keep.
 TOLD = {
     "hoodie.metadata.index.partition.stats.enable": "true",
@@ -118,33 +134,51 @@ def judge(root: Path, table: Table, spark: SparkJudge, expected: pa.Table) -> No
 
 
 @pytest.mark.parametrize(
-    ("kind", "version", "partitioned"), [("cow", 8, False), ("mor", 8, False), ("mor", 9, False), ("cow", 9, True)]
+    ("kind", "version", "case"),
+    [
+        ("cow", 8, "bloom by metadata"),
+        ("mor", 8, "record index"),
+        ("mor", 9, "log compaction"),
+        ("cow", 9, "partitioned record index"),
+    ],
 )
 def test_spark_goes_on_with_a_metadata_table_that_lakefmt_made(
-    kind: str, version: int, partitioned: bool, tmp_path: Path, spark_judge: SparkJudge, hudi_rs_judge: HudiRsJudge
+    kind: str, version: int, case: str, tmp_path: Path, spark_judge: SparkJudge, hudi_rs_judge: HudiRsJudge
 ) -> None:
-    _go_on_with_ours(tmp_path, spark_judge, hudi_rs_judge, kind, version, partitioned)
+    root = _go_on_with_ours(tmp_path, spark_judge, hudi_rs_judge, kind, version, case)
+    if case == "log compaction":
+        _check_both_log_compacted(root)
+
+
+def _check_both_log_compacted(root: Path) -> None:
+    """Some log compactions are Spark's and some are lakefmt's: the write tokens of the logs tell."""
+    requested = {each.name[:17] for each in root.rglob("*.logcompaction.requested")}
+    done = {each.name[:17] for each in (root / ".hoodie/metadata").rglob("*.deltacommit")} & requested
+    logs = [each.name for each in (root / ".hoodie/metadata/files").glob(".*.log.*") if not each.name.endswith(".crc")]
+    tokens = [name.rpartition("_")[2] for name in logs if name.partition(".log.")[0][-17:] in done]
+    ours = [token for token in tokens if token.startswith("1-") and token.endswith("-0")]
+    assert 0 < len(ours) < len(tokens), tokens
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_hudi_102_goes_on_with_a_metadata_table_that_lakefmt_made(
     kind: str, tmp_path: Path, spark_judge_102: SparkJudge
 ) -> None:
-    _go_on_with_ours(tmp_path, spark_judge_102, None, kind, 8, False)
+    _go_on_with_ours(tmp_path, spark_judge_102, None, kind, 8, "record index")
 
 
 def test_hudi_0150_goes_on_with_a_metadata_table_that_lakefmt_made(
     tmp_path: Path, spark_judge_0150: SparkJudge
 ) -> None:
-    _go_on_with_ours(tmp_path, spark_judge_0150, None, "mor", 6, False)
+    _go_on_with_ours(tmp_path, spark_judge_0150, None, "mor", 6, "record index")
 
 
 def _go_on_with_ours(
-    tmp_path: Path, spark: SparkJudge, hudi_rs: HudiRsJudge | None, kind: str, version: int, partitioned: bool
-) -> None:
+    tmp_path: Path, spark: SparkJudge, hudi_rs: HudiRsJudge | None, kind: str, version: int, case: str
+) -> Path:
     """Spark and lakefmt write to one table in turns."""
     root = tmp_path / f"ours_{kind}"
-    options, index = (PARTITIONED, "RECORD_LEVEL_INDEX") if partitioned else (INDEXES, "RECORD_INDEX")
+    options, own_index, index = CASES[case]
     table = lakefmt.create_table(
         root,
         schema=SCHEMA,
@@ -153,12 +187,13 @@ def _go_on_with_ours(
         ordering="ts",
         table_type=kind,
         table_version=version,
+        index=own_index,
         options=options,
     )
     parts = [rows(0, 30, 1)]
-    table.upsert(parts[0])
+    assert table.upsert(parts[0]).warnings == ()
     names = {"files", "column_stats", "record_index", "bloom_filters"} | ({"partition_stats"} if version > 6 else set())
-    if version > 6 and not partitioned:
+    if version > 6 and options is not PARTITIONED:
         names.add("secondary_index_name")
         create_metadata_index(table.client, "secondary_index_name", "name", options)
     assert set(table.properties.metadata_partitions) == names
@@ -170,7 +205,9 @@ def _go_on_with_ours(
         assert set(table.properties.metadata_partitions) == names, "Spark kept our indexes"
         assert_same_multiset(table.read(), merged(*parts, without=gone), what="lakefmt")
         parts.append(rows(10 * turn + 20, 10 * turn + 60, 2 * turn + 3))
-        table.upsert(parts[-1])
+        known = merged(*parts[:-1], without=gone)["id"].to_pylist()
+        done = table.upsert(parts[-1])
+        assert (done.num_updates, done.warnings) == (len({*known} & {*parts[-1]["id"].to_pylist()}), ())
         gone = (*gone, f"key-{turn:03d}")
         table.delete([gone[-1]])
         parts = [merged(*parts, without=gone)]
@@ -179,6 +216,8 @@ def _go_on_with_ours(
             assert_same_multiset(hudi_rs.snapshot(root), parts[0], what="hudi-rs")
     initial = sorted(each.name for each in (root / ".hoodie/metadata/.hoodie").rglob("0000*.deltacommit"))
     assert len(initial) == len(names), "Spark did not build the metadata table anew"
+    assert table.index.check().is_clean
+    return root
 
 
 def _spark_makes(root: Path, spark: SparkJudge, data: pa.Table, kind: str, **more: str) -> None:

@@ -14,9 +14,20 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import CompletedFileMissing, SchemaMismatch, WriterActive
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.formats.parquet.base_file import BaseFileWriter
+from lakefmt.storage import LocalStore
+from lakefmt.table import Table
+from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash
 from lakefmt.values import RECORD_KEY, WriteOperation
-from tests.compat.tables import as_spark_shows_increments, make_plain_table, make_types_table, plain_rows, type_rows
+from tests.compat.tables import (
+    SMALL_FILTERS,
+    as_spark_shows_increments,
+    make_plain_table,
+    make_types_table,
+    plain_rows,
+    type_rows,
+)
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.judges.spark import JudgeError, SparkJudge
@@ -170,6 +181,29 @@ def test_spark_rolls_back_a_write_of_ours_that_died_and_leaves_no_orphan(
     expected = pa.concat_tables([plain_rows(10, 5), plain_rows(20, 1, 10)])
     spark_judge.assert_same_rows(root, expected)
     assert table.upsert(plain_rows(1, ts=9)).num_updates == 1
+
+
+def test_spark_finds_the_files_of_a_dead_write_that_announced_them_together(
+    tmp_path: Path, spark_judge: SparkJudge
+) -> None:
+    """With one line of the markers gone, Spark leaves that file: it is the markers that it goes by."""
+    for name, lost_lines in (("whole", 0), ("sabotaged", 1)):
+        root = tmp_path / name
+        make_plain_table(root, 30)
+        many = plain_rows(40, ts=2).set_column(1, "city", pa.array([f"c{n % 20}" for n in range(40)]))
+        dies = FaultStore(LocalStore(root), lambda e: Fault(FaultMode.BEFORE) if e.name.endswith(".commit") else None)
+        with pytest.raises(SimulatedCrash):
+            Table(TableClient(dies, SMALL_FILTERS)).bulk_insert(many)
+        (markers,) = (path for path in (root / ".hoodie/.temp").rglob("MARKERS*") if path.suffix != ".type")
+        lines = markers.read_text("utf-8").splitlines(keepends=True)
+        assert len(lines) == 20
+        markers.write_text("".join(lines[lost_lines:]), "utf-8")
+        instant = markers.parent.name
+        assert len([path for path in root.rglob("*.parquet") if instant in path.name]) == 20
+        spark_judge.write(root, plain_rows(10, ts=5), index="BLOOM")
+        assert len([path for path in root.rglob("*.parquet") if instant in path.name]) == lost_lines
+        if not lost_lines:
+            spark_judge.assert_same_rows(root, pa.concat_tables([plain_rows(10, 5), plain_rows(20, 1, 10)]))
 
 
 def test_we_roll_back_a_write_of_sparks_that_died(tmp_path: Path, spark_judge: SparkJudge) -> None:

@@ -86,6 +86,7 @@ VERBS: dict[str, Verb] = {
     ),
     "upgrade": Verb("upgrade", lambda t: t.upgrade(9), versions=(6, 8), service=True),
     "clean": Verb("clean", lambda t: t.clean(options={"hoodie.clean.commits.retained": 1}), service=True),
+    "alter": Verb("alter", lambda t: t.alter.update_column("city", comment="where it is"), service=True),
     "archive": Verb("archive", lambda t: t.archive(options=KEEP_ONE), service=True),
 }
 

@@ -15,6 +15,7 @@ import shlex
 import stat
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,9 @@ SECONDS_PER_COMMAND = 120
 
 _FENCE = re.compile(r"^(?P<indent> {0,3})(?P<fence>`{3,}|~{3,})\s*(?P<language>[\w+-]*)[^\n]*$")
 _NOT_RUN = re.compile(r"^\s*<!--\s*not run:\s*(?P<reason>.*?)\s*-->\s*$")
+#: What only a shell understands, where no quotes are around it.
+_QUOTED = re.compile(r"'[^']*'|\"[^\"$`\\\\]*\"")
+_OF_A_SHELL = re.compile(r"[|&;<>()$`*?\[~\"'\\\\]|^[A-Z_]+=")
 _MAKE_TARGET = re.compile(r"^([a-z][a-z-]*):", re.MULTILINE)
 
 
@@ -89,6 +93,7 @@ class Page:
         self.make_targets = make_targets
         self.names: dict[str, object] = {"__name__": "__main__"}
         self.did: list[str] = []
+        self.has_called = False
 
     def run(self, page: str) -> None:
         """Run every block of `page`; the working directory must already be the page's folder."""
@@ -125,6 +130,15 @@ class Page:
                 raise PageError(f"{where}: `{first}` is not run here: mark the block <!-- not run: reason -->")
 
     def _run_lakefmt(self, command: str, where: str) -> None:
+        # The first command of a page is a process, as for its reader; a start costs more than most commands.
+        in_this_process = self.has_called and not _OF_A_SHELL.search(_QUOTED.sub("", command))
+        status, said = _call_here(command) if in_this_process else self._call_in_shell(command)
+        if status:
+            raise PageError(f"{where}: `{command}` ended with {status}:\n{said}")
+        self.has_called = True
+        self.did.append(f"{where} {command}")
+
+    def _call_in_shell(self, command: str) -> tuple[int, str]:
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command],
             cwd=self.folder,
@@ -135,9 +149,7 @@ class Page:
             timeout=SECONDS_PER_COMMAND,
             check=False,
         )
-        if done.returncode:
-            raise PageError(f"{where}: `{command}` ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-        self.did.append(f"{where} {command}")
+        return done.returncode, done.stdout + done.stderr
 
     def _check_make(self, command: str, where: str) -> None:
         named = [
@@ -147,6 +159,17 @@ class Page:
         if unknown:
             raise PageError(f"{where}: the Makefile has no target {', '.join(unknown)}")
         self.did.append(f"{where} {command} (target exists)")
+
+
+def _call_here(command: str) -> tuple[int, str]:
+    from click.testing import CliRunner
+
+    from lakefmt.cli import main
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")  # of pytest they would be errors
+        done = CliRunner().invoke(main, shlex.split(command, comments=True)[1:])
+    return done.exit_code, done.output
 
 
 def _shim_folder(folder: Path) -> Path:

@@ -71,6 +71,11 @@ def test_blocks_share_their_names_and_their_folder(read):
         ("```console\n$ rm -r x\n```\n", "`rm` is not run here"),
         ("```sh\nmake tea\n```\n", "no target tea"),
         ("```console\n$ lakefmt no-such-verb\n```\n", "`lakefmt no-such-verb` ended with"),
+        (
+            "```console\n$ lakefmt --version\n$ lakefmt read 'no table'\n```\n",
+            "page.md:2: `lakefmt read 'no table'` ended with 1",
+        ),
+        ("```console\n$ lakefmt --version\n$ lakefmt --version | grep 'x y'\n```\n", "ended with 1"),
         ("```python\na = 1\n", "never closed"),
     ],
 )

@@ -16,6 +16,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
+import spark_worker_indexing
 import spark_worker_locks  # beside this file; nothing of lakefmt
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
@@ -41,6 +42,8 @@ def session(jar: str, scratch: str, memory: str) -> SparkSession:
         "-XX:-UsePerfData",
     ]  # leaves nothing behind when killed
     java += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    # Hudi measures the bloom index's view of files, locks included, when it reads ranges from the metadata table.
+    java += [f"--add-opens=java.base/java.util.concurrent{part}=ALL-UNNAMED" for part in ("", ".atomic", ".locks")]
     settings = {
         "spark.driver.extraClassPath": jar,
         "spark.executor.extraClassPath": jar,
@@ -179,6 +182,7 @@ OPERATIONS: dict[str, Callable[[SparkSession, Request], Answer]] = {
     "upsert": write,
     "sql": sql,
     "except_all": except_all,
+    **spark_worker_indexing.OPERATIONS,
     **spark_worker_locks.OPERATIONS,
 }
 

@@ -51,12 +51,11 @@ def metadata_content(table: Table) -> Content:
         for ids in groups.values():
             for number, file_id in enumerate(ids):
                 each = slices[file_id]
-                entries = []
-                for file in (*([each.base] if each.base else []), *each.logs):
-                    path = f"{METADATA_DIRECTORY}/{partition}/{file.name}"
-                    data = client.store.read(path)
-                    is_base = file.version is None
-                    entries += [base_entries(data, path)] if is_base else log_entries(data, path, done.__contains__)
+                where = f"{METADATA_DIRECTORY}/{partition}"
+                read = client.store.read
+                entries = [base_entries(read(f"{where}/{each.base.name}"), each.base.name)] if each.base else []
+                logs = [(log, read(f"{where}/{log.name}")) for log in each.logs]
+                entries += log_entries(partition, logs, state.config.version.layout, done.__contains__)
                 keys, values = merge_entries(partition, entries, writer.form)
                 texts = keys.cast(pa.string())
                 if not partition.startswith("secondary_index_"):

@@ -17,6 +17,7 @@ import lakefmt
 from lakefmt.errors import CorruptFile
 from lakefmt.formats.hfile.reader import HFileReader
 from lakefmt.formats.hfile.writer import HFileOptions, encode_hfile
+from lakefmt.metadata.layout import PartitionKind
 from lakefmt.metadata.reading._stats_columns import decode_stats
 from lakefmt.metadata.reading.reader import RecordRun, newest_records
 from lakefmt.metadata.reading.record_index_reader import (
@@ -25,7 +26,7 @@ from lakefmt.metadata.reading.record_index_reader import (
     lookup_locations,
     scan_locations,
 )
-from lakefmt.metadata.reading.stats_reader import read_column_stats, read_partition_stats
+from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.metadata.record_schema import record_schema
 from lakefmt.metadata.records import ColumnStats, MetadataRecord, RecordType, encode_record
 from lakefmt.metadata.statistics import column_stats_of, row_ranges
@@ -151,7 +152,7 @@ def test_the_ends_are_those_of_the_files(name: str, tmp_path: Path):
     files = {one.base.name: root / one.base.path for one in client.slices(state) if one.base is not None}
     compared = 0
     for field in client.schema(state):
-        stats = read_column_stats(table, field.name, field.type)
+        stats = read_stats(table, PartitionKind.COLUMN_STATS, field.name, field.type)
         assert stats.schema.field("min").type == field.type
         for row in stats.to_pylist():
             if row["name"] not in files or (root.name, field.name) in OTHER_TYPE:
@@ -171,8 +172,8 @@ def check_partition_stats(root: Path, table, client) -> None:
     rows = lakefmt.open_table(str(root)).read(meta_columns=True)
     paths = client.listing(state.config).partitions()
     for field in client.schema(state):
-        stats = read_partition_stats(table, field.name, field.type)
-        one = read_partition_stats(table, field.name, field.type, paths[:1])
+        stats = read_stats(table, PartitionKind.PARTITION_STATS, field.name, field.type)
+        one = read_stats(table, PartitionKind.PARTITION_STATS, field.name, field.type, paths[:1])
         assert one["name"].to_pylist() == (paths[:1] if stats.num_rows else [])
         for row in stats.to_pylist():
             values = rows.filter(pc.equal(rows["_hoodie_partition_path"], row["name"]))[field.name]
@@ -185,12 +186,14 @@ def check_partition_stats(root: Path, table, client) -> None:
 def test_statistics_of_some_partitions(tmp_path: Path):
     root = unpacked(PARTITIONED_INDEX, tmp_path)
     table = metadata_of(root)
-    everything = read_column_stats(table, "qty", pa.int32())
-    parts = [read_column_stats(table, "qty", pa.int32(), [path]) for path in ("eu", "us", "asia/東京")]
+    everything = read_stats(table, PartitionKind.COLUMN_STATS, "qty", pa.int32())
+    parts = [
+        read_stats(table, PartitionKind.COLUMN_STATS, "qty", pa.int32(), [path]) for path in ("eu", "us", "asia/東京")
+    ]
     assert sorted(name for part in parts for name in part["name"].to_pylist()) == sorted(everything["name"].to_pylist())
     assert all(part.num_rows for part in parts)
-    assert read_column_stats(table, "qty", pa.int32(), []).num_rows == 0
-    assert read_column_stats(table, "no such column", pa.int32()).num_rows == 0
+    assert read_stats(table, PartitionKind.COLUMN_STATS, "qty", pa.int32(), []).num_rows == 0
+    assert read_stats(table, PartitionKind.COLUMN_STATS, "no such column", pa.int32()).num_rows == 0
 
 
 _TYPES = {

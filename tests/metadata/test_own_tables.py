@@ -11,9 +11,10 @@ import pytest
 import lakefmt
 from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.model import build_slices
+from lakefmt.metadata.layout import PartitionKind
 from lakefmt.metadata.reading.listing import MetadataListing, open_metadata_table
 from lakefmt.metadata.reading.record_index_reader import scan_locations
-from lakefmt.metadata.reading.stats_reader import read_column_stats, read_partition_stats
+from lakefmt.metadata.reading.stats_reader import read_stats
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())])
 OPTIONS = {
@@ -51,15 +52,17 @@ def check_same(table: lakefmt.Table) -> None:
     locations = scan_locations(metadata)
     assert pairs(locations, "key", "partition") == pairs(stored, "_hoodie_record_key", "_hoodie_partition_path")
     assert pairs(locations, "partition", "file_id") <= {(one.partition, one.file_id) for one in client.slices(state)}
-    stats = {row["name"]: row for row in read_column_stats(metadata, "fare", pa.float64()).to_pylist()}
+    stats = {
+        row["name"]: row for row in read_stats(metadata, PartitionKind.COLUMN_STATS, "fare", pa.float64()).to_pylist()
+    }
     names = {path.rpartition("/")[2] for paths in by_storage for path in paths}
     assert names <= stats.keys()
     if not metadata.has("partition_stats"):
         assert state.config.version.value == 6
         with pytest.raises(InvalidInputError, match="partition_stats"):
-            read_partition_stats(metadata, "ts", pa.int64())
+            read_stats(metadata, PartitionKind.PARTITION_STATS, "ts", pa.int64())
         return
-    for row in read_partition_stats(metadata, "ts", pa.int64()).to_pylist():
+    for row in read_stats(metadata, PartitionKind.PARTITION_STATS, "ts", pa.int64()).to_pylist():
         values = stored.filter(pc.equal(stored["_hoodie_partition_path"], row["name"]))["ts"]
         assert not len(values) or row["min"] <= pc.min(values).as_py() <= pc.max(values).as_py() <= row["max"]
 

@@ -165,13 +165,13 @@ def test_wrong_statistics_lose_rows(tmp_path: Path):
     """The law sees a wrong statistic: with ends that are too small, rows are missing."""
     table = written(str(tmp_path), "MERGE_ON_READ", 9, [rows_of([0, 1, 2, 3, 4, 5])], ["k9"])
     expected = table.read(filter="large = 4").num_rows
-    read = _by_statistics.read_column_stats
+    read = _by_statistics.read_stats
 
     def lying(*arguments: Any) -> pa.Table:
         stats = read(*arguments)
         return stats.set_column(stats.column_names.index("max"), "max", stats["min"])
 
-    with mock.patch.object(_by_statistics, "read_column_stats", lying):
+    with mock.patch.object(_by_statistics, "read_stats", lying):
         assert (expected, table.read(filter="large = 4").num_rows) == (1, 0)
 
 

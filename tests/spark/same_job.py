@@ -27,7 +27,7 @@ ROWS = """
 select concat('k', id) as id, concat('c', id % 3) as city, id * 1.5D as v, id as ts, timestamp'2026-01-02 03:04:05.678' as at,
        date'2026-01-02' as day, cast(id as decimal(10, 2)) as price, array(id, id + 1) as list,
        named_struct('a', id, 'b', cast(null as string)) as struct, map('m', id) as map, id % 2 = 0 as even,
-       cast(null as int) as nothing
+       cast(null as int) as nothing, cast(id / 3 as float) as third, cast('NaN' as double) as nan, id * 1e10 as large
 from range({rows})
 """
 #: Of the meta columns these say the same in every run.
@@ -91,9 +91,9 @@ def run_job(spark: Any, name: str, path: Path, table_type: str) -> dict[str, Any
 
 def run_capture(spark: Any, name: str, path: Path) -> dict[str, Any]:
     """Capture changes, and read them."""
-    frame = spark.sql(ROWS.format(rows=12)).select("id", "city", "v", "ts", "at", "nothing")
+    frame = spark.sql(ROWS.format(rows=12))
     save(frame.where("ts < 9"), name, path, "overwrite", **CAPTURE)
-    save(frame.where("ts >= 6").drop("v").selectExpr("*", "7.25D as v"), name, path, **CAPTURE)
+    save(frame.where("ts >= 6").drop("v").selectExpr("*", "7.25D as v").select(*frame.columns), name, path, **CAPTURE)
     save(frame.where("ts < 2"), name, path, **{OPERATION: "delete", **CAPTURE})
     cdc = {QUERY: "incremental", "hoodie.datasource.query.incremental.format": "cdc", BEGIN: commits(path)[0][1]}
     changes = load(spark, name, path, **cdc)

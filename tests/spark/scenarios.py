@@ -8,15 +8,20 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
+import pyspark
 import same_job  # beside this file
 import stream_scenarios
+import write_scenarios
 from pyspark.sql import SparkSession
 
 import lakefmt.spark as lakefmt_spark
@@ -35,6 +40,7 @@ OPTIONS = {
     "hoodie.datasource.write.partitionpath.field": "city",
     "hoodie.datasource.write.precombine.field": "ts",
     "hoodie.upsert.shuffle.parallelism": "2",
+    "lakefmt.spark.timestamp_ntz": "utc",
 }
 QUERY = "hoodie.datasource.query.type"
 OPERATION = "hoodie.datasource.write.operation"
@@ -49,11 +55,12 @@ from range({rows})
 
 def session() -> SparkSession:
     """Return a small local session, in a zone that is not UTC."""
-    builder = SparkSession.builder.master("local[2]").appName("lakefmt")
+    builder = SparkSession.builder.master("local[2,4]").appName("lakefmt")
     bundle = os.environ.get("LAKEFMT_HUDI_BUNDLE")
     hudi = {} if bundle is None else {"spark.driver.extraClassPath": bundle, **HUDI}
     for name, value in {
         **hudi,
+        **_connect_server(),
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "America/New_York",
@@ -62,6 +69,25 @@ def session() -> SparkSession:
     }.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _connect_server() -> dict[str, str]:
+    """Return what lets the newest release serve Spark Connect beside, on a port that is free."""
+    if pyspark.__version__.startswith("3."):
+        return {}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    address = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": port}
+    return {"spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin", **address}
+
+
+def connect(spark: SparkSession, root: Path) -> dict[str, Any]:
+    """Let a client of Spark Connect, a process of its own, ask this session's server."""
+    url, answers = f"sc://127.0.0.1:{spark.conf.get('spark.connect.grpc.binding.port')}", root / "connected.json"
+    client = [sys.executable, str(Path(__file__).with_name("connect_client.py")), url, str(root), str(answers)]
+    asked = subprocess.run(client, capture_output=True, text=True, timeout=300, check=False)
+    return json.loads(answers.read_text("utf-8")) if answers.exists() else {"failed": asked.stderr[-4000:]}
 
 
 def refusal(call: Callable[[], Any]) -> str:
@@ -180,11 +206,19 @@ def refusals(spark: SparkSession, root: Path) -> dict[str, Any]:
         "sync": save({"hoodie.datasource.hive_sync.enable": "true"}),
         "key": save({"hoodie.datasource.write.recordkey.field": "nope"}),
         "large": save({"lakefmt.spark.stage.max.bytes": "10"}),
+        "ordering": save({"hoodie.datasource.write.precombine.field": "nope"}),
+        "zoneless": save({"lakefmt.spark.timestamp_ntz": "refuse"}, rows=spark.sql(ROWS.format(rows=2))),
+        "pathless": refusal(lambda: frame.write.format("lakefmt").options(**OPTIONS).mode("append").save()),
         "task": save({}, rows=frame.selectExpr("id", "city", "v", "raise_error('a task fails') as ts")),
     }
     answers["exists"] = (path / ".hoodie" / "hoodie.properties").exists()
     frame.write.format("lakefmt").options(**OPTIONS).mode("append").save(str(path))
     answers["contradiction"] = save({"hoodie.datasource.write.recordkey.field": "city"})
+    answers["types"] = save({}, rows=frame.selectExpr("id", "city", "'no number' as v", "ts"))
+    answers["lacking"] = save({}, rows=frame.select("id", "city", "ts"))
+    answers["glob"] = refusal(
+        lambda: spark.read.format("lakefmt").option("hoodie.datasource.read.paths", "a").load(str(path))
+    )
     answers["late"] = save({"lakefmt.spark.stage.max.bytes": "10"})
     answers["rows"] = spark.read.format("lakefmt").load(str(path)).count()
     answers["staged"] = [str(found) for found in (path / ".hoodie/.lakefmt").glob("stage/*")]
@@ -227,21 +261,56 @@ def functions(spark: SparkSession, root: Path) -> dict[str, Any]:
     created = lakefmt_spark.write(frame, path, **OPTIONS)
     changed = lakefmt_spark.write(frame.where("ts < 3"), path, **OPTIONS)
     empty = lakefmt_spark.read(spark, path, **{"lakefmt.meta_columns": False}).where("ts > 99")
-    return {
+    read = lakefmt_spark.read(spark, path)
+    by_tasks = lakefmt_spark.read(spark, path, **{"lakefmt.spark.read.native": "never"})
+    whole = [same_job.shown(frame) for frame in (read, by_tasks)]
+    chosen = lakefmt_spark.read(spark, path, **{"lakefmt.spark.read.filter": "city = 'c1' and ts > 20"})
+    lacking = frame.where("ts = 9").drop("v", "list")
+    answers = {
         "created": created.num_inserts,
         "changed": changed.num_updates,
-        "rows": rows_of(lakefmt_spark.read(spark, path), "id", "v"),
+        "rows": rows_of(read, "id", "v"),
         "empty": [empty.columns[0], empty.count()],
+        "ways": ["parquet" in plan_of(read), "parquet" in plan_of(by_tasks), whole[0] == whole[1], len(whole[0])],
+        "chosen": rows_of(chosen, "id"),
+        "lacking": refusal(lambda: lakefmt_spark.write(lacking, path, **OPTIONS)),
     }
+    lakefmt_spark.write(lacking, path, **OPTIONS, **{"hoodie.datasource.write.reconcile.schema": True})
+    answers["filled"] = rows_of(lakefmt_spark.read(spark, path).where("ts = 9"), "id", "v", "day")
+    del spark._lakefmt_workers_asked
+    with patch.object(lakefmt_spark.workers, "__version__", "9.9.9"):
+        answers["release"] = refusal(lambda: lakefmt_spark.write(frame, path, **OPTIONS))
+    answers["after"] = lakefmt_spark.read(spark, path).count()
+    return answers
+
+
+def plan_of(frame: Any) -> str:
+    """Return how Spark runs a query."""
+    return frame._jdf.queryExecution().executedPlan().toString().lower()
+
+
+def flights(spark: SparkSession, root: Path) -> dict[str, Any]:
+    """The job of ``make demo-spark``, on the batches that the tests have stored."""
+    from examples.spark import job
+
+    if not (root / "batches").exists():
+        return {}
+    lakefmt_spark.register(spark)
+    try:
+        job.write(spark, str(root / "flights"), root / "batches")
+        job.read(spark, "lakefmt", str(root / "flights"), str(root / "flights_read"))
+    finally:
+        lakefmt_spark.unregister()
+    return {"done": True}
 
 
 def main() -> None:
     """Run scenarios and write what they answered, errors included."""
     root, answers, *names = sys.argv[1:]
-    scenarios = [verbs, merge_on_read, overwrites, views, refusals, registered, functions]
-    scenarios += [*stream_scenarios.SCENARIOS, *same_job.SCENARIOS]
+    scenarios = [verbs, merge_on_read, overwrites, views, refusals, registered, functions, flights]
+    scenarios += [*write_scenarios.SCENARIOS, *stream_scenarios.SCENARIOS, *same_job.SCENARIOS, connect]
     if os.environ.get("LAKEFMT_HUDI_BUNDLE"):
-        scenarios += same_job.WITH_HUDI
+        scenarios += [*same_job.WITH_HUDI, *stream_scenarios.WITH_HUDI]
     spark = session()
     spark.sparkContext.setLogLevel("OFF")
     told = {}
@@ -252,7 +321,7 @@ def main() -> None:
             told[scenario.__name__] = scenario(spark, Path(root))
         except Exception as error:
             told[scenario.__name__] = {"failed": f"{type(error).__name__}: {error}", "causes": causes(error)}
-    Path(answers).write_text(json.dumps(told, default=str), "utf-8")
+        Path(answers).write_text(json.dumps(told, default=str), "utf-8")  # what was answered before a scenario hangs
     spark.stop()
 
 

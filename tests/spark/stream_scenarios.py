@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 import lakefmt
 import lakefmt.spark as lakefmt_spark
@@ -16,6 +20,8 @@ OPTIONS = {
     "hoodie.datasource.write.precombine.field": "ts",
     "hoodie.datasource.write.streaming.retry.interval.ms": "0",
 }
+#: A query that does not come to its end says so.
+SECONDS = 150
 SCHEMA = "id string, v long, ts long"
 CHECKPOINT = "_hudi_streaming_sink_checkpoint"
 
@@ -46,7 +52,9 @@ def run(writer: Any, checkpoint: Path, path: str | None = None) -> str:
     writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
     try:
         query = writer.start() if path is None else writer.start(path)
-        query.awaitTermination()
+        if not query.awaitTermination(SECONDS):
+            query.stop()
+            return "the query did not end"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
@@ -71,38 +79,50 @@ def rows(path: str) -> list[list[Any]]:
     return sorted(map(list, zip(*lakefmt.open_table(path).read(["id", "v"]).to_pydict().values(), strict=True)))
 
 
+def methods(spark: Any) -> list[dict[str, Any]]:
+    """Return the methods of the readers and writers of a session's kind."""
+    frames = (spark.range(1).write, spark.read, spark.readStream, stream_writer(spark))
+    return [dict(vars(type(frame))) for frame in frames]
+
+
+def stream_writer(spark: Any) -> Any:
+    """Return a writer of a stream that never runs."""
+    return spark.readStream.format("rate").load().writeStream
+
+
 def sinks(spark: Any, root: Path) -> dict[str, Any]:
     """Write batches, crash between the table's commit and Spark's, begin with another folder, replace everything."""
     source, path, checkpoint = root / "sinks-in", str(root / "sinks"), root / "sinks-checkpoint"
+    before = methods(spark)
     lakefmt_spark.register(spark)
     try:
         batches(source, 2)
-        answers: dict[str, Any] = {
-            "failed": run(stream_of(spark, source).writeStream.format("lakefmt").options(**OPTIONS), checkpoint, path),
-            "commits": commits(path),
-            "label": label_of(path),
-        }
-        batches(source, 2, start=2)
         sink = lakefmt_spark.stream_batch(path, **OPTIONS)
-        crashed = run(stream_of(spark, source).writeStream.foreachBatch(crashing(sink, 2)), checkpoint)
-        answers["crashed"] = "stopped after the commit" in crashed
-        answers["before restart"] = len(commits(path))
-        run(stream_of(spark, source).writeStream.format("lakefmt").options(**OPTIONS), checkpoint, path)
-        answers["after restart"] = len(commits(path))
-        answers["rows"] = rows(path)
-        run(stream_of(spark, source).writeStream.format("lakefmt").options(**OPTIONS), root / "other", path)
-        answers["another folder"] = [len(commits(path)), label_of(path), len(rows(path))]
+        crashed = run(stream_of(spark, source).writeStream.foreachBatch(crashing(sink, 1)), checkpoint)
+        answers: dict[str, Any] = {
+            "crashed": "stopped after the commit" in crashed,
+            "before restart": [commits(path), label_of(path)],
+        }
+        batches(source, 1, start=2)
         feed(source, 9, [])
-        run(stream_of(spark, source).writeStream.format("lakefmt").options(**OPTIONS), checkpoint, path)
-        answers["empty"] = len(commits(path))
-        counts = stream_of(spark, source).groupBy("id").count().selectExpr("id", "count as v", "0L as ts")
+        failed = run(stream_of(spark, source).writeStream.format("lakefmt").options(**OPTIONS), checkpoint, path)
+        answers["after restart"] = [failed, len(commits(path)), label_of(path), rows(path)]
+        plain = root / "sinks-plain"
+        failed = run(stream_of(spark, source).writeStream.format("json"), root / "plain-checkpoint", str(plain))
+        answers["other formats"] = [failed, spark.read.json(str(plain)).count()]
+        whole = spark.readStream.schema(SCHEMA).json(str(source))
+        run(whole.writeStream.format("lakefmt").options(**OPTIONS), root / "other", path)
+        answers["another folder"] = [len(commits(path)), label_of(path), len(rows(path))]
+        counts = whole.groupBy("id").count().selectExpr("id", "count as v", "0L as ts")
         totals = str(root / "sinks-totals")
         complete = counts.writeStream.format("lakefmt").outputMode("complete").options(**OPTIONS)
-        answers["complete failed"] = run(complete, root / "totals-checkpoint", totals)
-        answers["complete"] = [commits(totals)[-1], dict(rows(totals))["same"], len(rows(totals))]
-        answers["table"] = refusal(lambda: stream_of(spark, source).writeStream.format("lakefmt").toTable("nowhere"))
+        failed = run(complete, root / "totals-checkpoint", totals)
+        answers["complete"] = [failed, commits(totals)[-1], dict(rows(totals)).get("same"), len(rows(totals))]
+        answers["table"] = refusal(lambda: whole.writeStream.format("lakefmt").toTable("nowhere"))
+        answers["source"] = refusal(lambda: spark.readStream.format("lakefmt").load(path))
     finally:
         lakefmt_spark.unregister()
+    answers["restored"] = methods(spark) == before
     return answers
 
 
@@ -126,4 +146,185 @@ def refusal(call: Callable[[], Any]) -> str:
     return "nothing was raised"
 
 
-SCENARIOS = (sinks,)
+# ------------------------------------------------------------------------------------------------------------- sources
+
+QUERY, FORMAT = "hoodie.datasource.query.type", "hoodie.datasource.query.incremental.format"
+
+
+NO_SERVICES = {"hoodie.clean.automatic": False}
+
+
+def upsert(
+    path: str, *keys: str, v: int, table_type: str | None = None, partition_by: Any = None, **options: Any
+) -> None:
+    """Commit some rows by plain lakefmt."""
+    data = pa.table({"id": list(keys), "v": pa.array([v] * len(keys), pa.int64())})
+    made = {} if table_type is None else {"table_type": table_type, "partition_by": partition_by}
+    lakefmt.write_table(path, data, mode="append", record_key="id", name="read", options=options, **made)
+
+
+def read_batches(
+    spark: Any, path: str, checkpoint: Path, columns: tuple[str, ...] = ("id", "v"), **options: Any
+) -> Any:
+    """Return the rows of every batch of a query that reads a table until nothing is left, or how it failed."""
+    told: list[list[list[Any]]] = []
+    frame = spark.readStream.format("lakefmt").options(**options).load(path).selectExpr(*columns)
+    failed = run(
+        frame.writeStream.foreachBatch(lambda rows, _: told.append(sorted(map(list, rows.collect())))), checkpoint
+    )
+    return failed or told
+
+
+def sources(spark: Any, root: Path) -> dict[str, Any]:
+    """Read commits as batches: one by one, after a restart, as changes; copy a table without `register`."""
+    path, checkpoint = str(root / "sources"), root / "sources-checkpoint"
+    upsert(path, "a", "b", v=1)
+    upsert(path, "b", "c", v=2)
+    answers: dict[str, Any] = {"one by one": read_batches(spark, path, checkpoint, maxFilesPerTrigger=1)}
+    upsert(path, "c", v=3)
+    answers["restarted"] = read_batches(spark, path, checkpoint)
+    changes = {QUERY: "incremental", FORMAT: "cdc"}
+    key, value = "get_json_object({}, '$.id')", "cast(get_json_object({}, '$.v') as int)"
+    images = (
+        "op",
+        f"coalesce({key.format('after')}, {key.format('before')})",
+        value.format("before"),
+        value.format("after"),
+    )
+    answers["changes"] = read_batches(spark, path, root / "cdc", images, **changes)
+    copy, at = str(root / "copied"), root / "copy-checkpoint"
+    keyed = {"hoodie.datasource.write.recordkey.field": "id", "path": copy}
+    frame = spark.readStream.format("lakefmt").options(maxFilesPerTrigger=1).load(path)
+    answers["copied"] = [
+        run(frame.writeStream.format("lakefmt").options(**keyed), at),
+        rows(copy) == rows(path),
+        commits(copy),
+    ]
+    forget(at, len(commits(copy)) - 1)
+    again = run(frame.writeStream.format("lakefmt").options(**keyed), at)
+    answers["copied again"] = [again, rows(copy) == rows(path), len(commits(copy))]
+    return answers
+
+
+def offsets(spark: Any, root: Path) -> dict[str, Any]:
+    """Ask the reader of a source what Spark asks, without a query: starts, limits, what a clean removed, refusals."""
+    from lakefmt.spark.data_source import LakefmtDataSource
+
+    path = str(root / "offsets")
+    for v, keys in enumerate(("ab", "bc", "c"), 1):
+        upsert(path, *keys, v=v)
+
+    def reader(**options: Any) -> Any:
+        source = LakefmtDataSource({"path": path, **{name: str(value) for name, value in options.items()}})
+        return source.streamReader(source.schema())
+
+    def read(found: Any, start: dict, end: dict) -> list[str]:
+        parts = pickle.loads(pickle.dumps([*found.partitions(start, end)]))
+        return sorted(key for part in parts for batch in found.read(part) for key in batch.column("id").to_pylist())
+
+    def ends(found: Any) -> list[dict]:
+        told = [found.initialOffset()]
+        while (end := found.latestOffset(told[-1], found.getDefaultReadLimit())) != told[-1]:
+            told.append(end)
+        return told
+
+    start = "hoodie.datasource.streaming.startOffset"
+    all_of_it, single = ends(reader()), ends(reader(maxBytesPerTrigger=1))
+    latest = ends(reader(**{start: "latest"}))
+    answers: dict[str, Any] = {
+        "at once": [len(all_of_it), read(reader(), *all_of_it)],
+        "by bytes": [read(reader(), *pair) for pair in itertools.pairwise(single)],
+        "latest": [len(latest), latest[0] == all_of_it[-1]],
+        "named": ends(reader(**{start: single[1]["completion"]})) == [single[1], single[-1]],
+        "nothing": reader().partitions(single[1], single[1]),
+        "refused": refusal(lambda: reader(maxFilesPerTrigger=0)),
+        "foreign": refusal(lambda: reader().latestOffset({"commit": "1"}, None)),
+    }
+    bounded = reader(maxFilesPerTrigger=1)
+    bounded.prepareForTriggerAvailableNow()
+    small = {"hoodie.clean.commits.retained": 1}
+    for v in range(5, 9):
+        upsert(path, "a", v=v, **small)
+    lakefmt.open_table(path).clean(options=small)
+    answers["now"] = ends(bounded)[-1] == single[-1]
+    left = ends(reader(maxFilesPerTrigger=1))
+    answers["after a clean"] = [len(left) < 5, read(reader(), left[0], left[1])]
+    answers["lost"] = refusal(lambda: read(reader(), *single[:2]))
+    answers["left out"] = read(reader(failOnDataLoss="false"), *single[:2])
+    return answers
+
+
+# ------------------------------------------------------------------------------------------------------------ services
+
+
+def services(spark: Any, root: Path) -> dict[str, Any]:
+    """Compact, fold logs and clean by tasks; a task that fails; a stream with a compaction beside it."""
+    path = str(root / "services")
+    upsert(path, *"abcdef", v=1, table_type="mor", partition_by="v")
+    for _ in range(3):
+        upsert(path, *"abcdef", v=1, **NO_SERVICES)
+    folded = lakefmt_spark.compact(spark, path, log=True, **{"hoodie.log.compaction.blocks.threshold": 2})
+    before = rows(path)
+    scheduled = lakefmt_spark.compact(spark, path, schedule=True)
+    (pending,) = lakefmt.open_table(path).client.load().timeline.pending
+    done = lakefmt_spark.compact(spark, path, run=pending.time, verify=True)
+    upsert(path, "a", v=1, **NO_SERVICES)
+    lakefmt_spark.compact(spark, path)
+    cleaned = lakefmt_spark.clean(spark, path, **{"hoodie.clean.commits.retained": 1})
+    upsert(path, "b", v=1, **NO_SERVICES)
+    lakefmt_spark.compact(spark, path, schedule=True)
+    (lost,) = Path(path).glob("v=1/.*.log.*_*")
+    lost.rename(root / "lost.log")
+    failed = refusal(lambda: lakefmt_spark.compact(spark, path))
+    (root / "lost.log").rename(lost)
+    again = lakefmt_spark.compact(spark, path)
+    source, streamed = root / "services-in", str(root / "services-streamed")
+    batches(source, 5)
+    options = {**OPTIONS, "hoodie.datasource.write.table.type": "MERGE_ON_READ"}
+    sink = lakefmt_spark.stream_batch(streamed, **options, **{"hoodie.compact.inline.max.delta.commits": 2})
+    stream = stream_of(spark, source).writeStream
+    beside = run(stream.foreachBatch(lambda frame, number: (sink(frame, number), sink.wait())), root / "services-at")
+    return {
+        "folded": [folded.plan.log, len(folded.files)],
+        "scheduled": [scheduled.completion_time, pending.action.value],
+        "compacted": [len(done.files), done.num_rows, rows(path) == before],
+        "cleaned": cleaned.files_deleted > 0,
+        "failed": failed,
+        "again": [len(again.finished), rows(path) == before],
+        "beside": beside or [commits(streamed).count("COMPACT") > 0, len(rows(streamed))],
+    }
+
+
+# -------------------------------------------------------------------------------------------------------- beside Hudi
+
+
+def takeovers(spark: Any, root: Path) -> dict[str, Any]:
+    """Hudi goes on with a stream of lakefmt, and lakefmt with one of Hudi: a batch that is in the table stays out."""
+    source, path, checkpoint = root / "takeovers-in", str(root / "takeovers"), root / "takeovers-checkpoint"
+    hudi = {**OPTIONS, "hoodie.metadata.enable": "false", "hoodie.write.table.version": "8"}
+    hudi |= {"hoodie.write.auto.upgrade": "false"}
+    batches(source, 2)
+    sink = lakefmt_spark.stream_batch(path, **OPTIONS)
+    run(stream_of(spark, source).writeStream.foreachBatch(crashing(sink, 1)), checkpoint)
+    answers: dict[str, Any] = {"ours": [len(commits(path)), label_of(path)]}
+    batches(source, 1, start=2)
+    answers["failed"] = run(stream_of(spark, source).writeStream.format("hudi").options(**hudi), checkpoint, path)
+    answers["by Hudi"] = [len(commits(path)), label_of(path)]
+    forget(checkpoint, 2)
+    batches(source, 1, start=3)
+    run(stream_of(spark, source).writeStream.foreachBatch(lakefmt_spark.stream_batch(path, **OPTIONS)), checkpoint)
+    answers["again ours"] = [len(commits(path)), label_of(path), len(rows(path))]
+    read = spark.read.format("hudi").load(path).selectExpr("id", "v").collect()
+    answers["read by Hudi"] = sorted(map(list, read)) == rows(path)
+    return answers
+
+
+def forget(checkpoint: Path, batch: int) -> None:
+    """Let Spark's own log lack a batch, as after a crash between the table's commit and Spark's."""
+    done = checkpoint / "commits" / str(batch)
+    done.unlink()
+    done.with_name(f".{done.name}.crc").unlink(missing_ok=True)
+
+
+SCENARIOS = (sinks, sources, offsets, services)
+WITH_HUDI = (takeovers,)

@@ -3,65 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-from pathlib import Path
 
-import pytest
+import pyarrow as pa
 
 import lakefmt
 from lakefmt.values import META_COLUMNS
-from tests.judges.spark import spark_environment
+from tests.spark.written_by_tasks import (
+    WAYS,
+    check_faults,
+    check_written_by_tasks,
+    expected_rows,
+    in_order,
+)
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 #: k0, k1 and k2 were changed, the keys from k27 on deleted.
 ROWS = sorted([f"k{n}", -1.0 if n < 3 else n * 1.5] for n in range(27))
 ALL_ROWS = sorted([f"k{n}", n * 1.5] for n in range(30))
 
 
-def run_scenarios(python: str, folder: Path, *names: str) -> dict[str, dict]:
-    """Run scenarios in a session of their own and return what they answered."""
-    environment = spark_environment()
-    variables = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "PYTHON", "COV"))}
-    variables |= {"JAVA_HOME": str(environment.java), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONWARNINGS": "ignore"}
-    variables |= {"PYTHONPATH": str(ROOT)}  # this tree's lakefmt, in Spark's workers, too
-    if "same_job_of_hudi" in names:
-        variables["LAKEFMT_HUDI_BUNDLE"] = environment.bundles["1.2.0"]
-    answers = folder / "answers.json"
-    command = [python, str(HERE / "scenarios.py"), str(folder), str(answers), *names]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=400, env=variables, cwd=folder, check=False)
-    assert answers.exists(), run.stderr[-4000:]
-    return json.loads(answers.read_text("utf-8"))
-
-
-def required(python: str | None) -> str:
-    """Return an interpreter with pyspark, or say that there is none."""
-    if python is None or spark_environment().java is None:
-        pytest.fail("pyspark or Java is missing: run python tools/spark_env.py")
-    return python
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the tables of the newest release are."""
-    return tmp_path_factory.mktemp("newest")
-
-
-@pytest.fixture(scope="module")
-def pyspark_newest(folder: Path) -> dict[str, dict]:
-    """What the newest release of PySpark answers, with the data source that it finds on its own."""
-    return run_scenarios(required(spark_environment().newest), folder)
-
-
-@pytest.fixture(scope="module")
-def pyspark_oldest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
-    """What PySpark 3.5, which has no data sources in Python, answers."""
-    folder = tmp_path_factory.mktemp("oldest")
-    return run_scenarios(required(spark_environment().python), folder, "functions", "registered")
-
-
-def test_every_verb_and_query(pyspark_newest, folder):
+def test_every_verb_and_query(pyspark_newest, folder_newest):
     told = pyspark_newest["verbs"]
     assert told["rows"] == ROWS
     assert told["first"] == ALL_ROWS
@@ -77,13 +37,13 @@ def test_every_verb_and_query(pyspark_newest, folder):
         "price": 5.00,
         "day": "2026-01-02",
     }
-    rows = lakefmt.open_table(folder / "verbs").read(["id", "v"])
+    rows = lakefmt.open_table(folder_newest / "verbs").read(["id", "v"])
     assert sorted(map(list, zip(*rows.to_pydict().values(), strict=True))) == ROWS
 
 
-def test_apache_hudi_reads_and_upserts_what_pyspark_wrote(pyspark_newest, folder, spark_judge):
+def test_apache_hudi_reads_and_upserts_what_pyspark_wrote(pyspark_newest, folder_newest, spark_judge):
     assert "failed" not in pyspark_newest["verbs"]
-    rows = spark_judge.snapshot(folder / "verbs", meta_columns=True)
+    rows = spark_judge.snapshot(folder_newest / "verbs", meta_columns=True)
     assert sorted(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True)) == [tuple(row) for row in ROWS]
     assert set(rows["_hoodie_partition_path"].to_pylist()) == {"c0", "c1", "c2"}
 
@@ -113,6 +73,12 @@ def test_refusals_leave_nothing(pyspark_newest):
     assert "more than 10 bytes" in told["large"]
     assert "more than 10 bytes" in told["late"]
     assert "a task fails" in told["task"]
+    assert "nope" in told["ordering"]
+    assert "cast it to timestamp" in told["zoneless"]
+    assert "needs a path" in told["pathless"]
+    assert "'v'" in told["types"]
+    assert "lack the table's columns v" in told["lacking"]
+    assert "a table is read by its path" in told["glob"]
     assert "contradicts the table property" in told["contradiction"]
     assert (told["exists"], told["rows"], told["staged"]) == (False, 50, [])
 
@@ -127,6 +93,12 @@ def check_functions_and_registration(told: dict[str, dict]) -> None:
     assert (functions["created"], functions["changed"]) == (30, 3)
     assert functions["rows"] == ALL_ROWS
     assert functions["empty"] == ["id", 0]
+    assert functions["ways"] == [True, False, True, 30]
+    assert functions["chosen"] == [["k22"], ["k25"], ["k28"]]
+    assert "lack the table's columns v, list" in functions["lacking"]
+    assert functions["filled"] == [["k9", None, "2026-01-02"]]
+    assert "Spark's workers run lakefmt 0.1.0, this process 9.9.9" in functions["release"]
+    assert functions["after"] == 30
 
 
 def test_functions_and_registered_formats(pyspark_newest):
@@ -135,3 +107,52 @@ def test_functions_and_registered_formats(pyspark_newest):
 
 def test_functions_and_registered_formats_of_3_5(pyspark_oldest):
     check_functions_and_registration(pyspark_oldest)
+
+
+def test_tasks_write_every_way(pyspark_newest, folder_newest, hudi_rs_judge):
+    told = pyspark_newest["written_by_tasks"]
+    assert set(told) == set(WAYS), told
+    check_written_by_tasks(told, folder_newest)
+    for name in WAYS:
+        assert in_order(hudi_rs_judge.snapshot(folder_newest / f"tasks_{name}")) == expected_rows(name)
+
+
+def test_tasks_write_every_way_of_3_5(pyspark_oldest, folder_oldest):
+    told = pyspark_oldest["written_by_tasks"]
+    assert set(told) == {"partition", "lookup"}, told
+    check_written_by_tasks(told, folder_oldest)
+
+
+def test_apache_hudi_reads_what_tasks_wrote_and_goes_on(pyspark_newest, folder_newest, spark_judge):
+    assert "failed" not in pyspark_newest["written_by_tasks"]
+    for name in WAYS:
+        assert in_order(spark_judge.snapshot(folder_newest / f"tasks_{name}")) == expected_rows(name)
+    # One key in the file of every way's look-up, one new.
+    rows = pa.table({"id": ["k69", "new"], "city": ["c0", "c1"], "v": [7.0, 8.0], "ts": pa.array([99, 99])})
+    for name in ("partition", "lookup"):
+        spark_judge.write(folder_newest / f"tasks_{name}", rows)
+        after = {*expected_rows(name), ("k69", "c0", 7.0), ("new", "c1", 8.0)} - {("k69", "c0", 138.0)}
+        assert in_order(lakefmt.open_table(folder_newest / f"tasks_{name}").read()) == sorted(after)
+
+
+def check_shapes(told: dict) -> None:
+    """Compare what a release wrote of odd inputs."""
+    assert (told["skewed"], told["one key"], told["none"]) == (100, 1, None)
+    assert (told["insert"], told["dropped"], told["overwrite"]) == (10, 0, 10)
+    assert [told[f"bulk {mode}"] for mode in ("NONE", "PARTITION_SORT", "GLOBAL_SORT")] == [20, 20, 20]
+    assert (told["wider"], told["flags"]) == (1, ["s105"])  # a new column
+    # 90 rows, of which one was changed to 2; ten of 3, sixty of 4; the other partition was overwritten.
+    assert told["cities"] == [["large", 160, 89.0 + 2.0 + 30.0 + 2.0 + 240.0], ["small", 10, 30.0]]
+    assert told["generated"] == [80, 80]
+
+
+def test_odd_inputs(pyspark_newest):
+    check_shapes(pyspark_newest["shapes_of_input"])
+
+
+def test_faults_of_tasks(pyspark_newest):
+    check_faults(pyspark_newest["faults"])
+
+
+def test_faults_of_tasks_of_3_5(pyspark_oldest):
+    check_faults(pyspark_oldest["faults"])

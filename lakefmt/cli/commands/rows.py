@@ -77,6 +77,13 @@ def _image_options(command: _Command) -> _Command:
     "--as-of", metavar="INSTANT", help="The table as it was: an instant or an ISO date and time with its zone."
 )
 @click.option(
+    "--schema-of",
+    type=click.Choice(["then", "now"]),
+    default="then",
+    show_default=True,
+    help="With --as-of: the columns of then or of now.",
+)
+@click.option(
     "--query",
     type=click.Choice(["snapshot", "read_optimized"]),
     default="snapshot",
@@ -93,12 +100,13 @@ def read(
     condition: str | None,
     meta_columns: bool,
     as_of: str | None,
+    schema_of: str,
     query: str,
     **out: Any,
 ) -> None:
     """Read rows of TABLE; --json prints one object per line."""
     opened = open_for(table, options, storage_options)
-    reader = opened.scan(_names(columns), condition, as_of, query, meta_columns=meta_columns)
+    reader = opened.scan(_names(columns), condition, as_of, query, meta_columns=meta_columns, schema_of=schema_of)
     _write(reader.schema, reader, as_json=as_json, **out)
 
 

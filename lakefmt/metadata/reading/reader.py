@@ -41,7 +41,6 @@ _INITIALISATION = "0" * 14
 _INSTANT_DIGITS = 17
 #: Of fewer keys the threads cost more than they save.
 _MANY_KEYS = 2000
-_LOG_COMPACTION = ".logcompaction."
 #: Only the first of these file groups may be there.
 _FILES = "files"
 _RECORD_INDEX = "record_index"
@@ -388,11 +387,6 @@ def _by_completion(file_slice: FileSlice, timeline: Timeline) -> FileSlice:
     return replace(file_slice, logs=tuple(logs))
 
 
-def _log_compactions(loaded: MetadataTimeline) -> frozenset[str]:
-    """Return the instants that no instant of the data table stands behind."""
-    return frozenset(one.time for one in loaded.instants if any(_LOG_COMPACTION in name for name in one.file_names))
-
-
 def _validity(timeline: Timeline, data: Timeline, loaded: MetadataTimeline) -> Callable[[str], bool]:
     """Return what says whether the blocks of an instant count: it is complete here, and not pending on the data table.
 
@@ -400,7 +394,8 @@ def _validity(timeline: Timeline, data: Timeline, loaded: MetadataTimeline) -> C
     """
     states = {instant.time: instant.state for instant in data.instants}
     known_until = data.highest_time or ""
-    of_services = _log_compactions(loaded)
+    # No instant of the data table stands behind them.
+    of_services = {one.time for one in loaded.instants if one.is_log_compaction}
 
     def is_valid(text: str) -> bool:
         time = InstantTime(text)

@@ -15,53 +15,40 @@ from lakefmt.metadata.reading.reader import MetadataTable, RecordRun, newest_rec
 from lakefmt.metadata.record_schema import record_schema
 from lakefmt.metadata.records import MetadataRecord, decode_record, encode_record
 
-__all__ = ["decode_statistics", "read_column_stats", "read_partition_stats", "read_stats_of_keys"]
+__all__ = ["decode_statistics", "read_stats", "read_stats_of_keys"]
 
 
-def read_column_stats(
-    table: MetadataTable, column: str, kind: pa.DataType, partitions: Iterable[str] | None = None
+def read_stats(
+    table: MetadataTable,
+    where: PartitionKind,
+    column: str,
+    kind: pa.DataType,
+    partitions: Iterable[str] | None = None,
 ) -> pa.Table:
-    """Return what values of a column each file has.
+    """Return what values of a column each file, or each data partition, has.
 
     Parameters:
         table: the metadata table.
+        where: ``COLUMN_STATS`` or ``PARTITION_STATS``.
         column: the column's name, with dots when it is nested.
         kind: its type in the table.
         partitions: paths of data partitions; None: all.
 
     Returns:
-        Columns ``name`` (of the file, without directory), ``min`` and ``max`` (of `kind`; null: not known, or only nulls),
-        ``value_count`` (rows, those with null included), ``null_count`` and ``is_tight``. A file that is missing is one of
-        which nothing is known.
+        Columns ``name`` (of the file, without directory, or the partition's path), ``min`` and ``max`` (of `kind`; null: not
+        known, or only nulls), ``value_count`` (rows, those with null included), ``null_count`` and ``is_tight``. A file that
+        is missing is one of which nothing is known.
 
     Raises:
         CorruptFile: the metadata table is damaged.
     """
-    return _read(table, PartitionKind.COLUMN_STATS.value, column, kind, partitions)
-
-
-def read_partition_stats(
-    table: MetadataTable, column: str, kind: pa.DataType, partitions: Iterable[str] | None = None
-) -> pa.Table:
-    """Return what values of a column each data partition has; ``name`` is its path.
-
-    Parameters:
-        table: the metadata table.
-        column: the column's name, with dots when it is nested.
-        kind: its type in the table.
-        partitions: paths of data partitions; None: all.
-
-    Returns:
-        Columns as of :func:`read_column_stats`.
-
-    Raises:
-        CorruptFile: the metadata table is damaged.
-    """
-    return _read(table, PartitionKind.PARTITION_STATS.value, column, kind, partitions)
+    first = column_key(column)
+    prefixes = [first] if partitions is None else [first + partition_key(path) for path in partitions]
+    return read_stats_of_keys(table, where.value, prefixes, kind)
 
 
 def decode_statistics(values: pa.BinaryArray, schema: str, kind: pa.DataType) -> pa.Table:
-    """Return records of one column as :func:`read_column_stats` would return them once they are written.
+    """Return records of one column as :func:`read_stats` would return them once they are written.
 
     Parameters:
         values: encoded records.
@@ -69,14 +56,6 @@ def decode_statistics(values: pa.BinaryArray, schema: str, kind: pa.DataType) ->
         kind: the column's type in the table.
     """
     return decode_stats(values, schema, kind, "statistics")
-
-
-def _read(
-    table: MetadataTable, where: str, column: str, kind: pa.DataType, partitions: Iterable[str] | None
-) -> pa.Table:
-    first = column_key(column)
-    prefixes = [first] if partitions is None else [first + partition_key(path) for path in partitions]
-    return read_stats_of_keys(table, where, prefixes, kind)
 
 
 def read_stats_of_keys(
@@ -92,7 +71,7 @@ def read_stats_of_keys(
         nulls_counted: the rows that are counted include those with null.
 
     Returns:
-        Columns as of :func:`read_column_stats`.
+        Columns as of :func:`read_stats`.
 
     Raises:
         CorruptFile: the metadata table is damaged.

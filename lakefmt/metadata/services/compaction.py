@@ -15,9 +15,9 @@ from lakefmt.metadata.written_groups import KnownCommits, WrittenGroups
 from lakefmt.timeline.instant import Action, format_instant_time, parse_instant_time
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.timeline.observer import PendingCompletion
-from lakefmt.values import TableVersion
+from lakefmt.values import InstantTime, TableVersion
 
-__all__ = ["compact_metadata_table", "compaction_instant", "has_logs_on"]
+__all__ = ["compact_metadata_table", "compaction_instant", "has_logs_on", "instant_before", "slice_operation"]
 
 #: What Hudi appends to the last deltacommit's time for a compaction in version 6.
 _COMPACTION_SUFFIX_V6 = "001"
@@ -51,18 +51,44 @@ def compaction_instant(
         return None
     if is_building and len(regular) < _OVERDUE * after:
         return None
-    waiting = [one.time for one in pending.timeline.pending if one.action is not Action.INDEXING]
-    if any(one.time in waiting for one in timeline.completed(Action.DELTA_COMMIT)):
-        return None  # recorded, and not complete: a base file cannot hold what may be rolled back
+    if _holds_pending(timeline, pending):
+        return None
+    before = instant_before(timeline, pending, max(one.time for one in since), version, _COMPACTION_SUFFIX_V6)
+    if before is None and version is not TableVersion.SIX and len(regular) >= _OVERDUE * after:
+        return pending.next_time()
+    return before
+
+
+def _waiting(pending: PendingCompletion) -> list[InstantTime]:
+    return [each.time for each in pending.timeline.pending if each.action is not Action.INDEXING]
+
+
+def _holds_pending(timeline: MetadataTimeline, pending: PendingCompletion) -> bool:
+    """Return whether an instant is recorded and not complete: a service cannot take in what may be rolled back."""
+    waiting = _waiting(pending)
+    return any(each.time in waiting for each in timeline.completed(Action.DELTA_COMMIT))
+
+
+def instant_before(
+    timeline: MetadataTimeline, pending: PendingCompletion, newest: str, version: TableVersion, suffix: str
+) -> str | None:
+    """Return an instant for a service that lies above what is recorded and below what is pending; None: there is none. Pure.
+
+    Parameters:
+        timeline: the metadata table's.
+        pending: the instant that is about to be recorded.
+        newest: the last deltacommit.
+        version: the table version.
+        suffix: what the service's instant has behind that of the last deltacommit in version 6.
+    """
+    if _holds_pending(timeline, pending):
+        return None
+    waiting = _waiting(pending)
     if version is TableVersion.SIX:
-        newest = max(one.time for one in since)
-        return (
-            None if any(time <= newest for time in waiting if time != pending.time) else newest + _COMPACTION_SUFFIX_V6
-        )
+        return None if any(time <= newest for time in waiting if time != pending.time) else newest + suffix
     before = _millisecond_before(min(waiting, default=pending.time))
-    if before > timeline.highest_time and all(before != one.time for one in pending.timeline):
-        return before
-    return pending.next_time() if len(regular) >= _OVERDUE * after else None
+    free = before > timeline.highest_time and all(before != each.time for each in pending.timeline)
+    return before if free else None
 
 
 def _millisecond_before(time: str) -> str:
@@ -124,7 +150,7 @@ def compact_metadata_table(
         operations += [_Operation(partition, one) for one in newest_slices(files, timeline, layout).values()]
     body = encode_body(BodyKind.COMPACTION_PLAN, _plan(operations))
     writer.timeline_store.request(instant, Action.COMPACTION, body)
-    done = frozenset(one.time for one in timeline.completed())
+    done = frozenset(each.time for each in timeline.completed())
     first = min(done, default="")
 
     def counts(time: str) -> bool:
@@ -143,9 +169,8 @@ def _compacted(
     if file_slice.base is not None:
         path = f"{directory}/{file_slice.base.name}"
         entries.append(base_entries(writer.store.read(path, _MAX_FILE_BYTES), path))
-    for log in file_slice.logs:
-        path = f"{directory}/{log.name}"
-        entries += log_entries(writer.store.read(path, _MAX_FILE_BYTES), path, counts)
+    logs = [(log, writer.store.read(f"{directory}/{log.name}", _MAX_FILE_BYTES)) for log in file_slice.logs]
+    entries += log_entries(operation.partition, logs, writer.config.version.layout, counts)
     keys, values = merge_entries(operation.partition, entries, writer.form)
     return writer.put_base(operation.partition, file_slice.file_id, instant, keys, values)
 
@@ -153,27 +178,35 @@ def _compacted(
 def _plan(operations: Iterable[_Operation]) -> dict[str, object]:
     """Return the record of a requested compaction."""
     return {
-        "operations": [
-            {
-                "baseInstantTime": base.instant if (base := one.file_slice.base) else one.file_slice.logs[0].instant,
-                "deltaFilePaths": [log.name for log in one.file_slice.logs],
-                "dataFilePath": None if base is None else base.name,
-                "fileId": one.file_slice.file_id,
-                "partitionPath": one.partition,
-                "metrics": {
-                    "TOTAL_LOG_FILES": float(len(one.file_slice.logs)),
-                    "TOTAL_LOG_FILES_SIZE": 0.0,
-                    "TOTAL_IO_READ_MB": 0.0,
-                    "TOTAL_IO_WRITE_MB": 120.0,
-                    "TOTAL_IO_MB": 120.0,
-                },
-                "bootstrapFilePath": None,
-            }
-            for one in operations
-        ],
+        "operations": [slice_operation(each.partition, each.file_slice) for each in operations],
         "extraMetadata": None,
         "version": _PLAN_VERSION,
         "strategy": None,
         "preserveHoodieMetadata": False,
         "missingSchedulePartitions": None,
+    }
+
+
+def slice_operation(partition: str, file_slice: MetadataSlice) -> dict[str, object]:
+    """Return what a plan says of one file slice. Pure.
+
+    Parameters:
+        partition: the metadata table's partition.
+        file_slice: the file slice.
+    """
+    base = file_slice.base
+    return {
+        "baseInstantTime": file_slice.logs[0].instant if base is None else base.instant,
+        "deltaFilePaths": [log.name for log in file_slice.logs],
+        "dataFilePath": None if base is None else base.name,
+        "fileId": file_slice.file_id,
+        "partitionPath": partition,
+        "metrics": {
+            "TOTAL_LOG_FILES": float(len(file_slice.logs)),
+            "TOTAL_LOG_FILES_SIZE": 0.0,
+            "TOTAL_IO_READ_MB": 0.0,
+            "TOTAL_IO_WRITE_MB": 120.0,
+            "TOTAL_IO_MB": 120.0,
+        },
+        "bootstrapFilePath": None,
     }

@@ -15,7 +15,7 @@ from lakefmt.timeline.timeline import Timeline
 
 __all__ = ["without_dead_instants"]
 
-_SERVICES = frozenset({Action.COMPACTION, Action.CLEAN})
+_SERVICES = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN})
 
 
 def without_dead_instants(
@@ -46,7 +46,7 @@ def without_dead_instants(
             writer.timeline_store.remove([instant])  # what it had to delete is found again
         elif instant.action is Action.COMPACTION and has_logs_on(writer, instant.time):
             compact_metadata_table(writer, timeline, instant.time, pending)
-        elif instant.action in (Action.COMPACTION, Action.DELTA_COMMIT):
+        elif instant.action in (Action.COMPACTION, Action.LOG_COMPACTION, Action.DELTA_COMMIT):
             writer.remove(instant.time, timeline)
     undone = _undone_deltacommits(timeline, pending.timeline, read_body)
     for time in undone:

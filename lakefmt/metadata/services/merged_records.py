@@ -7,21 +7,29 @@ several and its partition has a rule of its own, and where a file has another sc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt.errors import CorruptFile, UnsupportedFeature
+from lakefmt.filegroups.logs.block_selection import PlacedBlock, select_blocks
+from lakefmt.filegroups.model import LogFile
 from lakefmt.formats.hfile.reader import HFileReader
 from lakefmt.formats.log.blocks import BlockKind, scan_blocks
 from lakefmt.formats.log.delete_block import decode_delete_content
-from lakefmt.metadata.layout import PartitionKind, kind_of_partition
-from lakefmt.metadata.merge import combine_records
+from lakefmt.metadata.layout import METADATA_DIRECTORY, MetadataFileName, PartitionKind, kind_of_partition
+from lakefmt.metadata.merge import combine_log_records, combine_records, is_replacing
 from lakefmt.metadata.record_schema import RecordFormat, same_layout
 from lakefmt.metadata.records import MetadataRecord, decode_record, encode_record
+from lakefmt.values import FileId, InstantTime, PartitionPath
 
-__all__ = ["Entries", "base_entries", "log_entries", "merge_entries"]
+__all__ = ["Entries", "LogRecords", "base_entries", "log_entries", "merge_entries", "merge_log_entries"]
+
+I64 = npt.NDArray[np.int64]
+Combine = Callable[[MetadataRecord, MetadataRecord], MetadataRecord]
 
 #: Of their keys the newest entry does not simply replace the older ones.
 _COMBINED = frozenset(
@@ -43,12 +51,14 @@ class Entries:
         values: encoded records, an array of bytes; None: the entries delete their keys.
         schema: of the values.
         what: how the file is named in errors.
+        instant: that wrote the block; the empty text for a base file.
     """
 
     keys: pa.Array
     values: pa.Array | None
     schema: str
     what: str
+    instant: str = ""
 
 
 def base_entries(data: bytes, what: str) -> Entries:
@@ -77,31 +87,97 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays([chunk.cast(pa.binary()) for chunk in column.chunks] or [pa.array([], pa.binary())])
 
 
-def log_entries(data: bytes, what: str, counts: Callable[[str], bool]) -> list[Entries]:
-    """Return the entries of a log file, block by block.
+def log_entries(
+    partition: str, logs: Iterable[tuple[MetadataFileName, bytes]], layout: int, counts: Callable[[str], bool]
+) -> list[Entries]:
+    """Return the entries of the logs of a file slice, block by block; what was log-compacted comes once.
 
     Parameters:
-        data: the whole file.
-        what: how it is named in errors.
+        partition: the metadata table's partition.
+        logs: the log files, oldest first, each with its bytes.
+        layout: the timeline layout, 1 or 2.
         counts: tells whether the blocks of an instant count.
 
     Raises:
         CorruptFile: a block's content is damaged.
         UnsupportedFeature: a block of a kind that the metadata table does not have.
     """
-    found: list[Entries] = []
-    for block in scan_blocks(lambda at, size: data[at : at + size], len(data), what):
-        if block.kind is BlockKind.CORRUPT or not counts(block.instant_time or ""):
-            continue
-        content = data[block.content_start : block.content_start + block.content_size]
-        if block.kind is BlockKind.HFILE_DATA:
-            found.append(_hfile_entries(content, block.schema, what))
-        elif block.kind is BlockKind.DELETE:
-            keys = decode_delete_content(content, what=what).keys
-            found.append(Entries(keys.cast(pa.binary()), None, "", what))
-        else:
-            raise UnsupportedFeature(f"{what}: a block of kind {block.kind.name} in a log of the metadata table")
-    return found
+    directory = PartitionPath(f"{METADATA_DIRECTORY}/{partition}")
+    placed: list[PlacedBlock] = []
+    contents: dict[str, bytes] = {}
+    for name, data in logs:
+        log = LogFile(
+            directory, name.name, FileId(name.file_id), InstantTime(name.instant), name.version or 0, len(data)
+        )
+        contents[log.path] = data
+        placed += [PlacedBlock(log, block) for block in scan_blocks(partial(_slice, data), len(data), log.path)]
+    chosen = select_blocks(placed, layout=layout, is_committed=counts, bound=None)
+    return [_block_entries(each, contents[each.file.path]) for each in chosen]
+
+
+def _slice(data: bytes, at: int, size: int) -> bytes:
+    return data[at : at + size]
+
+
+def _block_entries(placed: PlacedBlock, data: bytes) -> Entries:
+    block, what = placed.block, placed.file.path
+    content = data[block.content_start : block.content_start + block.content_size]
+    instant = block.instant_time or ""
+    if block.kind is BlockKind.HFILE_DATA:
+        return replace(_hfile_entries(content, block.schema, what), instant=instant)
+    if block.kind is BlockKind.DELETE:
+        return Entries(decode_delete_content(content, what=what).keys.cast(pa.binary()), None, "", what, instant)
+    raise UnsupportedFeature(f"{what}: a block of kind {block.kind.name} in a log of the metadata table")
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecords:
+    """What the logs of a file slice say together, to be written as one log.
+
+    Attributes:
+        begun_anew: keys that were deleted and written again, or whose older records were replaced; what the base file has of
+            them is not merged.
+        keys: of the records.
+        values: the records, encoded.
+        deleted: keys that are deleted.
+    """
+
+    begun_anew: pa.Array
+    keys: pa.Array
+    values: pa.Array
+    deleted: pa.Array
+
+
+def merge_log_entries(partition: str, entries: Iterable[Entries], form: RecordFormat) -> LogRecords:
+    """Return what the entries of logs say together, without the base file that they lie on.
+
+    Parameters:
+        partition: the metadata table's partition.
+        entries: oldest first.
+        form: the schema that is wanted.
+    """
+    parts = list(entries)
+    keys, codes, last_delete, alive = _numbered(parts)
+    last_record = np.full(len(last_delete), -1)
+    np.maximum.at(last_record, codes[alive], alive)
+    deleted = last_delete[(last_delete >= 0) & (last_record < 0)]
+    # Of other partitions a newer record replaces what is below it anyway.
+    combined = kind_of_partition(partition) in _COMBINED
+    anew = last_delete[(last_delete >= 0) & (last_record >= 0)] if combined else deleted[:0]
+    merged_keys, values, replaced = _merged(partition, parts, form, combine_log_records)
+    begun_anew = pa.concat_arrays([keys.take(pa.array(anew)), replaced]).unique()
+    return LogRecords(begun_anew, merged_keys, values, keys.take(pa.array(deleted)))
+
+
+def _numbered(parts: list[Entries]) -> tuple[pa.Array, I64, I64, I64]:
+    """Return the keys of all entries, a number for each different key, its last delete (or -1), and the entries that live."""
+    keys = pa.concat_arrays([part.keys for part in parts] or [pa.array([], pa.binary())])
+    deletes = np.repeat(np.array([part.values is None for part in parts], bool), [len(part.keys) for part in parts])
+    codes = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+    last_delete = np.full(int(codes.max(initial=-1)) + 1, -1)
+    np.maximum.at(last_delete, codes[deletes], np.flatnonzero(deletes))
+    alive = np.flatnonzero(~deletes & (np.arange(len(codes)) > last_delete[codes]))
+    return keys, codes, last_delete, alive
 
 
 def merge_entries(partition: str, entries: Iterable[Entries], form: RecordFormat) -> tuple[pa.Array, pa.Array]:
@@ -115,21 +191,22 @@ def merge_entries(partition: str, entries: Iterable[Entries], form: RecordFormat
     Returns:
         Keys and encoded records, arrays of bytes.
     """
-    parts = list(entries)
-    keys = pa.concat_arrays([part.keys for part in parts] or [pa.array([], pa.binary())])
-    counts = [len(part.keys) for part in parts]
-    deletes = np.repeat(np.array([part.values is None for part in parts], bool), counts)
-    codes = keys.dictionary_encode().indices.to_numpy()
-    last_delete = np.full(int(codes.max(initial=-1)) + 1, -1)
-    np.maximum.at(last_delete, codes[deletes], np.flatnonzero(deletes))
-    alive = np.flatnonzero(~deletes & (np.arange(len(codes)) > last_delete[codes]))
+    keys, values, _ = _merged(partition, list(entries), form, combine_records)
+    return keys, values
+
+
+def _merged(
+    partition: str, parts: list[Entries], form: RecordFormat, combine: Combine
+) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Return keys and encoded records, and the keys of which an older record than the newest replaced all before it."""
+    keys, codes, last_delete, alive = _numbered(parts)
     values = _values(parts, form)
     newest = np.full(len(last_delete), -1)
     np.maximum.at(newest, codes[alive], alive)
     rows = np.sort(newest[newest >= 0])
     if kind_of_partition(partition) not in _COMBINED:
-        return keys.take(pa.array(rows)), values.take(pa.array(rows))
-    return _combined(keys, values, codes, alive, rows, form)
+        return keys.take(pa.array(rows)), values.take(pa.array(rows)), keys[:0]
+    return _combined(keys, values, codes, alive, rows, form, combine)
 
 
 def _values(parts: list[Entries], form: RecordFormat) -> pa.Array:
@@ -158,21 +235,30 @@ def _recoded(part: Entries, values: pa.Array, form: RecordFormat) -> pa.Array:
 def _combined(
     keys: pa.Array,
     values: pa.Array,
-    codes: np.ndarray[tuple[int], np.dtype[np.int64]],
-    alive: np.ndarray[tuple[int], np.dtype[np.int64]],
-    rows: np.ndarray[tuple[int], np.dtype[np.int64]],
+    codes: I64,
+    alive: I64,
+    rows: I64,
     form: RecordFormat,
-) -> tuple[pa.Array, pa.Array]:
+    combine: Combine,
+) -> tuple[pa.Array, pa.Array, pa.Array]:
     """Return the records of keys with several entries put together by their partition's rule."""
     several = np.flatnonzero(np.bincount(codes[alive], minlength=int(codes.max(initial=-1)) + 1) > 1)
     singles = rows[~np.isin(codes[rows], several)]
     found = alive[np.isin(codes[alive], several)]
     folded: dict[int, MetadataRecord] = {}
     places: dict[int, int] = {}
+    replaced: set[int] = set()
     for row, code, value in zip(found, codes[found], values.take(pa.array(found)).to_pylist(), strict=True):
         record = decode_record(value, form.schema)
-        folded[code] = combine_records(folded[code], record) if code in folded else record
+        folded[code] = combine(folded[code], record) if code in folded else record
         places[code] = int(row)
+        if is_replacing(record):
+            replaced.add(code)
     merged = pa.array([encode_record(record, form.schema_version) for record in folded.values()], pa.binary())
     both = np.concatenate([singles, np.array(list(places.values()), np.int64)])
-    return keys.take(pa.array(both)), pa.concat_arrays([values.take(pa.array(singles)), merged])
+    hidden = [places[code] for code in replaced if not is_replacing(folded[code])]
+    return (
+        keys.take(pa.array(both)),
+        pa.concat_arrays([values.take(pa.array(singles)), merged]),
+        keys.take(pa.array(hidden, pa.int64())),
+    )

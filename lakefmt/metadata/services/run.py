@@ -55,5 +55,20 @@ def run_metadata_services(
         compact_metadata_table(writer, timeline, instant, pending, commits)
         clean_metadata_table(writer, pending, retained)
         timeline = writer.timeline_store.load()
+    elif settings.flag("hoodie.metadata.log.compaction.enable") and not building:
+        timeline = _log_compacted(writer, timeline, pending, settings)
     archive_metadata_timeline(writer, timeline, pending, metadata_archive_rules(settings, retained))
     return timeline
+
+
+def _log_compacted(
+    writer: MetadataTableWriter, timeline: MetadataTimeline, pending: PendingCompletion, settings: Settings
+) -> MetadataTimeline:
+    # Imported here: few tables ask for it.
+    from lakefmt.metadata.services.log_compaction import log_compact_metadata_table, log_compaction_instant
+
+    threshold = settings.integer("hoodie.metadata.log.compaction.blocks.threshold")
+    instant = log_compaction_instant(timeline, pending, threshold, writer.config.version)
+    if instant is None or not log_compact_metadata_table(writer, timeline, instant, threshold, pending):
+        return timeline
+    return writer.timeline_store.load()

@@ -12,8 +12,9 @@ import pyarrow.types as pt
 
 from lakefmt.config.table_config import TableConfig
 from lakefmt.filegroups.model import FileSlice
+from lakefmt.metadata.layout import PartitionKind
 from lakefmt.metadata.reading.reader import MetadataTable
-from lakefmt.metadata.reading.stats_reader import read_column_stats, read_partition_stats
+from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.read._filter_conditions import satisfiable
 from lakefmt.read.filters import filter_columns
 from lakefmt.read.scan import Query
@@ -26,7 +27,7 @@ from lakefmt.read.skipping.guarantees import (
 )
 from lakefmt.values import COMMIT_TIME, META_COLUMNS, RECORD_KEY, PartitionPath
 
-__all__ = ["Leaf", "partitions_by_statistics", "slices_by_statistics", "statistic_columns"]
+__all__ = ["Leaf", "files_of", "partitions_by_statistics", "slices_by_statistics", "statistic_columns"]
 
 #: Of more partitions the statistics of a column are read as a whole.
 _MANY_PARTITIONS = 64
@@ -83,12 +84,12 @@ def slices_by_statistics(
     """
     if query.condition is None or query.condition.pruning is None or not slices:
         return list(slices)
-    files = _files_of(slices)
+    files = files_of(slices)
     paths = list(dict.fromkeys(file_slice.partition for file_slice in slices))
     wanted = paths if len(paths) <= _MANY_PARTITIONS else None
     guarantees = []
     for leaf in leaves:
-        stats = read_column_stats(table, leaf.name, leaf.kind, wanted)
+        stats = read_stats(table, PartitionKind.COLUMN_STATS, leaf.name, leaf.kind, wanted)
         if stats.num_rows:
             guarantees.append(range_guarantees(leaf.expression, joined_ranges(stats, files)))
     if not guarantees:
@@ -97,7 +98,8 @@ def slices_by_statistics(
     return [slices[number] for number in np.flatnonzero(kept).tolist()]
 
 
-def _files_of(slices: Sequence[FileSlice]) -> SliceFiles:
+def files_of(slices: Sequence[FileSlice]) -> SliceFiles:
+    """Return the files of slices as columns. Pure."""
     names = [(number, path.rpartition("/")[2]) for number, file_slice in enumerate(slices) for path in file_slice.paths]
     logs = [is_log for file_slice in slices for is_log in _are_logs(file_slice)]
     return SliceFiles([name for _, name in names], [number for number, _ in names], logs, len(slices))
@@ -128,7 +130,13 @@ def partitions_by_statistics(
     guarantees = []
     for leaf in leaves:
         if exact_in_partitions(leaf.kind):
-            stats = read_partition_stats(table, leaf.name, leaf.kind, partitions if count <= _MANY_PARTITIONS else None)
+            stats = read_stats(
+                table,
+                PartitionKind.PARTITION_STATS,
+                leaf.name,
+                leaf.kind,
+                partitions if count <= _MANY_PARTITIONS else None,
+            )
             ranges = joined_ranges(stats, rows)
             # Files that are older than a column have null in it, and no statistics.
             ranges = ranges.set_column(2, "has_nulls", pa.array(np.ones(count, bool)))

@@ -10,20 +10,23 @@ from typing import TYPE_CHECKING, Any, Final
 from lakefmt.arguments import text_argument
 from lakefmt.errors import InvalidInputError, UnsupportedError
 from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
+from lakefmt.spark.streams.compaction_beside import INLINE, SCHEDULE, CompactionBeside
 from lakefmt.spark.streams.labels import BatchLabel, BatchStep, choose_step, encode_label
 from lakefmt.spark.streams.options import take_sink_options
 from lakefmt.spark.streams.stored_labels import list_labels
 from lakefmt.spark.writing.commit import existing_table
 from lakefmt.spark.writing.dataframe import write_dataframe
 from lakefmt.storage.time_source import SystemTimeSource
+from lakefmt.values import TableType
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["OUTPUT_MODES", "StreamSink", "choose_batch", "query_of_batch", "stream_batch"]
+__all__ = ["OUTPUT_MODES", "QUERY_PROPERTY", "StreamSink", "choose_batch", "query_of_batch", "stream_batch"]
 
 OUTPUT_MODES: Final = ("append", "update", "complete")
-_QUERY_PROPERTY: Final = "sql.streaming.queryId"
+#: Where Spark keeps the id of the query that runs a job.
+QUERY_PROPERTY: Final = "sql.streaming.queryId"
 _OPERATION: Final = "hoodie.datasource.write.operation"
 _log = logging.getLogger("lakefmt.spark")
 
@@ -69,9 +72,17 @@ class StreamSink:
         if self.replaces:
             rest = {name: value for name, value in rest.items() if name.lower() != _OPERATION}
             rest[_OPERATION] = "insert_overwrite_table"
+        # A batch plans a compaction alone: the tasks of the cluster execute it, beside the stream or before the next batch.
+        given = {name.lower(): value for name, value in rest.items()}
+        self.compacts_inline = given.get(INLINE, "false").lower() == "true"
+        self.compacts = self.compacts_inline or self.options.compacts
+        if self.compacts:
+            rest = {name: value for name, value in rest.items() if name.lower() not in (INLINE, SCHEDULE)}
+            rest[SCHEDULE] = "true"
         self.write_options = rest
         parse_write_options({name: value for name, value in rest.items() if not name.startswith("lakefmt.spark.")})
         self._last: BatchLabel | None = None
+        self._beside = CompactionBeside(path, rest)
         self._sleep = SystemTimeSource().sleep
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
@@ -107,14 +118,32 @@ class StreamSink:
             entries = encode_label(self.options.identifier, label)
             options: dict[str, Any] = dict(self.write_options)
             write_dataframe(df, self.path, "append", commit_metadata=entries, **options)
+            self._compact(df)
         self._last = label
+
+    def _compact(self, df: DataFrame) -> None:
+        table = existing_table(self.path, self._call()) if self.compacts else None
+        if table is None or table.properties.table_type is not TableType.MERGE_ON_READ:
+            return
+        if self.compacts_inline:
+            self._beside.run(df.sparkSession)
+        else:
+            self._beside.wake(df.sparkSession)
+
+    def wait(self) -> None:
+        """Return when no compaction runs beside the stream any more."""
+        self._beside.wait()
 
     def _call(self) -> WriteCall:
         names = {name: value for name, value in self.write_options.items() if not name.startswith("lakefmt.spark.")}
         return parse_write_options(names)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_last": None}
+        return {**self.__dict__, "_last": None, "_beside": None}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._beside = CompactionBeside(self.path, self.write_options)
 
 
 def choose_batch(path: str, call: WriteCall, identifier: str, label: BatchLabel) -> bool:
@@ -154,7 +183,7 @@ def query_of_batch(df: DataFrame, checkpoint: str | None) -> str:
         InvalidInputError: nothing tells it.
     """
     context = getattr(df.sparkSession, "_sc", None)
-    told = None if context is None else context.getLocalProperty(_QUERY_PROPERTY)
+    told = None if context is None else context.getLocalProperty(QUERY_PROPERTY)
     if told:
         return str(told)
     if checkpoint is None:

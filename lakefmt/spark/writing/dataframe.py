@@ -15,10 +15,10 @@ import pyarrow as pa
 from lakefmt import Table
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
 from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
-from lakefmt.spark.types import dataframe_schema
 from lakefmt.spark.writing.commit import MODES, existing_table, write_and_commit
 from lakefmt.spark.writing.distributed import SparkWrite
-from lakefmt.spark.writing.limits import take_limits
+from lakefmt.spark.writing.input import accept_rows
+from lakefmt.spark.writing.limits import take_limits, take_sort
 from lakefmt.spark.writing.plan import SparkWritePlan
 from lakefmt.spark.writing.staging import (
     StagedRows,
@@ -72,17 +72,17 @@ def write_dataframe(
         UnsupportedFeature: more rows than one process should take (``lakefmt.spark.stage.max.bytes``).
     """
     texts = option_texts(options)
-    limits = take_limits(texts, _shuffle_partitions(df))
+    limits, sort = take_limits(texts, _shuffle_partitions(df)), take_sort(texts)
     call = with_commit_metadata(parse_write_options(texts), commit_metadata)
-    schema = dataframe_schema(df.schema)
     table = _existing_table(path, mode, call)
     if table is not None and mode == "ignore":
         return CommitResult(None, operation=WriteOperation((call.operation or "upsert").upper()))
+    df, schema = accept_rows(df, call, table)
     result: CommitResult | None = None
     if call.operation == "delete_partition":
         result = write_and_commit(path, mode, call, schema, list)
     elif table is not None or call.operation != "delete":
-        with closing(SparkWrite(df, path, mode, schema, call, limits, table, _printer(progress))) as write:
+        with closing(SparkWrite(df, path, mode, schema, call, limits, table, sort, _printer(progress))) as write:
             result = write.run()
     if result is None:
         result = _stage_and_commit(df, path, mode, call, schema, limits.stage_bytes)
@@ -104,14 +104,15 @@ def explain_write(df: DataFrame, path: str, mode: str = "append", **options: obj
         UnknownSetting: an option that is not known.
     """
     texts = option_texts(options)
-    limits = take_limits(texts, _shuffle_partitions(df))
+    limits, sort = take_limits(texts, _shuffle_partitions(df)), take_sort(texts)
     call = parse_write_options(texts)
     table = _existing_table(path, mode, call)
     if call.operation == "delete_partition":
         return SparkWritePlan("driver", "no rows are written", "delete_partition", 0)
     if table is None and call.operation == "delete":
         raise TableNotFound(f"there is no table at {path}: nothing can be deleted")
-    with closing(SparkWrite(df, path, mode, dataframe_schema(df.schema), call, limits, table)) as write:
+    df, schema = accept_rows(df, call, table)
+    with closing(SparkWrite(df, path, mode, schema, call, limits, table, sort)) as write:
         return write.plan()
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from lakefmt.index import Index, RecordIndex
 from lakefmt.index.bloom import BloomIndex
 from lakefmt.index.bucket.fixed import BucketIndex
 from lakefmt.index.simple import SimpleIndex
+from lakefmt.keys import key_spec_from_properties
 from lakefmt.spark.options import WriteCall
 from lakefmt.spark.writing.commit import request_of, resolve_operation, write_and_commit
 from lakefmt.spark.writing.lookup import (
@@ -30,11 +31,11 @@ from lakefmt.spark.writing.lookup import (
     locate_task,
     plan_handing,
 )
-from lakefmt.spark.writing.packed_rows import PREPARED, ROUTED, unpack
+from lakefmt.spark.writing.packed_rows import COUNTED, PREPARED, ROUTED, unpack
 from lakefmt.spark.writing.plan import Limits, PartitionRows, SparkWritePlan, WriteFacts, plan_spark_write
 from lakefmt.spark.writing.spread import slot_images, slot_of, spread_over
 from lakefmt.spark.writing.task_errors import typed_errors
-from lakefmt.spark.writing.tasks import DONE, direct_task, prepare_task, results_of, route_task, write_task
+from lakefmt.spark.writing.tasks import DONE, count_task, direct_task, prepare_task, results_of, route_task, write_task
 from lakefmt.values import CommitResult, PartitionPath, WriteOperation
 from lakefmt.write.commit.callbacks import notify_callbacks
 from lakefmt.write.context import APPENDING, REPLACING
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["SparkWrite"]
+
+#: How many rows Spark hands to Python at once, and how many packed ones, of 32 MiB each, it may be.
+_BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_PACKED_ROWS: Final = "32"
 
 
 class SparkWrite:
@@ -59,6 +64,7 @@ class SparkWrite:
         call: what the options ask for.
         limits: how much one process takes.
         table: the table; None: there is none yet.
+        sort: the order of a bulk insert: ``none``, ``partition`` (in each task) or ``global``.
         say: is told what is done.
     """
 
@@ -71,10 +77,11 @@ class SparkWrite:
         call: WriteCall,
         limits: Limits,
         table: Table | None,
+        sort: str = "none",
         say: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._df, self._path, self._schema, self._call, self._limits = df, path, schema, call, limits
-        self._table, self._say = table, say
+        self._table, self._sort, self._say = table, sort, say
         self._mode = mode
         operation = resolve_operation(call, mode, table)
         if operation is None:
@@ -99,6 +106,8 @@ class SparkWrite:
         combines = self._request.operation is WriteOperation.UPSERT
         self._planned = SharedWrite(planned.context, planned.state, self._index.is_global, combines)
         self._plan: SparkWritePlan | None = None
+        self._stored_files = 0
+        self._few: list[Any] = []
 
     def _create(self, place: str, storage: Any) -> Table:
         creation = {**self._call.creation}
@@ -137,24 +146,27 @@ class SparkWrite:
             self._plan = plan_spark_write(self._facts, counted, self._limits, self._stored_files)
         return self._plan
 
-    _stored_files = 0
-
     def _counted(self) -> list[PartitionRows]:
-        from pyspark.sql import functions as f
-
-        task = prepare_task(self._planned, self._schema)
-        self._prepared = self._df.mapInArrow(task, PREPARED).persist()
-        counts = self._prepared.groupBy("partition").agg(f.sum("rows").alias("rows"), f.sum("bytes").alias("bytes"))
-        with self._stage("key and count the rows"):
-            rows = counts.collect()
-        stored = self._stored_bytes([PartitionPath(row["partition"]) for row in rows])
-        return sorted(
-            (
-                PartitionRows(row["partition"], row["rows"], row["bytes"], *stored.get(row["partition"], (0, False)))
-                for row in rows
-            ),
-            key=lambda one: one.partition,
-        )
+        """Key the rows and count them; few rows come along."""
+        prepared = self._df.mapInArrow(prepare_task(self._planned, self._schema), PREPARED).persist()
+        most = self._limits.driver_bytes // self._limits.tasks
+        try:
+            with self._stage("key and count the rows"):
+                lines = prepared.mapInArrow(count_task(most), COUNTED).collect()
+        finally:
+            self._prepared = prepared  # now its own plan is made: what follows reads packed rows
+        counts: dict[str, list[int]] = {}
+        for line in lines:  # partitions of a task, and packed rows
+            if line["partition"] is not None:
+                count = counts.setdefault(line["partition"], [0, 0])
+                count[0] += line["rows"]
+                count[1] += line["bytes"]
+        self._few = [line for line in lines if line["data"] is not None]
+        stored = self._stored_bytes(list(map(PartitionPath, counts)))
+        return [
+            PartitionRows(partition, rows, num_bytes, *stored.get(partition, (0, False)))
+            for partition, (rows, num_bytes) in sorted(counts.items())
+        ]
 
     def _stored_bytes(self, partitions: Sequence[PartitionPath]) -> dict[str, tuple[int, bool]]:
         stored: dict[str, tuple[int, bool]] = {}
@@ -195,17 +207,17 @@ class SparkWrite:
 
     def _write_here(self) -> CommitResult:
         """Write few rows in this process."""
-        assert self._prepared is not None  # noqa: S101  (the caller asked)
-        with self._stage("hand the rows to the driver"):
-            packed = self._prepared.select("source", "number", "data").collect()
-        tables = [unpack(row["data"]) for row in sorted(packed, key=lambda row: (row["source"], row["number"]))]
+        tables = in_order_of_source(self._few)
+        if self._prepared is not None and sum(table.num_rows for table in tables) != self.plan().rows:
+            with self._stage("hand the rows to the driver"):
+                tables = in_order_of_source(self._prepared.select("source", "number", "data").collect())
         schema = tables[0].schema if tables else self._schema
         return write_and_commit(self._path, self._mode, self._call, schema, lambda: tables)
 
     def _results(self, plan: SparkWritePlan, shared: SharedWrite) -> list[TaskResult]:
         storage = dict(self._call.storage)
         if plan.way == "direct":
-            written = self._df.mapInArrow(direct_task(shared, self._schema, storage), DONE)
+            written = self._sorted(shared).mapInArrow(direct_task(shared, self._schema, storage), DONE)
         else:
             spread = self._spread(plan, shared)
             if plan.way == "lookup":
@@ -213,6 +225,15 @@ class SparkWrite:
             written = spread.mapInArrow(write_task(plan, shared, storage, slot_of(self._df, plan.tasks)), DONE)
         with self._stage(f"write files by {plan.way}"):
             return results_of(written.collect())
+
+    def _sorted(self, shared: SharedWrite) -> DataFrame:
+        """Return the rows in the order that a bulk insert is to have."""
+        spec = key_spec_from_properties(shared.context.properties)
+        names = [field.name for field in spec.partition_fields]
+        names += [] if spec.auto_keys else [name for name in spec.record_key_fields if name not in names]
+        if self._sort == "none" or not names:
+            return self._df
+        return self._df.sort(*names) if self._sort == "global" else self._df.sortWithinPartitions(*names)
 
     def _spread(self, plan: SparkWritePlan, shared: SharedWrite) -> DataFrame:
         """Return the rows where their tasks are."""
@@ -231,7 +252,7 @@ class SparkWrite:
             if not found:
                 return []
             groups = TaskWriter(shared, 0, storage).plan(found, record_bytes)
-            handing = plan_handing(groups, self._limits.tasks)
+            handing = plan_handing(groups, record_bytes, self._limits.task_bytes, self._limits.tasks)
             handed = located.mapInArrow(hand_out_task(handing, slot_images(self._df, handing.num_slots)), HANDED)
             task = group_task(handing, shared, storage, slot_of(self._df, handing.num_slots))
             written = spread_over(handed, handing.num_slots).mapInArrow(task, DONE)
@@ -246,7 +267,12 @@ class SparkWrite:
     @contextmanager
     def _stage(self, text: str) -> Iterator[None]:
         self._say(text)
-        with typed_errors(), job_description(self._df.sparkSession, f"lakefmt: {text} ({self._path})"):
+        spark = self._df.sparkSession
+        with (
+            typed_errors(),
+            job_description(spark, f"lakefmt: {text} ({self._path})"),
+            small_batches(spark, self._prepared),
+        ):
             yield
 
     def close(self) -> None:
@@ -267,6 +293,11 @@ def _why_alone(table: Table, operation: WriteOperation, index: Index, schema: pa
     return ""
 
 
+def in_order_of_source(packed: Sequence[Any]) -> list[pa.Table]:
+    """Return packed rows that Spark has collected."""
+    return [unpack(row["data"]) for row in sorted(packed, key=lambda row: (row["source"], row["number"]))]
+
+
 @contextmanager
 def job_description(spark: SparkSession, text: str) -> Iterator[None]:
     """Let Spark's pages show what a job does; Connect has no such names."""
@@ -280,6 +311,23 @@ def job_description(spark: SparkSession, text: str) -> Iterator[None]:
         yield
     finally:
         context.setLocalProperty("spark.job.description", before)
+
+
+@contextmanager
+def small_batches(spark: SparkSession, packed: DataFrame | None) -> Iterator[None]:
+    """Let Spark hand few packed rows at a time to Python, where it counts rows and not their bytes (before 4.1).
+
+    A batch of Arrow holds no more than 2 GiB of one column.
+    """
+    if packed is None or hasattr(packed, "repartitionById"):
+        yield
+        return
+    before = spark.conf.get(_BATCH_ROWS)
+    spark.conf.set(_BATCH_ROWS, _PACKED_ROWS)
+    try:
+        yield
+    finally:
+        spark.conf.set(_BATCH_ROWS, before)
 
 
 def _with_warnings(result: CommitResult, more: Sequence[str]) -> CommitResult:

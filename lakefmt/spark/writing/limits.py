@@ -1,14 +1,17 @@
-"""How much one process of a write takes: options of lakefmt's own (pure)."""
+"""How much one process of a write takes, and in which order rows are written: options (pure)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-from lakefmt.errors import InvalidInputError
+from lakefmt.errors import InvalidInputError, UnknownSetting
 from lakefmt.spark.writing.plan import Limits
 
-__all__ = ["LIMIT_OPTIONS", "take_limits"]
+__all__ = ["LIMIT_OPTIONS", "take_limits", "take_sort"]
+
+SORT_OPTION: Final = "hoodie.bulkinsert.sort.mode"
+_SORTS: Final = {"NONE": "none", "PARTITION_SORT": "partition", "GLOBAL_SORT": "global"}
 
 #: Option → attribute of :class:`~lakefmt.spark.writing.plan.Limits`.
 LIMIT_OPTIONS: Final = {
@@ -40,6 +43,22 @@ def take_limits(options: dict[str, str], tasks: int = 200) -> Limits:
     if not taken.get("task_bytes", 1) or not taken.get("task_max_bytes", 1):
         raise InvalidInputError("lakefmt.spark.task.bytes and lakefmt.spark.task.max.bytes are at least 1")
     return Limits(**taken, tasks=_parallelism(options) or tasks)
+
+
+def take_sort(options: dict[str, str]) -> str:
+    """Take the order of a bulk insert out of the options of a write: ``none``, ``partition`` or ``global``.
+
+    Raises:
+        UnknownSetting: Hudi has no such order, or lakefmt does not have it.
+
+    Example:
+        >>> take_sort({"hoodie.bulkinsert.sort.mode": "GLOBAL_SORT"}), take_sort({})
+        ('global', 'none')
+    """
+    mode = options.pop(SORT_OPTION, "NONE")
+    if mode.upper() not in _SORTS:
+        raise UnknownSetting(f"{SORT_OPTION} does not take {mode[:40]!r}: expected {', '.join(_SORTS)}")
+    return _SORTS[mode.upper()]
 
 
 def _parallelism(options: Mapping[str, str]) -> int:

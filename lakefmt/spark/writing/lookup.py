@@ -76,18 +76,21 @@ class Handing:
     shares: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
 
 
-def plan_handing(groups: Sequence[GroupToWrite], tasks: int) -> Handing:
+def plan_handing(groups: Sequence[GroupToWrite], record_bytes: float, task_bytes: int, tasks: int) -> Handing:
     """Return which rows go where (pure).
 
     Args:
         groups: the files to write.
+        record_bytes: the bytes that a stored row takes.
+        task_bytes: what a task should get, rows and stored files together.
         tasks: no more tasks.
     """
     weights = [
-        group.found_rows + group.new_rows + (0 if group.assignment.base is None else group.assignment.base.size // 100)
+        int((group.found_rows + group.new_rows) * record_bytes)
+        + (0 if group.assignment.base is None else group.assignment.base.size)
         for group in groups
     ]
-    num_slots = max(1, min(tasks, len(groups)))
+    num_slots = max(1, min(tasks, len(groups), -(-sum(weights) // task_bytes)))
     slots, load = [0] * len(groups), [(0, slot) for slot in range(num_slots)]
     for number in sorted(range(len(groups)), key=lambda n: -weights[n]):  # the largest first, each to the least loaded
         taken, slot = heapq.heappop(load)

@@ -58,8 +58,8 @@ class PartitionSplitter:
 
     Args:
         batches: the rows, one batch's behind the other's, all of one schema.
-        hands: who does the work.
-        told: the columns of text whose one value a partition's path tells (:func:`partition_constants`).
+        workers: the threads that do the work.
+        constants_of: gives the columns of text whose one value a partition's path tells (:func:`partition_constants`).
     """
 
     def __init__(
@@ -97,6 +97,11 @@ class PartitionSplitter:
     def shares_rows(self) -> bool:
         """True when some groups are parts of the window itself, so that it is held as long as they are."""
         return any(order is None for order, _ in self._orders)
+
+    @property
+    def partitions(self) -> list[PartitionPath]:
+        """The partitions that have rows."""
+        return [name for name, count in zip(self._names, self._counts.tolist(), strict=False) if count]
 
     def _order(self, codes: npt.NDArray[np.int32]) -> tuple[Rows | None, list[int]]:
         """Return the order of a chunk's rows, None when they are in order, and where each partition begins in it."""

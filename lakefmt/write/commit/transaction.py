@@ -28,13 +28,12 @@ from lakefmt.errors import (
 from lakefmt.filegroups.cdc.files import cdc_paths
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.manage import SEEN_KEY, check_expression_indexes
-from lakefmt.schema import evolve
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.commit import LOG_KEYS_ENTRY, CommitMetadata, encode_commit
 from lakefmt.timeline.heartbeat import heartbeat_name, make_stamp, read_stamp, stamp_text
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
-from lakefmt.timeline.markers import list_marked, remove_markers
+from lakefmt.timeline.markers import list_marked, list_markers, marked_by, remove_markers
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.timeline.properties_store import property_reads, recover_properties
 from lakefmt.timeline.rollback import plan_rollback_of
@@ -184,7 +183,7 @@ def begin_instant(
             config = open_for_writing(write_client, look.properties)
             timeline = undo_dead_writes(write_client, config, rules, lease, look, later)
             state = TableState(config, timeline)
-            schema = _evolved(client, state, request, incoming, first)
+            schema = _evolved(write_client, state, request, incoming, first)
             action = _action(request, config)
             body = _requested_body(action, request.operation)
             instant = held.enter_context(
@@ -214,7 +213,7 @@ def plan_instant(
     if not (state.config.metadata_partitions and write_client.settings.values["hoodie.metadata.enable"] is False):
         check_writable(state.config)
         check_expression_indexes(client, state.config, state.timeline, write_client.settings)
-    schema = _evolved(client, state, request, incoming, first)
+    schema = _evolved(write_client, state, request, incoming, first)
     time = write_client.instant_time_generator(state.config, state.timeline)()
     instant = InstantTransaction(write_client, time, _action(request, state.config))
     return _pending_write(request, state, schema, concurrency_of(write_client), instant)
@@ -245,14 +244,18 @@ def take_over_write(write_client: WriteClient, context: WriteContext) -> Instant
 
 
 def _evolved(
-    client: TableClient, state: TableState, request: WriteRequest, incoming: pa.Schema | None, first: FirstSchema | None
+    write_client: WriteClient,
+    state: TableState,
+    request: WriteRequest,
+    incoming: pa.Schema | None,
+    first: FirstSchema | None,
 ) -> pa.Schema:
     """Return the table's schema after a write.
 
     Raises:
         SchemaMismatch: the table's schema cannot become one that takes the data.
     """
-    before = client.schema(state)
+    before = write_client.client.schema(state)
     if request.alteration is not None:
         return request.alteration.change(before)
     if incoming is None or request.operation in (WriteOperation.DELETE, WriteOperation.DELETE_PARTITION):
@@ -261,7 +264,10 @@ def _evolved(
     brought = incoming if first is None or request.partial else first.completed(incoming, before)
     if brought.equals(before):
         return before
-    return evolve(before, brought, mode, partial=request.partial)
+    # Imported here: most writes change no column.
+    from lakefmt.write.bound_columns import columns_after
+
+    return columns_after(write_client, state, brought, mode, partial=request.partial)
 
 
 def _action(request: WriteRequest, config: TableConfig) -> Action:
@@ -278,7 +284,7 @@ def _pending_write(
     options = {**write_client.client.options, **request.options}
     schema_text, file_schema_text = write_client.client.schema_texts(config, schema)
     history = ""
-    if request.alteration is not None or write_client.client.internal_schema(state) is not None:
+    if request.alteration is not None or write_client.client.has_seen_column_ids:
         # Imported here: few tables have column ids.
         from lakefmt.write.commit.internal_schema import history_after
 
@@ -370,7 +376,8 @@ def complete_instant(
         compacted=False,
     )
     # Done before the lock is taken: files of failed attempts are this write's own.
-    strays = _strays(write, metadata)
+    markers = list_markers(write.bound.store, context.instant)
+    strays = _strays(write, metadata, markers)
     with write_client.lock.hold() as lease:
         config, timeline, _ = _looked_again(write_client, write.state.config)
         check_writable(config)
@@ -392,7 +399,7 @@ def complete_instant(
             note_indexes(write_client, config)
     try:
         _remove_saved(write.instant, is_saved=is_saved)
-        write.instant.finish()
+        write.instant.finish(markers=markers)
     except StorageError:
         write.instant.abandon()  # the write is committed; by its heartbeat the next writer finds what is left
     return _result(context, completed, metadata.stats, lost_index_warnings(config) if had_indexes else ())
@@ -448,10 +455,10 @@ def _distinct_stats(context: WriteContext, statuses: Sequence[WriteStatus]) -> t
     return tuple(stat for stats in by_path.values() for stat in stats)
 
 
-def _strays(write: PendingWrite, metadata: CommitMetadata) -> list[str]:
+def _strays(write: PendingWrite, metadata: CommitMetadata, markers: Sequence[str]) -> list[str]:
     """Return files of this instant that are announced but not in the commit (attempts that lost)."""
     store, context = write.bound.store, write.context
-    strays = {*(list_marked(store, context.instant) or ())}.difference(stat.path for stat in metadata.stats)
+    strays = {*marked_by(store, context.instant, markers)}.difference(stat.path for stat in metadata.stats)
     if strays:
         strays.difference_update(path for stat in metadata.stats for path in cdc_paths(stat))
     if not strays:

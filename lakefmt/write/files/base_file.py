@@ -26,7 +26,7 @@ from lakefmt.formats.properties import encode_properties
 from lakefmt.schema import reconcile, with_meta_columns
 from lakefmt.sorting.key_spill import FileKeys, row_memory
 from lakefmt.storage.api import PutOutcome, remove_abandoned
-from lakefmt.timeline.markers import create_marker
+from lakefmt.timeline.markers import create_marker, create_markers
 from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.values import (
     FILE_NAME,
@@ -43,12 +43,14 @@ from lakefmt.write.files.cdc import cdc_stats, log_changes
 from lakefmt.write.files.log_payloads import LogPayload, build_log_payloads, write_log
 from lakefmt.write.files.meta_columns import MetaColumns, routed_deletes
 
-__all__ = ["FileInProgress", "bloom_filters_of_small_files", "write_assigned", "write_assigned_log"]
+__all__ = ["FileInProgress", "announce", "bloom_filters_of_small_files", "write_assigned", "write_assigned_log"]
 
 
 #: A filter takes eight times its size while it is made. For this number of keys that is 20 MB: what the rows took then goes
 #: back to the system first. After every file that would cost a fifth of an upsert, in pages that are asked for again.
 _MANY_KEYS = 500_000
+#: With this number of files or more, their markers are written together: two requests, or two small files, not one each.
+_MANY_MARKERS, _MANY_NEAR_MARKERS = 3, 16
 #: With fewer rows a column of one text is as quick without a dictionary.
 _MANY_ROWS = 1000
 #: A piece of spilled keys is this part of the memory, and the bits of a filter, as a byte each, are that part at most.
@@ -67,6 +69,7 @@ def write_assigned(
     alone: bool = False,
     bloom: BloomFilter | None = None,
     known_footer: KnownFooter | None = None,
+    announced: bool | None = None,
 ) -> WriteStatus:
     """Write the assigned file from routed rows (each with its record key column), or adopt the one that is there.
 
@@ -78,6 +81,7 @@ def write_assigned(
             files share the threads: each one's memory is then used again for the next.
         bloom: of a new file, the filter of all its keys, where it has been made.
         known_footer: the footer of the assigned base file, where it has been read.
+        announced: what :func:`announce` said of the write's files.
 
     Raises:
         InternalError: more or fewer rows came than were assigned.
@@ -88,10 +92,10 @@ def write_assigned(
         rows = pa.concat_tables(batches)
         (work,) = build_log_payloads(bound, [assignment], [rows.num_rows], rows)
         return write_assigned_log(bound, work)
-    adopted = adopt(bound, assignment)
-    if adopted is not None:
-        return adopted
-    prepare(bound, assignment)
+    if not prepare(bound, assignment, announced=announced):
+        adopted = adopt(bound, assignment)
+        if adopted is not None:
+            return adopted
     with ExitStack() as stack:
         file = FileInProgress(bound, assignment, stack, bloom)
         if assignment.base is None:
@@ -112,20 +116,56 @@ def write_assigned_log(bound: BoundContext, work: LogPayload) -> WriteStatus:
     return write_log(bound, work, _marker(bound, work.assignment))
 
 
-def prepare(bound: BoundContext, assignment: FileAssignment) -> None:
-    """Announce the file by its marker, and make its partition one."""
+def announce(bound: BoundContext, assignments: Sequence[FileAssignment], *, more: bool = False) -> bool | None:
+    """Announce files together, before the first of them is written, where that takes less than a marker for each.
+
+    The markers of an instant have one form: what is announced together once is announced so in the whole write.
+
+    Args:
+        bound: the write.
+        assignments: the files.
+        more: files of this write were announced together before.
+
+    Returns:
+        None where each file has to be announced by itself; else whether this is certainly the first attempt at them.
+
+    Raises:
+        StorageError: the store does not confirm the markers.
+    """
+    # A log may roll over into others, and a table that captures changes has files of them: each with a marker of its own.
+    if bound.cdc is not None or any(assignment.log is not None for assignment in assignments):
+        return None
+    least = _MANY_NEAR_MARKERS if bound.store.capabilities.low_latency else _MANY_MARKERS
+    if len(assignments) < least and not more:
+        return None
+    marked = [(each.path, _marker(bound, each)) for each in assignments]
+    return create_markers(bound.store, bound.instant, marked, more=more)
+
+
+def prepare(bound: BoundContext, assignment: FileAssignment, *, announced: bool | None = None) -> bool:
+    """Announce the file by its marker, and make its partition one; False when an earlier attempt may have written it.
+
+    Args:
+        bound: the write.
+        assignment: the file.
+        announced: what :func:`announce` said of the write's files.
+    """
     store = bound.store
-    if not create_marker(store, bound.instant, assignment.path, _marker(bound, assignment)):
-        # Not the first attempt: the earlier one may have died with its file half written.
+    is_first = announced
+    if is_first is None:
+        is_first = create_marker(store, bound.instant, assignment.path, _marker(bound, assignment))
+    if not is_first:
+        # The earlier attempt may have died with its file half written.
         remove_abandoned(store, assignment.partition, recursive=False)
     if assignment.new_partition:
         name = join_path(assignment.partition, PARTITION_METADATA)
-        if store.info(name) is not None:
-            return  # a look costs less than a file that is written only to be refused
+        if store.capabilities.low_latency and store.info(name) is not None:
+            return is_first  # a look costs less than a file that is written only to be refused
         depth = assignment.partition.count("/") + 1 if assignment.partition else 0
         content = {"commitTime": bound.instant, "partitionDepth": str(depth)}
         # Readers skip files in a directory without this one; another writer may have put it already.
         put_if_absent_confirmed(store, name, encode_properties(content, ["partition metadata"]), durable=False)
+    return is_first
 
 
 def _marker(bound: BoundContext, assignment: FileAssignment) -> MarkerType:

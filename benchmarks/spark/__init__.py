@@ -1,0 +1,1 @@
+"""lakefmt and Apache Hudi beside each other in one warm session of Spark."""

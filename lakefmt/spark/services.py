@@ -1,0 +1,142 @@
+"""Table services on the cluster: the driver plans and commits, every operation of the plan is one task (effects).
+
+The plan, the table lock, the heartbeat and the commit are those of the core. A task that fails, or runs twice, writes the
+file of the same name; a driver that dies leaves a pending plan, which the next run of the service executes again, here, in
+plain lakefmt or in Hudi.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from lakefmt import open_table
+from lakefmt.arguments import check_flags, check_texts
+from lakefmt.compaction.clean.run import CleanResult, run_clean
+from lakefmt.compaction.compact.run import CompactionResult, run_compaction
+from lakefmt.compaction.log_compact.run import run_log_compaction
+from lakefmt.compaction.operations import ServiceOperations, run_operation
+from lakefmt.errors import InvalidInputError, LakefmtError, ServicesFailed
+from lakefmt.spark.options import option_texts, parse_write_options
+from lakefmt.storage.open import open_store
+from lakefmt.timeline.instant import Action
+from lakefmt.values import WriteStat
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["clean_table", "compact_table"]
+
+_Rows = Iterator[pa.RecordBatch]
+#: Files that one task of a clean deletes; the store takes them in requests of many.
+_FILES_PER_TASK: Final = 2000
+
+
+def compact_table(
+    spark: SparkSession,
+    path: str,
+    *,
+    schedule: bool = False,
+    run: str | None = None,
+    log: bool = False,
+    verify: bool = False,
+    **options: object,
+) -> CompactionResult:
+    """Merge logs into base files: every file slice of the plan is merged by one task of the cluster.
+
+    Args:
+        spark: the session, classic or Connect.
+        path: the table.
+        schedule: only request the plan; the next compaction, or another engine's, executes it.
+        run: only execute the pending compaction, or log compaction, of this requested time.
+        log: run a log compaction instead: merge the logs of a file slice into one log.
+        verify: compare every new base file with its file slice before the compaction completes.
+        **options: settings by their names, and ``storage.…`` for the store.
+
+    Raises:
+        TableNotFound: there is none.
+        UnsupportedFeature: the table is copy-on-write.
+        ServicesFailed: a task failed every time it was tried; the plan stays pending.
+        WriterActive: another process executes a compaction.
+        InstantNotFound: no compaction is pending at `run`.
+    """
+    check_flags(schedule=schedule, log=log, verify=verify)
+    check_texts(run=run)
+    if schedule and run is not None:
+        raise InvalidInputError("compact takes one of schedule and run")
+    call = parse_write_options(option_texts(options))
+    client = open_table(path, options=call.settings, storage_options=call.storage).client
+    if run is not None:
+        pending = client.load().timeline.pending
+        log = any(instant.time == run and instant.action is Action.LOG_COMPACTION for instant in pending)
+
+    def run_operations(operations: ServiceOperations) -> list[tuple[WriteStat, ...]]:
+        def merge(number: int) -> tuple[WriteStat, ...]:
+            return run_operation(operations, number, call.storage)
+
+        return _run_tasks(spark, merge, len(operations.plan.operations), f"compaction {operations.time}")
+
+    if log:
+        return run_log_compaction(client, schedule=schedule, run=run, run_operations=run_operations)
+    return run_compaction(client, schedule=schedule, run=run, verify=verify, run_operations=run_operations)
+
+
+def clean_table(spark: SparkSession, path: str, *, schedule: bool = False, **options: object) -> CleanResult:
+    """Delete the file slices that no reader can ask for any more; the tasks of the cluster delete the files.
+
+    Args:
+        spark: the session, classic or Connect.
+        path: the table.
+        schedule: only request the plan; the next clean, or another engine's, executes it.
+        **options: settings by their names, such as ``hoodie.clean.commits.retained``, and ``storage.…`` for the store.
+
+    Raises:
+        TableNotFound: there is none.
+        ServicesFailed: a task failed every time it was tried; the plan stays pending.
+        WriterActive: another process executes a clean.
+    """
+    check_flags(schedule=schedule)
+    call = parse_write_options(option_texts(options))
+    client = open_table(path, options=call.settings, storage_options=call.storage).client
+
+    def delete_files(names: Sequence[str]) -> None:
+        parts = [names[first : first + _FILES_PER_TASK] for first in range(0, len(names), _FILES_PER_TASK)]
+
+        def delete(number: int) -> int:
+            open_store(path, call.storage).delete(parts[number])
+            return len(parts[number])
+
+        _run_tasks(spark, delete, len(parts), "clean")
+
+    return run_clean(client, schedule=schedule, delete_files=delete_files)
+
+
+def _run_tasks(spark: SparkSession, run_one: Callable[[int], Any], count: int, what: str) -> list[Any]:
+    """Run a function once for each number below `count`, each in a task of its own; return what it returned, in order.
+
+    Raises:
+        ServicesFailed: a task failed every time it was tried.
+    """
+
+    def run(batches: _Rows) -> _Rows:
+        for batch in batches:
+            for number in batch.column(0).to_numpy():  # one in each task
+                done = pickle.dumps((int(number), run_one(int(number))))
+                yield pa.RecordBatch.from_pydict({"done": pa.array([done], pa.binary())})
+
+    numbers = spark.range(0, count, 1, max(1, count))
+    try:
+        rows = numbers.mapInArrow(run, "done binary").collect()
+    except LakefmtError:
+        raise
+    except Exception as error:  # Spark has many classes for a job that failed
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        why = next((line.strip() for line in reversed(lines) if "lakefmt.errors." in line), lines[0] if lines else "")
+        raise ServicesFailed(f"a task of the {what} failed: {why[:500]}") from error
+    found = dict(pickle.loads(bytes(row[0])) for row in rows)  # noqa: S301 - made by our own tasks
+    if sorted(found) != list(range(count)):
+        raise ServicesFailed(f"the {what} has {count} operations, and Spark returned those of {len(found)}")
+    return [found[number] for number in range(count)]

@@ -1,0 +1,130 @@
+"""A write that announces its files together dies at every effect: the next write finds each file that it left."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import lakefmt
+from lakefmt.errors import LakefmtError
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.storage.api import Capabilities, ObjectStore
+from lakefmt.storage.memory import MemoryStore
+from lakefmt.table import Table
+from lakefmt.testing.invariants import check_invariants, check_no_orphans
+from lakefmt.testing.multiset import multiset_difference
+from lakefmt.testing.store_wrapper import WrapperStore
+from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
+
+OPTIONS: dict[str, object] = {
+    "lakefmt.write.threads": 1,
+    "hoodie.client.heartbeat.tolerable.misses": 0,
+    "hoodie.metadata.enable": False,
+}
+SMALL_WINDOWS = {"lakefmt.write.window.bytes": 1024}
+VERBS: dict[str, Callable[[Table], object]] = {
+    "upsert": lambda table: table.upsert(rows(0, 12, ts=2)),
+    # The second window begins the file of a partition that the first one did not have.
+    "windows": lambda table: table.bulk_insert(iter(in_windows()), options=SMALL_WINDOWS),
+    "insert_overwrite": lambda table: table.insert_overwrite(rows(0, 4, ts=5)),
+}
+DEATHS, LOST = (FaultMode.AFTER, FaultMode.TORN), (FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST)
+CASES = [
+    *(("upsert", mode) for mode in (*DEATHS, *LOST)),
+    ("windows", FaultMode.AFTER),
+    ("windows", FaultMode.ANSWER_LOST),
+]
+
+
+class FarStore(WrapperStore):
+    """A store whose requests take long, as those of an object store do."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(self.inner.capabilities, low_latency=False)
+
+
+def rows(first: int, last: int, ts: int) -> pa.Table:
+    numbers = range(first, last)
+    cities = [f"c{n % 4}" for n in numbers]
+    return pa.table({"id": [f"k{n}" for n in numbers], "city": cities, "ts": [ts] * len(numbers)})
+
+
+def in_windows() -> list[pa.Table]:
+    many = rows(100, 300, ts=2)
+    last = pc.equal(many["city"], "c3")
+    return [many.filter(pc.invert(last)), many.filter(last)]
+
+
+def over(store: ObjectStore) -> Table:
+    return Table(TableClient(store, OPTIONS))
+
+
+EVERY_ROW = rows(0, 300, ts=9)
+
+
+@pytest.fixture(scope="module")
+def made() -> MemoryStore:
+    """A table with files in three of four partitions."""
+    store = MemoryStore("markers-together")
+    schema = rows(0, 1, 1).schema
+    table = lakefmt.create_table(
+        store.url, schema=schema, record_key="id", partition_by="city", ordering="ts", options=OPTIONS
+    )
+    table.upsert(rows(0, 3, ts=1))
+    return store
+
+
+def copied(made: MemoryStore, name: str) -> MemoryStore:
+    store = MemoryStore(name)
+    for found in made.list():
+        store.put(found.name, made.read(found.name))
+    return store
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("verb", "mode"), [*CASES, ("insert_overwrite", FaultMode.AFTER)])
+def test_before_or_after_and_no_orphan(made: MemoryStore, verb: str, mode: FaultMode) -> None:
+    before = over(made).read()
+    whole = FaultStore(FarStore(copied(made, f"{verb}-{mode.value}")))
+    VERBS[verb](over(whole))
+    names = [effect.name.rpartition("/")[2] for effect in whole.effects]
+    batches = [name for name in names if name.startswith("MARKERS") and name != "MARKERS.type"]
+    assert len(batches) == (2 if verb == "windows" else 1), names
+    assert not [name for name in names if ".marker." in name], "the markers of an instant have one form"
+    after = over(whole.inner).read()
+    for number in range(1, len(whole.effects) + 1):
+        story = f"{verb}, {mode.value} of effect {number}, {whole.effects[number - 1]}"
+        store = copied(made, f"{verb}-{mode.value}-{number}")
+        with contextlib.suppress(LakefmtError, SimulatedCrash):
+            VERBS[verb](over(FaultStore(FarStore(store), fail_at(number, mode, crash=mode in DEATHS))))
+        healthy = over(store)
+        found = healthy.read()
+        assert not multiset_difference(found, before) or not multiset_difference(found, after), story
+        healthy.upsert(EVERY_ROW)
+        assert not multiset_difference(healthy.read(), EVERY_ROW), story
+        check_invariants(healthy)
+        check_no_orphans(healthy)
+
+
+def test_without_its_line_a_file_is_left_over(made: MemoryStore) -> None:
+    """The sabotage twin: what no marker names, no rollback finds."""
+    store = copied(made, "a-line-less")
+    whole = FaultStore(FarStore(copied(made, "counted")))
+    VERBS["upsert"](over(whole))
+    last = next(effect.number for effect in whole.effects if effect.name.endswith(".commit"))
+    with pytest.raises(SimulatedCrash):
+        VERBS["upsert"](over(FaultStore(FarStore(store), fail_at(last, FaultMode.TORN))))
+    (batch,) = (
+        found.name for found in store.list(".hoodie/.temp") if "MARKERS" in found.name and ".type" not in found.name
+    )
+    store.put(batch, b"".join(store.read(batch).splitlines(keepends=True)[1:]))
+    healthy = over(store)
+    healthy.upsert(EVERY_ROW)
+    with pytest.raises(AssertionError, match="orphan"):
+        check_no_orphans(healthy)

@@ -1,0 +1,87 @@
+"""Which way rows take into files, and which task gets which rows: decided from counts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakefmt.errors import InvalidInputError, InvalidKey, UnknownSetting
+from lakefmt.spark.writing.limits import take_limits, take_sort
+from lakefmt.spark.writing.packed_rows import _murmur3, pre_images
+from lakefmt.spark.writing.plan import Limits, PartitionRows, WriteFacts, plan_spark_write
+from lakefmt.spark.writing.task_errors import error_in, typed_errors
+
+LIMITS = Limits(driver_rows=10, driver_bytes=1000, task_bytes=100, task_max_bytes=300, tasks=9)
+UPSERT = WriteFacts("upsert", keeps_keys=True)
+COUNTED = st.lists(
+    st.builds(PartitionRows, st.text("abc", min_size=1, max_size=3), st.integers(1, 99), st.integers(1, 2000)),
+    min_size=1,
+    max_size=12,
+    unique_by=lambda one: one.partition,
+)
+
+
+@pytest.mark.parametrize(
+    ("facts", "rows", "num_bytes", "stored", "way"),
+    [
+        (UPSERT, 10, 1000, True, "driver"),
+        (UPSERT, 11, 1000, False, "partition"),
+        (UPSERT, 10, 1001, False, "partition"),
+        (UPSERT, 11, 300, True, "partition"),
+        (UPSERT, 11, 301, True, "lookup"),
+        (UPSERT, 11, 9999, False, "partition"),
+        (WriteFacts("insert", keeps_keys=False), 11, 9999, True, "partition"),
+        (WriteFacts("upsert", keeps_keys=True, places=True), 11, 9999, True, "bucket"),
+        (WriteFacts("upsert", keeps_keys=True, is_global=True), 11, 20, False, "lookup"),
+        (WriteFacts("bulk_insert", keeps_keys=False, appends=True), 0, 0, False, "direct"),
+        (WriteFacts("delete", keeps_keys=True, alone="the keys do not say"), 99, 9999, True, "driver"),
+    ],
+)
+def test_the_way_of_a_write(facts, rows, num_bytes, stored, way):
+    counted = [PartitionRows("a", rows, num_bytes, 50 if stored else 0, stored)]
+    plan = plan_spark_write(facts, counted, LIMITS)
+    assert plan.way == way
+    assert f"by {way}: {plan.why}" in str(plan)
+
+
+@given(COUNTED, st.booleans(), st.booleans())
+def test_every_partition_has_tasks_of_its_own_or_shares_one(counted, keeps_keys, places):
+    facts = WriteFacts("upsert", keeps_keys=keeps_keys, places=places)
+    plan = plan_spark_write(facts, counted, Limits(driver_rows=0, driver_bytes=0, task_bytes=100, tasks=9))
+    assert set(plan.places) == {one.partition for one in counted}
+    taken = [range(place.first, place.first + place.parts) for place in plan.places.values()]
+    assert {task for some in taken for task in some} == set(range(plan.tasks))
+    for some in taken:
+        if len(some) > 1:  # the tasks of a partition that is split have no rows of others
+            assert sum(bool(set(some) & set(others)) for others in taken) == 1
+    assert len(plan.later_parts) == sum(len(some) - 1 for some in taken)
+
+
+@given(st.integers(1, 60))
+def test_an_image_lies_in_its_slot(slots):
+    assert [_murmur3(image) % slots for image in pre_images(slots)] == list(range(slots))
+
+
+def test_the_hash_is_sparks():
+    assert [_murmur3(n) for n in (0, 1, 42)] == [933211791, -559580957, 29417773]  # select hash(0), hash(1), hash(42)
+
+
+def test_limits_and_the_order_are_taken_out_of_the_options():
+    options = {"lakefmt.spark.task.bytes": "7", "hoodie.upsert.shuffle.parallelism": "3", "other": "1"}
+    limits = take_limits(options)
+    assert (limits.task_bytes, limits.tasks, "lakefmt.spark.task.bytes" in options) == (7, 3, False)
+    for name, text in (("lakefmt.spark.task.bytes", "0"), ("lakefmt.spark.driver.max.rows", "-1")):
+        with pytest.raises(InvalidInputError):
+            take_limits({name: text})
+    with pytest.raises(UnknownSetting, match="GLOBAL_SORT"):
+        take_sort({"hoodie.bulkinsert.sort.mode": "RANDOM"})
+
+
+def test_errors_of_tasks_are_errors_of_the_caller():
+    text = "PythonException: Traceback (most recent call last):\n  File x\nlakefmt.errors.InvalidKey: 1 of 3 keys are null\n\tat"
+    with pytest.raises(InvalidKey, match="1 of 3"), typed_errors():
+        raise RuntimeError(text)
+    assert error_in("lakefmt.errors.NoSuch: x") is None
+    with pytest.raises(RuntimeError, match="else"), typed_errors():
+        raise RuntimeError("something else")

@@ -1,0 +1,221 @@
+"""What is asked of writes by Spark's tasks in one session of PySpark; `scenarios.py` runs these beside its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+
+import lakefmt
+import lakefmt.spark as lakefmt_spark
+from lakefmt.spark.writing import distributed
+from lakefmt.write.transaction import WriteTransaction
+
+OPTIONS = {
+    "hoodie.table.name": "trips",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "city",
+    "hoodie.datasource.write.precombine.field": "ts",
+    # So small a write would be the driver's.
+    "lakefmt.spark.driver.max.rows": "0",
+    "lakefmt.spark.task.bytes": "700",
+}
+OPERATION = "hoodie.datasource.write.operation"
+LOOK_UP = {"lakefmt.spark.task.max.bytes": "1"}
+MOR = {"hoodie.datasource.write.table.type": "MERGE_ON_READ"}
+#: Table → its options, and the way of its upsert.
+TABLES: dict[str, tuple[dict[str, str], str]] = {
+    "partition": ({}, "partition"),
+    "lookup": ({**MOR, **LOOK_UP}, "lookup"),
+    "bucket": ({**MOR, "hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}, "bucket"),
+    "global": ({"hoodie.index.type": "GLOBAL_BLOOM"}, "lookup"),
+    "record": (
+        {**MOR, "hoodie.index.type": "GLOBAL_RECORD_LEVEL_INDEX", "hoodie.metadata.record.index.enable": "true"},
+        "lookup",
+    ),
+}
+OLDEST = ("partition", "lookup")
+
+
+def frame_of(spark: Any, first: int, last: int, v: float = 1.5) -> Any:
+    """Return rows with the keys from `first` to before `last`."""
+    return spark.range(first, last).selectExpr(
+        "concat('k', id) id", "concat('c', id % 3) city", f"id * {v}D v", "id ts"
+    )
+
+
+def written_by_tasks(spark: Any, root: Path) -> dict[str, Any]:
+    """Create, upsert and delete by tasks, each way; where the index is global a key moves to another partition."""
+    answers: dict[str, Any] = {}
+    for name in TABLES if hasattr(spark, "dataSource") else OLDEST:
+        options, path = {**OPTIONS, **TABLES[name][0]}, str(root / f"tasks_{name}")
+        created = lakefmt_spark.write(frame_of(spark, 0, 60), path, **options)
+        changed = frame_of(spark, 50, 70, 2.0)
+        plan = lakefmt_spark.explain_write(changed, path, **options)
+        upserted = lakefmt_spark.write(changed, path, **options)
+        deleted = lakefmt_spark.write(frame_of(spark, 0, 4), path, **options, **{OPERATION: "delete"})
+        if name in ("global", "record"):
+            moved = frame_of(spark, 4, 6).selectExpr("id", "'c9' city", "-1D v", "ts + 1 ts")
+            lakefmt_spark.write(moved, path, **options)
+        answers[name] = [created.num_inserts, upserted.num_inserts + upserted.num_updates, deleted.num_deletes]
+        answers[name] += [plan.way, str(plan).splitlines()[0]]
+    return answers
+
+
+def shapes_of_input(spark: Any, root: Path) -> dict[str, Any]:
+    """No rows, one key, one large partition, generated keys, every operation; few and many tasks, adaptive or not."""
+    path, answers = str(root / "shapes"), {}
+
+    def write(rows: Any, partitions: int, adaptive: bool, **more: str) -> Any:
+        spark.conf.set("spark.sql.shuffle.partitions", partitions)
+        spark.conf.set("spark.sql.adaptive.enabled", str(adaptive).lower())
+        return lakefmt_spark.write(rows, path, **{**OPTIONS, **more})
+
+    try:
+        answers["skewed"] = write(
+            spark.range(100).selectExpr("concat('s', id) id", "if(id < 90, 'large', 'small') city", "1D v", "id ts"),
+            200,
+            True,
+        ).num_inserts
+        answers["one key"] = write(
+            spark.range(500).selectExpr("'s0' id", "'large' city", "2D v", "id ts"), 1, False
+        ).num_updates
+        answers["none"] = write(spark.range(0).selectExpr("'n' id", "'large' city", "2D v", "id ts"), 2, True).instant
+        new = spark.range(100, 110).selectExpr("concat('s', id) id", "'large' city", "3D v", "id ts")
+        answers["insert"] = write(new, 2, False, **{OPERATION: "insert"}).num_inserts
+        answers["dropped"] = write(
+            new, 2, True, **{OPERATION: "insert", "hoodie.datasource.write.insert.drop.duplicates": "true"}
+        ).num_inserts
+        bulk = spark.range(200, 220, 1, 3).selectExpr("concat('s', id) id", "'large' city", "4D v", "id ts")
+        for mode in ("NONE", "PARTITION_SORT", "GLOBAL_SORT"):
+            more = {OPERATION: "bulk_insert", "hoodie.bulkinsert.sort.mode": mode}
+            answers[f"bulk {mode}"] = write(bulk, 2, True, **more).num_inserts
+        overwrite = {OPERATION: "insert_overwrite"}
+        answers["overwrite"] = write(new.selectExpr("id", "'small' city", "v", "ts"), 2, True, **overwrite).num_inserts
+        wider = new.selectExpr("id", "city", "5D v", "id > 's104' flag", "ts").where("id = 's105'")
+        answers["wider"] = write(wider, 2, True).num_updates
+        flags = lakefmt.open_table(path).read(["id", "flag"]).to_pylist()
+        answers["flags"] = [row["id"] for row in flags if row["flag"] is not None]
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", 2)
+        spark.conf.set("spark.sql.adaptive.enabled", "true")
+    cities = (
+        lakefmt.open_table(path).read(["id", "city", "v"]).group_by("city").aggregate([("v", "count"), ("v", "sum")])
+    )
+    answers["cities"] = sorted(map(list, zip(*cities.to_pydict().values(), strict=True)))
+    keyless = str(root / "keyless")
+    options = {name: value for name, value in OPTIONS.items() if "recordkey" not in name and "precombine" not in name}
+    for _ in range(2):
+        lakefmt_spark.write(frame_of(spark, 0, 40), keyless, **options)
+    keys = lakefmt.open_table(keyless).read(["_hoodie_record_key"], meta_columns=True)["_hoodie_record_key"]
+    answers["generated"] = [len(keys), len(keys.unique())]
+    return answers
+
+
+def faults(spark: Any, root: Path) -> dict[str, Any]:
+    """A task that fails after its files, rows that are lost, an input that changes, a commit that fails."""
+    path = root / "faults"
+    first = frame_of(spark, 0, 30)
+    lakefmt_spark.write(first, str(path), **OPTIONS)
+    commits = len(lakefmt.open_table(path).client.load().timeline.commits)
+
+    def refused(rows: Any, **more: str) -> list[Any]:
+        try:
+            lakefmt_spark.write(rows, str(path), **{**OPTIONS, **more})
+        except Exception as error:
+            kind = f"{type(error).__name__}: {error}"
+        else:
+            kind = "nothing was raised"
+        timeline = lakefmt.open_table(path).client.load().timeline
+        return [kind, len(timeline.commits) - commits, [str(instant) for instant in timeline.pending]]
+
+    answers: dict[str, Any] = {}
+    counted = distributed.SparkWrite._counted
+
+    def one_more(write: Any) -> Any:
+        first_part, *others = counted(write)
+        return [replace(first_part, rows=first_part.rows + 1), *others]
+
+    with mock.patch.object(distributed.SparkWrite, "_counted", one_more):
+        answers["lost"] = refused(frame_of(spark, 0, 30, 3.0))
+        answers["lost in look-up"] = refused(frame_of(spark, 0, 30, 3.0), **LOOK_UP)
+    answers["changing"] = refused(_changing(spark, root / "changing"))
+    with mock.patch.object(WriteTransaction, "commit", side_effect=RuntimeError("the commit fails")):
+        answers["commit"] = refused(frame_of(spark, 0, 30, 3.0))
+    key = spark.range(3).selectExpr("if(id = 1, null, concat('k', id)) id", "'c0' city", "1D v", "id ts")
+    answers["key"] = refused(key)
+    for name, more in (("retried", {}), ("retried look-up", LOOK_UP)):
+        answers[name] = _failing_once(spark, root / name.replace(" ", "_"), more)
+    return answers
+
+
+def _changing(spark: Any, marks: Path) -> Any:
+    """Return rows that are fewer every time they are computed, and that Spark does not keep."""
+    marks.mkdir()
+
+    def grow(batches: Any) -> Any:
+        from uuid import uuid4
+
+        (marks / uuid4().hex).touch()
+        seen = len(list(marks.iterdir()))
+        for batch in batches:
+            yield batch.slice(seen)
+
+    rows = frame_of(spark, 0, 30).coalesce(1).mapInArrow(grow, "id string, city string, v double, ts bigint")
+    kept = rows.mapInArrow
+    forget = lambda *given: _NotKept(kept(*given))  # noqa: E731
+    rows.mapInArrow = forget
+    return rows
+
+
+class _NotKept:
+    """A DataFrame that is computed every time."""
+
+    def __init__(self, df: Any) -> None:
+        self._df = df
+
+    def persist(self) -> Any:
+        self._df.unpersist = lambda: None
+        return self._df
+
+
+def _failing_once(spark: Any, path: Path, more: dict[str, str]) -> list[Any]:
+    """Let every task fail after it has written its files, once."""
+    options = {**OPTIONS, **more}
+    lakefmt_spark.write(frame_of(spark, 0, 30), str(path), **options)
+    marks = str(path) + "_marks"
+    Path(marks).mkdir()
+
+    def failing(made: Any) -> Any:
+        def run(batches: Any) -> Any:
+            from pyspark import TaskContext
+
+            answers = list(made(batches))
+            mark = Path(marks, str(TaskContext.get().partitionId()))
+            if answers and not mark.exists():
+                mark.touch()
+                raise RuntimeError("this task fails after its files")
+            yield from answers
+
+        return run
+
+    write, group = distributed.write_task, distributed.group_task
+    with (
+        mock.patch.object(distributed, "write_task", lambda *given: failing(write(*given))),
+        mock.patch.object(distributed, "group_task", lambda *given: failing(group(*given))),
+    ):
+        result = lakefmt_spark.write(frame_of(spark, 20, 40, 2.0), str(path), **options)
+    files = list(path.rglob(f"*_{result.instant}.parquet"))
+    groups = {name.name.split("_")[0] for name in files}
+    rows = lakefmt.open_table(path).read(["id", "v"])
+    return [len(list(Path(marks).iterdir())) > 0, len(files) - len(groups), len(files) - len(result.files), _rows(rows)]
+
+
+def _rows(table: pa.Table) -> list[list[Any]]:
+    return sorted(map(list, zip(*table.to_pydict().values(), strict=True)))
+
+
+SCENARIOS = [written_by_tasks, shapes_of_input, faults]

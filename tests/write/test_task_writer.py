@@ -1,0 +1,215 @@
+"""A write whose steps many tasks do is the write that one process does; a second attempt adopts what the first one wrote."""
+
+from __future__ import annotations
+
+import pickle
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lakefmt
+from lakefmt.errors import InstantNotPending, InvalidInputError
+from lakefmt.index.bucket.fixed import BucketIndex
+from lakefmt.spark.writing.lookup import plan_handing
+from lakefmt.values import PartitionPath, WriteOperation
+from lakefmt.write.context import WriteRequest
+from lakefmt.write.ingest import KeyedBatch
+from lakefmt.write.task_commit import TaskRows, check_conservation, run_tasks_and_commit
+from lakefmt.write.task_groups import FoundRows
+from lakefmt.write.task_writer import SharedWrite, TaskResult, TaskWriter, split_rows
+from lakefmt.write.transaction import WriteTransaction
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
+#: Key → (city, value): what a batch or a table says.
+BATCHES = st.lists(
+    st.dictionaries(st.integers(0, 12), st.tuples(st.sampled_from("abc"), st.integers(0, 9)), min_size=1, max_size=10),
+    min_size=1,
+    max_size=3,
+)
+
+
+def rows_of(said: dict[int, tuple[str, int]], ts: int) -> pa.Table:
+    """Return a batch."""
+    rows = [{"id": f"k{key}", "city": city, "v": v, "ts": ts} for key, (city, v) in said.items()]
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def table_of(**how) -> lakefmt.Table:
+    """Return a new table in memory."""
+    keys = {"record_key": "id", "partition_by": "city", "ordering": "ts"}
+    return lakefmt.create_table(f"memory://tasks/{uuid4().hex}", schema=SCHEMA, **{**keys, **how})
+
+
+def content(table: lakefmt.Table) -> list[tuple]:
+    """Return the rows of a table in order."""
+    return sorted(zip(*table.read(["id", "city", "v"]).to_pydict().values(), strict=True))
+
+
+def by_city(rows: pa.Table, tasks: int) -> list[pa.Table]:
+    """Return the rows of each task: all of a partition in one."""
+    task = np.array([ord(city) % tasks for city in rows["city"].to_pylist()])
+    return [rows.filter(pa.array(task == number)) for number in range(tasks)]
+
+
+def write_by_partition(table: lakefmt.Table, rows: pa.Table, operation: str = "upsert", attempts: int = 1) -> None:
+    """Write by tasks that have all rows of their partitions, each as often as said."""
+
+    def run(shared: SharedWrite) -> list[TaskResult]:
+        shared = pickle.loads(pickle.dumps(shared))
+        results = []
+        for task, mine in enumerate(by_city(rows, 2)):
+            for _ in range(attempts):
+                writer = TaskWriter(shared, task)
+                writer.write(mine)
+                last = pickle.loads(pickle.dumps(writer.result()))
+            results.append(last)
+        return results
+
+    request = WriteRequest(WriteOperation(operation.upper()))
+    cities = frozenset(PartitionPath(city) for city in rows["city"].to_pylist())
+    run_tasks_and_commit(table.client, request, SCHEMA, TaskRows(rows.num_rows, cities), run)
+
+
+def write_by_look_up(table: lakefmt.Table, rows: pa.Table, attempts: int = 1) -> None:
+    """Write by tasks that look up parts of the rows, and by others that write file groups."""
+
+    def run(shared: SharedWrite) -> list[TaskResult]:
+        number = np.array([int(key[1:]) % 3 for key in rows["id"].to_pylist()])
+        found: dict[tuple[str, str], list[pa.Table]] = {}
+        for task in range(3):
+            mine = rows.filter(pa.array(number == task))
+            for one, _, some in TaskWriter(shared, task).locate(mine) if mine.num_rows else ():
+                found.setdefault((one.partition, one.file_id), []).append(some)
+        counted = [FoundRows(*where, sum(t.num_rows for t in some)) for where, some in sorted(found.items())]
+        groups = TaskWriter(shared, 0).plan(counted, 100.0)
+        handing = plan_handing(groups, 100.0, 300, 2)
+        results = []
+        for slot in range(handing.num_slots):
+            for _ in range(attempts):
+                writer = TaskWriter(shared, slot)
+                for n, group in enumerate(groups):
+                    if handing.slots[n] == slot:
+                        writer.write_group(group, tables_for(found, handing, n))
+            results.append(writer.result())
+        check_conservation(sum(one.rows for one in counted), results)
+        return results
+
+    request = WriteRequest(WriteOperation.UPSERT)
+    cities = frozenset(PartitionPath(city) for city in rows["city"].to_pylist())
+    run_tasks_and_commit(table.client, request, SCHEMA, TaskRows(None, cities), run)
+
+
+def tables_for(found, handing, number: int) -> list[pa.Table]:
+    """Return the rows of one file: those that it has, and new ones where it takes them (small tables: it takes them all)."""
+    file = handing.groups[number].assignment
+    tables = list(found.get((file.partition, file.file_id), ()))
+    takers, _ = handing.shares.get(file.partition, ((), ()))
+    assert len(takers) <= 1
+    return tables + (found.get((file.partition, ""), []) if takers == (number,) else [])
+
+
+@pytest.mark.slow
+@given(BATCHES, st.sampled_from(["cow", "mor"]), st.sampled_from([None, "simple", "bucket"]))
+@settings(max_examples=12, deadline=None)
+def test_tasks_that_have_whole_partitions_write_what_one_process_writes(batches, kind, index):
+    how = {"table_type": kind, "properties": {} if index is None else {"hoodie.index.type": index.upper()}}
+    if index == "bucket":
+        how["properties"]["hoodie.bucket.index.num.buckets"] = "2"
+    ours, plain = table_of(**how), table_of(**how)
+    for number, said in enumerate(batches):
+        rows = rows_of(said, number)
+        write_by_partition(ours, rows, attempts=1 + number % 2)
+        plain.upsert(rows)
+    assert content(ours) == content(plain)
+    assert not ours.check().findings
+
+
+@pytest.mark.slow
+@given(BATCHES, st.sampled_from(["cow", "mor"]), st.sampled_from(["BLOOM", "GLOBAL_BLOOM", "GLOBAL_SIMPLE"]))
+@settings(max_examples=12, deadline=None)
+def test_tasks_that_look_keys_up_write_what_one_process_writes(batches, kind, index):
+    how = {"table_type": kind, "properties": {"hoodie.index.type": index}}
+    ours, plain = table_of(**how), table_of(**how)
+    for number, said in enumerate(batches):
+        rows = rows_of(said, number)
+        write_by_look_up(ours, rows, attempts=1 + number % 2)
+        plain.upsert(rows)
+    assert content(ours) == content(plain)
+    assert not ours.check().findings
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_second_attempt_adopts_every_file_of_the_first(kind):
+    table = table_of(table_type=kind)
+    table.upsert(rows_of(dict.fromkeys(range(5), ("a", 1)), 0))
+    transaction = WriteTransaction.begin(table.client, WriteRequest(WriteOperation.UPSERT), SCHEMA)
+    shared, rows = SharedWrite(transaction.context, transaction.state), rows_of({3: ("a", 2), 9: ("b", 2)}, 1)
+    results = []
+    for order in (slice(None), slice(None, None, -1)):  # rows may come in another order
+        writer = TaskWriter(shared, 7)
+        writer.write(rows.take(pa.array(range(2)[order])))
+        results.append(writer.result())
+    first, second = ([status.stat.path for status in result.statuses] for result in results)
+    assert first == second
+    assert all(status.adopted for status in results[1].statuses)
+    assert transaction.commit(list(results[1].statuses)).num_inserts == 1
+    assert content(table)[-1] == ("k9", "b", 2)
+
+
+def test_a_second_attempt_with_other_rows_is_refused():
+    table = table_of()
+    transaction = WriteTransaction.begin(table.client, WriteRequest(WriteOperation.UPSERT), SCHEMA)
+    shared = SharedWrite(transaction.context, transaction.state)
+    TaskWriter(shared, 0).write(rows_of({1: ("a", 1)}, 0))
+    with pytest.raises(InvalidInputError, match="not repeatable"):
+        TaskWriter(shared, 0).write(rows_of({2: ("a", 1)}, 0))
+    transaction.abort()
+    assert content(table) == []
+
+
+def test_a_late_attempt_at_a_write_that_was_aborted_writes_nothing():
+    table = table_of()
+    transaction = WriteTransaction.begin(table.client, WriteRequest(WriteOperation.UPSERT), SCHEMA)
+    shared = SharedWrite(transaction.context, transaction.state)
+    transaction.abort()
+    with pytest.raises(InstantNotPending):
+        TaskWriter(shared, 0).write(rows_of({1: ("a", 1)}, 0))
+    assert not [name for name in table.client.store.list("") if name.name.endswith(".parquet")]
+
+
+def test_lost_rows_leave_the_table_as_it_was():
+    table = table_of()
+    table.upsert(rows_of({1: ("a", 1)}, 0))
+    rows = rows_of({1: ("a", 5), 2: ("b", 5)}, 1)
+
+    def lose(shared: SharedWrite) -> list[TaskResult]:
+        writer = TaskWriter(shared, 0)
+        writer.write(rows.slice(0, 1))
+        return [writer.result()]
+
+    request, given_rows = WriteRequest(WriteOperation.UPSERT), TaskRows(2, frozenset())
+    with pytest.raises(InvalidInputError, match="2 rows were counted and 1 came"):
+        run_tasks_and_commit(table.client, request, SCHEMA, given_rows, lose)
+    assert content(table) == [("k1", "a", 1)]
+    assert not table.client.load().timeline.pending
+
+
+def test_a_task_that_answers_twice_is_seen():
+    with pytest.raises(InvalidInputError, match="twice"):
+        check_conservation(2, [TaskResult(1, (), 1), TaskResult(1, (), 1)])
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=60), st.integers(1, 7), st.booleans())
+def test_rows_of_one_key_and_of_one_bucket_are_in_one_part(keys, parts, buckets):
+    names = pa.array([f"k{key}" for key in keys])
+    batch = KeyedBatch(pa.table({"id": names}), names, pa.array(["p"] * len(keys)).dictionary_encode())
+    index = BucketIndex(4, ["id"]) if buckets else None
+    numbers = split_rows(batch, parts, index)
+    assert ((numbers >= 0) & (numbers < parts)).all()
+    assert len({(key, number) for key, number in zip(keys, numbers.tolist(), strict=True)}) == len(set(keys))
+    if index is not None and parts >= 4:
+        assert len(np.unique(numbers)) <= 4
