@@ -48,7 +48,7 @@ from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, encode_commit
 from lakefmt.timeline.instant import Action
 from lakefmt.values import FileId, PartitionPath, WriteOperation, WriteStat
 
-__all__ = ["LogContent", "MetadataTableWriter", "SliceFiles", "WrittenFile"]
+__all__ = ["ExtendedSlice", "MetadataLog", "MetadataTableWriter", "WrittenFile"]
 
 #: Keys that are looked for in a wrong file group would be stored twice.
 _INDEXES_OF_KEYS = (PartitionKind.RECORD_INDEX.value, PartitionKind.SECONDARY_INDEX.value)
@@ -69,7 +69,7 @@ class WrittenFile:
 
 
 @dataclass(frozen=True, slots=True)
-class LogContent:
+class MetadataLog:
     """What a log says, in this order.
 
     Attributes:
@@ -291,7 +291,7 @@ class MetadataTableWriter:
                 instant,
                 update.partition,
                 _slice_of(file_id, files, done),
-                LogContent(deleted[:0], keys, values, deleted),
+                MetadataLog(deleted[:0], keys, values, deleted),
             )
             for file_id, keys, values, deleted in _by_file_group(update, groups)
         ]
@@ -310,7 +310,7 @@ class MetadataTableWriter:
                     self._put_first_log(partition, file_id, instant)
         return found
 
-    def put_log(self, instant: str, partition: str, file_slice: SliceFiles, content: LogContent) -> WrittenFile:
+    def put_log(self, instant: str, partition: str, file_slice: ExtendedSlice, content: MetadataLog) -> WrittenFile:
         """Put a log on top of a file slice.
 
         Parameters:
@@ -444,7 +444,7 @@ def _write_token(instant: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SliceFiles:
+class ExtendedSlice:
     """The newest file slice of a file group, as a log on top of it is named.
 
     Attributes:
@@ -458,12 +458,12 @@ class SliceFiles:
     files: tuple[MetadataFileName, ...] = ()
 
 
-def _slice_of(file_id: str, files: Iterable[MetadataFileName], completed: frozenset[str]) -> SliceFiles:
+def _slice_of(file_id: str, files: Iterable[MetadataFileName], completed: frozenset[str]) -> ExtendedSlice:
     """Return the newest slice of a file group: that of its newest base file that is complete, else its first logs."""
     own = [file for file in files if file.file_id == file_id]
     bases = [file.instant for file in own if file.version is None and file.instant in completed]
     instant = max(bases, default=None) or min((file.instant for file in own), default="")
-    return SliceFiles(file_id, instant, tuple(file for file in own if file.instant == instant))
+    return ExtendedSlice(file_id, instant, tuple(file for file in own if file.instant == instant))
 
 
 def _by_file_group(
