@@ -19,6 +19,8 @@ from typing import Any
 
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import lakefmt
@@ -91,6 +93,9 @@ class Round:
             if kind == "cow":
                 self._read(table)
                 self._take("100-row upsert cow", self._save, "tiny", table, "upsert")
+                if self.engine == "lakefmt":
+                    rows = pq.read_table(self.folder / "tiny.parquet")
+                    self._take("100-row upsert cow, plain table.upsert", _upsert, table, rows)
             self._take(f"1 % upsert {kind}", self._save, "late", table, "upsert")
         return self.seconds
 
@@ -116,6 +121,10 @@ class Round:
         for way, load in ways.items():
             self._take(f"read all{way}", _drain, load)
             self._take(f"sum of a column{way}", _add_up, load)
+
+
+def _upsert(table: Path, rows: pa.Table) -> None:
+    lakefmt.open_table(str(table), options=LAKEFMT_ONLY).upsert(rows)
 
 
 def _drain(load: Callable[[], Any]) -> None:

@@ -46,7 +46,6 @@ def session() -> SparkSession:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
     if bundle:
         settings |= {"spark.driver.extraClassPath": bundle, **_HUDI}
@@ -70,6 +69,7 @@ def write(spark: SparkSession, table: str, batches: Path) -> None:
 
 def read(spark: SparkSession, name: str, table: str, file: str) -> None:
     """Read the table and leave its rows in one file."""
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     rows = spark.read.format(name).load(table)
     kept = rows.select(*[column for column in rows.columns if not column.startswith("_hoodie_")])
     kept.coalesce(1).write.mode("overwrite").parquet(file)

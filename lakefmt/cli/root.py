@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from lakefmt import __version__
+from lakefmt.cli.commands.alter import alter
 from lakefmt.cli.commands.archive import archive
 from lakefmt.cli.commands.change import delete, write
 from lakefmt.cli.commands.check import check
@@ -87,6 +88,20 @@ def main() -> None:
 
 
 _READING = (read, incremental, changes, timeline, files, stats, explain, check)
-_WRITING = (create, write, delete, rollback, savepoint, restore, clean, compact, cluster, archive, upgrade, index)
+_WRITING = (
+    create,
+    write,
+    delete,
+    alter,
+    rollback,
+    savepoint,
+    restore,
+    clean,
+    compact,
+    cluster,
+    archive,
+    upgrade,
+    index,
+)
 for _command in (*_READING, *_WRITING):
     main.add_command(_command)

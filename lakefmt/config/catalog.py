@@ -231,6 +231,16 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         minimum=0,
     ),
     _honoured(
+        "lakefmt.write.small.files",
+        _text,
+        "tiers",
+        "which small files take new rows. `tiers`: those that are rewritten anyway, or are small beside the new rows; other "
+        "rows open files, and of more than 16 small ones in a partition some are merged in a clustering. `fill`: all, as in "
+        "Hudi, so that a small commit rewrites a file. Writers beside others, tables of version 6, with change data or "
+        "without meta columns always fill",
+        choices=("tiers", "fill"),
+    ),
+    _honoured(
         "hoodie.copyonwrite.record.size.estimate",
         int,
         0,

@@ -22,7 +22,9 @@ __all__ = ["grown_filter", "named_rows", "new_filter", "repeated", "rows_per_row
 #: Arrow bytes per row group: a writer or reader holds one row group in memory.
 _ROW_GROUP_BYTES = 32 << 20
 
-_MIN_FILTER_KEYS = 1000
+_MIN_FILTER_KEYS = 128
+#: A filter for this many keys is no waste in any file.
+_ALWAYS_REUSED_KEYS = 2000
 #: A new filter has room for 1/8 more keys than the file.
 _ROOM = 8
 #: A filter larger than this multiple of a new one is not reused: each look-up would read its bits.
@@ -174,7 +176,7 @@ def _is_wanted_size(old: BloomFilter, capacity: int, num_keys: int, settings: Se
     if planned:
         if per_row != planned:
             return False
-    elif rows > 1 or per_row > _MOST_ROOM * _planned(num_keys):
+    elif rows > 1 or per_row > max(_ALWAYS_REUSED_KEYS, _MOST_ROOM * _planned(num_keys)):
         return False
     try:
         fresh = BloomFilter.sized(per_row, settings.number("hoodie.index.bloom.fpp"))

@@ -114,6 +114,9 @@ class TableClient:
         self._schema_texts: tuple[pa.Schema, TableConfig, tuple[str, str]] | None = None
         self._histories: Mapping[str, SchemaHistory] = {}
         self._column_ids: Mapping[str, ColumnIds] = {}
+        self._defining: tuple[TableState, CommitMetadata | None] | None = None
+        #: Whether the schema of some state that was asked for has column ids.
+        self.has_seen_column_ids = False
         self._commits: dict[tuple[str, int], CommitMetadata] = {}
         #: Cleaning rules and savepoints → instant before which a clean of this handle found nothing to delete.
         self.cleaned_until: dict[object, str] = {}
@@ -284,7 +287,7 @@ class TableClient:
 
     def internal_schema(self, state: TableState) -> str | None:
         """Return the latest internal schema in the table's commits; None if there is none."""
-        commit = self._telling_commit(state)
+        commit = self._defining_commit(state)
         return None if commit is None else commit.extra_metadata.get(LATEST_SCHEMA) or None
 
     def schema_notes(self, state: TableState, schema: pa.Schema) -> dict[str, str]:
@@ -293,12 +296,19 @@ class TableClient:
         notes = {SCHEMA_KEY: arrow_to_avro(schema, state.config.name)}
         return notes if internal is None else {**notes, LATEST_SCHEMA: internal}
 
-    def _telling_commit(self, state: TableState) -> CommitMetadata | None:
-        """Return the newest commit that defines the table schema."""
+    def _defining_commit(self, state: TableState) -> CommitMetadata | None:
+        """Return the newest commit that defines the table schema; looked for once per state."""
+        latest = self._defining
+        if latest is None or latest[0] is not state:
+            self._defining = latest = state, self._find_defining_commit(state)
+        return latest[1]
+
+    def _find_defining_commit(self, state: TableState) -> CommitMetadata | None:
         timeline = state.timeline.unbounded if state.newest_columns else state.timeline
         for instant in reversed(timeline.commits):
             commit = self.commit_metadata(state, instant)
             if commit.operation not in _SERVICES and commit.extra_metadata.get(SCHEMA_KEY):
+                self.has_seen_column_ids |= LATEST_SCHEMA in commit.extra_metadata
                 return commit
         return None
 
@@ -309,20 +319,20 @@ class TableClient:
 
         Raises:
             CorruptFile: it is damaged.
-            UnsupportedFeature: there is none, so that nobody can tell what older files call the columns.
+            UnsupportedFeature: it is missing, and without it the columns of older files are unknown.
         """
         internal = self.internal_schema(state)
         if internal is None:
             return None
-        known = self._histories.get(internal)
-        if known is None:
+        history = self._histories.get(internal)
+        if history is None:
             # Imported here: few tables have column ids.
             from lakefmt.filegroups.schema_history import load_schema_history
 
             whole = load_schema_history(self.store, state.timeline)
-            known = whole.as_of(parse_internal_schema(internal, f"{LATEST_SCHEMA} of the newest commit"))
-            self._histories = {**self._histories, internal: known}
-        return known
+            history = whole.as_of(parse_internal_schema(internal, f"{LATEST_SCHEMA} of the newest commit"))
+            self._histories = {**self._histories, internal: history}
+        return history
 
     def column_ids(self, state: TableState) -> ColumnIds | None:
         """Return the table's columns by id; None where names tell the columns of all files."""
@@ -356,7 +366,7 @@ class TableClient:
         return virtual_columns_of(state.config, self.schema(state), ids)
 
     def _cached_schema(self, state: TableState) -> pa.Schema:
-        commit = self._telling_commit(state)
+        commit = self._defining_commit(state)
         if commit is not None:
             return self._parse_schema(commit.extra_metadata[SCHEMA_KEY])
         if state.config.create_schema:
@@ -373,7 +383,8 @@ class TableClient:
 
     def row_reader(self, state: TableState) -> BaseFileReader:
         """Return the reader of complete rows: columns that files lack are added."""
-        return self.reader.completing(self.virtual_columns(state))
+        virtual_columns = self.virtual_columns(state)
+        return self.reader if virtual_columns is None else self.reader.completing(virtual_columns)
 
     def key_spec(self, config: TableConfig) -> KeySpec:
         """Return how record keys and partition paths are built."""

@@ -17,6 +17,7 @@ from lakefmt.filegroups.reader import parquet_file, reading
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.formats.parquet.base_file import decode_footer
 from lakefmt.metadata.commit_updates import first_update
+from lakefmt.metadata.first_keys import FirstKeys
 from lakefmt.metadata.index_definitions import IndexDefinition
 from lakefmt.metadata.layout import DEFAULT_FILE_GROUPS, MetadataFileName, check_file_groups, kind_of_partition
 from lakefmt.metadata.manage import (
@@ -51,7 +52,7 @@ class PartitionBuild:
     listed: Mapping[str, Mapping[str, int]]
     slices: Sequence[FileSlice]
 
-    def first_records(self) -> dict[str, PartitionUpdate]:
+    def first_records(self) -> dict[str, PartitionUpdate | FirstKeys]:
         """Return the first records by partition; needs no lock.
 
         Raises:
@@ -106,7 +107,7 @@ def begin_building(
     return PartitionBuild(manager, tuple(names), wanted, listed, slices)
 
 
-def finish_building(manager: MetadataTableManager, updates: Mapping[str, PartitionUpdate]) -> TableConfig:
+def finish_building(manager: MetadataTableManager, updates: Mapping[str, PartitionUpdate | FirstKeys]) -> TableConfig:
     """Fill partitions that were built while others wrote, and advertise them; return the properties afterwards.
 
     A partition whose file groups have base files by now, from a compaction, or lack one, is made anew.

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from lakefmt.config.table_config import TableConfig
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.metadata.collect import FactCollector, files_of_commit, instant_millis
@@ -16,6 +18,7 @@ from lakefmt.metadata.expressions.index_updates import (
     first_expression_update,
     removed_expression_updates,
 )
+from lakefmt.metadata.first_keys import FirstKeys
 from lakefmt.metadata.index_definitions import IndexDefinition
 from lakefmt.metadata.keys import partition_stats_key
 from lakefmt.metadata.layout import PartitionKind, kind_of_partition
@@ -205,7 +208,7 @@ def first_update(
     definitions: Definitions,
     listed: Mapping[str, Mapping[str, int]],
     slices: Iterable[FileSlice],
-) -> PartitionUpdate:
+) -> PartitionUpdate | FirstKeys:
     """Return the first records of a partition that is made from what the table has.
 
     Parameters:
@@ -232,17 +235,29 @@ def first_update(
         return bloom_filters_update(collector.files_of(newest), form)
     if kind is PartitionKind.EXPRESSION_INDEX:
         return first_expression_update(config, form, collector, definitions[name], newest)
-    column = definitions[name].columns if kind is PartitionKind.SECONDARY_INDEX else ()
+    if kind is PartitionKind.RECORD_INDEX:
+        first = FirstKeys(form, partitioned=name in definitions and definitions[name].is_partitioned)
+        for each in newest:
+            keys = collector.rows(collector.before, each).column(0)
+            first.add(_place_of(each, collector), _one_array(keys))
+        return first
+    column = definitions[name].columns
     changes = [
         KeyChange(
-            RecordLocation(each.partition, each.file_id, instant_millis(InstantTime(each.instant), collector.before)),
+            _place_of(each, collector),
             collector.rows(collector.before, None, column),
             collector.rows(collector.before, each, column),
         )
         for each in newest
     ]
-    if kind is PartitionKind.RECORD_INDEX:
-        partitioned = name in definitions and definitions[name].is_partitioned
-        return record_index_update(changes, form, partitioned=partitioned)
     by_value = definitions[name].version not in (None, "V1")
     return secondary_index_update(name, column[0], changes, form, by_value=by_value)
+
+
+def _place_of(file_slice: FileSlice, collector: FactCollector) -> RecordLocation:
+    millis = instant_millis(InstantTime(file_slice.instant), collector.before)
+    return RecordLocation(file_slice.partition, file_slice.file_id, millis)
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], pa.string())

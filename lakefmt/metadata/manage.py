@@ -21,6 +21,7 @@ from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.metadata.collect import FactCollector
 from lakefmt.metadata.commit_updates import first_update
 from lakefmt.metadata.expressions.index_updates import expression_of, expressions_of
+from lakefmt.metadata.first_keys import FirstKeys
 from lakefmt.metadata.index_definitions import (
     INDEX_DEFINITIONS,
     IndexDefinition,
@@ -261,7 +262,11 @@ class MetadataTableManager:
         return self.advertise((*kept, *names), known, made=names)
 
     def _initialise(
-        self, name: str, update: PartitionUpdate, definitions: Mapping[str, IndexDefinition], data_partitions: list[str]
+        self,
+        name: str,
+        update: PartitionUpdate | FirstKeys,
+        definitions: Mapping[str, IndexDefinition],
+        data_partitions: list[str],
     ) -> None:
         instant = self.make_file_groups(name, len(update), definitions, data_partitions)
         self.writer.fill(instant, update, self.next_time)

@@ -24,6 +24,7 @@ from lakefmt.formats.log.data_block import BlockHeader
 from lakefmt.formats.log.delete_block import delete_records, encode_delete_block
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.formats.properties import CHECKSUM_KEY, encode_properties, properties_comment_date, table_checksum
+from lakefmt.metadata.first_keys import FirstKeys
 from lakefmt.metadata.layout import (
     METADATA_DIRECTORY,
     MetadataFileName,
@@ -47,7 +48,7 @@ from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, encode_commit
 from lakefmt.timeline.instant import Action
 from lakefmt.values import FileId, PartitionPath, WriteOperation, WriteStat
 
-__all__ = ["LogContent", "MetadataTableWriter", "SliceFiles", "WrittenFile"]
+__all__ = ["ExtendedSlice", "MetadataLog", "MetadataTableWriter", "WrittenFile"]
 
 #: Keys that are looked for in a wrong file group would be stored twice.
 _INDEXES_OF_KEYS = (PartitionKind.RECORD_INDEX.value, PartitionKind.SECONDARY_INDEX.value)
@@ -68,7 +69,7 @@ class WrittenFile:
 
 
 @dataclass(frozen=True, slots=True)
-class LogContent:
+class MetadataLog:
     """What a log says, in this order.
 
     Attributes:
@@ -160,7 +161,7 @@ class MetadataTableWriter:
             for number in range(num_file_groups):
                 self._put_first_log(partition, file_id_of(partition, number, run), instant)
 
-    def fill(self, instant: str, update: PartitionUpdate, next_time: Callable[[], str]) -> None:
+    def fill(self, instant: str, update: PartitionUpdate | FirstKeys, next_time: Callable[[], str]) -> None:
         """Put the first records of a partition into its empty file groups, below what was written to it since.
 
         Parameters:
@@ -174,10 +175,11 @@ class MetadataTableWriter:
         partition = update.partition
         groups = check_file_groups(partition, (file.file_id for file in self.files(partition)))
         self.timeline_store.request(instant, Action.DELTA_COMMIT)
-        written = [
-            self.put_base(partition, file_id, instant, keys, values)
-            for file_id, keys, values, _ in _by_file_group(update, groups)
-        ]
+        if isinstance(update, PartitionUpdate):
+            parts: Iterable[tuple[str, pa.Array, pa.Array]] = (each[:3] for each in _by_file_group(update, groups))
+        else:
+            parts = update.by_file_group(groups)
+        written = [self.put_base(partition, file_id, instant, keys, values) for file_id, keys, values in parts]
         self._complete(instant, WriteOperation.BULK_INSERT, written, next_time())
 
     def _put_partition_metadata(self, partition: str, instant: str) -> None:
@@ -199,7 +201,7 @@ class MetadataTableWriter:
             file_id: the file group.
             instant: that writes it.
             keys: in any order, an array of strings or bytes.
-            values: encoded records, an array of bytes, as long.
+            values: encoded records, an array of bytes, as long, or a dictionary array of such.
         """
         options = HFileOptions(schema=self.form.schema)
         data = encode_hfile(*_sorted(keys, values), options)
@@ -216,7 +218,7 @@ class MetadataTableWriter:
             names = self.store.list_names(directory)
         else:
             names = [each.name.rpartition("/")[2] for each in self.store.list(directory, recursive=False)]
-        return [one for one in map(parse_metadata_file, sorted(names)) if one is not None]
+        return [file for file in map(parse_metadata_file, sorted(names)) if file is not None]
 
     def checked_groups(
         self, partition: str, files: Iterable[MetadataFileName], due: WrittenGroups | None
@@ -263,9 +265,8 @@ class MetadataTableWriter:
         self.timeline_store.request(instant, Action.DELTA_COMMIT)
         done = frozenset(one.time for one in timeline.completed())
         due = WrittenGroups(self.store, self.config.version, timeline, commits or KnownCommits())
-        written = [
-            file for update in updates if len(update) for file in self._write_partition(instant, update, done, due)
-        ]
+        changed = [update for update in updates if len(update)]
+        written = [file for update in changed for file in self._write_partition(instant, update, done, due)]
         completion = next_time()
         self._complete(instant, WriteOperation.UPSERT, written, completion)
         named = None if self.config.version.layout == 1 else completion
@@ -290,7 +291,7 @@ class MetadataTableWriter:
                 instant,
                 update.partition,
                 _slice_of(file_id, files, done),
-                LogContent(deleted[:0], keys, values, deleted),
+                MetadataLog(deleted[:0], keys, values, deleted),
             )
             for file_id, keys, values, deleted in _by_file_group(update, groups)
         ]
@@ -309,7 +310,7 @@ class MetadataTableWriter:
                     self._put_first_log(partition, file_id, instant)
         return found
 
-    def put_log(self, instant: str, partition: str, file_slice: SliceFiles, content: LogContent) -> WrittenFile:
+    def put_log(self, instant: str, partition: str, file_slice: ExtendedSlice, content: MetadataLog) -> WrittenFile:
         """Put a log on top of a file slice.
 
         Parameters:
@@ -443,7 +444,7 @@ def _write_token(instant: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SliceFiles:
+class ExtendedSlice:
     """The newest file slice of a file group, as a log on top of it is named.
 
     Attributes:
@@ -457,12 +458,12 @@ class SliceFiles:
     files: tuple[MetadataFileName, ...] = ()
 
 
-def _slice_of(file_id: str, files: Iterable[MetadataFileName], completed: frozenset[str]) -> SliceFiles:
+def _slice_of(file_id: str, files: Iterable[MetadataFileName], completed: frozenset[str]) -> ExtendedSlice:
     """Return the newest slice of a file group: that of its newest base file that is complete, else its first logs."""
     own = [file for file in files if file.file_id == file_id]
     bases = [file.instant for file in own if file.version is None and file.instant in completed]
     instant = max(bases, default=None) or min((file.instant for file in own), default="")
-    return SliceFiles(file_id, instant, tuple(file for file in own if file.instant == instant))
+    return ExtendedSlice(file_id, instant, tuple(file for file in own if file.instant == instant))
 
 
 def _by_file_group(

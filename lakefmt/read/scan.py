@@ -208,7 +208,8 @@ def _groups(
     """Split files into one dataset that Arrow can cast, and single files that need more."""
     import pyarrow.dataset as ds
 
-    config, ids = state.config, client.column_ids(state)
+    config = state.config
+    ids = client.column_ids(state) if client.has_seen_column_ids else None
     asked = {*query.columns, *query.filter_columns}
 
     filesystem, prefix = client.store.arrow_filesystem()
@@ -272,7 +273,8 @@ def _same_types(client: TableClient, file: BaseFile, fields: Sequence[pa.Field])
 
 
 def _reconciled(client: TableClient, state: TableState, file: BaseFile, query: Query) -> pa.Table:
-    config, ids = state.config, client.column_ids(state)
+    config = state.config
+    ids = client.column_ids(state) if client.has_seen_column_ids else None
     if ids is not None and ids.at(file.instant) is not None:
         wanted = {*query.columns, *query.filter_columns}
         schema = pa.schema([field for field in query.schema if field.name in wanted])

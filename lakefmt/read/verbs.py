@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -30,13 +30,16 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadingVerbs"]
 
+#: The default of `schema_of`.
+_THEN: Final = "then"
+
 
 class ReadingVerbs(TableVerbs):
     """The methods that read or describe a table; none writes."""
 
     # --- reading -------------------------------------------------------------------------------------------------
 
-    def snapshot(self, as_of: str | datetime | None = None, *, schema_of: str = "then") -> Snapshot:
+    def snapshot(self, as_of: str | datetime | None = None, *, schema_of: str = _THEN) -> Snapshot:
         """Return a pinned view that does not change with later commits.
 
         Args:
@@ -46,7 +49,7 @@ class ReadingVerbs(TableVerbs):
         Raises:
             InvalidInputError: no such moment, or another word for `schema_of`.
         """
-        if text_argument(schema_of, "schema_of") not in ("then", "now"):
+        if schema_of is not _THEN and text_argument(schema_of, "schema_of") not in (_THEN, "now"):
             raise InvalidInputError(f"unknown schema_of {schema_of!r}: expected 'then' or 'now'")
         state = self.client.load()
         if as_of is not None:
@@ -61,7 +64,7 @@ class ReadingVerbs(TableVerbs):
         query: str = "snapshot",
         *,
         meta_columns: bool = False,
-        schema_of: str = "then",
+        schema_of: str = _THEN,
     ) -> pa.Table:
         """Read rows.
 
@@ -100,7 +103,7 @@ class ReadingVerbs(TableVerbs):
         query: str = "snapshot",
         *,
         meta_columns: bool = False,
-        schema_of: str = "then",
+        schema_of: str = _THEN,
     ) -> pa.RecordBatchReader:
         """Stream rows in bounded memory. Arguments as for :meth:`read`."""
         if as_of is not None:

@@ -160,10 +160,10 @@ def rename_column(schema: pa.Schema, old: str, new: str, bound: Bound) -> pa.Sch
     _check_new_name(last, new)
 
     def renamed(fields: _Fields) -> _Fields:
-        found = _found(fields, path[-1], old)
-        others = [field for field in fields if field is not found]
+        chosen = _found(fields, path[-1], old)
+        others = [field for field in fields if field is not chosen]
         _check_free(others, last, new)
-        return [field.with_name(last) if field is found else field for field in fields]
+        return [field.with_name(last) if field is chosen else field for field in fields]
 
     return _edited(schema, path, renamed)
 
@@ -209,14 +209,14 @@ def update_column(
         _check_bound(name, bound, "changed")
 
     def updated(fields: _Fields) -> _Fields:
-        found = _found(fields, path[-1], name)
-        changed = found if kind is None else _with_type(found, kind, name)
+        chosen = _found(fields, path[-1], name)
+        changed = chosen if kind is None else _with_type(chosen, kind, name)
         if nullable is not None:
-            changed = changed.with_nullable(_checked_nullable(found, nullable, name))
+            changed = changed.with_nullable(_checked_nullable(chosen, nullable, name))
         if comment is not None:
             changed = changed.with_metadata({**(changed.metadata or {}), AVRO_DOC: comment.encode()})
-        result = [changed if field is found else field for field in fields]
-        return _placed(result, found.name, position, name) if position.is_given else result
+        result = [changed if field is chosen else field for field in fields]
+        return _placed(result, chosen.name, position, name) if position.is_given else result
 
     return _edited(schema, path, updated, in_struct=position.is_given)
 
@@ -274,10 +274,10 @@ def _check_bound(name: str, bound: Bound, done: str) -> None:
 
 
 def _found(fields: Sequence[pa.Field], last: str, name: str) -> pa.Field:
-    found = next((field for field in fields if field.name == last), None)
-    if found is None:
+    chosen = next((field for field in fields if field.name == last), None)
+    if chosen is None:
         raise InvalidInputError(f"no column {name!r}; there are {', '.join(repr(field.name) for field in fields)}")
-    return found
+    return chosen
 
 
 def _placed(fields: _Fields, last: str, position: Position, name: str) -> _Fields:
@@ -324,16 +324,16 @@ def _edited_fields(
     if len(path) == 1:
         return edit(fields)
     name = ".".join(whole)
-    found = _found(fields, path[0], ".".join(whole[: len(whole) - len(path) + 1]))
-    kind = found.type
+    chosen = _found(fields, path[0], ".".join(whole[: len(whole) - len(path) + 1]))
+    kind = chosen.type
     if pt.is_struct(kind):
         made = pa.struct(_edited_fields(struct_fields(kind), path[1:], edit, whole, in_struct))
     elif pt.is_list(kind) or pt.is_map(kind):
         part = kind.value_field.with_name("element") if pt.is_list(kind) else kind.item_field.with_name("value")
         if path[1] != part.name or (in_struct and len(path) == 2):
-            raise InvalidInputError(f"no column {name!r}: {found.name!r} is {kind}, its part is {part.name!r}")
+            raise InvalidInputError(f"no column {name!r}: {chosen.name!r} is {kind}, its part is {part.name!r}")
         (part,) = _edited_fields([part], path[1:], edit, whole, in_struct)
         made = list_type(part) if pt.is_list(kind) else map_type(part)
     else:
-        raise InvalidInputError(f"no column {name!r}: {found.name!r} is {kind}, which has no fields")
-    return [field.with_type(made) if field is found else field for field in fields]
+        raise InvalidInputError(f"no column {name!r}: {chosen.name!r} is {kind}, which has no fields")
+    return [field.with_type(made) if field is chosen else field for field in fields]

@@ -63,8 +63,8 @@ class ColumnPlaces:
             ['b', 'other']
         """
         by_name = {place.name: place.stored for place in self.places}
-        found = (by_name.get(name) or (None if name in self.known else name) for name in names)
-        return [name for name in found if name is not None]
+        stored = (by_name.get(name) or (None if name in self.known else name) for name in names)
+        return [name for name in stored if name is not None]
 
     def current_names(self, stored: Iterable[str]) -> frozenset[str]:
         """Return the table's names of a file's columns."""
@@ -178,10 +178,10 @@ def _place(stored: Column, current: Column) -> Place:
 
 def _is_all_same(stored: Sequence[Column], current: Sequence[Column], places: Sequence[Place]) -> bool:
     """Return whether names alone lead to the same values: none is another column's, and none has another type."""
-    found = {place.name for place in places}
+    placed = {place.name for place in places}
     taken = {column.name for column in stored}
     return all(place.is_same for place in places) and not any(
-        column.name in taken for column in current if column.name not in found
+        column.name in taken for column in current if column.name not in placed
     )
 
 
@@ -210,8 +210,8 @@ class ColumnIds:
         if stored.version not in self._found:
             places = find_places(stored.columns, current.columns)
             same = _is_all_same(stored.columns, current.columns, places)
-            known = frozenset(column.name for column in stored.columns)
-            self._found[stored.version] = None if same else ColumnPlaces(places, known)
+            names = frozenset(column.name for column in stored.columns)
+            self._found[stored.version] = None if same else ColumnPlaces(places, names)
         return self._found[stored.version]
 
     @property

@@ -279,12 +279,12 @@ def _json_type(column: Column) -> Any:
 
 
 def number_columns(
-    known: InternalSchema | None, schema: pa.Schema, version: int, *, fixed_decimals: bool = True
+    earlier: InternalSchema | None, schema: pa.Schema, version: int, *, fixed_decimals: bool = True
 ) -> InternalSchema:
     """Return a schema with ids: columns that are known by name keep theirs, others get the next ones, as Hudi gives them.
 
     Args:
-        known: the schema before; None: no column has an id.
+        earlier: the schema before; None: no column has an id.
         schema: every column of the new schema in its order.
         version: the instant of the change.
         fixed_decimals: name the bytes of decimals, which Hudi can read from 1.1 on.
@@ -293,8 +293,8 @@ def number_columns(
         >>> number_columns(None, pa.schema([("s", pa.struct([("x", pa.int32())])), ("n", pa.int64())]), 0).columns[1].number
         1
     """
-    numbering = _Numbering(-1 if known is None else known.most, fixed_decimals)
-    columns = numbering.fields(list(schema), () if known is None else known.columns)
+    numbering = _Numbering(-1 if earlier is None else earlier.most, fixed_decimals)
+    columns = numbering.fields(list(schema), () if earlier is None else earlier.columns)
     return InternalSchema(version, columns, numbering.most)
 
 
@@ -305,26 +305,26 @@ class _Numbering:
     most: int
     fixed_decimals: bool
 
-    def fields(self, fields: Sequence[pa.Field], known: Sequence[Column]) -> tuple[Column, ...]:
-        by_name = {column.name: column for column in known}
+    def fields(self, fields: Sequence[pa.Field], earlier: Sequence[Column]) -> tuple[Column, ...]:
+        by_name = {column.name: column for column in earlier}
         numbers = [self._number(by_name.get(field.name)) for field in fields]
         return tuple(
             self.column(number, field, by_name.get(field.name)) for number, field in zip(numbers, fields, strict=True)
         )
 
-    def _number(self, known: Column | None) -> int:
-        if known is not None:
-            return known.number
+    def _number(self, earlier: Column | None) -> int:
+        if earlier is not None:
+            return earlier.number
         self.most += 1
         return self.most
 
-    def column(self, number: int, field: pa.Field, known: Column | None) -> Column:
+    def column(self, number: int, field: pa.Field, earlier: Column | None) -> Column:
         kind = kind_of(field)
-        before = known.fields if known is not None and known.kind == kind else ()
+        before = earlier.fields if earlier is not None and earlier.kind == kind else ()
         fields = self.fields(_parts(field.type), before)
         if decimal_of(kind) is not None:  # Hudi has three ways to write one type
-            if known is not None and decimal_of(known.kind) == decimal_of(kind):
-                kind = known.kind
+            if earlier is not None and decimal_of(earlier.kind) == decimal_of(kind):
+                kind = earlier.kind
             elif not self.fixed_decimals:
                 kind = kind.replace("decimal_fixed", "decimal").partition("[")[0]
         return Column(number, field.name, kind, field.nullable, _doc(field), fields)

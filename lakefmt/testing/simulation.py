@@ -39,6 +39,7 @@ T = TypeVar("T")
 SCHEMA: Final = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 LOCKS: Final = ("InProcessLockProvider", "FileSystemBasedLockProvider", "StorageBasedLockProvider")
 _LOCK_FILE: Final = ".hoodie/lock"
+_LEAST_ACTIVE: Final = "hoodie.keep.min.commits"
 _BEAT_SECONDS: Final = 1.0
 _EXPIRY_SECONDS: Final = 2 * _BEAT_SECONDS
 _LEASE_SECONDS: Final = 10.0
@@ -404,9 +405,8 @@ class _Writer:
                 options={"hoodie.compact.inline.max.delta.commits": 1}, schedule=self._dice.random() < 0.3
             )
         if shape.table_version > 6:
-            least = "hoodie.keep.min.commits"
-            services["archive"] = lambda: table.archive(options={least: self._dice.choice((1, 2, 4))})
-        if self._world.scene.mode == "optimistic_concurrency_control":
+            services["archive"] = lambda: table.archive(options={_LEAST_ACTIVE: self._dice.choice((1, 2, 4))})
+        if shape.index != "bucket":
             services["cluster"] = lambda: table.cluster(["v", "id"], order="zorder", schedule=self._dice.random() < 0.3)
         name = self._dice.choice(sorted(services))
         self._try(Tried(f"{self._name}.{name}", None, process.number), services[name])
@@ -493,8 +493,7 @@ def simulate(scene: Scene | int) -> RecordedHistory:
     world.history.load(Verb("upsert", rows=tuple(rows), how={"commit_metadata": {"simulated": "load"}}), first)
     writers = [_Writer(world, f"w{number}") for number in range(scene.writers)]
     world.time.run([writer.run for writer in writers])
-    # Long afterwards all writers have ended or died, and an administrator removes a dead holder's
-    # lock.
+    # Long afterwards all writers have ended or died, and an administrator removes a dead holder's lock.
     world.time.now += 10_000
     world.store.delete([_LOCK_FILE])
     world.history.tidy(world.table(CALM)[0])

@@ -24,6 +24,7 @@ from lakefmt.errors import (
 )
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.building import PartitionBuild, begin_building, finish_building
+from lakefmt.metadata.first_keys import FirstKeys
 from lakefmt.metadata.index_definitions import IndexDefinition
 from lakefmt.metadata.layout import PartitionKind, kind_of_partition
 from lakefmt.metadata.manage import MetadataTableManager
@@ -185,7 +186,7 @@ def _run(write_client: WriteClient, time: InstantTime) -> None:
 
 def _first_records(
     write_client: WriteClient, transaction: InstantTransaction, plan: Mapping[str, Any]
-) -> dict[str, PartitionUpdate]:
+) -> dict[str, PartitionUpdate | FirstKeys]:
     """Return the first records of the indexes; begun again when a file was cleaned meanwhile."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(ObjectNotFound, SnapshotExpired):

@@ -5,8 +5,9 @@ Counts in equal counts out: every routed row is in exactly one assignment per pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from lakefmt.values import FileId, InstantTime, PartitionPath
 from lakefmt.write.context import FileAssignment, LogTarget
 
 __all__ = [
+    "MOST_SMALL_FILES",
     "Assigned",
     "FileSizing",
     "Logs",
@@ -28,6 +30,8 @@ __all__ = [
     "bundle_logs",
     "change_file",
     "group_positions",
+    "is_small",
+    "is_worth_filling",
     "joined",
     "log_file",
     "new_file",
@@ -40,6 +44,13 @@ __all__ = [
 
 Rows = npt.NDArray[np.int64]
 
+#: Small base files of a partition above which some are merged (:mod:`lakefmt.write.small_files`).
+MOST_SMALL_FILES: Final = 16
+#: Bytes that are worth a file of their own, beside another new one of their partition.
+_WORTH_A_FILE = 8 << 20
+#: A file is filled when its bytes are at most this share of those that come in.
+_FILLED_SHARE = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class FileSizing:
@@ -50,17 +61,31 @@ class FileSizing:
         small_bytes: files below take new rows; 0 switches filling off.
         record_bytes: bytes a stored row takes, learnt from earlier commits.
         candidates: how many small files of a partition take new rows, the smallest first; None: all.
+        tiered: only files that are rewritten anyway, or are small beside the new rows, take them (:mod:`small_files`).
+        writers: how many files are written side by side: new rows of few partitions are spread over as many.
     """
 
     max_bytes: int
     small_bytes: int
     record_bytes: float
     candidates: int | None = None
+    tiered: bool = False
+    writers: int = 1
 
     @property
     def rows_per_file(self) -> int:
         """Rows a new file takes."""
         return max(1, int(self.max_bytes / max(self.record_bytes, 1e-3)))
+
+    def rows_side_by_side(self, num_rows: int, partitions: int) -> int:
+        """Rows that each of some new files takes which are written at a time.
+
+        Example:
+            >>> FileSizing(100 << 20, 0, 100.0, writers=4).rows_side_by_side(1_000_000, 2)
+            500000
+        """
+        files = min(self.writers // max(partitions, 1), int(num_rows * self.record_bytes / _WORTH_A_FILE))
+        return min(self.rows_per_file, -(-num_rows // max(files, 1)))
 
     def room(self, size_bytes: int) -> int:
         """Rows that still fit into a file of that size."""
@@ -203,9 +228,12 @@ def assign_rows(
     places = group_positions(routes.stay, logs)
     inserts: dict[int, list[Rows]] = {}
     opened: list[tuple[PartitionPath, Rows]] = []
-    for partition, rows in _by_partition(partitions, new_rows(len(partitions), routes)):
-        rest = _fill_small_files(rows, partition, slices, sizing, inserts)
-        opened += [(partition, part) for part in _split(rest, sizing.rows_per_file)]
+    by_partition = list(_by_partition(partitions, new_rows(len(partitions), routes)))
+    for partition, rows in by_partition:
+        rewritten = staying.keys() if logs is None else frozenset[int]()
+        rest = _fill_small_files(rows, partition, slices, sizing, inserts, rewritten)
+        size = sizing.rows_side_by_side(len(rest), len(by_partition))
+        opened += [(partition, part) for part in _split(rest, size)]
     assigned: list[Assigned] = []
     for number in sorted(staying.keys() | inserts.keys() | left.keys()):
         leaving = left.get(number, np.empty(0, np.int64))
@@ -339,21 +367,39 @@ def _by_partition(partitions: pa.DictionaryArray, rows: Rows) -> Iterator[tuple[
         yield PartitionPath(names[code]), file_slice
 
 
+def is_small(file_slice: FileSlice, small_bytes: int) -> bool:
+    """Return whether a file slice is a base file without logs below the limit."""
+    return file_slice.base is not None and not file_slice.logs and file_slice.base.size < small_bytes
+
+
+def is_worth_filling(file_bytes: int, incoming_bytes: float) -> bool:
+    """Return whether rewriting a file costs little beside the rows that come in.
+
+    Example:
+        >>> is_worth_filling(1_000, 10_000.0), is_worth_filling(9_000, 10_000.0)
+        (True, False)
+    """
+    return file_bytes <= _FILLED_SHARE * incoming_bytes
+
+
 def _fill_small_files(
     rows: Rows,
     partition: PartitionPath,
     slices: Sequence[FileSlice],
     sizing: FileSizing,
     inserts: dict[int, list[Rows]],
+    rewritten: Collection[int],
 ) -> Rows:
     small = [
         (file_slice.base.size, number)
         for number, file_slice in enumerate(slices)
         if file_slice.partition == partition
         and file_slice.base is not None
-        and not file_slice.logs
-        and file_slice.base.size < sizing.small_bytes
+        and is_small(file_slice, sizing.small_bytes)
     ]
+    if sizing.tiered and not _only_filling_helps([size for size, _ in small], sizing):
+        incoming = len(rows) * sizing.record_bytes
+        small = [each for each in small if each[1] in rewritten or is_worth_filling(each[0], incoming)]
     for size, number in sorted(small)[: sizing.candidates]:
         if not len(rows):
             break
@@ -364,8 +410,17 @@ def _fill_small_files(
     return rows
 
 
+def _only_filling_helps(sizes: Sequence[int], sizing: FileSizing) -> bool:
+    """Return whether a partition has so many small files that it gets no more, and no two of them fit into one."""
+    if len(sizes) < MOST_SMALL_FILES:
+        return False
+    from lakefmt.write.small_files import choose_files_to_merge  # few writes find so many
+
+    return not choose_files_to_merge(sizes, sizing.max_bytes, most=1)
+
+
 def _split(rows: Rows, size: int) -> Iterable[Rows]:
-    for start in range(0, len(rows), size):
+    for start in range(0, len(rows), max(size, 1)):
         yield rows[start : start + size]
 
 

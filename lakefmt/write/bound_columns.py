@@ -1,17 +1,26 @@
-"""Columns that a table is built on: what keys, paths, merging and indexes are made of stays as it is (docs/schema.md)."""
+"""The table's columns after a write with other ones, and those that a table is built on (docs/schema.md).
+
+What keys, paths, merging and indexes are made of stays as it is.
+"""
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pyarrow as pa
 
+from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig, merge_rule
 from lakefmt.errors import SchemaMismatch, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.layout import PartitionKind, kind_of_partition
 from lakefmt.metadata.manage import load_definitions
+from lakefmt.schema import evolve
+from lakefmt.schema.evolve import Missing
+from lakefmt.transactions.client import WriteClient
 from lakefmt.values import IS_DELETED
 
-__all__ = ["bound_columns", "check_dropped"]
+__all__ = ["bound_columns", "columns_after"]
 
 _INDEXES = (PartitionKind.SECONDARY_INDEX, PartitionKind.EXPRESSION_INDEX)
 
@@ -44,19 +53,36 @@ def _of_merging(config: TableConfig) -> list[str]:
     return [] if rule.delete is None else [rule.delete.field]
 
 
-def check_dropped(client: TableClient, state: TableState, after: pa.Schema) -> None:
-    """Raise when a write would drop a column that the table is built on, because its data lack it.
+def columns_after(
+    write_client: WriteClient, state: TableState, brought: pa.Schema, mode: Literal["add", "strict"], *, partial: bool
+) -> pa.Schema:
+    """Return the table's columns after a write.
 
     Args:
-        client: the table.
-        state: its properties.
-        after: its columns after the write.
+        write_client: the table, and the settings that say what becomes of columns that the data lack.
+        state: its properties and timeline.
+        brought: the data's columns, without meta columns.
+        mode: what new and wider columns do.
+        partial: the data leave stored values of columns that they lack.
 
     Raises:
-        SchemaMismatch: names the column.
+        SchemaMismatch: the table's columns cannot become such that they take the data.
     """
-    before = client.schema(state).names
-    for name, what in bound_columns(client, state).items():
-        top = name.split(".", 1)[0]
-        if top in before and top not in after.names:
-            raise SchemaMismatch(f"the data lack column {name!r}, which cannot be dropped: it is {what}")
+    client = write_client.client
+    before, missing = client.schema(state), _missing_columns(write_client.settings)
+    after = evolve(before, brought, mode, partial=partial, missing=missing)
+    if missing == "drop":
+        for name, what in bound_columns(client, state).items():
+            top = name.split(".", 1)[0]
+            if top in before.names and top not in after.names:
+                raise SchemaMismatch(f"the data lack column {name!r}, which cannot be dropped: it is {what}")
+    return after
+
+
+def _missing_columns(settings: Settings) -> Missing:
+    """Return what becomes of columns that the data lack: Hudi reconciles before it drops."""
+    nulls = ("hoodie.datasource.write.reconcile.schema", "hoodie.write.set.null.for.missing.columns")
+    if any(settings.flag(name) for name in nulls):
+        return "null"
+    drops = settings.flag("hoodie.datasource.write.schema.allow.auto.evolution.column.drop")
+    return "drop" if drops else "refuse"

@@ -89,7 +89,15 @@ _LEARN_FROM_BYTES = 256 * 1024
 _NO_SIZING = FileSizing(1, 0, 1.0)
 
 
-def file_sizing(client: TableClient, state: TableState, settings: Settings, sample: pa.Table | None) -> FileSizing:
+def file_sizing(
+    client: TableClient,
+    state: TableState,
+    settings: Settings,
+    sample: pa.Table | None,
+    *,
+    tiered: bool = False,
+    writers: int = 1,
+) -> FileSizing:
     """Return how large files should be; the size of a row is learnt from the latest commits that wrote enough."""
     estimate = float(settings.integer("hoodie.copyonwrite.record.size.estimate"))
     if not estimate:
@@ -101,6 +109,8 @@ def file_sizing(client: TableClient, state: TableState, settings: Settings, samp
         small_bytes=settings.integer("hoodie.parquet.small.file.limit"),
         record_bytes=estimate,
         candidates=int(str(candidates)) if merge_on_read else None,
+        tiered=tiered,
+        writers=writers if tiered else 1,
     )
 
 

@@ -103,6 +103,7 @@ def run_write(
         CommitConflict: another commit completed meanwhile that this write would undo.
     """
     transaction = WriteTransaction.begin(client, request, schema, based_on, first)
+    transaction.is_followed = True
     with transaction.aborted_on_error():
         if not isinstance(rows, pa.Table):
             return transaction.commit_unless_empty(transaction.write_stream(rows, request.sort))
@@ -110,7 +111,14 @@ def run_write(
         located = transaction.locate(keyed)
         placed = transaction.place(located)
         statuses = transaction.write(placed)
-        return transaction.commit_unless_empty(statuses)
+        result = transaction.commit_unless_empty(statuses)
+    crowded = transaction.crowded(located, placed)
+    if result is None or not crowded:
+        return result
+    from lakefmt.write.merge_small_files import merge_small_files  # few commits need it
+
+    failures = merge_small_files(client, request, crowded, located.sizing)
+    return replace(result, warnings=(*result.warnings, *failures)) if failures else result
 
 
 def delete_keys(
@@ -161,6 +169,8 @@ class WriteTransaction:
         self._read = set(footprint.read)
         self._covers = footprint.covers
         self._null_elements = set[str]() if saved is None else set(saved.null_elements)
+        #: Whether what follows a write by this process, such as a merge of small files, can be done after it.
+        self.is_followed = False
         self._index: Index | None = None
         self._has_logs = pending.bound.config.table_type is TableType.MERGE_ON_READ
 
@@ -201,7 +211,9 @@ class WriteTransaction:
         cls, client: TableClient, request: WriteRequest, incoming: pa.Schema | None = None
     ) -> WriteTransaction:
         """Return a write that can be planned, not run; nothing in the store changes."""
-        return cls(plan_instant(client, request, incoming))
+        transaction = cls(plan_instant(client, request, incoming))
+        transaction.is_followed = True  # it plans what the verb of a table does
+        return transaction
 
     @contextmanager
     def aborted_on_error(self) -> Iterator[None]:
@@ -386,9 +398,36 @@ class WriteTransaction:
 
     def sizing(self, sample: pa.Table) -> FileSizing:
         """Return how large files should be, learnt from commits or guessed from rows."""
-        sizing = file_sizing(self.client, self.state, self._settings, sample)
+        tiered, writers = self._merges_small_files(), self.bound.threads
+        sizing = file_sizing(self.client, self.state, self._settings, sample, tiered=tiered, writers=writers)
         # New rows stay out of files that a pending clustering replaces.
         return replace(sizing, small_bytes=0) if clustered_groups(self.client, self.state) else sizing
+
+    def _merges_small_files(self) -> bool:
+        """Return whether small files are merged after a write of this kind, so that it may leave them."""
+        values = self._settings.values
+        return (
+            self.is_followed
+            and values["lakefmt.write.small.files"] == "tiers"
+            and not values["lakefmt.write.services.background"]
+            and not self._pending.rules.beside
+            and self.state.timeline.layout > 1
+            and self.state.config.populate_meta_fields
+            and self.bound.cdc is None
+            and not (self._index is not None and capabilities_of(self._index).on_commit)
+        )
+
+    def crowded(self, located: LocatedRows, placed: PlacedRows) -> frozenset[PartitionPath]:
+        """Return the partitions that have too many small files after this write."""
+        sizing = located.sizing
+        if not sizing.tiered or not sizing.small_bytes:
+            return frozenset()
+        opened = [each.assignment.partition for each in placed.assigned if _opens(each.assignment)]
+        if not opened:
+            return frozenset()
+        from lakefmt.write.small_files import crowded_partitions  # a change of stored rows needs it not
+
+        return crowded_partitions(located.slices, opened, sizing.small_bytes)
 
     # --- place ---------------------------------------------------------------------------------------------------
 

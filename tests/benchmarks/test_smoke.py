@@ -18,6 +18,8 @@ from benchmarks.harness.measure import Referee
 from benchmarks.harness.rounds import SAME_FILES, STEPS, Rounds
 from benchmarks.index import bench_family, bench_key_filters
 from benchmarks.metadata import bench_commit_cost, bench_lookup, bench_skipping
+from benchmarks.services import bench_clustering
+from benchmarks.write import bench_small_appends
 
 pytestmark = pytest.mark.slow
 ROWS = 2_000
@@ -267,6 +269,12 @@ def test_what_the_metadata_table_costs_is_measured_and_checked(work, tmp_path):
         assert {kind: len(one.clock) for kind, one in taken.items()} == dict.fromkeys(kinds, 3)
 
 
+def test_small_appends_are_measured_and_checked(tmp_path):
+    tiers, fill = (bench_small_appends.measure(tmp_path / way, way, 3, "none") for way in ("tiers", "fill"))
+    assert (tiers.most_files, fill.most_files) == (3, 1)
+    assert tiers.written == tiers.kept < fill.written
+
+
 def test_a_metadata_table_that_lists_other_files_has_no_figure(tmp_path):
     table = bench_commit_cost.make(tmp_path / "t", "statistics", "append")
     bench_commit_cost.write(table, "append", bench_commit_cost.batch("append", 0))
@@ -282,6 +290,12 @@ def test_reads_with_a_filter():
     low, high = bench_skipping.bounds(ROWS)
     assert figures["range"][2] == figures["range without skipping"][2] == sum(range(low, high))
     assert figures["key"][2] == figures["key without skipping"][2]
+
+
+def test_a_clustering_leaves_out_files():
+    figures = bench_clustering.measured("hilbert", 4 * ROWS, 40_000, 3)
+    assert figures.files[1] > 4
+    assert figures.times > 1
 
 
 def test_look_ups_in_a_record_index_are_measured_and_checked(tmp_path):

@@ -183,7 +183,6 @@ def test_withdrawing():
 def test_the_command_shows_its_plan_and_does_not_ask(tmp_path):
     path = str(tmp_path / "t")
     table = mor_table(path)
-    before = table.read()
 
     def run(*words, status=0):
         result = CliRunner().invoke(main, ["compact", path, *words])
@@ -199,5 +198,5 @@ def test_the_command_shows_its_plan_and_does_not_ask(tmp_path):
     table.upsert(rows("a", ts=9))
     planned = json.loads(run("--schedule", "--yes", "--json"))["instant"]
     assert "removed" in run("--abandon", planned)
-    assert json.loads(run("--json"))["rows"] == before.num_rows
+    assert json.loads(run("--json"))["rows"] == 2, "a and c; the file group of d has no logs"
     assert_same_multiset(table.read(query="read_optimized"), table.read())

@@ -21,6 +21,8 @@ MOST = {
     "increment over everything": (84, 84),
 }
 
+WRITES = [name for name in MOST if name.startswith(("load", "append", "upsert"))]
+
 
 @pytest.fixture(scope="module", params=[False, True], ids=["without", "with the metadata table"])
 def counted(request: pytest.FixtureRequest) -> Iterator[tuple[bool, dict[str, list[str]]]]:
@@ -31,7 +33,7 @@ def counted(request: pytest.FixtureRequest) -> Iterator[tuple[bool, dict[str, li
 
 def test_no_step_costs_more_requests_than_before(counted: tuple[bool, dict[str, list[str]]]) -> None:
     metadata, found = counted
-    assert list(found) == list(MOST)
+    assert set(found) == set(MOST)
     more = {name: asked for name, asked in found.items() if len(asked) > MOST[name][metadata]}
     assert not more, {name: [len(asked), *asked] for name, asked in more.items()}
 
@@ -47,7 +49,7 @@ def test_known_sizes_are_used_and_small_files_come_at_once(counted: tuple[bool, 
 
 def test_the_timeline_is_listed_twice_a_write(counted: tuple[bool, dict[str, list[str]]]) -> None:
     metadata, found = counted
-    for name in list(MOST)[:3]:
+    for name in WRITES:
         listed = [
             asked
             for asked in found[name]

@@ -176,3 +176,28 @@ def test_what_we_changed(tmp_path: Path, spark_judge: SparkJudge) -> None:
         assert_same_multiset(
             spark_judge.snapshot(path, options=READS), table.read(), what="a history with another name"
         )
+
+
+NULLS = ("hoodie.write.set.null.for.missing.columns", "hoodie.datasource.write.reconcile.schema")
+DROP = "hoodie.datasource.write.schema.allow.auto.evolution.column.drop"
+
+
+def test_rows_that_lack_columns(tmp_path: Path, spark_judge: SparkJudge) -> None:
+    """What becomes of columns that the rows of an upsert lack, by Hudi's settings: the same as where Spark writes them."""
+    schema = pa.schema([("id", pa.string()), ("v", pa.int32()), ("w", pa.string()), ("ts", pa.int64())])
+    data = pa.table({"id": ["a", "b"], "v": [1, 2], "w": ["x", "y"], "ts": [1, 1]}, schema=schema)
+    lacking = pa.table({"id": ["a", "c"], "v": [7, 8], "ts": [2, 2]}, schema=schema.remove(2))
+    more = lacking.append_column("new", pa.array([1, 2], pa.int64()))
+    for setting, rows in ((NULLS[0], lacking), (NULLS[0], more), (NULLS[1], lacking), (DROP, more)):
+        name = f"{setting.rpartition('.')[2]}{rows.num_columns}{setting == NULLS[0]}"
+        for engine in ("ours", "theirs"):
+            made = lakefmt.create_table(
+                str(tmp_path / engine / name), data=data, record_key="id", ordering="ts", options=OPTIONS
+            )
+            made.upsert(data)
+        ours, theirs = lakefmt.open_table(str(tmp_path / "ours" / name)), tmp_path / "theirs" / name
+        ours.upsert(rows, options={setting: True, **OPTIONS})
+        spark_judge.write(theirs, rows, "upsert", options={setting: "true"})
+        assert ours.schema.names == lakefmt.open_table(str(theirs)).schema.names, setting
+        assert_same_multiset(ours.read(), spark_judge.snapshot(theirs), what=f"{setting}, as Spark writes")
+        assert_same_multiset(spark_judge.snapshot(tmp_path / "ours" / name), ours.read(), what=f"{setting}, ours")

@@ -16,6 +16,7 @@ from lakefmt.metadata.collect import files_of_slice
 from lakefmt.metadata.expressions.index_records import value_range
 from lakefmt.metadata.reading.reader import MetadataTable, newest_records
 from lakefmt.metadata.records import MetadataRecord, decode_record
+from lakefmt.read.skipping import file_selection
 from lakefmt.table import Table
 from lakefmt.transactions.metadata_indexes import create_expression_index
 from tests.judges.spark import SparkJudge
@@ -142,6 +143,37 @@ def judge(spark: SparkJudge, table: Table, root: Path, name: str, indexed: set[s
     assert all(rows[0]["c"] for rows in found), "every predicate finds rows"
 
 
+#: Filters of lakefmt on the indexed columns.
+OWN: dict[str, tuple[object, ...]] = {
+    "ts": (86400 * 50 * 18 + 18, 86400 * 50 * 5 + 4),
+    "up": ("plain", "nothing"),
+    "low": ("plain", "straße"),
+    "end": ("plain", "Zoë"),
+    "later": (date(2023, 1, 1) + timedelta(days=37 * 4),),
+    "year": (date(2023, 1, 1) + timedelta(days=37 * 18),),
+    "text": (datetime(2023, 1, 1, tzinfo=UTC) + timedelta(hours=901 * 4, microseconds=7),),
+    "id": ("key-002", "key-019"),
+}
+
+
+def judge_own_reads(root: Path, indexed: set[str]) -> int:
+    """Lakefmt finds the same rows through records of both engines and without them; how many file groups that left out."""
+    table = lakefmt.open_table(root)
+    plain = lakefmt.open_table(root, options={"hoodie.enable.data.skipping": "false"})
+    left_out = 0
+    for column in sorted(indexed & OWN.keys()):
+        for value in OWN[column]:
+            for operator in ("=", "<", ">="):
+                where = [(column, operator, value)]
+                assert sorted(map(str, table.read(filter=where).to_pylist())) == sorted(
+                    map(str, plain.read(filter=where).to_pylist())
+                )
+                steps = table.explain(where).steps
+                by_index = [n for n, step in enumerate(steps) if step.name.startswith("expr_index_")]
+                left_out += sum(steps[n - 1].file_groups - steps[n].file_groups for n in by_index)
+    return left_out
+
+
 @pytest.mark.parametrize(("kind", "version"), [("mor", 9), ("cow", 8)])
 def test_spark_finds_rows_through_our_expression_indexes_and_makes_the_same_records(
     kind: str, version: int, tmp_path: Path, spark_judge: SparkJudge, monkeypatch: pytest.MonkeyPatch
@@ -178,6 +210,9 @@ def test_spark_finds_rows_through_our_expression_indexes_and_makes_the_same_reco
     spark_judge.write(root, rows(0, 3, 3), options={**SPARK, **pins})
     table.upsert(rows(2, 4, 4))
     judge(spark_judge, table, root, name, indexed)
+    for few in ("FEW_FILES", "FEW_NEAR_FILES"):
+        monkeypatch.setattr(file_selection, few, 0)
+    assert judge_own_reads(root, indexed) > 0
 
     # Spark does look into what lakefmt writes: a wrong range hides rows from it.
     def wrong(*arguments: object) -> object:

@@ -14,6 +14,7 @@ import pytest
 
 import lakefmt
 from lakefmt.table import Table
+from lakefmt.timeline.instant import Action
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import SparkJudge
 from tests.metadata.metadata_content import check_metadata_table
@@ -144,6 +145,50 @@ def test_hudi_0150_and_lakefmt_upsert_through_one_record_index(tmp_path: Path, s
     table = ours(root, "mor", 6)
     table.upsert(expected.upsert(rows(0, 30, 1)))
     take_turns(root, table, spark_judge_0150, expected, 1)
+
+
+@pytest.mark.parametrize(("kind", "version"), [("cow", 8), ("mor", 9)])
+def test_each_engine_runs_the_others_plans_of_indexing(
+    kind: str, version: int, tmp_path: Path, spark_judge: SparkJudge
+) -> None:
+    root, expected = tmp_path / f"planned_{kind}", Expected()
+    table = lakefmt.create_table(
+        root,
+        schema=SCHEMA,
+        record_key="id",
+        partition_by="city",
+        ordering="ts",
+        table_type=kind,
+        table_version=version,
+        indexes=["files"],
+        options=FEW,
+    )
+    table.upsert(expected.upsert(rows(0, 30, 1)))
+    told = {**SPARK, "hoodie.write.table.version": str(version)}
+    if kind == "cow":  # Spark plans, lakefmt runs
+        planned = [
+            spark_judge.request("schedule_indexing", path=str(root), kind=name, options={**told, **more})["instant"]
+            for name, more in (
+                ("RECORD_INDEX", {}),
+                ("BLOOM_FILTERS", {"hoodie.metadata.index.bloom.filter.enable": "true"}),
+            )
+        ]
+        table.upsert(expected.upsert(rows(20, 40, 2)))
+        assert table.index.run() == ("bloom_filters", "files", "record_index")
+        told["hoodie.metadata.index.bloom.filter.enable"] = "true"
+    else:  # lakefmt plans, Spark runs
+        planned = [table.index.schedule("record_index")]
+        table.upsert(expected.upsert(rows(20, 40, 2)))
+        assert spark_judge.request("run_indexing", path=str(root), instant=planned[0], options=told)["done"]
+    done = [each.time for each in table.timeline.timeline.completed_of(Action.INDEXING)]
+    assert done == planned
+    assert "record_index" in table.properties.metadata_partitions
+    assert table.index.check().is_clean
+    spark_judge.write(root, expected.upsert(rows(10, 50, 3)), options=told, index="RECORD_INDEX")
+    assert "record_index" in table.properties.metadata_partitions, "Spark kept the index"
+    judge(root, table, spark_judge, expected)
+    assert table.upsert(expected.upsert(rows(0, 50, 4)), options={"hoodie.index.type": "RECORD_INDEX"}).num_inserts == 0
+    judge(root, table, spark_judge, expected)
 
 
 def test_a_key_that_is_left_out_of_the_index_is_doubled_by_spark(

@@ -90,7 +90,7 @@ def test_no_write_loses_more_often_than_it_has_to(lock: str, after: int, begins:
 
 
 def test_without_turns_some_write_loses_more_often(begins: None) -> None:
-    assert max(contend(5, 2, "FileSystemBasedLockProvider", **{TURN: 0})) > 3
+    assert max(contend(6, 2, "FileSystemBasedLockProvider", **{TURN: 0})) > 3
 
 
 def test_looking_early_does_not_break_the_bound(begins: None) -> None:

@@ -16,6 +16,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
+import spark_worker_indexing
 import spark_worker_locks  # beside this file; nothing of lakefmt
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
@@ -181,6 +182,7 @@ OPERATIONS: dict[str, Callable[[SparkSession, Request], Answer]] = {
     "upsert": write,
     "sql": sql,
     "except_all": except_all,
+    **spark_worker_indexing.OPERATIONS,
     **spark_worker_locks.OPERATIONS,
 }
 

@@ -26,6 +26,8 @@ OLDEST = (
     "same_job_of_lakefmt",
     "same_job_of_hudi",
     "each_goes_on",
+    "sinks",
+    "takeovers",
 )
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +18,7 @@ from unittest.mock import patch
 
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
+import pyspark
 import same_job  # beside this file
 import stream_scenarios
 import write_scenarios
@@ -57,6 +60,7 @@ def session() -> SparkSession:
     hudi = {} if bundle is None else {"spark.driver.extraClassPath": bundle, **HUDI}
     for name, value in {
         **hudi,
+        **_connect_server(),
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "America/New_York",
@@ -65,6 +69,25 @@ def session() -> SparkSession:
     }.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _connect_server() -> dict[str, str]:
+    """Return what lets the newest release serve Spark Connect beside, on a port that is free."""
+    if pyspark.__version__.startswith("3."):
+        return {}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    address = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": port}
+    return {"spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin", **address}
+
+
+def connect(spark: SparkSession, root: Path) -> dict[str, Any]:
+    """Let a client of Spark Connect, a process of its own, ask this session's server."""
+    url, answers = f"sc://127.0.0.1:{spark.conf.get('spark.connect.grpc.binding.port')}", root / "connected.json"
+    client = [sys.executable, str(Path(__file__).with_name("connect_client.py")), url, str(root), str(answers)]
+    asked = subprocess.run(client, capture_output=True, text=True, timeout=300, check=False)
+    return json.loads(answers.read_text("utf-8")) if answers.exists() else {"failed": asked.stderr[-4000:]}
 
 
 def refusal(call: Callable[[], Any]) -> str:
@@ -285,7 +308,7 @@ def main() -> None:
     """Run scenarios and write what they answered, errors included."""
     root, answers, *names = sys.argv[1:]
     scenarios = [verbs, merge_on_read, overwrites, views, refusals, registered, functions, flights]
-    scenarios += [*write_scenarios.SCENARIOS, *stream_scenarios.SCENARIOS, *same_job.SCENARIOS]
+    scenarios += [*write_scenarios.SCENARIOS, *stream_scenarios.SCENARIOS, *same_job.SCENARIOS, connect]
     if os.environ.get("LAKEFMT_HUDI_BUNDLE"):
         scenarios += [*same_job.WITH_HUDI, *stream_scenarios.WITH_HUDI]
     spark = session()
@@ -298,7 +321,7 @@ def main() -> None:
             told[scenario.__name__] = scenario(spark, Path(root))
         except Exception as error:
             told[scenario.__name__] = {"failed": f"{type(error).__name__}: {error}", "causes": causes(error)}
-    Path(answers).write_text(json.dumps(told, default=str), "utf-8")
+        Path(answers).write_text(json.dumps(told, default=str), "utf-8")  # what was answered before a scenario hangs
     spark.stop()
 
 

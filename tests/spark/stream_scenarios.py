@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ OPTIONS = {
     "hoodie.datasource.write.streaming.retry.interval.ms": "0",
 }
 #: A query that does not come to its end says so.
-SECONDS = 60
+SECONDS = 150
 SCHEMA = "id string, v long, ts long"
 CHECKPOINT = "_hudi_streaming_sink_checkpoint"
 
@@ -77,38 +79,50 @@ def rows(path: str) -> list[list[Any]]:
     return sorted(map(list, zip(*lakefmt.open_table(path).read(["id", "v"]).to_pydict().values(), strict=True)))
 
 
+def methods(spark: Any) -> list[dict[str, Any]]:
+    """Return the methods of the readers and writers of a session's kind."""
+    frames = (spark.range(1).write, spark.read, spark.readStream, stream_writer(spark))
+    return [dict(vars(type(frame))) for frame in frames]
+
+
+def stream_writer(spark: Any) -> Any:
+    """Return a writer of a stream that never runs."""
+    return spark.readStream.format("rate").load().writeStream
+
+
 def sinks(spark: Any, root: Path) -> dict[str, Any]:
     """Write batches, crash between the table's commit and Spark's, begin with another folder, replace everything."""
     source, path, checkpoint = root / "sinks-in", str(root / "sinks"), root / "sinks-checkpoint"
+    before = methods(spark)
     lakefmt_spark.register(spark)
     try:
         batches(source, 2)
-        answers: dict[str, Any] = {
-            "failed": run(stream_of(spark, source).writeStream.format("lakefmt").options(**OPTIONS), checkpoint, path),
-            "commits": commits(path),
-            "label": label_of(path),
-        }
-        batches(source, 2, start=2)
         sink = lakefmt_spark.stream_batch(path, **OPTIONS)
-        crashed = run(stream_of(spark, source).writeStream.foreachBatch(crashing(sink, 2)), checkpoint)
-        answers["crashed"] = "stopped after the commit" in crashed
-        answers["before restart"] = len(commits(path))
-        run(stream_of(spark, source).writeStream.format("lakefmt").options(**OPTIONS), checkpoint, path)
-        answers["after restart"] = len(commits(path))
-        answers["rows"] = rows(path)
-        run(stream_of(spark, source).writeStream.format("lakefmt").options(**OPTIONS), root / "other", path)
-        answers["another folder"] = [len(commits(path)), label_of(path), len(rows(path))]
+        crashed = run(stream_of(spark, source).writeStream.foreachBatch(crashing(sink, 1)), checkpoint)
+        answers: dict[str, Any] = {
+            "crashed": "stopped after the commit" in crashed,
+            "before restart": [commits(path), label_of(path)],
+        }
+        batches(source, 1, start=2)
         feed(source, 9, [])
-        run(stream_of(spark, source).writeStream.format("lakefmt").options(**OPTIONS), checkpoint, path)
-        answers["empty"] = len(commits(path))
-        counts = stream_of(spark, source).groupBy("id").count().selectExpr("id", "count as v", "0L as ts")
+        failed = run(stream_of(spark, source).writeStream.format("lakefmt").options(**OPTIONS), checkpoint, path)
+        answers["after restart"] = [failed, len(commits(path)), label_of(path), rows(path)]
+        plain = root / "sinks-plain"
+        failed = run(stream_of(spark, source).writeStream.format("json"), root / "plain-checkpoint", str(plain))
+        answers["other formats"] = [failed, spark.read.json(str(plain)).count()]
+        whole = spark.readStream.schema(SCHEMA).json(str(source))
+        run(whole.writeStream.format("lakefmt").options(**OPTIONS), root / "other", path)
+        answers["another folder"] = [len(commits(path)), label_of(path), len(rows(path))]
+        counts = whole.groupBy("id").count().selectExpr("id", "count as v", "0L as ts")
         totals = str(root / "sinks-totals")
         complete = counts.writeStream.format("lakefmt").outputMode("complete").options(**OPTIONS)
-        answers["complete failed"] = run(complete, root / "totals-checkpoint", totals)
-        answers["complete"] = [commits(totals)[-1], dict(rows(totals))["same"], len(rows(totals))]
-        answers["table"] = refusal(lambda: stream_of(spark, source).writeStream.format("lakefmt").toTable("nowhere"))
+        failed = run(complete, root / "totals-checkpoint", totals)
+        answers["complete"] = [failed, commits(totals)[-1], dict(rows(totals)).get("same"), len(rows(totals))]
+        answers["table"] = refusal(lambda: whole.writeStream.format("lakefmt").toTable("nowhere"))
+        answers["source"] = refusal(lambda: spark.readStream.format("lakefmt").load(path))
     finally:
         lakefmt_spark.unregister()
+    answers["restored"] = methods(spark) == before
     return answers
 
 
@@ -162,39 +176,81 @@ def read_batches(
 
 
 def sources(spark: Any, root: Path) -> dict[str, Any]:
-    """Read commits as batches: all at once, one by one, after a restart, as changes, after a clean; copy a table."""
+    """Read commits as batches: one by one, after a restart, as changes; copy a table without `register`."""
     path, checkpoint = str(root / "sources"), root / "sources-checkpoint"
     upsert(path, "a", "b", v=1)
     upsert(path, "b", "c", v=2)
+    answers: dict[str, Any] = {"one by one": read_batches(spark, path, checkpoint, maxFilesPerTrigger=1)}
     upsert(path, "c", v=3)
-    answers: dict[str, Any] = {
-        "one by one": read_batches(spark, path, root / "files-checkpoint", maxFilesPerTrigger=1),
-        "bytes": len(read_batches(spark, path, root / "bytes-checkpoint", maxBytesPerTrigger=1)),
-        "at once": read_batches(spark, path, checkpoint),
-        "latest": read_batches(spark, path, root / "latest", **{"hoodie.datasource.streaming.startOffset": "latest"}),
-    }
-    upsert(path, "d", v=4)
     answers["restarted"] = read_batches(spark, path, checkpoint)
-    answers["after latest"] = read_batches(spark, path, root / "latest")
-    changes = {QUERY: "incremental", FORMAT: "cdc", "maxFilesPerTrigger": 2}
-    images = ("op", "coalesce(after.id, before.id)", "before.v", "after.v")
+    changes = {QUERY: "incremental", FORMAT: "cdc"}
+    key, value = "get_json_object({}, '$.id')", "cast(get_json_object({}, '$.v') as int)"
+    images = (
+        "op",
+        f"coalesce({key.format('after')}, {key.format('before')})",
+        value.format("before"),
+        value.format("after"),
+    )
     answers["changes"] = read_batches(spark, path, root / "cdc", images, **changes)
-    copy = str(root / "copied")
-    frame = spark.readStream.format("lakefmt").options(maxFilesPerTrigger=1).load(path)
+    copy, at = str(root / "copied"), root / "copy-checkpoint"
     keyed = {"hoodie.datasource.write.recordkey.field": "id", "path": copy}
-    answers["copy failed"] = run(frame.writeStream.format("lakefmt").options(**keyed), root / "copy-checkpoint")
-    answers["copied"] = [rows(copy) == rows(path), commits(copy)]
-    forget(root / "copy-checkpoint", len(commits(copy)) - 1)
-    answers["copy again"] = run(frame.writeStream.format("lakefmt").options(**keyed), root / "copy-checkpoint")
-    answers["copied again"] = [rows(copy) == rows(path), len(commits(copy))]
-    small = {"hoodie.clean.commits.retained": 1, "hoodie.clean.automatic": True}
+    frame = spark.readStream.format("lakefmt").options(maxFilesPerTrigger=1).load(path)
+    answers["copied"] = [
+        run(frame.writeStream.format("lakefmt").options(**keyed), at),
+        rows(copy) == rows(path),
+        commits(copy),
+    ]
+    forget(at, len(commits(copy)) - 1)
+    again = run(frame.writeStream.format("lakefmt").options(**keyed), at)
+    answers["copied again"] = [again, rows(copy) == rows(path), len(commits(copy))]
+    return answers
+
+
+def offsets(spark: Any, root: Path) -> dict[str, Any]:
+    """Ask the reader of a source what Spark asks, without a query: starts, limits, what a clean removed, refusals."""
+    from lakefmt.spark.data_source import LakefmtDataSource
+
+    path = str(root / "offsets")
+    for v, keys in enumerate(("ab", "bc", "c"), 1):
+        upsert(path, *keys, v=v)
+
+    def reader(**options: Any) -> Any:
+        source = LakefmtDataSource({"path": path, **{name: str(value) for name, value in options.items()}})
+        return source.streamReader(source.schema())
+
+    def read(found: Any, start: dict, end: dict) -> list[str]:
+        parts = pickle.loads(pickle.dumps([*found.partitions(start, end)]))
+        return sorted(key for part in parts for batch in found.read(part) for key in batch.column("id").to_pylist())
+
+    def ends(found: Any) -> list[dict]:
+        told = [found.initialOffset()]
+        while (end := found.latestOffset(told[-1], found.getDefaultReadLimit())) != told[-1]:
+            told.append(end)
+        return told
+
+    start = "hoodie.datasource.streaming.startOffset"
+    all_of_it, single = ends(reader()), ends(reader(maxBytesPerTrigger=1))
+    latest = ends(reader(**{start: "latest"}))
+    answers: dict[str, Any] = {
+        "at once": [len(all_of_it), read(reader(), *all_of_it)],
+        "by bytes": [read(reader(), *pair) for pair in itertools.pairwise(single)],
+        "latest": [len(latest), latest[0] == all_of_it[-1]],
+        "named": ends(reader(**{start: single[1]["completion"]})) == [single[1], single[-1]],
+        "nothing": reader().partitions(single[1], single[1]),
+        "refused": refusal(lambda: reader(maxFilesPerTrigger=0)),
+        "foreign": refusal(lambda: reader().latestOffset({"commit": "1"}, None)),
+    }
+    bounded = reader(maxFilesPerTrigger=1)
+    bounded.prepareForTriggerAvailableNow()
+    small = {"hoodie.clean.commits.retained": 1}
     for v in range(5, 9):
         upsert(path, "a", v=v, **small)
-    lakefmt.open_table(path).clean(options={"hoodie.clean.commits.retained": 1})
-    answers["cleaned"] = read_batches(spark, path, root / "cdc", images, **changes)
-    answers["left"] = read_batches(spark, path, root / "cdc", images, failOnDataLoss="false", **changes)
-    answers["state"] = read_batches(spark, path, root / "files-checkpoint", maxFilesPerTrigger=1)
-    answers["refused"] = refusal(lambda: spark.readStream.format("lakefmt").options(maxFilesPerTrigger=0).load(path))
+    lakefmt.open_table(path).clean(options=small)
+    answers["now"] = ends(bounded)[-1] == single[-1]
+    left = ends(reader(maxFilesPerTrigger=1))
+    answers["after a clean"] = [len(left) < 5, read(reader(), left[0], left[1])]
+    answers["lost"] = refusal(lambda: read(reader(), *single[:2]))
+    answers["left out"] = read(reader(failOnDataLoss="false"), *single[:2])
     return answers
 
 
@@ -251,14 +307,10 @@ def takeovers(spark: Any, root: Path) -> dict[str, Any]:
     sink = lakefmt_spark.stream_batch(path, **OPTIONS)
     run(stream_of(spark, source).writeStream.foreachBatch(crashing(sink, 1)), checkpoint)
     answers: dict[str, Any] = {"ours": [len(commits(path)), label_of(path)]}
-    run(stream_of(spark, source).writeStream.format("hudi").options(**hudi), checkpoint, path)
-    answers["skipped by Hudi"] = len(commits(path))
     batches(source, 1, start=2)
     answers["failed"] = run(stream_of(spark, source).writeStream.format("hudi").options(**hudi), checkpoint, path)
     answers["by Hudi"] = [len(commits(path)), label_of(path)]
     forget(checkpoint, 2)
-    run(stream_of(spark, source).writeStream.foreachBatch(lakefmt_spark.stream_batch(path, **OPTIONS)), checkpoint)
-    answers["skipped by lakefmt"] = len(commits(path))
     batches(source, 1, start=3)
     run(stream_of(spark, source).writeStream.foreachBatch(lakefmt_spark.stream_batch(path, **OPTIONS)), checkpoint)
     answers["again ours"] = [len(commits(path)), label_of(path), len(rows(path))]
@@ -274,5 +326,5 @@ def forget(checkpoint: Path, batch: int) -> None:
     done.with_name(f".{done.name}.crc").unlink(missing_ok=True)
 
 
-SCENARIOS = (sinks, sources, services)
+SCENARIOS = (sinks, sources, offsets, services)
 WITH_HUDI = (takeovers,)

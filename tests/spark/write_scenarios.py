@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -136,7 +137,7 @@ def faults(spark: Any, root: Path) -> dict[str, Any]:
 
     def one_more(write: Any) -> Any:
         first_part, *others = counted(write)
-        return [distributed.replace(first_part, rows=first_part.rows + 1), *others]
+        return [replace(first_part, rows=first_part.rows + 1), *others]
 
     with mock.patch.object(distributed.SparkWrite, "_counted", one_more):
         answers["lost"] = refused(frame_of(spark, 0, 30, 3.0))
@@ -152,18 +153,16 @@ def faults(spark: Any, root: Path) -> dict[str, Any]:
 
 
 def _changing(spark: Any, marks: Path) -> Any:
-    """Return rows that are more every time they are computed, and that Spark does not keep."""
+    """Return rows that are fewer every time they are computed, and that Spark does not keep."""
     marks.mkdir()
 
     def grow(batches: Any) -> Any:
         from uuid import uuid4
 
-        yield from batches
         (marks / uuid4().hex).touch()
         seen = len(list(marks.iterdir()))
-        yield pa.RecordBatch.from_pydict(
-            {name: [f"x{seen}"] * seen for name in ("id", "city")} | {"v": [1.0] * seen, "ts": [1] * seen}
-        )
+        for batch in batches:
+            yield batch.slice(seen)
 
     rows = frame_of(spark, 0, 30).coalesce(1).mapInArrow(grow, "id string, city string, v double, ts bigint")
     kept = rows.mapInArrow

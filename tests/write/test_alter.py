@@ -281,9 +281,11 @@ def test_an_earlier_state_has_its_own_columns_or_those_of_now(kind: str, version
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
-@pytest.mark.parametrize("mode", ["DATA_BEFORE_AFTER", "DATA_BEFORE", "OP_KEY_ONLY"])
+@pytest.mark.parametrize("mode", ["DATA_BEFORE_AFTER", "DATA_BEFORE", "OP_KEY_ONLY", "NONE"])
 def test_increments_and_changes_across_alterations(kind: str, mode: str) -> None:
     capture = {"hoodie.table.cdc.enabled": "true", "hoodie.table.cdc.supplemental.logging.mode": mode}
+    if mode == "NONE":
+        capture = {}
     table = created(table_type=kind, properties=capture)
     table.upsert(rows("a", ts=2, b="second"))
     table.alter.rename_column("b", "c")
@@ -415,6 +417,23 @@ def test_a_compaction_that_was_planned_before_an_alteration() -> None:
     table.compact(options=COMPACT)
     assert column(table, "c") == ["log", "new", "b2"]
     assert column(table, "b") == [None] * 3
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_clustering_before_and_after_an_alteration(kind: str) -> None:
+    table = created(table_type=kind, partition_by=None)
+    table.insert(rows("d", b="b0"))
+    table.cluster(["b"], schedule=True)
+    table.alter.rename_column("b", "c")
+    table.alter.add_column("b", pa.int64())
+    table.cluster()
+    assert column(table, "c") == ["b0", "b1", "b2", "b0"], "planned before, done after"
+    assert column(table, "b") == [None] * 4
+    table.insert(table.read(filter="id = 'a'").set_column(0, "id", pa.array(["e"])))
+    table.alter.rename_column("c", "name")
+    table.cluster(["name"])
+    assert column(table, "name") == ["b0", "b1", "b2", "b0", "b0"]
+    assert column(table, "n") == [0, 1, 2, 0, 0]
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ def test_rows_of_logs_have_the_meta_columns_of_real_ones(version: int) -> None:
 
 @ALL
 def test_a_small_file_without_logs_takes_inserts_and_its_updates_with_them(version: int) -> None:
-    table = make(table_version=version)
+    table = make(table_version=version, options={**OPTIONS, "lakefmt.write.small.files": "fill"})
     table.upsert(rows(("a", "sf", 1, 1), ("b", "oslo", 1, 1)))
     done = table.upsert(rows(("a", "sf", 2, 2), ("c", "sf", 1, 1), ("b", "oslo", 2, 2)))
     names = sorted((stat.partition_path, "log" if stat.log_files else "base") for stat in done.files)

@@ -346,6 +346,7 @@ class _ClusteringService:
 
     def execute(self, transaction: InstantTransaction, state: TableState, plan: ClusteringPlan) -> CommitMetadata:
         client, settings = self.write_client.client, self.write_client.settings
+        # Its files count as those of its instant, so they have the columns of then.
         columns = client.columns_at(state, transaction.time)
         schema = client.schema(columns)
         check_order(plan.order, schema)

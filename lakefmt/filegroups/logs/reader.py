@@ -149,8 +149,9 @@ def read_log_rows(
 
 def _runs(chosen: Sequence[PlacedBlock], unstored: VirtualColumns | None) -> list[list[PlacedBlock]]:
     """Return runs of blocks to decode together: Avro blocks of one schema, up to a number of bytes."""
-    instants = {p.block.instant_time or "" for p in chosen}
-    places = {} if unstored is None else {instant: unstored.places(instant) for instant in instants}
+    places: dict[str, ColumnPlaces | None] = {}
+    if unstored is not None:
+        places = {instant: unstored.places(instant) for instant in {p.block.instant_time or "" for p in chosen}}
     runs: list[list[PlacedBlock]] = []
     size = 0
     for placed in chosen:
@@ -169,7 +170,7 @@ def _runs(chosen: Sequence[PlacedBlock], unstored: VirtualColumns | None) -> lis
 
 def _form(block: LogBlock, places: Mapping[str, ColumnPlaces | None]) -> tuple[object, ...]:
     """Return what blocks have to share to be decoded together."""
-    return block.schema, block.is_partial, places.get(block.instant_time or "")
+    return block.schema, block.is_partial, places.get(block.instant_time or "") if places else None
 
 
 def _positions(file_slice: FileSlice, chosen: Sequence[PlacedBlock], counts: Sequence[int]) -> I64 | None:
@@ -280,7 +281,7 @@ def _decode(
     if block.schema is None:
         raise CorruptFile(f"{what}: the block at byte {block.start:,} has no schema")
     stored = set(avro_to_arrow(block.schema).names)
-    written = block.instant_time or ""
+    written = "" if unstored is None else block.instant_time or ""
     needed = schema.names if unstored is None else unstored.needed(schema.names, written) or ()
     wanted = [name for name in needed if name in stored]
     if block.kind is BlockKind.PARQUET_DATA:

@@ -98,7 +98,7 @@ class HFileWriter:
 
         Parameters:
             keys: binary or text, ascending by their bytes, each once, without nulls.
-            values: binary, as many, without nulls.
+            values: binary, or a dictionary array of such, as many, without nulls.
 
         Raises:
             InvalidInputError: the keys do not ascend, a null, or a key or value that is too long.
@@ -209,7 +209,7 @@ def encode_hfile(
 def _plain(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return one array of large binary values."""
     one = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-    return one.cast(pa.large_binary())
+    return (one.dictionary_decode() if isinstance(one, pa.DictionaryArray) else one).cast(pa.large_binary())
 
 
 def _cut(offsets: I64, target: int) -> list[tuple[int, int]]:

@@ -35,8 +35,8 @@ def read_expression_stats(
     """
     first = column_key(column)
     prefixes = [first] if partitions is None else [first + partition_key(path) for path in partitions]
-    found = read_stats_of_keys(table, index, prefixes, kind, nulls_counted=False)
-    return found.filter(pc.invert(found["is_tight"]))  # those of data partitions are tight
+    stats = read_stats_of_keys(table, index, prefixes, kind, nulls_counted=False)
+    return stats.filter(pc.invert(stats["is_tight"]))  # those of data partitions are tight
 
 
 def read_expression_partition_stats(

@@ -22,7 +22,7 @@ def earliest_kept_instant(timeline: MetadataTimeline, retained: int) -> str | No
         retained: how many of its newest commits and deltacommits stay readable.
     """
     done = timeline.completed(Action.DELTA_COMMIT, Action.COMMIT)
-    regular = [one.time for one in done if not one.is_initialisation]
+    regular = [each.time for each in done if not each.is_initialisation]
     return regular[-retained] if len(regular) > retained else None
 
 

@@ -150,7 +150,7 @@ def compact_metadata_table(
         operations += [_Operation(partition, one) for one in newest_slices(files, timeline, layout).values()]
     body = encode_body(BodyKind.COMPACTION_PLAN, _plan(operations))
     writer.timeline_store.request(instant, Action.COMPACTION, body)
-    done = frozenset(one.time for one in timeline.completed())
+    done = frozenset(each.time for each in timeline.completed())
     first = min(done, default="")
 
     def counts(time: str) -> bool:

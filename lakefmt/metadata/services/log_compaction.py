@@ -14,7 +14,7 @@ from lakefmt.metadata.services.compaction import instant_before, slice_operation
 from lakefmt.metadata.services.file_slices import MetadataSlice, newest_slices
 from lakefmt.metadata.services.merged_records import Entries, log_entries, merge_log_entries
 from lakefmt.metadata.timeline import MetadataTimeline
-from lakefmt.metadata.writer import LogContent, MetadataTableWriter, SliceFiles, WrittenFile
+from lakefmt.metadata.writer import ExtendedSlice, MetadataLog, MetadataTableWriter, WrittenFile
 from lakefmt.timeline.instant import Action
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.timeline.observer import PendingCompletion
@@ -82,7 +82,7 @@ def log_compact_metadata_table(
     Raises:
         CorruptFile: a file of the metadata table is damaged.
     """
-    done = frozenset(one.time for one in timeline.completed())
+    done = frozenset(each.time for each in timeline.completed())
     first = min(done, default="")
 
     def counts(time: str) -> bool:
@@ -120,8 +120,8 @@ def _folded(writer: MetadataTableWriter, fold: _Fold, instant: str) -> WrittenFi
     records = merge_log_entries(fold.partition, fold.entries, writer.form)
     base, logs = fold.file_slice.base, fold.file_slice.logs
     files = logs if base is None else (base, *logs)
-    below = SliceFiles(fold.file_slice.file_id, files[0].instant, files)
-    log = LogContent(records.begun_anew, records.keys, records.values, records.deleted, fold.instants)
+    below = ExtendedSlice(fold.file_slice.file_id, files[0].instant, files)
+    log = MetadataLog(records.begun_anew, records.keys, records.values, records.deleted, fold.instants)
     return writer.put_log(instant, fold.partition, below, log)
 
 

@@ -27,7 +27,7 @@ from lakefmt.read.skipping.guarantees import (
 )
 from lakefmt.values import COMMIT_TIME, META_COLUMNS, RECORD_KEY, PartitionPath
 
-__all__ = ["Leaf", "partitions_by_statistics", "slices_by_statistics", "statistic_columns"]
+__all__ = ["Leaf", "files_of", "partitions_by_statistics", "slices_by_statistics", "statistic_columns"]
 
 #: Of more partitions the statistics of a column are read as a whole.
 _MANY_PARTITIONS = 64
@@ -84,7 +84,7 @@ def slices_by_statistics(
     """
     if query.condition is None or query.condition.pruning is None or not slices:
         return list(slices)
-    files = _files_of(slices)
+    files = files_of(slices)
     paths = list(dict.fromkeys(file_slice.partition for file_slice in slices))
     wanted = paths if len(paths) <= _MANY_PARTITIONS else None
     guarantees = []
@@ -98,7 +98,8 @@ def slices_by_statistics(
     return [slices[number] for number in np.flatnonzero(kept).tolist()]
 
 
-def _files_of(slices: Sequence[FileSlice]) -> SliceFiles:
+def files_of(slices: Sequence[FileSlice]) -> SliceFiles:
+    """Return the files of slices as columns. Pure."""
     names = [(number, path.rpartition("/")[2]) for number, file_slice in enumerate(slices) for path in file_slice.paths]
     logs = [is_log for file_slice in slices for is_log in _are_logs(file_slice)]
     return SliceFiles([name for _, name in names], [number for number, _ in names], logs, len(slices))

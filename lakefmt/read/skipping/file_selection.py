@@ -1,9 +1,9 @@
 """Choose the file slices that a read opens (effects: reads only).
 
-In this order: partition values, a record index or a secondary index, the statistics of partitions, those of files. What
-Parquet footers say of row groups is left to the scan.
+In this order: partition values, a record index or a secondary index, the statistics of partitions, those of files,
+expression indexes, key filters. What Parquet footers say of row groups is left to the scan.
 
-Statistics of files stay right as long as the files are there, so they serve every snapshot. An index of keys and the
+What is said of files stays right as long as the files are there, so they serve every snapshot. An index of keys and the
 statistics of partitions say what is stored now: they serve the newest state, and only when nothing was completed while
 they were read.
 """
@@ -24,7 +24,7 @@ from lakefmt.errors import FormatError, SnapshotExpired, UnsupportedError
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.index_definitions import IndexDefinition
-from lakefmt.metadata.layout import PartitionKind
+from lakefmt.metadata.layout import PartitionKind, kind_of_partition
 from lakefmt.metadata.reading.listing import MetadataListing
 from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
 from lakefmt.read.scan import Query, prune_partitions
@@ -45,6 +45,8 @@ _ON_FAILURE = "hoodie.fileIndex.dataSkippingFailureMode"
 _COLUMN_STATS = PartitionKind.COLUMN_STATS.value
 _PARTITION_STATS = PartitionKind.PARTITION_STATS.value
 _RECORD_INDEX = PartitionKind.RECORD_INDEX.value
+_BLOOM_FILTERS = PartitionKind.BLOOM_FILTERS.value
+_OWN_VALUES = "rows are merged by a function of one's own, which may return values that no file has"
 _NO_COLUMN = "the filter compares no column that statistics tell of"
 #: The footers of as many files cost less than their statistics: on stores that take long to answer, and on others.
 FEW_FILES, FEW_NEAR_FILES = 8, 64
@@ -106,7 +108,7 @@ def chosen_by_statistics(
         plan: columns and filter.
     """
     selector = _Selector(client, state, plan, "snapshot", newest=False)
-    return selector.by_column_stats(slices)
+    return selector.by_files(slices)
 
 
 @dataclass
@@ -138,7 +140,7 @@ class _Selector:
         if not explained:
             slices = pin(partitions, groups=groups)
             self._check_places(slices, partitions, groups)
-            return Selection(self.by_column_stats(self._as_queried(slices)))
+            return Selection(self.by_files(self._as_queried(slices)))
         slices = pin(None)
         self._check_places(slices, partitions, groups)
         slices = self._as_queried(slices)
@@ -146,10 +148,7 @@ class _Selector:
         for name, keeps in self.steps:
             slices = [file_slice for file_slice in slices if keeps(file_slice)]
             left.append((name, slices))
-        count = len(self.unused)
-        kept = self.by_column_stats(slices)
-        if _COLUMN_STATS in self._ready and self.plan.condition is not None and len(self.unused) == count:
-            left.append((_COLUMN_STATS, kept))
+        kept = self.by_files(slices, left)
         return Selection(kept, tuple(left), tuple(self.unused))
 
     def _check_places(
@@ -235,17 +234,91 @@ class _Selector:
 
     # ------------------------------------------------------------------------------------------- after files are listed
 
+    def by_files(
+        self, slices: list[FileSlice], left: list[tuple[str, list[FileSlice]]] | None = None
+    ) -> list[FileSlice]:
+        """Return the slices that may have rows, by what the metadata table says of their files.
+
+        Parameters:
+            slices: of any snapshot.
+            left: gets what was left after each step.
+        """
+        if self.plan.condition is None:
+            return slices
+        steps = [(_COLUMN_STATS, self.by_column_stats)] if _COLUMN_STATS in self._ready else []
+        steps += [(each.name, partial(self._by_expression, each)) for each in self._expression_indexes()]
+        steps += [(_BLOOM_FILTERS, self._by_key_filters)] if _BLOOM_FILTERS in self._ready else []
+        for name, choose in steps:
+            count = len(self.unused)
+            slices = choose(slices)
+            if left is not None and len(self.unused) == count:
+                left.append((name, slices))
+        return slices
+
+    def _expression_indexes(self) -> list[IndexDefinition]:
+        names = [name for name in self._ready if kind_of_partition(name) is PartitionKind.EXPRESSION_INDEX]
+        if not names:
+            return []
+        from lakefmt.metadata.manage import load_definitions  # needed only for these
+
+        definitions = self._attempt("expression indexes", lambda: load_definitions(self.client, self.state.config))
+        return [] if definitions is None else [definitions[name] for name in names if name in definitions]
+
+    def _by_expression(self, definition: IndexDefinition, slices: list[FileSlice]) -> list[FileSlice]:
+        # Imported here: few tables have such an index.
+        from lakefmt.read.skipping._by_expression import helps, slices_by_expression
+
+        if not self._is_on(definition.name):
+            return slices
+        merged = any(file_slice.logs for file_slice in slices)
+        reason = self._sooner(slices, merged=merged) or self._attempt(
+            definition.name, lambda: helps(definition, self.plan) or ""
+        )
+        if not reason and merged and not _keeps_values(self.state.config):
+            reason = _OWN_VALUES
+        if reason:
+            self._leave_out(definition.name, reason)
+        if reason != "":
+            return slices
+        kept = self._of_metadata(
+            definition.name, lambda table: slices_by_expression(table, definition, slices, self.plan)
+        )
+        return slices if kept is None else kept
+
+    def _by_key_filters(self, slices: list[FileSlice]) -> list[FileSlice]:
+        """Return the slices that may have rows with the record keys of the filter, by the key filters of base files."""
+        from lakefmt.read.skipping._by_expression import MOST_FILTERS, slices_by_filters
+
+        if self.plan.condition is None or not self._is_on(_BLOOM_FILTERS):
+            return slices
+        keys = record_keys_of_condition(self.plan.condition, self.client.key_spec(self.state.config), self.plan.schema)
+        reason = self._sooner(slices, merged=False)
+        if keys is None:
+            reason = "the filter names no record keys"
+        elif not reason and len(slices) > MOST_FILTERS:
+            reason = f"the filters of {len(slices)} files are too large"
+        if keys is None or reason:
+            self._leave_out(_BLOOM_FILTERS, reason)
+            return slices
+        kept = self._of_metadata(_BLOOM_FILTERS, lambda table: slices_by_filters(table, _BLOOM_FILTERS, slices, keys))
+        return slices if kept is None else kept
+
+    def _sooner(self, slices: list[FileSlice], *, merged: bool) -> str:
+        """Return why files are chosen without the metadata table; the empty text: they are not."""
+        if self._by_key:
+            return f"{self._by_key} names the file groups"
+        if len(slices) <= self._few_files and not merged:
+            return f"the footers of {len(slices)} files are read sooner"
+        return ""
+
     def by_column_stats(self, slices: list[FileSlice]) -> list[FileSlice]:
         """Return the slices that may have rows, by the statistics of their files."""
         if self.plan.condition is None or not slices or not self._is_on(_COLUMN_STATS):
             return slices
         merged = any(file_slice.logs for file_slice in slices)
         leaves: list[Leaf] = []
-        if self._by_key:
-            reason = f"{self._by_key} names the file groups"
-        elif len(slices) <= self._few_files and not merged:
-            reason = f"the footers of {len(slices)} files are read sooner"
-        else:
+        reason = self._sooner(slices, merged=merged)
+        if not reason:
             leaves, reason = self._leaves(merged=merged)
         if not leaves:
             self._leave_out(_COLUMN_STATS, reason)
@@ -260,7 +333,7 @@ class _Selector:
             merged: rows are merged with those of logs.
         """
         if merged and not _keeps_values(self.state.config):
-            return [], "rows are merged by a function of one's own, which may return values that no file has"
+            return [], _OWN_VALUES
         leaves = statistic_columns(self.plan, self.state.config, merged=merged)
         return self._of_unaltered(leaves), _NO_COLUMN
 

@@ -31,11 +31,11 @@ from lakefmt.spark.writing.lookup import (
     locate_task,
     plan_handing,
 )
-from lakefmt.spark.writing.packed_rows import PREPARED, ROUTED, unpack
+from lakefmt.spark.writing.packed_rows import COUNTED, PREPARED, ROUTED, unpack
 from lakefmt.spark.writing.plan import Limits, PartitionRows, SparkWritePlan, WriteFacts, plan_spark_write
 from lakefmt.spark.writing.spread import slot_images, slot_of, spread_over
 from lakefmt.spark.writing.task_errors import typed_errors
-from lakefmt.spark.writing.tasks import DONE, direct_task, prepare_task, results_of, route_task, write_task
+from lakefmt.spark.writing.tasks import DONE, count_task, direct_task, prepare_task, results_of, route_task, write_task
 from lakefmt.values import CommitResult, PartitionPath, WriteOperation
 from lakefmt.write.commit.callbacks import notify_callbacks
 from lakefmt.write.context import APPENDING, REPLACING
@@ -106,6 +106,8 @@ class SparkWrite:
         combines = self._request.operation is WriteOperation.UPSERT
         self._planned = SharedWrite(planned.context, planned.state, self._index.is_global, combines)
         self._plan: SparkWritePlan | None = None
+        self._stored_files = 0
+        self._few: list[Any] = []
 
     def _create(self, place: str, storage: Any) -> Table:
         creation = {**self._call.creation}
@@ -144,27 +146,27 @@ class SparkWrite:
             self._plan = plan_spark_write(self._facts, counted, self._limits, self._stored_files)
         return self._plan
 
-    _stored_files = 0
-
     def _counted(self) -> list[PartitionRows]:
-        from pyspark.sql import functions as f
-
-        task = prepare_task(self._planned, self._schema)
-        prepared = self._df.mapInArrow(task, PREPARED).persist()
-        counts = prepared.groupBy("partition").agg(f.sum("rows").alias("rows"), f.sum("bytes").alias("bytes"))
+        """Key the rows and count them; few rows come along."""
+        prepared = self._df.mapInArrow(prepare_task(self._planned, self._schema), PREPARED).persist()
+        most = self._limits.driver_bytes // self._limits.tasks
         try:
             with self._stage("key and count the rows"):
-                rows = counts.collect()
+                lines = prepared.mapInArrow(count_task(most), COUNTED).collect()
         finally:
             self._prepared = prepared  # now its own plan is made: what follows reads packed rows
-        stored = self._stored_bytes([PartitionPath(row["partition"]) for row in rows])
-        return sorted(
-            (
-                PartitionRows(row["partition"], row["rows"], row["bytes"], *stored.get(row["partition"], (0, False)))
-                for row in rows
-            ),
-            key=lambda one: one.partition,
-        )
+        counts: dict[str, list[int]] = {}
+        for line in lines:  # partitions of a task, and packed rows
+            if line["partition"] is not None:
+                count = counts.setdefault(line["partition"], [0, 0])
+                count[0] += line["rows"]
+                count[1] += line["bytes"]
+        self._few = [line for line in lines if line["data"] is not None]
+        stored = self._stored_bytes(list(map(PartitionPath, counts)))
+        return [
+            PartitionRows(partition, rows, num_bytes, *stored.get(partition, (0, False)))
+            for partition, (rows, num_bytes) in sorted(counts.items())
+        ]
 
     def _stored_bytes(self, partitions: Sequence[PartitionPath]) -> dict[str, tuple[int, bool]]:
         stored: dict[str, tuple[int, bool]] = {}
@@ -205,10 +207,10 @@ class SparkWrite:
 
     def _write_here(self) -> CommitResult:
         """Write few rows in this process."""
-        assert self._prepared is not None  # noqa: S101  (the caller asked)
-        with self._stage("hand the rows to the driver"):
-            packed = self._prepared.select("source", "number", "data").collect()
-        tables = [unpack(row["data"]) for row in sorted(packed, key=lambda row: (row["source"], row["number"]))]
+        tables = in_order_of_source(self._few)
+        if self._prepared is not None and sum(table.num_rows for table in tables) != self.plan().rows:
+            with self._stage("hand the rows to the driver"):
+                tables = in_order_of_source(self._prepared.select("source", "number", "data").collect())
         schema = tables[0].schema if tables else self._schema
         return write_and_commit(self._path, self._mode, self._call, schema, lambda: tables)
 
@@ -289,6 +291,11 @@ def _why_alone(table: Table, operation: WriteOperation, index: Index, schema: pa
     if not isinstance(index, BloomIndex | SimpleIndex | BucketIndex | RecordIndex):
         return f"the index {index.name} ({type(index).__name__}) is kept by one process"
     return ""
+
+
+def in_order_of_source(packed: Sequence[Any]) -> list[pa.Table]:
+    """Return packed rows that Spark has collected."""
+    return [unpack(row["data"]) for row in sorted(packed, key=lambda row: (row["source"], row["number"]))]
 
 
 @contextmanager

@@ -14,10 +14,12 @@ import pyarrow.ipc as ipc
 
 from lakefmt.write.ingest import KeyedBatch
 
-__all__ = ["PREPARED", "ROUTED", "by_partition", "pack", "pre_images", "sorted_tables", "unpack"]
+__all__ = ["COUNTED", "PREPARED", "ROUTED", "by_partition", "pack", "pre_images", "sorted_tables", "unpack"]
 
 #: Rows of one partition path: where they come from, how many they are, and the rows.
 PREPARED: Final = "partition string, source int, number int, rows bigint, bytes bigint, data binary"
+#: How many rows a partition path has in one task, and packed rows.
+COUNTED: Final = "partition string, rows bigint, bytes bigint, source int, number int, data binary"
 #: Rows of one task.
 ROUTED: Final = "slot int, source int, number int, rows bigint, data binary"
 

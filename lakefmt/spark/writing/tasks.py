@@ -21,6 +21,7 @@ from lakefmt.write.task_writer import SharedWrite, TaskResult, TaskWriter, key_r
 __all__ = [
     "DONE",
     "Task",
+    "count_task",
     "direct_task",
     "done_batch",
     "prepare_task",
@@ -49,6 +50,16 @@ _PREPARED: Final = pa.schema(
         ("data", pa.binary()),
     ]
 )
+_COUNTED: Final = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("rows", pa.int64()),
+        ("bytes", pa.int64()),
+        ("source", pa.int32()),
+        ("number", pa.int32()),
+        ("data", pa.binary()),
+    ]
+)
 _ROUTED: Final = pa.schema(
     [("slot", pa.int32()), ("source", pa.int32()), ("number", pa.int32()), ("rows", pa.int64()), ("data", pa.binary())]
 )
@@ -68,6 +79,43 @@ def prepare_task(shared: SharedWrite, schema: pa.Schema) -> Task:
                     columns[name].append(value)
                 number += 1
             yield pa.RecordBatch.from_pydict(columns, schema=_PREPARED)
+
+    return run
+
+
+def count_task(most_bytes: int) -> Task:
+    """Return the task that counts packed rows by partition path, and hands them on where they are few.
+
+    So few rows are with the driver after one job.
+
+    Args:
+        most_bytes: packed rows of one task that are handed on.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        counts: dict[str, list[int]] = {}
+        kept: list[pa.RecordBatch] | None = []
+        size = 0
+        for batch in batches:
+            sums = pa.Table.from_batches([batch]).group_by("partition").aggregate([("rows", "sum"), ("bytes", "sum")])
+            for line in sums.to_pylist():  # partitions, not rows
+                count = counts.setdefault(line["partition"], [0, 0])
+                count[0] += line["rows_sum"]
+                count[1] += line["bytes_sum"]
+            size += batch.column("data").nbytes
+            if kept is not None:
+                kept.append(batch.select(["source", "number", "data"]))
+            if size > most_bytes:
+                kept = None
+        lines = [(partition, rows, num_bytes) for partition, (rows, num_bytes) in counts.items()]
+        nothing = [None] * len(lines)
+        columns = [*map(list, zip(*lines, strict=True)), nothing, nothing, nothing] if lines else [[]] * 6
+        yield pa.RecordBatch.from_pydict(dict(zip(_COUNTED.names, columns, strict=True)), schema=_COUNTED)
+        for batch in kept or ():
+            zeros = pa.array(np.zeros(batch.num_rows, np.int64))
+            yield pa.RecordBatch.from_arrays(
+                [pa.nulls(batch.num_rows, pa.string()), zeros, zeros, *batch.columns], schema=_COUNTED
+            )
 
     return run
 

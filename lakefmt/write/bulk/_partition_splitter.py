@@ -58,8 +58,8 @@ class PartitionSplitter:
 
     Args:
         batches: the rows, one batch's behind the other's, all of one schema.
-        hands: who does the work.
-        told: the columns of text whose one value a partition's path tells (:func:`partition_constants`).
+        workers: the threads that do the work.
+        constants_of: gives the columns of text whose one value a partition's path tells (:func:`partition_constants`).
     """
 
     def __init__(

@@ -42,6 +42,11 @@ _REST_PARTS = 4
 _PART_ROWS = 1 << 16
 #: Groups of a window's partitions that are written at a time.
 _GROUPS_WRITTEN = 2
+#: Bytes of rows that are worth a file of their own, beside another one of their partition.
+_LANE_BYTES = 16 << 20
+
+#: A partition, and which of its open files.
+_Lane = tuple[PartitionPath, int]
 
 
 def stream_files(
@@ -54,7 +59,7 @@ def stream_files(
     sizing: Callable[[pa.Table], FileSizing],
     sort: str,
 ) -> list[WriteStatus]:
-    """Write new files from a stream in bounded memory: one open file per partition.
+    """Write new files from a stream in bounded memory: one open file per partition, or some where partitions are few.
 
     Rows wait in a window until it is full; then each partition's part becomes a row group of its file.
     """
@@ -78,7 +83,9 @@ def stream_files(
             if writer is None:
                 constants = partial(partition_constants, spec, schema) if bound.virtual_columns is None else _nothing
                 writer = _PartitionWriter(client, bound, sizing(window), stack, workers, constants)
-            writer.write(_keyed_parts(keyed, window, workers, parts), in_order=sort == "partition", last=last)
+            batches = _keyed_parts(keyed, window, workers, parts)
+            writer.write(batches, in_order=sort == "partition", lanes=bound.threads if sort == "none" else 1, last=last)
+            del batches
             # What is freed goes back to the system; what is still named would be held while the next rows gather.
             del window
             if is_global:
@@ -132,7 +139,10 @@ def _sort_key(batch: KeyedBatch) -> pa.Array:
 
 
 class _PartitionWriter:
-    """New files of a bulk insert, one open per partition; full ones are finished and followed by the next."""
+    """New files of a bulk insert; full ones are finished and followed by the next.
+
+    One is open per partition, unless there are fewer partitions than threads: then each thread has one (a lane).
+    """
 
     def __init__(
         self,
@@ -149,7 +159,7 @@ class _PartitionWriter:
         self._stack = stack
         self._workers = workers
         self._constants = constants
-        self._open: dict[PartitionPath, FileInProgress] = {}
+        self._open: dict[_Lane, FileInProgress] = {}
         self._next_sequence = 0
         #: Files that are not begun yet, and what announcing them together said.
         self._announced: dict[PartitionPath, FileAssignment] = {}
@@ -158,7 +168,7 @@ class _PartitionWriter:
         self._starting = Lock()
         self._running: deque[list[Future[list[WriteStatus]]]] = deque()
         #: What is done last to each partition's file: rows of the next window come behind it.
-        self._last: dict[PartitionPath, Future[list[WriteStatus]]] = {}
+        self._last: dict[_Lane, Future[list[WriteStatus]]] = {}
         self._done: list[WriteStatus] = []
         #: What the rows of a group took goes back to the system, unless there is but one window: its groups use one
         #: another's memory, and asking for new pages was a twentieth of the time.
@@ -166,12 +176,15 @@ class _PartitionWriter:
         memory = bound.settings.integer("lakefmt.write.window.bytes")
         self._key_bytes = memory // _KEY_PARTS if memory >= _HOLDS_KEYS else 0
 
-    def write(self, batches: Sequence[KeyedBatch], *, in_order: bool = False, last: bool = False) -> None:
+    def write(
+        self, batches: Sequence[KeyedBatch], *, in_order: bool = False, lanes: int = 1, last: bool = False
+    ) -> None:
         """Append a window's rows to their partitions' files; the last groups are still being written at the end.
 
         Args:
             batches: the rows, one batch's behind the other's.
             in_order: sort those of each by partition and key first.
+            lanes: how many files may be written side by side.
             last: no other rows come, so that the files they are for are finished.
         """
         if in_order:
@@ -179,20 +192,22 @@ class _PartitionWriter:
         self._more_come |= not last
         spread = PartitionSplitter(batches, self._workers, self._constants)
         del batches
-        self._announce([partition for partition in spread.partitions if partition not in self._open])
+        begun = {partition for partition, _ in self._open}
+        self._announce([partition for partition in spread.partitions if partition not in begun])
         for group in spread.groups():
-            for partition, _ in group:
-                if partition not in self._open:
-                    self._open[partition] = self._start(partition)
-            self._running.append([self._give(partition, rows, last=last) for partition, rows in group])
-            del group
+            parts = [part for partition, rows in group for part in _in_lanes(partition, rows, lanes // len(group))]
+            for lane, _ in parts:
+                if lane not in self._open:
+                    self._open[lane] = self._start(lane[0])
+            self._running.append([self._give(lane, rows, last=last) for lane, rows in parts])
+            del group, parts
             self._settle(_GROUPS_WRITTEN - 1)
         if spread.shares_rows:
             self._settle()
 
-    def _give(self, partition: PartitionPath, rows: pa.Table, *, last: bool) -> Future[list[WriteStatus]]:
-        work = self._workers.submit(self._append, partition, rows, self._last.get(partition), last)
-        self._last[partition] = work
+    def _give(self, lane: _Lane, rows: pa.Table, *, last: bool) -> Future[list[WriteStatus]]:
+        work = self._workers.submit(self._append, lane, rows, self._last.get(lane), last)
+        self._last[lane] = work
         return work
 
     def _settle(self, left: int = 0) -> None:
@@ -204,15 +219,15 @@ class _PartitionWriter:
                 pa.default_memory_pool().release_unused()
 
     def _append(
-        self, partition: PartitionPath, rows: pa.Table, before: Future[list[WriteStatus]] | None, last: bool
+        self, lane: _Lane, rows: pa.Table, before: Future[list[WriteStatus]] | None, last: bool
     ) -> list[WriteStatus]:
         if before is not None:
             before.result()  # tasks start in their order, so the one waited for is running
         finished = []
         while rows.num_rows:
-            if partition not in self._open:
-                self._open[partition] = self._start(partition)
-            file = self._open[partition]
+            if lane not in self._open:
+                self._open[lane] = self._start(lane[0])
+            file = self._open[lane]
             room = self._sizing.room(file.size_bytes) if file.num_rows else self._sizing.rows_per_file
             if room:
                 file.append(rows.slice(0, room))
@@ -221,7 +236,7 @@ class _PartitionWriter:
             # short steps then wait for each other.
             if file.size_bytes >= self._sizing.max_bytes or rows.num_rows or last:
                 finished.append(file.finish())
-                del self._open[partition]
+                del self._open[lane]
             elif self._held_bytes() > self._key_bytes:
                 file.spill()
         return finished
@@ -266,7 +281,19 @@ class _PartitionWriter:
         self._settle()
         return self._finish(list(self._open))
 
-    def _finish(self, partitions: Iterable[PartitionPath]) -> list[WriteStatus]:
-        works = [self._workers.submit(self._open.pop(partition).finish) for partition in partitions]
+    def _finish(self, lanes: Iterable[_Lane]) -> list[WriteStatus]:
+        works = [self._workers.submit(self._open.pop(lane).finish) for lane in lanes]
         done, self._done = self._done, []
         return [*done, *results(works)]
+
+
+def _in_lanes(partition: PartitionPath, rows: pa.Table, lanes: int) -> list[tuple[_Lane, pa.Table]]:
+    """Return a partition's rows in at most `lanes` parts, each for a file of its own; few rows stay together.
+
+    Example:
+        >>> [(lane, part.num_rows) for lane, part in _in_lanes(PartitionPath("p"), pa.table({"v": [1, 2]}), 2)]
+        [(('p', 0), 2)]
+    """
+    count = max(1, min(lanes, rows.nbytes // _LANE_BYTES))
+    step = -(-rows.num_rows // count)
+    return [((partition, number), rows.slice(number * step, step)) for number in range(count)]

@@ -25,7 +25,7 @@ __all__ = ["history_after", "with_column_ids"]
 def history_after(
     client: TableClient, state: TableState, request: WriteRequest, schema: pa.Schema, instant: InstantTime
 ) -> str:
-    """Return the content of the history file after a write.
+    """Return the content of the history file after a write; empty where the table's columns have no ids.
 
     Args:
         client: the table.
@@ -39,6 +39,8 @@ def history_after(
     fixed = config.version >= TableVersion.NINE
 
     history, has_meta = client.schema_history(state), config.populate_meta_fields
+    if history is None and request.alteration is None:
+        return ""
     if history is not None:
         has_meta = any(column.name in META_COLUMNS for column in history.latest.columns)
 
@@ -49,8 +51,8 @@ def history_after(
     alteration = request.alteration
     if alteration is None and schema.equals(before, check_metadata=True):
         return history.text
-    known = history.latest if alteration is None else alteration.keeping_ids(history.latest)
-    return history.with_schema(number_columns(known, with_meta(schema), int(instant), fixed_decimals=fixed)).text
+    before_it = history.latest if alteration is None else alteration.keeping_ids(history.latest)
+    return history.with_schema(number_columns(before_it, with_meta(schema), int(instant), fixed_decimals=fixed)).text
 
 
 def with_column_ids(

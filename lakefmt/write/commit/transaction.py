@@ -17,7 +17,6 @@ from typing import Literal, cast
 
 import pyarrow as pa
 
-from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig, check_writable, parse_table_config
 from lakefmt.errors import (
     InstantNotPending,
@@ -29,8 +28,6 @@ from lakefmt.errors import (
 from lakefmt.filegroups.cdc.files import cdc_paths
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.manage import SEEN_KEY, check_expression_indexes
-from lakefmt.schema import evolve
-from lakefmt.schema.evolve import Missing
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.commit import LOG_KEYS_ENTRY, CommitMetadata, encode_commit
@@ -258,8 +255,7 @@ def _evolved(
     Raises:
         SchemaMismatch: the table's schema cannot become one that takes the data.
     """
-    client, settings = write_client.client, write_client.settings
-    before = client.schema(state)
+    before = write_client.client.schema(state)
     if request.alteration is not None:
         return request.alteration.change(before)
     if incoming is None or request.operation in (WriteOperation.DELETE, WriteOperation.DELETE_PARTITION):
@@ -268,24 +264,10 @@ def _evolved(
     brought = incoming if first is None or request.partial else first.completed(incoming, before)
     if brought.equals(before):
         return before
-    missing = _missing_columns(settings)
-    after = evolve(before, brought, mode, partial=request.partial, missing=missing)
-    if missing == "drop":
-        # Imported here: few writers ask for it.
-        from lakefmt.write.bound_columns import check_dropped
+    # Imported here: most writes change no column.
+    from lakefmt.write.bound_columns import columns_after
 
-        check_dropped(client, state, after)
-    return after
-
-
-def _missing_columns(settings: Settings) -> Missing:
-    """Return what becomes of columns that the data lack: Hudi reconciles before it drops."""
-    if settings.flag("hoodie.datasource.write.reconcile.schema") or settings.flag(
-        "hoodie.write.set.null.for.missing.columns"
-    ):
-        return "null"
-    drops = settings.flag("hoodie.datasource.write.schema.allow.auto.evolution.column.drop")
-    return "drop" if drops else "refuse"
+    return columns_after(write_client, state, brought, mode, partial=request.partial)
 
 
 def _action(request: WriteRequest, config: TableConfig) -> Action:
@@ -302,7 +284,7 @@ def _pending_write(
     options = {**write_client.client.options, **request.options}
     schema_text, file_schema_text = write_client.client.schema_texts(config, schema)
     history = ""
-    if request.alteration is not None or write_client.client.internal_schema(state) is not None:
+    if request.alteration is not None or write_client.client.has_seen_column_ids:
         # Imported here: few tables have column ids.
         from lakefmt.write.commit.internal_schema import history_after
 

@@ -1,0 +1,157 @@
+"""Writes by tasks on a cluster of two hosts whose tasks fail, are slow and are killed: run by an interpreter with PySpark.
+
+python cluster_faults.py DIRECTORY ANSWERS [FAULT …]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+import pyspark
+from pyspark.sql import SparkSession
+from write_scenarios import LOOK_UP, OPTIONS, frame_of  # beside this file
+
+import lakefmt
+import lakefmt.spark as lakefmt_spark
+from lakefmt.spark.writing import distributed
+
+#: Fault → what a task does once, by which function its task is made, and more options.
+FAULTS: dict[str, tuple[str, str, dict[str, str]]] = {
+    "task fails": ("fail", "write_task", {}),
+    "task is slow": ("wait", "write_task", {}),
+    "executor is killed": ("kill", "write_task", {}),
+    "executor is killed in the look-up": ("kill", "locate_task", LOOK_UP),
+    "executor is killed after the look-up": ("kill", "group_task", LOOK_UP),
+}
+SECONDS_AFTER = 5
+
+
+@contextmanager
+def cluster(logs: Path) -> Iterator[str]:
+    """Run a master and two workers, each at an address of its own; yield the master's URL."""
+    home = Path(pyspark.__file__).parent
+    variables = {**os.environ, "SPARK_HOME": str(home), "SPARK_NO_DAEMONIZE": "1", "SPARK_DAEMON_MEMORY": "256m"}
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, *command: str) -> Path:
+        log = logs / f"{name}.log"
+        with log.open("wb") as out:
+            run = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{command[0]}", *command[1:]]
+            started.append(subprocess.Popen(run, stdout=out, stderr=subprocess.STDOUT, env=variables))
+        return log
+
+    try:
+        log = start("master", "master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        url = ""
+        while not url:
+            time.sleep(0.5)
+            found = [word for word in log.read_text("utf-8").split() if word.startswith("spark://127.0.0.1:")]
+            url = found[0].rstrip(".,") if found else ""
+        for host in ("127.0.0.2", "127.0.0.3"):
+            work = ["--webui-port", "0", "-c", "1", "-m", "700m", "-d", str(logs / host), url]
+            start(host, "worker.Worker", "--host", host, *work)
+        yield url
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            process.wait(30)
+
+
+def session(url: str) -> SparkSession:
+    """Return a session on the cluster in which slow tasks are doubled."""
+    builder = SparkSession.builder.master(url).appName("faults")
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "500m",
+        "spark.executor.cores": "1",
+        "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        "spark.sql.shuffle.partitions": "4",
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.multiplier": "1.2",
+        "spark.speculation.quantile": "0.3",
+    }.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def once(kind: str, made: Any, marks: str) -> Any:
+    """Return a task that does its work, and then fails, waits or dies, once in all."""
+
+    def run(batches: Any) -> Any:
+        answers = list(made(batches))
+        mark = Path(marks, "done")
+        try:
+            first = bool(answers)
+            if first:
+                mark.touch(exist_ok=False)
+        except FileExistsError:
+            first = False
+        if first and kind == "fail":
+            raise RuntimeError("this task fails after its files")
+        if first and kind == "wait":
+            time.sleep(60)
+        if first and kind == "kill":
+            daemon = Path("/proc", str(os.getppid()), "stat").read_text("ascii")
+            os.kill(int(daemon.rpartition(")")[2].split()[1]), signal.SIGKILL)  # this worker's executor
+            time.sleep(5)
+        yield from answers
+
+    return run
+
+
+def one_fault(spark: Any, root: Path, name: str) -> dict[str, Any]:
+    """Upsert while one fault happens; return what is there afterwards."""
+    kind, maker, more = FAULTS[name]
+    options, path, marks = {**OPTIONS, **more}, root / name.replace(" ", "_"), root / f"marks {name}"
+    marks.mkdir()
+    lakefmt_spark.write(frame_of(spark, 0, 60), str(path), **options)
+    made = getattr(distributed, maker)
+    with mock.patch.object(distributed, maker, lambda *given: once(kind, made(*given), str(marks))):
+        result = lakefmt_spark.write(frame_of(spark, 40, 80, 2.0), str(path), **options)
+    time.sleep(SECONDS_AFTER)  # late attempts write now, if they do
+    files = [file.name for file in path.rglob(f"*_{result.instant}.parquet")]
+    table = lakefmt.open_table(path)
+    rows = dict(zip(*table.read(["id", "v"]).to_pydict().values(), strict=True))
+    return {
+        "happened": len(list(marks.iterdir())),
+        "rows": rows == {f"k{n}": n * (1.5 if n < 40 else 2.0) for n in range(80)},
+        "files": sorted(files) == sorted(file.file_name for file in result.files),
+        "groups": len({file.split("_")[0] for file in files}) == len(files) > 0,
+        "pending": [str(instant) for instant in table.client.load().timeline.pending],
+        "findings": [str(finding) for finding in table.check().findings],
+    }
+
+
+def main() -> None:
+    """Run faults and write what they left, errors included."""
+    root, answers, *names = sys.argv[1:]
+    told: dict[str, Any] = {}
+    with cluster(Path(root)) as url:
+        spark = session(url)
+        spark.sparkContext.setLogLevel("OFF")
+        for name in names or FAULTS:
+            try:
+                told[name] = one_fault(spark, Path(root), name)
+            except Exception as error:
+                told[name] = {"failed": f"{type(error).__name__}: {error}"}
+            Path(answers).write_text(json.dumps(told), "utf-8")
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

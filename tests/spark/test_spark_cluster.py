@@ -1,0 +1,46 @@
+"""Writes by tasks on a cluster of two hosts: tasks that fail, are slow, are killed. `make test-all` asks for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.judges.spark import spark_environment
+
+HERE = Path(__file__).parent
+THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
+FAULTS = (
+    "task fails",
+    "task is slow",
+    "executor is killed",
+    "executor is killed in the look-up",
+    "executor is killed after the look-up",
+)
+
+
+@pytest.fixture(scope="module")
+def pyspark_newest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
+    """What writes left on a cluster of the newest release of PySpark."""
+    environment, folder = spark_environment(), tmp_path_factory.mktemp("cluster")
+    if environment.newest is None or environment.java is None:
+        pytest.fail("pyspark or Java is missing: run python tools/spark_env.py")
+    variables = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "PYTHON", "COV"))}
+    variables |= {"JAVA_HOME": str(environment.java), "PYTHONWARNINGS": "ignore"}
+    variables |= {"PYTHONPATH": f"{HERE.parents[1]}{os.pathsep}{HERE}"}
+    answers = folder / "answers.json"
+    command = [environment.newest, str(HERE / "cluster_faults.py"), str(folder), str(answers)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=900, env=variables, cwd=folder, check=False)
+    assert answers.exists(), run.stderr[-4000:]
+    return json.loads(answers.read_text("utf-8"))
+
+
+@pytest.mark.skipif(not THOROUGH, reason="takes minutes and six JVMs: make test-all asks for it")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_leaves_one_file_for_each_file_group_and_right_rows(pyspark_newest, fault):
+    told = pyspark_newest[fault]
+    assert told == {"happened": 1, "rows": True, "files": True, "groups": True, "pending": [], "findings": []}

@@ -1,0 +1,70 @@
+"""A stream whose process is killed at any point loses no row and writes none twice.
+
+Spark's part is played: it runs a batch again until its own log says that the batch is done, and that is written after the
+table's commit. ``test_spark_data_source.py`` has the same with Spark itself, at the point that matters most.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import lakefmt
+from lakefmt.spark.streams.stored_labels import list_labels
+
+BATCHES, ROWS = 5, 3
+EXPECTED = sorted(f"{batch}-{n}" for batch in range(BATCHES) for n in range(ROWS))
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def run_query(tmp_path) -> Iterator[Run]:
+    """Return a function that runs the query in a process of its own, killed before one of its changes."""
+    (tmp_path / "commits").mkdir()
+    command = [sys.executable, str(Path(__file__).with_name("killed_writer.py"))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as asked:
+        assert asked.stdin is not None
+        assert asked.stdout is not None
+
+        def run(effect: int | None = None, *, looks: bool = True) -> int:
+            asked.stdin.write(json.dumps([str(tmp_path), effect, looks]) + "\n")
+            asked.stdin.flush()
+            return int(asked.stdout.readline())
+
+        yield run
+        asked.stdin.close()
+
+
+def rows_of(root: Path) -> list[str]:
+    return sorted(lakefmt.open_table(root / "table").read(["id"]).column("id").to_pylist())
+
+
+@pytest.mark.slow
+def test_a_stream_that_is_killed_twenty_times_is_in_the_table_once(tmp_path, run_query):
+    chosen, ends = random.Random(4), []
+    while len(ends) < 20 and (not ends or ends[-1] != 0):
+        ends.append(run_query(chosen.randint(1, 25)))
+        assert ends[-1] in (0, -signal.SIGKILL)
+    assert run_query() == 0
+    assert len(ends) == 20
+    assert rows_of(tmp_path) == EXPECTED
+    labels = list(list_labels(lakefmt.open_table(tmp_path / "table").client, "default_single_writer"))
+    assert [label.batch for label in labels] == list(reversed(range(BATCHES)))
+
+
+@pytest.mark.slow
+def test_a_sink_that_does_not_look_doubles_a_batch(tmp_path, run_query):
+    """The sabotage: Spark's log lacks two batches that the table has."""
+    assert run_query() == 0
+    for looks, expected in ((True, len(EXPECTED)), (False, len(EXPECTED) + 2 * ROWS)):
+        for batch in (BATCHES - 2, BATCHES - 1):
+            (tmp_path / "commits" / str(batch)).unlink()
+        assert run_query(looks=looks) == 0
+        assert len(rows_of(tmp_path)) == expected

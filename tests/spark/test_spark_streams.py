@@ -1,0 +1,109 @@
+"""Streams, services on the cluster and Spark Connect, as sessions of PySpark run them (`stream_scenarios.py`)."""
+
+from __future__ import annotations
+
+import pytest
+
+import lakefmt
+
+ROWS = sorted([*([f"{batch}-{n}", n] for batch in range(3) for n in range(3)), ["same", 2]])
+
+
+def check_sinks(told: dict) -> None:
+    """Compare what a release answers."""
+    assert told["crashed"], told
+    assert told["before restart"] == [["UPSERT", "UPSERT"], '{"default_single_writer": "1"}']
+    assert told["after restart"] == ["", 3, '{"default_single_writer": "2"}', ROWS]
+    assert told["another folder"] == [4, '{"default_single_writer": "0"}', 10]
+    assert told["complete"] == ["", "INSERT_OVERWRITE_TABLE", 3, 10]
+    assert "catalog table" in told["table"]
+    assert told["other formats"] == ["", 12]
+    assert told["restored"] is True
+
+
+def test_a_stream_writes_every_batch_once(pyspark_newest):
+    check_sinks(pyspark_newest["sinks"])
+
+
+def test_a_stream_writes_every_batch_once_on_3_5(pyspark_oldest):
+    told = pyspark_oldest["sinks"]
+    check_sinks(told)
+    assert "needs PySpark 4" in told["source"]
+
+
+def test_hudi_and_lakefmt_take_over_each_others_streams(pyspark_oldest):
+    told = pyspark_oldest["takeovers"]
+    assert told["ours"] == [2, '{"default_single_writer": "1"}']
+    # Hudi leaves batch 1 out, which it finds labelled, and writes batch 2; lakefmt leaves that out and writes batch 3.
+    assert told["failed"] == ""
+    assert told["by Hudi"][0] == 3
+    assert told["by Hudi"][1].replace(" ", "") == '{"default_single_writer":"2"}'
+    assert told["again ours"] == [4, '{"default_single_writer": "3"}', 13]
+    assert told["read by Hudi"] is True
+
+
+def test_a_table_is_the_source_of_a_stream(pyspark_newest):
+    told = pyspark_newest["sources"]
+    assert told["one by one"] == [[["a", 1], ["b", 1]], [["b", 2], ["c", 2]]]
+    assert told["restarted"] == [[["c", 3]]]
+    (changes,) = told["changes"]
+    expected = [["i", "a", None, 1], ["i", "b", None, 1], ["i", "c", None, 2], ["u", "b", 1, 2], ["u", "c", 2, 3]]
+    assert sorted(changes, key=str) == sorted(expected, key=str)
+
+
+def test_a_session_that_nobody_registered_writes_every_batch_once(pyspark_newest):
+    told = pyspark_newest["sources"]
+    assert told["copied"] == ["", True, ["UPSERT"] * 3]
+    assert told["copied again"] == ["", True, 3]
+
+
+def test_offsets_limits_and_what_a_clean_removed(pyspark_newest):
+    told = pyspark_newest["offsets"]
+    assert told["at once"] == [2, ["a", "b", "c"]]
+    assert told["by bytes"] == [["a", "b"], ["b", "c"], ["c"]]
+    assert told["latest"] == [1, True]
+    assert told["named"] is True
+    assert told["nothing"] == []
+    assert "maxfilespertrigger takes a number from 1 on" in told["refused"]
+    assert "no offset of lakefmt" in told["foreign"]
+    assert told["now"] is True
+    assert told["after a clean"][0] is True
+    assert "a" in told["after a clean"][1]
+    assert "failOnDataLoss=false" in told["lost"]
+    assert told["left out"] == []
+
+
+def test_services_run_as_tasks(pyspark_newest):
+    told = pyspark_newest["services"]
+    assert told["folded"] == [True, 1]
+    assert told["scheduled"] == [None, "compaction"]
+    assert told["compacted"] == [1, 6, True]
+    assert told["cleaned"] is True
+    assert "a task of the compaction" in told["failed"]
+    assert told["again"] == [1, True]
+    assert told["beside"] == [True, 16]
+
+
+def test_hudi_reads_what_tasks_compacted(pyspark_newest, folder_newest, spark_judge):
+    assert "failed" in pyspark_newest["services"]
+    table = folder_newest / "services-streamed"
+    spark_judge.assert_same_rows(table, lakefmt.open_table(table).read(["id", "v", "ts"]))
+
+
+@pytest.mark.parametrize("part", ["batches", "queries", "services"])
+def test_spark_connect(pyspark_newest, part):
+    told = pyspark_newest["connect"]
+    expected = {
+        "batches": {"changed": 3, "format": 3, "function": 30, "rows": [30, ["k0", -1]]},
+        "queries": {
+            "failed": "",
+            "commits": 2,
+            "rows": 7,
+            "after restart": 2,
+            "copy failed": "",
+            "copied": True,
+        },
+        "services": {"files": 1, "rows": [["a", 2], ["b", 2]]},
+    }[part]
+    assert {name: told[part].get(name) for name in expected} == expected, told[part]
+    assert told["unregistered"] is True
