@@ -189,7 +189,7 @@ class IndexContents:
         files = self._collector.files_of(self._committed[1])
         findings: list[IndexFinding] = []
         indexed_names: set[str] = set()
-        for column in self._collector.columns:
+        for column in self._comparable:
             kind = self._collector.types[column]
             indexed = read_stats(self.table, PartitionKind.COLUMN_STATS, column, kind)
             indexed_names |= set(indexed["name"].to_pylist())
@@ -205,6 +205,16 @@ class IndexContents:
             findings.append(IndexFinding(IndexDamage.UNKNOWN, name, pa.array(absent, pa.string())))
         return findings
 
+    @cached_property
+    def _comparable(self) -> list[str]:
+        """The columns whose statistics are compared.
+
+        Those of a column that was renamed, or whose type was changed, go by its name when they were made: no read takes them.
+        """
+        ids = self.client.column_ids(self.state)
+        altered = frozenset[str]() if ids is None else ids.changed
+        return [column for column in self._collector.columns if column.split(".", 1)[0] not in altered]
+
     def _as_paths(self, names: pa.Array) -> pa.Array:
         return pa.array([self._paths.get(name, name) for name in names.to_pylist()], pa.string())
 
@@ -215,7 +225,7 @@ class IndexContents:
     def _partition_stats(self, name: str) -> list[IndexFinding]:
         ranges = self._collector.partition_ranges(self._committed[1])
         findings: list[IndexFinding] = []
-        for column in self._collector.columns:
+        for column in self._comparable:
             kind = self._collector.types[column]
             some: dict[str, dict[str, ColumnRange]] = {
                 path: {column: columns[column]} for path, columns in ranges.items() if column in columns

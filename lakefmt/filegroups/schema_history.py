@@ -1,4 +1,4 @@
-"""Load and store the history of a table's schemas, ``.hoodie/.schema`` (docs/format.md, Schema history; effects).
+"""Load and store the history of a table's schemas (effects), ``.hoodie/.schema`` (docs/format.md, Schema history).
 
 Every commit of a table whose columns have ids stores the whole history under its own instant, because Hudi takes the
 newest file of a commit that is on the active timeline. A file of an instant that was never completed does not count.

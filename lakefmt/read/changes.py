@@ -275,7 +275,7 @@ class _Changes:
         query = replace(self.query, condition=None)
         if file_slice.logs:
             state = self.state if timeline is None else replace(self.state, timeline=timeline)
-            rows = pa.concat_tables(merged_tables(self.client, state, [file_slice], query))
+            rows = pa.concat_tables(merged_tables(self.client, state, [file_slice], query, self.state))
         else:
             rows = scan_table(self.client, self.state, [file_slice.base] if file_slice.base else [], query)
         return reconcile(rows, self._schema)

@@ -20,6 +20,7 @@ from lakefmt.filegroups.logs.reader import read_log_rows
 from lakefmt.filegroups.merge.merged_slice import merge_logs
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.virtual_columns import VirtualColumns
 from lakefmt.read.filters import keep_rows
 from lakefmt.read.scan import Query
 from lakefmt.schema import reconcile
@@ -31,9 +32,20 @@ _MOST_THREADS = 4
 
 
 def merged_tables(
-    client: TableClient, state: TableState, slices: Sequence[FileSlice], query: Query
+    client: TableClient,
+    state: TableState,
+    slices: Sequence[FileSlice],
+    query: Query,
+    columns_of: TableState | None = None,
 ) -> Iterator[pa.Table]:
     """Yield the rows of slices with logs, one table per slice, in the query's columns.
+
+    Args:
+        client: the table.
+        state: which blocks count.
+        slices: with logs.
+        query: columns and filter.
+        columns_of: the state whose columns the query has, where that is another one.
 
     Raises:
         SnapshotExpired: a file no longer exists.
@@ -44,12 +56,13 @@ def merged_tables(
         return
     rule = merge_rule(state.config)
     schema = pa.schema([query.schema.field(name) for name in _needed_columns(query, rule)])
+    unstored = client.virtual_columns(columns_of or state)
     threads = min(_MOST_THREADS, cpu_count() or 1, len(slices))
     with ThreadPoolExecutor(threads) as pool:
         running: deque[Future[pa.Table]] = deque()
         try:
             for file_slice in slices:
-                running.append(pool.submit(_merged, client, state, file_slice, schema, rule, query))
+                running.append(pool.submit(_merged, client, state, file_slice, schema, rule, query, unstored))
                 if len(running) > threads:
                     yield running.popleft().result()
             while running:
@@ -73,9 +86,14 @@ def _needed_columns(query: Query, rule: MergeRule) -> list[str]:
 
 
 def _merged(
-    client: TableClient, state: TableState, file_slice: FileSlice, schema: pa.Schema, rule: MergeRule, query: Query
+    client: TableClient,
+    state: TableState,
+    file_slice: FileSlice,
+    schema: pa.Schema,
+    rule: MergeRule,
+    query: Query,
+    unstored: VirtualColumns | None,
 ) -> pa.Table:
-    unstored = client.virtual_columns(state)
     base = schema.empty_table()
     if file_slice.base is not None:
         base = reconcile(client.reader.completing(unstored).rows(file_slice.base, schema.names), schema)

@@ -136,7 +136,7 @@ def _run_tasks(spark: SparkSession, run_one: Callable[[int], Any], count: int, w
         lines = [line for line in str(error).splitlines() if line.strip()]
         why = next((line.strip() for line in reversed(lines) if "lakefmt.errors." in line), lines[0] if lines else "")
         raise ServicesFailed(f"a task of the {what} failed: {why[:500]}") from error
-    found = dict(pickle.loads(bytes(row[0])) for row in rows)  # noqa: S301 - made by our own tasks
-    if sorted(found) != list(range(count)):
-        raise ServicesFailed(f"the {what} has {count} operations, and Spark returned those of {len(found)}")
-    return [found[number] for number in range(count)]
+    results = dict(pickle.loads(bytes(row[0])) for row in rows)  # noqa: S301 - made by our own tasks
+    if sorted(results) != list(range(count)):
+        raise ServicesFailed(f"the {what} has {count} operations, and Spark returned those of {len(results)}")
+    return [results[number] for number in range(count)]

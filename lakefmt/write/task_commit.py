@@ -25,7 +25,7 @@ class TaskRows:
     """Rows that were counted before they went to the tasks.
 
     Attributes:
-        rows: how many; None: nobody counted them, since they do not change hands.
+        rows: how many; None: they are not counted, since they do not change hands.
         partitions: the partitions that they are for.
     """
 

@@ -53,7 +53,7 @@ class GroupToWrite:
 
 
 def plan_groups(
-    found: Sequence[FoundRows],
+    located_rows: Sequence[FoundRows],
     slices: Sequence[FileSlice],
     sizing: FileSizing,
     instant: InstantTime,
@@ -65,7 +65,7 @@ def plan_groups(
     """Return the files to write, by the planner of every write (:func:`~lakefmt.write.assign.assign_rows`).
 
     Args:
-        found: what the look-up found; of a file group one entry.
+        located_rows: what the look-up found; of a file group one entry.
         slices: the latest file slices of the partitions.
         sizing: how large files should be.
         instant: the write's instant time.
@@ -82,21 +82,21 @@ def plan_groups(
         >>> group.new_rows, group.assignment.file_name
         (7, '1c1e4c0f-0000-4000-8000-000000000000-0_0-0-0_20260101000000000.parquet')
     """
-    numbers = {(one.partition, one.file_id): number for number, one in enumerate(slices)}
-    new = [one for one in found if one.file_id == NEW]
-    old = [one for one in found if one.file_id != NEW]
-    names = list(dict.fromkeys(one.partition for one in found))
+    numbers = {(each.partition, each.file_id): number for number, each in enumerate(slices)}
+    new = [each for each in located_rows if each.file_id == NEW]
+    old = [each for each in located_rows if each.file_id != NEW]
+    names = list(dict.fromkeys(each.partition for each in located_rows))
     codes = {name: code for code, name in enumerate(names)}
     # One row stands for all that a file group has; of new ones the planner wants each.
-    counts = [one.rows for one in new] + [1] * len(old)
-    indices = np.repeat(np.array([codes[one.partition] for one in [*new, *old]], np.int32), counts)
+    counts = [each.rows for each in new] + [1] * len(old)
+    indices = np.repeat(np.array([codes[each.partition] for each in [*new, *old]], np.int32), counts)
     partitions = pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(names, pa.string()))
     num_new = len(indices) - len(old)
     stay = Located(
-        np.arange(num_new, len(indices)), np.array([numbers[one.partition, one.file_id] for one in old], np.int64)
+        np.arange(num_new, len(indices)), np.array([numbers[each.partition, each.file_id] for each in old], np.int64)
     )
     routes = Routes(None) if appends else Routes(stay)
-    rows_of = {(one.partition, one.file_id): one.rows for one in old}
+    rows_of = {(each.partition, each.file_id): each.rows for each in old}
     return [
         GroupToWrite(
             replace(each.assignment, num_rows=None),

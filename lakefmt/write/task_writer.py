@@ -219,23 +219,23 @@ class TaskWriter:
         rows = with_keys(batch.table, batch.keys)
         for pairs, leaves in ((routes.stay, False), (routes.leave, True)):
             for number, some in () if pairs is None else rows_by_file_group(pairs.slices, pairs.rows):
-                one, given = located.slices[number], rows.take(pa.array(some))
-                yield FoundRows(one.partition, one.file_id, len(some)), size, _leaving(given) if leaves else given
+                each, given = located.slices[number], rows.take(pa.array(some))
+                yield FoundRows(each.partition, each.file_id, len(some)), size, _leaving(given) if leaves else given
         for partition, some in rows_by_partition(batch.partitions, new_rows(batch.num_rows, routes)):
             yield FoundRows(partition, NEW, len(some)), size, rows.take(pa.array(some))
 
-    def plan(self, found: Sequence[FoundRows], record_bytes: float) -> list[GroupToWrite]:
+    def plan(self, located_rows: Sequence[FoundRows], record_bytes: float) -> list[GroupToWrite]:
         """Return the files to write for what the tasks have found.
 
         Args:
-            found: of a file group one entry.
+            located_rows: of a file group one entry.
             record_bytes: the bytes that a stored row takes.
         """
         transaction, client, state = self._transaction, self._write_client.client, self._transaction.state
         sizing = replace(transaction.sizing(pa.table({})), record_bytes=record_bytes)
         return plan_groups(
-            found,
-            client.slices(state, list({one.partition: None for one in found})),
+            located_rows,
+            client.slices(state, list({each.partition: None for each in located_rows})),
             sizing,
             transaction.context.instant,
             client.ids.new_uuid,

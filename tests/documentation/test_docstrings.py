@@ -9,8 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Spark's own environments import it (tests/spark); it has no examples.
-WITHOUT_EXAMPLES = {"lakefmt.spark.data_source"}
+#: Spark's own environments import them (tests/spark); they have no examples.
+WITHOUT_EXAMPLES = {
+    "lakefmt.spark.data_source",
+    "lakefmt.spark.streams.source",
+    "lakefmt.spark.streams.staged_sink",
+}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.REPORT_ONLY_FIRST_FAILURE
 
 

@@ -720,6 +720,7 @@ VERBS = ("decode", "parse", "scan", "split", "load", "read", "list")
 
 #: Public functions with such a name that no row of the register goes through, and why.
 EXEMPT: dict[str, str] = {
+    "timeline.markers.list_markers": "names of a listing, no bytes: what they announce is list_marked",
     "timeline.rollback.list_data_files": "names of a listing, no bytes",
     "timeline.locks.dynamodb.decode_lock_item": "takes botocore's dictionary, not bytes: tests/timeline/locks/test_wire_formats.py",
     "formats.names.split_base_file": "what parse_base_file, which has rows, is made of",

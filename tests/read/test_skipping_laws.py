@@ -179,7 +179,7 @@ def test_wrong_statistics_lose_rows(tmp_path: Path):
 def test_files_are_left_out(tmp_path: Path, table_type: str):
     table = written(str(tmp_path), table_type, 9, [rows_of([0, 1, 2]), rows_of([3, 4, 5])], ["k0"])
     left = {step.name: step.file_groups for step in table.explain("large = 5").steps}
-    assert left == {"stored": 3, "partition values": 3, "partition_stats": 1, "column_stats": 1, "footers": 1}
+    assert left == {"stored": 6, "partition values": 6, "partition_stats": 2, "column_stats": 1, "footers": 1}
     assert table.explain("text = 't5'").steps[-1].file_groups == 1
     by_key = table.explain("id in ('k4', 'k9')")
     assert [step.name for step in by_key.steps] == ["stored", "partition values", "record_index", "footers"]

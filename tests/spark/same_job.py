@@ -69,23 +69,24 @@ def run_job(spark: Any, name: str, path: Path, table_type: str) -> dict[str, Any
     save(changed.unionByName(late).unionByName(more), name, path, **kind)
     save(frame.where("ts >= 27"), name, path, **{OPERATION: "delete", **kind})
     answers = {"changed": shown(load(spark, name, path))}
-    save(frame.where("id = 'k0'"), name, path, **{OPERATION: "insert_overwrite", **kind})
-    dropped = {OPERATION: "delete_partition", "hoodie.datasource.write.partitions.to.delete": "c1"}
-    save(frame.limit(0), name, path, **dropped, **kind)
-    save(more, name, path, **{OPERATION: "bulk_insert", **kind})
+    if table_type == "COPY_ON_WRITE":
+        save(frame.where("id = 'k0'"), name, path, **{OPERATION: "insert_overwrite", **kind})
+        dropped = {OPERATION: "delete_partition", "hoodie.datasource.write.partitions.to.delete": "c1"}
+        save(frame.limit(0), name, path, **dropped, **kind)
+        save(more, name, path, **{OPERATION: "bulk_insert", **kind})
     now, times = load(spark, name, path), commits(path)
     increment = {QUERY: "incremental", BEGIN: times[0][1]}
     answers |= {
-        "now": shown(now),
         "columns": [list(pair) for pair in now.dtypes],
         "commits": len(times),
         "filtered": shown(now.where("city = 'c2' and ts > 10 and even and day = date'2026-01-02'")),
-        "counted": [list(row) for row in now.groupBy("city").count().orderBy("city").collect()],
+        "now": shown(now),  # after a filter on the same DataFrame, which must not stay
         "then": shown(load(spark, name, path, **{"as.of.instant": times[1][0]})),
-        "increment": shown(load(spark, name, path, **increment)),
-        "bounded": shown(load(spark, name, path, **increment, **{END: times[2][1]})),
+        "bounded": shown(load(spark, name, path, **increment, **{END: times[1][1]})),
         "optimized": shown(load(spark, name, path, **{QUERY: "read_optimized"})),
     }
+    if table_type == "COPY_ON_WRITE":
+        answers["increment"] = shown(load(spark, name, path, **increment))
     return answers
 
 
@@ -118,7 +119,6 @@ def go_on(spark: Any, root: Path) -> dict[str, Any]:
         for made, other in (("hudi", "lakefmt"), ("lakefmt", "hudi")):
             path = root / made / kind
             save(frame, other, path)
-            save(frame.where("ts % 8 = 0"), other, path, **{OPERATION: "delete"})
             answers[f"{kind} of {made}"] = {name: shown(load(spark, name, path)) for name in ("hudi", "lakefmt")}
     return answers
 

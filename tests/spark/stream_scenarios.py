@@ -273,7 +273,7 @@ def services(spark: Any, root: Path) -> dict[str, Any]:
     cleaned = lakefmt_spark.clean(spark, path, **{"hoodie.clean.commits.retained": 1})
     upsert(path, "b", v=1, **NO_SERVICES)
     lakefmt_spark.compact(spark, path, schedule=True)
-    (lost,) = Path(path).glob("v=1/.*.log.*_*")
+    lost = max(Path(path).glob("v=1/.*.log.*_*"), key=lambda file: file.name)
     lost.rename(root / "lost.log")
     failed = refusal(lambda: lakefmt_spark.compact(spark, path))
     (root / "lost.log").rename(lost)

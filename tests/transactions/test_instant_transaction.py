@@ -329,7 +329,7 @@ def test_a_block_that_raises_abandons_its_instant() -> None:
 
 #: Names of variables that hold an :class:`InstantTransaction`, and objects whose method of that name completes columns.
 TRANSACTIONS = frozenset({"transaction", "restore", "rollback"})
-COLUMNS = frozenset({"self._meta", "unstored", "self._virtual_columns"})
+COLUMNS = frozenset({"self._meta", "unstored", "self._virtual_columns", "virtual", "made"})
 
 
 def callers_of_complete(sources: dict[str, str]) -> Iterator[tuple[str, str]]:

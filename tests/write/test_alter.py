@@ -281,9 +281,11 @@ def test_an_earlier_state_has_its_own_columns_or_those_of_now(kind: str, version
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
-@pytest.mark.parametrize("mode", ["DATA_BEFORE_AFTER", "DATA_BEFORE", "OP_KEY_ONLY"])
+@pytest.mark.parametrize("mode", ["DATA_BEFORE_AFTER", "DATA_BEFORE", "OP_KEY_ONLY", "NONE"])
 def test_increments_and_changes_across_alterations(kind: str, mode: str) -> None:
     capture = {"hoodie.table.cdc.enabled": "true", "hoodie.table.cdc.supplemental.logging.mode": mode}
+    if mode == "NONE":
+        capture = {}
     table = created(table_type=kind, properties=capture)
     table.upsert(rows("a", ts=2, b="second"))
     table.alter.rename_column("b", "c")

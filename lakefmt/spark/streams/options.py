@@ -11,7 +11,7 @@ from lakefmt.errors import UnknownSetting
 __all__ = ["SinkOptions", "take_sink_options", "without_spark_options"]
 
 _STREAMING: Final = "hoodie.datasource.write.streaming."
-#: What Spark itself is told among the options of a stream.
+#: Options of a stream that are Spark's own.
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "failondataloss"})
 
 

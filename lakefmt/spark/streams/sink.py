@@ -183,9 +183,9 @@ def query_of_batch(df: DataFrame, checkpoint: str | None) -> str:
         InvalidInputError: nothing tells it.
     """
     context = getattr(df.sparkSession, "_sc", None)
-    told = None if context is None else context.getLocalProperty(QUERY_PROPERTY)
-    if told:
-        return str(told)
+    query = None if context is None else context.getLocalProperty(QUERY_PROPERTY)
+    if query:
+        return str(query)
     if checkpoint is None:
         raise InvalidInputError(
             "the id of the query is not known here: give stream_batch the query's checkpointLocation as an option, too"

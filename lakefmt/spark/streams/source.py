@@ -136,8 +136,8 @@ class TableStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvaila
             begin = self._readable_start(begin, last)
         if begin >= last:
             return []
-        told = {"begin": begin, "end": last}
-        bounds = {f"hoodie.datasource.read.{side}.instanttime": time for side, time in told.items()}
+        sides = {"begin": begin, "end": last}
+        bounds = {f"hoodie.datasource.read.{side}.instanttime": time for side, time in sides.items()}
         try:
             plan = open_scan(self.path, {**self.query, **bounds}).plan(columns=self.names)
         except SnapshotExpired as error:

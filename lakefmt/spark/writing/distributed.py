@@ -65,7 +65,7 @@ class SparkWrite:
         limits: how much one process takes.
         table: the table; None: there is none yet.
         sort: the order of a bulk insert: ``none``, ``partition`` (in each task) or ``global``.
-        say: is told what is done.
+        say: called with a text for everything that is done.
     """
 
     def __init__(
@@ -90,16 +90,16 @@ class SparkWrite:
         self._request = request_of(WriteOperation(operation.upper()), call)
         self._prepared: DataFrame | None = None
         trial = None if table is not None else self._create(f"memory://lakefmt-trial/{uuid4().hex}", {})
-        known = table or trial
-        assert known is not None  # noqa: S101  (one of the two)
+        planned_table = table or trial
+        assert planned_table is not None  # noqa: S101  (one of the two)
         if table is not None:
             check_agreement(
                 table, **{name: call.creation.get(name) for name in ("record_key", "ordering", "partition_by")}
             )
         try:
-            planned = WriteTransaction.plan_only(known.client, self._request, schema)
+            planned = WriteTransaction.plan_only(planned_table.client, self._request, schema)
             self._index = planned.index
-            self._facts = self._facts_of(known, planned)
+            self._facts = self._facts_of(planned_table, planned)
         finally:
             if trial is not None:
                 trial.client.store.delete_tree("")
@@ -247,19 +247,19 @@ class SparkWrite:
         located = spread.mapInArrow(locate_task(shared, storage, slot_of(self._df, plan.tasks)), LOCATED).persist()
         try:
             with self._stage("look up the keys"):
-                found, given, record_bytes = found_rows(located)
+                located_rows, given, record_bytes = found_rows(located)
             check_conservation(plan.rows, [TaskResult(0, (), given)])
-            if not found:
+            if not located_rows:
                 return []
-            groups = TaskWriter(shared, 0, storage).plan(found, record_bytes)
+            groups = TaskWriter(shared, 0, storage).plan(located_rows, record_bytes)
             handing = plan_handing(groups, record_bytes, self._limits.task_bytes, self._limits.tasks)
             handed = located.mapInArrow(hand_out_task(handing, slot_images(self._df, handing.num_slots)), HANDED)
             task = group_task(handing, shared, storage, slot_of(self._df, handing.num_slots))
             written = spread_over(handed, handing.num_slots).mapInArrow(task, DONE)
-            self._say(f"{len(groups):,} files, {sum(one.rows for one in found):,} rows for them")
+            self._say(f"{len(groups):,} files, {sum(each.rows for each in located_rows):,} rows for them")
             with self._stage("write files by lookup"):
                 results = results_of(written.collect())
-            check_conservation(sum(one.rows for one in found), results)
+            check_conservation(sum(each.rows for each in located_rows), results)
             return results
         finally:
             located.unpersist()

@@ -128,11 +128,11 @@ def found_rows(located: DataFrame) -> tuple[list[FoundRows], int, float]:
 
     sums = [f.sum("rows").alias("rows"), f.sum("given").alias("given"), f.max("size").alias("size")]
     counted = located.groupBy("partition", "file").agg(*sums).collect()
-    found = [
+    located = [
         FoundRows(PartitionPath(row["partition"]), FileId(row["file"]), row["rows"]) for row in counted if row["rows"]
     ]
-    found.sort(key=lambda one: (one.partition, one.file_id))
-    return found, sum(row["given"] for row in counted), max((row["size"] for row in counted), default=0.0)
+    located.sort(key=lambda each: (each.partition, each.file_id))
+    return located, sum(row["given"] for row in counted), max((row["size"] for row in counted), default=0.0)
 
 
 def locate_task(shared: SharedWrite, storage: Mapping[str, object], slot_of: Callable[[int], int]) -> Task:
@@ -142,8 +142,8 @@ def locate_task(shared: SharedWrite, storage: Mapping[str, object], slot_of: Cal
         for task, tables in task_rows(batches, slot_of):
             writer, rows = TaskWriter(shared, task, storage), pa.concat_tables(tables)
             number = -1
-            for number, (found, size, table) in enumerate(writer.locate(rows)):
-                line = (found.partition, found.file_id, task, number, found.rows, 0, size, pack(table))
+            for number, (located, size, table) in enumerate(writer.locate(rows)):
+                line = (located.partition, located.file_id, task, number, located.rows, 0, size, pack(table))
                 yield _line(line, _LOCATED)
             yield _line(("", "", task, number + 1, 0, rows.num_rows, 0.0, b""), _LOCATED)
 
@@ -189,9 +189,9 @@ def group_task(
         slots = {slot for batch in held for slot in batch.column("slot").unique().to_pylist()}
         for slot in sorted(slots):
             writer = TaskWriter(shared, slot_of(slot), storage)
-            mine = pa.Table.from_batches(held).filter(pc.field("slot") == slot)
-            for number in sorted(mine.column("file_group").unique().to_pylist()):  # files, not rows
-                packed = mine.filter(pc.field("file_group") == number)
+            own_rows = pa.Table.from_batches(held).filter(pc.field("slot") == slot)
+            for number in sorted(own_rows.column("file_group").unique().to_pylist()):  # files, not rows
+                packed = own_rows.filter(pc.field("file_group") == number)
                 writer.write_group(handing.groups[number], sorted_tables(packed.to_batches()))
             yield done_batch(writer.result())
 

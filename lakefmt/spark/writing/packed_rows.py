@@ -47,11 +47,11 @@ def by_partition(batch: KeyedBatch) -> Iterator[tuple[str, pa.Table]]:
     """Yield each partition path with its rows, in their order."""
     codes = batch.partitions.indices.to_numpy(zero_copy_only=False)
     order = np.argsort(codes, kind="stable")
-    found, starts = np.unique(codes[order], return_index=True)
+    distinct, starts = np.unique(codes[order], return_index=True)
     ends = np.append(starts[1:], len(codes))
     names = batch.partitions.dictionary
-    alone = len(found) == 1
-    for code, start, end in zip(found, starts, ends, strict=True):  # partitions, not rows
+    alone = len(distinct) == 1
+    for code, start, end in zip(distinct, starts, ends, strict=True):  # partitions, not rows
         yield names[int(code)].as_py(), batch.table if alone else batch.table.take(pa.array(order[start:end]))
 
 
@@ -62,12 +62,12 @@ def pre_images(slots: int) -> list[int]:
         >>> pre_images(4)
         [12, 6, 2, 0]
     """
-    found: dict[int, int] = {}
+    images: dict[int, int] = {}
     number = 0
-    while len(found) < slots:
-        found.setdefault(_murmur3(number) % slots, number)
+    while len(images) < slots:
+        images.setdefault(_murmur3(number) % slots, number)
         number += 1
-    return [found[slot] for slot in range(slots)]
+    return [images[slot] for slot in range(slots)]
 
 
 def _murmur3(value: int) -> int:

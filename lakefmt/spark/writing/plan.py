@@ -92,7 +92,7 @@ class SparkWritePlan:
         way: ``driver``, ``direct``, ``partition``, ``bucket`` or ``lookup``.
         why: one sentence.
         operation: Hudi's name.
-        rows: how many rows; None: nobody counts them.
+        rows: how many rows; None: they are not counted.
         num_bytes: their bytes, as Arrow holds them.
         tasks: how many tasks write.
         places: the tasks of each partition path.
@@ -116,7 +116,7 @@ class SparkWritePlan:
         return frozenset(place.first + n for place in self.places.values() for n in range(1, place.parts))
 
     def __str__(self) -> str:
-        rows = "rows that nobody counts" if self.rows is None else f"{self.rows:,} rows ({self.num_bytes:,} bytes)"
+        rows = "rows that are not counted" if self.rows is None else f"{self.rows:,} rows ({self.num_bytes:,} bytes)"
         lines = [
             f"{self.operation}: {rows} by {self.way}: {self.why}",
             f"  tasks       {self.tasks:,}",
@@ -146,7 +146,7 @@ def plan_spark_write(
         >>> plan.way, plan.tasks, plan.places["a"].parts
         ('partition', 3, 2)
     """
-    rows, num_bytes = sum(one.rows for one in counted), sum(one.num_bytes for one in counted)
+    rows, num_bytes = sum(each.rows for each in counted), sum(each.num_bytes for each in counted)
     about: dict[str, Any] = {
         "operation": facts.operation,
         "stored_files": stored_files,
@@ -177,9 +177,9 @@ def plan_spark_write(
     return SparkWritePlan("partition", why, tasks=tasks, places=places, **about)
 
 
-def _is_whole(one: PartitionRows, facts: WriteFacts) -> bool:
+def _is_whole(each: PartitionRows, facts: WriteFacts) -> bool:
     """Return whether one task must have all rows of a partition path: it looks for their keys in files that others would write."""
-    return facts.keeps_keys and one.is_stored and not facts.places
+    return facts.keeps_keys and each.is_stored and not facts.places
 
 
 def _tasks_for(num_bytes: int, limits: Limits) -> int:
@@ -191,14 +191,14 @@ def _places(facts: WriteFacts, counted: Sequence[PartitionRows], limits: Limits)
     places: dict[str, TaskPlace] = {}
     small: list[tuple[int, str]] = []
     tasks = 0
-    for one in counted:
-        weight = one.num_bytes + (one.stored_bytes if facts.keeps_keys else 0)
-        parts = 1 if _is_whole(one, facts) else _tasks_for(weight, limits)
+    for each in counted:
+        weight = each.num_bytes + (each.stored_bytes if facts.keeps_keys else 0)
+        parts = 1 if _is_whole(each, facts) else _tasks_for(weight, limits)
         if parts > 1:
-            places[one.partition] = TaskPlace(tasks, parts)
+            places[each.partition] = TaskPlace(tasks, parts)
             tasks += parts
         else:
-            small.append((weight, one.partition))
+            small.append((weight, each.partition))
     if small:
         shared = min(len(small), _tasks_for(sum(weight for weight, _ in small), limits))
         load = [(0, tasks + number) for number in range(shared)]

@@ -22,11 +22,11 @@ def error_in(text: str) -> errors.LakefmtError | None:
         >>> error_in("Traceback:\nlakefmt.errors.InvalidKey: 2 of 3 keys are null\n")
         InvalidKey('2 of 3 keys are null')
     """
-    found = _RAISED.search(text)
-    kind = None if found is None else getattr(errors, found[1], None)
-    if found is None or not isinstance(kind, type) or not issubclass(kind, errors.LakefmtError):
+    match = _RAISED.search(text)
+    kind = None if match is None else getattr(errors, match[1], None)
+    if match is None or not isinstance(kind, type) or not issubclass(kind, errors.LakefmtError):
         return None
-    return kind(found[2])
+    return kind(match[2])
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def typed_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        told = None if isinstance(error, errors.LakefmtError) else error_in(str(error))
-        if told is None:
+        typed = None if isinstance(error, errors.LakefmtError) else error_in(str(error))
+        if typed is None:
             raise
-        raise told from error
+        raise typed from error

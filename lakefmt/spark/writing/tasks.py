@@ -184,7 +184,7 @@ def task_rows(batches: Iterable[pa.RecordBatch], slot_of: Callable[[int], int]) 
 
 
 def direct_task(shared: SharedWrite, schema: pa.Schema, storage: Mapping[str, object]) -> Task:
-    """Return the task that writes the rows as they come: nobody else has rows of its new files."""
+    """Return the task that writes the rows as they come: no other task has rows of its new files."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writer = TaskWriter(shared, _partition_number(), storage)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
@@ -34,6 +35,8 @@ _PAUSES: Final = (0.0, 0.1, 0.3)
 
 #: Fetched when a file is opened: as long as one more request would take, and more than a footer has.
 _END_BYTES: Final = 256 * 1024
+#: Of all small files that are kept between two opens.
+_SMALL_BYTES: Final = 32 * 2**20
 
 
 class RangedObjects(Protocol):
@@ -58,6 +61,7 @@ class CheckedHandler(pafs.FSSpecHandler):  # type: ignore[misc]  # pyarrow is un
         self._prefix = prefix
         self._failure = failure
         self._ranged = ranged
+        self._small = _SmallFiles()
 
     def get_file_info(self, paths: Iterable[str]) -> list[pafs.FileInfo]:
         """Return what is known of each path."""
@@ -72,8 +76,17 @@ class CheckedHandler(pafs.FSSpecHandler):  # type: ignore[misc]  # pyarrow is un
     def open_input_file(self, path: str) -> pa.NativeFile:
         """Open a file for reading at random."""
         if self._ranged is not None and path.startswith(self._prefix):
-            return self._checked(path, partial(_open_ranges, self._ranged, path.removeprefix(self._prefix)))
+            return self._checked(path, partial(self._open_ranges, self._ranged, path.removeprefix(self._prefix)))
         return self._checked(path, lambda: self.fs.open(path, mode="rb", cache_type="none"))
+
+    def _open_ranges(self, objects: RangedObjects, name: str) -> _RangeFile:
+        content = self._small.take(name)
+        if content is not None:
+            return _RangeFile(objects, name, content, len(content))
+        end, size = objects.get_end(name, _END_BYTES)
+        if len(end) == size:
+            self._small.keep(name, end)
+        return _RangeFile(objects, name, end, size)
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
         """Open a file for reading from its beginning: here reading ahead is right."""
@@ -94,8 +107,30 @@ class CheckedHandler(pafs.FSSpecHandler):  # type: ignore[misc]  # pyarrow is un
         raise failure
 
 
-def _open_ranges(objects: RangedObjects, name: str) -> _RangeFile:
-    return _RangeFile(objects, name, *objects.get_end(name, _END_BYTES))
+class _SmallFiles:
+    """Small data files that were read whole when they were opened: the next open, often for rows behind a footer, takes them.
+
+    Data files do not change under their name. What is taken is no longer kept, and what is not taken is bounded.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._contents: dict[str, bytes] = {}
+        self._held_bytes = 0
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Keep a file's content for the next open."""
+        with self._lock:
+            if name.endswith(".parquet") and self._held_bytes + len(content) <= _SMALL_BYTES:
+                self._held_bytes += len(content) - len(self._contents.get(name, b""))
+                self._contents[name] = content
+
+    def take(self, name: str) -> bytes | None:
+        """Return a file's content, which is no longer kept then, or None."""
+        with self._lock:
+            content = self._contents.pop(name, None)
+            self._held_bytes -= len(content or b"")
+            return content
 
 
 class _RangeFile:
