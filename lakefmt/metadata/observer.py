@@ -124,9 +124,6 @@ class MetadataTableObserver:
         record = decode_body(BodyKind.ROLLBACK_METADATA, pending.body, what=f"the rollback {pending.time}")
         targets = record.get("commitsRollback")
         for time in targets if isinstance(targets, list) else ():
-            for log_compaction in timeline.log_compactions_after(str(time)):
-                # The logs that it stands for are still there, and count again.
-                writer.remove(log_compaction, timeline)
             if timeline.of_time(str(time)):
                 writer.remove(str(time), timeline)
         updates = updates_of_rollback(record, writer.form)

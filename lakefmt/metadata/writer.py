@@ -402,6 +402,8 @@ class MetadataTableWriter:
             instant: the requested time.
             timeline: the metadata table's timeline.
         """
+        for log_compaction in timeline.log_compactions_after(instant):
+            self.remove(log_compaction, timeline)  # the logs that it stands for are still there, and count again
         # First the completed file: from then on nobody believes the logs.
         self.timeline_store.remove(timeline.of_time(instant))
         self.store.delete(self._files_written_by(instant))
