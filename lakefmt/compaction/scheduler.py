@@ -181,7 +181,7 @@ def _clean(
 
 
 def _archive(client: TableClient, options: Mapping[str, object], settings: Settings, seen: TableState) -> list[str]:
-    if not settings.flag("hoodie.archive.automatic"):
+    if not settings.values["hoodie.archive.automatic"]:
         return []
     commits = len(seen.timeline.commits)
     if commits <= settings.integer("hoodie.keep.max.commits") or commits <= archive_limits(settings)[1]:

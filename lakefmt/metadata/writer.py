@@ -175,11 +175,8 @@ class MetadataTableWriter:
         partition = update.partition
         groups = check_file_groups(partition, (file.file_id for file in self.files(partition)))
         self.timeline_store.request(instant, Action.DELTA_COMMIT)
-        if isinstance(update, PartitionUpdate):
-            parts: Iterable[tuple[str, pa.Array, pa.Array]] = (each[:3] for each in _by_file_group(update, groups))
-        else:
-            parts = update.by_file_group(groups)
-        written = [self.put_base(partition, file_id, instant, keys, values) for file_id, keys, values in parts]
+        parts = _by_file_group(update, groups) if isinstance(update, PartitionUpdate) else update.by_file_group(groups)
+        written = [self.put_base(partition, file_id, instant, keys, values) for file_id, keys, values, *_ in parts]
         self._complete(instant, WriteOperation.BULK_INSERT, written, next_time())
 
     def _put_partition_metadata(self, partition: str, instant: str) -> None:

@@ -411,10 +411,10 @@ def _fill_small_files(
 
 
 def _only_filling_helps(sizes: Sequence[int], sizing: FileSizing) -> bool:
-    """Return whether a partition has so many small files that it gets no more, and no two of them fit into one."""
+    """Return whether a partition has the most small files that it is to have, and no two of them fit into one."""
     if len(sizes) < MOST_SMALL_FILES:
         return False
-    from lakefmt.write.small_files import choose_files_to_merge  # few writes find so many
+    from lakefmt.write.small_files import choose_files_to_merge  # few writes need it
 
     return not choose_files_to_merge(sizes, sizing.max_bytes, most=1)
 

@@ -68,10 +68,12 @@ def _bytes_to_read(client: TableClient, file: BaseFile, plan: Query) -> int:
         track_arrow_use(filesystem.handler)
     with reading(file.path), computing():
         fragment = ds.ParquetFileFormat().make_fragment(prefix + file.path, filesystem)
+        if not fragment.metadata.num_rows:
+            return 0  # a file whose rows were all deleted says nothing of its columns
         count = fragment.metadata.num_row_groups
         condition = None if plan.condition is None else plan.condition.pruning
         kept = fragment.subset(filter=condition, schema=plan.schema).row_groups
-    if len(kept) == count and count:
+    if len(kept) == count:
         return file.size
     groups = [fragment.metadata.row_group(group.id) for group in kept]
     return sum(group.column(number).total_compressed_size for group in groups for number in range(group.num_columns))
