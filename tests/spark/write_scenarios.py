@@ -57,7 +57,7 @@ def written_by_tasks(spark: Any, root: Path) -> dict[str, Any]:
         plan = lakefmt_spark.explain_write(changed, path, **options)
         upserted = lakefmt_spark.write(changed, path, **options)
         deleted = lakefmt_spark.write(frame_of(spark, 0, 4), path, **options, **{OPERATION: "delete"})
-        if name in ("global", "record"):
+        if name == "global":
             moved = frame_of(spark, 4, 6).selectExpr("id", "'c9' city", "-1D v", "ts + 1 ts")
             lakefmt_spark.write(moved, path, **options)
         answers[name] = [created.num_inserts, upserted.num_inserts + upserted.num_updates, deleted.num_deletes]
