@@ -115,7 +115,7 @@ class TableClient:
         self._histories: Mapping[str, SchemaHistory] = {}
         self._column_ids: Mapping[str, ColumnIds] = {}
         self._defining: tuple[TableState, CommitMetadata | None] | None = None
-        #: Whether the schema of some state that was asked for has column ids.
+        #: Whether some commit that was read names column ids.
         self.has_seen_column_ids = False
         self._commits: dict[tuple[str, int], CommitMetadata] = {}
         #: Cleaning rules and savepoints → instant before which a clean of this handle found nothing to delete.
@@ -261,6 +261,7 @@ class TableClient:
         if len(self._commits) >= 4096:
             self._commits.clear()
         self._commits[key] = metadata
+        self.has_seen_column_ids |= LATEST_SCHEMA in metadata.extra_metadata
 
     def schema(self, state: TableState) -> pa.Schema:
         """Return the table schema without meta columns; it includes partition columns that files lack.
@@ -308,7 +309,6 @@ class TableClient:
         for instant in reversed(timeline.commits):
             commit = self.commit_metadata(state, instant)
             if commit.operation not in _SERVICES and commit.extra_metadata.get(SCHEMA_KEY):
-                self.has_seen_column_ids |= LATEST_SCHEMA in commit.extra_metadata
                 return commit
         return None
 

@@ -78,6 +78,8 @@ def with_column_ids(
         )
     if context.operation is WriteOperation.ALTER_SCHEMA and begun.timeline.commits != now.timeline.commits:
         raise CommitConflict("another commit completed while the columns were altered; alter them again")
+    if not context.schema_history:
+        return metadata
     history: SchemaHistory = parse_history(context.schema_history, "the context of a write")
     config = now.config
     completion = None if config.version.layout == 1 else write_client.instant_time_generator(config, now.timeline)()

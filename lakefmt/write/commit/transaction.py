@@ -384,7 +384,8 @@ def complete_instant(
         check_pending(timeline, context.instant)
         begun, now = write.based_on or write.state, TableState(config, timeline)
         metadata = resolve_conflicts(write_client, context, begun, metadata, footprint or Footprint(), now)
-        if context.schema_history or write_client.client.internal_schema(now) is not None:
+        # What was committed meanwhile has been read by now.
+        if context.schema_history or write_client.client.has_seen_column_ids:
             from lakefmt.write.commit.internal_schema import with_column_ids
 
             metadata = with_column_ids(write_client, context, begun, metadata, now)
