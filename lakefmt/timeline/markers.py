@@ -6,7 +6,7 @@ the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 from zlib import crc32
 
@@ -22,7 +22,6 @@ __all__ = [
     "create_markers",
     "list_marked",
     "list_markers",
-    "marked_by",
     "marker_directory",
     "remove_markers",
 ]
@@ -89,19 +88,15 @@ def create_markers(
 
 def list_marked(store: ObjectStore, time: InstantTime) -> list[str] | None:
     """Return the data files with markers, DIRECT or of a timeline server; None without any marker."""
-    names = list_markers(store, time)
-    return marked_by(store, time, names) if names else None
+    names, paths = list_markers(store, time)
+    return paths if names else None
 
 
-def list_markers(store: ObjectStore, time: InstantTime) -> list[str]:
-    """Return the names of an instant's markers, and of the files of markers in batches."""
-    return [item.name for item in store.list(marker_directory(time))]
-
-
-def marked_by(store: ObjectStore, time: InstantTime, names: Iterable[str]) -> list[str]:
-    """Return the data files that the markers of these names announce."""
-    start = len(marker_directory(time)) + 1
-    return sorted({path for name in names for path in _paths(store, name, name[start:])})
+def list_markers(store: ObjectStore, time: InstantTime) -> tuple[list[str], list[str]]:
+    """Return the names of an instant's markers, single and in batches, and the data files that they announce."""
+    directory = marker_directory(time)
+    names = [item.name for item in store.list(directory)]
+    return names, sorted({path for name in names for path in _paths(store, name, name[len(directory) + 1 :])})
 
 
 def _paths(store: ObjectStore, name: str, relative: str) -> Iterator[str]:

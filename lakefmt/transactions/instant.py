@@ -178,11 +178,11 @@ class InstantTransaction:
         """
         store = self.write_client.client.store
         # Where there are directories, those of the markers go, too.
-        known = () if markers is None or store.capabilities.directories else markers
+        listed = None if markers is None or store.capabilities.directories else markers
         with suppress(StorageError):
             if self.heartbeat is not None:
-                self.heartbeat.stop(known)
-            elif known:
-                store.delete(known)
-            if has_markers and (markers is None or store.capabilities.directories):
+                self.heartbeat.stop(listed or ())
+            elif listed:
+                store.delete(listed)
+            if has_markers and listed is None:
                 remove_markers(store, self.time)

@@ -94,7 +94,7 @@ def test_before_or_after_and_no_orphan(made: MemoryStore, verb: str, mode: Fault
     whole = FaultStore(FarStore(copied(made, f"{verb}-{mode.value}")))
     VERBS[verb](over(whole))
     names = [effect.name.rpartition("/")[2] for effect in whole.effects]
-    batches = [name for name in names if name.startswith("MARKERS") and name != "MARKERS.type"]
+    batches = {name for name in names if name.startswith("MARKERS") and name != "MARKERS.type"}
     assert len(batches) == (2 if verb == "windows" else 1), names
     assert not [name for name in names if ".marker." in name], "the markers of an instant have one form"
     after = over(whole.inner).read()

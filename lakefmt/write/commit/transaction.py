@@ -33,7 +33,7 @@ from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.commit import LOG_KEYS_ENTRY, CommitMetadata, encode_commit
 from lakefmt.timeline.heartbeat import heartbeat_name, make_stamp, read_stamp, stamp_text
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
-from lakefmt.timeline.markers import list_marked, list_markers, marked_by, remove_markers
+from lakefmt.timeline.markers import list_marked, list_markers, remove_markers
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.timeline.properties_store import property_reads, recover_properties
 from lakefmt.timeline.rollback import plan_rollback_of
@@ -376,8 +376,8 @@ def complete_instant(
         compacted=False,
     )
     # Done before the lock is taken: files of failed attempts are this write's own.
-    markers = list_markers(write.bound.store, context.instant)
-    strays = _strays(write, metadata, markers)
+    markers, marked = list_markers(write.bound.store, context.instant)
+    strays = _strays(write, metadata, marked)
     with write_client.lock.hold() as lease:
         config, timeline, _ = _looked_again(write_client, write.state.config)
         check_writable(config)
@@ -456,10 +456,10 @@ def _distinct_stats(context: WriteContext, statuses: Sequence[WriteStatus]) -> t
     return tuple(stat for stats in by_path.values() for stat in stats)
 
 
-def _strays(write: PendingWrite, metadata: CommitMetadata, markers: Sequence[str]) -> list[str]:
+def _strays(write: PendingWrite, metadata: CommitMetadata, marked: Sequence[str]) -> list[str]:
     """Return files of this instant that are announced but not in the commit (attempts that lost)."""
     store, context = write.bound.store, write.context
-    strays = {*marked_by(store, context.instant, markers)}.difference(stat.path for stat in metadata.stats)
+    strays = {*marked}.difference(stat.path for stat in metadata.stats)
     if strays:
         strays.difference_update(path for stat in metadata.stats for path in cdc_paths(stat))
     if not strays:
