@@ -29,12 +29,12 @@ from lakefmt.metadata.manage import (
 )
 from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.metadata.reading.record_index_reader import keys_in_file_group
+from lakefmt.metadata.reading.written_groups import known_commits
 from lakefmt.metadata.records import MetadataRecord
 from lakefmt.metadata.services.run import run_metadata_services
 from lakefmt.metadata.stored_records import stored_records, written_records
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt.metadata.writer import MetadataTableWriter
-from lakefmt.metadata.written_groups import known_commits
 from lakefmt.schema import avro_to_arrow, without_meta_columns
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body

@@ -39,10 +39,10 @@ from lakefmt.metadata.layout import (
     parse_metadata_file,
 )
 from lakefmt.metadata.reading.reader import ready_partitions
+from lakefmt.metadata.reading.written_groups import KnownCommits, WrittenGroups
 from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.metadata.records import PartitionUpdate, repeat_value
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
-from lakefmt.metadata.written_groups import KnownCommits, WrittenGroups
 from lakefmt.storage.api import ObjectStore, SupportsNames
 from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, encode_commit
 from lakefmt.timeline.instant import Action

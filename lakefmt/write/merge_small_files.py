@@ -6,7 +6,8 @@ that increments do not return them again. Memory: the rows of the files that bec
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -18,35 +19,44 @@ from lakefmt.filegroups.table_client import TableClient
 from lakefmt.schema import reconcile
 from lakefmt.values import FileId, PartitionPath, WriteOperation, WriteStat
 from lakefmt.write._slice_state import SliceReader
-from lakefmt.write.assign import FileSizing, is_small, new_file
+from lakefmt.write.assign import MOST_SMALL_FILES, FileSizing, is_small, new_file
 from lakefmt.write.context import WriteRequest, WriteStatus
 from lakefmt.write.files.base_file import prepare
 from lakefmt.write.small_files import choose_files_to_merge
-from lakefmt.write.transaction import WriteTransaction
+
+if TYPE_CHECKING:
+    from lakefmt.write.transaction import WriteTransaction
+
+    _Begin = Callable[[TableClient, WriteRequest], WriteTransaction]
 
 __all__ = ["merge_small_files"]
 
 
 def merge_small_files(
-    client: TableClient, request: WriteRequest, partitions: Collection[PartitionPath], sizing: FileSizing
+    begin: _Begin,
+    client: TableClient,
+    request: WriteRequest,
+    partitions: Collection[PartitionPath],
+    sizing: FileSizing,
 ) -> tuple[str, ...]:
     """Merge small files of partitions that have too many; return one sentence if that failed.
 
     Args:
+        begin: begins a write.
         client: the table.
         request: the write that it follows.
         partitions: those to look at.
         sizing: how large files should be.
     """
     try:
-        _merge(client, WriteRequest(WriteOperation.CLUSTER, request.options), sorted(partitions), sizing)
+        transaction = begin(client, WriteRequest(WriteOperation.CLUSTER, request.options))
+        _merge(transaction, sorted(partitions), sizing)
     except LakefmtError as error:
         return (f"small files were not merged after the commit: {error}",)
     return ()
 
 
-def _merge(client: TableClient, request: WriteRequest, partitions: Sequence[PartitionPath], sizing: FileSizing) -> None:
-    transaction = WriteTransaction.begin(client, request)
+def _merge(transaction: WriteTransaction, partitions: Sequence[PartitionPath], sizing: FileSizing) -> None:
     with transaction.aborted_on_error():
         merges = _plan(transaction, partitions, sizing)
         if not merges:
@@ -72,7 +82,7 @@ def _plan(
     merges = []
     for slices in small.values():
         sizes = [each.base.size if each.base is not None else 0 for each in slices]
-        numbers = choose_files_to_merge(sizes, sizing.max_bytes)
+        numbers = choose_files_to_merge(sizes, sizing.max_bytes, MOST_SMALL_FILES)
         # Rows stay in the order in which they came.
         merges.append(sorted((slices[number] for number in numbers), key=lambda each: (each.instant, each.file_id)))
     return [slices for slices in merges if slices]

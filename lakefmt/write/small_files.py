@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from lakefmt.filegroups.model import FileSlice
 from lakefmt.values import PartitionPath
-from lakefmt.write.assign import MOST_SMALL_FILES, is_small
 
 __all__ = ["choose_files_to_merge", "crowded_partitions"]
 
 
-def choose_files_to_merge(sizes: Sequence[int], max_bytes: int, most: int = MOST_SMALL_FILES) -> list[int]:
+def choose_files_to_merge(sizes: Sequence[int], max_bytes: int, most: int) -> list[int]:
     """Return which files of a partition are merged into one; none while there are few, or where no two fit together.
 
     The smallest ones are merged, as many as make the fewest bytes written for each pair of files that are no longer there
@@ -48,16 +46,19 @@ def choose_files_to_merge(sizes: Sequence[int], max_bytes: int, most: int = MOST
 
 
 def crowded_partitions(
-    slices: Iterable[FileSlice], opened: Collection[PartitionPath], small_bytes: int, most: int = MOST_SMALL_FILES
+    small: Iterable[PartitionPath], opened: Collection[PartitionPath], most: int
 ) -> frozenset[PartitionPath]:
     """Return the partitions in which a write opens file groups, and that then have too many small files.
 
     Args:
-        slices: the file slices before the write.
+        small: the partition of each small file before the write.
         opened: the partition of each file group that it opens.
-        small_bytes: files below are small.
         most: how many may stay.
+
+    Example:
+        >>> crowded_partitions(["a", "a", "b"], ["a"], 2)
+        frozenset({'a'})
     """
     counts = Counter(opened)
-    before = Counter(each.partition for each in slices if each.partition in counts and is_small(each, small_bytes))
+    before = Counter(path for path in small if path in counts)
     return frozenset(path for path, count in counts.items() if count + before[path] > most)

@@ -39,7 +39,7 @@ from lakefmt.transactions.concurrency import check_non_blocking
 from lakefmt.values import CommitResult, FileId, PartitionPath, TableType, WriteOperation
 from lakefmt.write._partition_path_updates import fill_from_stored, partition_changed
 from lakefmt.write._slice_state import SliceReader, apply_log_deletes, find_stored
-from lakefmt.write.assign import Assigned, FileSizing, Routes
+from lakefmt.write.assign import MOST_SMALL_FILES, Assigned, FileSizing, Routes, is_small
 from lakefmt.write.bulk.bulk_insert import stream_files
 from lakefmt.write.bulk.placed_parts import group_names, placed_parts
 from lakefmt.write.commit.conflict_resolution import Footprint, check_early, clustered_groups
@@ -117,7 +117,7 @@ def run_write(
         return result
     from lakefmt.write.merge_small_files import merge_small_files  # few commits need it
 
-    failures = merge_small_files(client, request, crowded, located.sizing)
+    failures = merge_small_files(WriteTransaction.begin, client, request, crowded, located.sizing)
     return replace(result, warnings=(*result.warnings, *failures)) if failures else result
 
 
@@ -427,7 +427,8 @@ class WriteTransaction:
             return frozenset()
         from lakefmt.write.small_files import crowded_partitions  # a change of stored rows needs it not
 
-        return crowded_partitions(located.slices, opened, sizing.small_bytes)
+        small = (each.partition for each in located.slices if is_small(each, sizing.small_bytes))
+        return crowded_partitions(small, opened, MOST_SMALL_FILES)
 
     # --- place ---------------------------------------------------------------------------------------------------
 

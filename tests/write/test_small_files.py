@@ -95,9 +95,9 @@ def test_files_that_do_not_fit_together_are_filled_when_there_are_many() -> None
 
 
 def test_partitions_are_crowded_by_what_is_opened_in_them() -> None:
-    slices = _slices([("p", 10)] * MOST_SMALL_FILES + [("q", 10)] * MOST_SMALL_FILES + [("r", 99)] * 20)
-    assert crowded_partitions(slices, ["p", "r"], 50) == {"p"}
-    assert crowded_partitions(slices, [], 50) == frozenset()
+    small = ["p"] * 16 + ["q"] * 30 + ["r"] * 3
+    assert crowded_partitions(small, ["p", "r"], 16) == {"p"}
+    assert crowded_partitions(small, [], 16) == frozenset()
 
 
 # ----------------------------------------------------------------------------------------------------------- the table

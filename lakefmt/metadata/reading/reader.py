@@ -25,8 +25,8 @@ from lakefmt.formats.hfile.reader import RECORD_SCHEMA, HFileReader
 from lakefmt.formats.log.blocks import BlockKind
 from lakefmt.metadata.layout import METADATA_DIRECTORY, check_file_groups, file_group_numbers
 from lakefmt.metadata.reading.metadata_files import MetadataFileCache, MetadataFiles, OpenedBlock
+from lakefmt.metadata.reading.written_groups import WrittenGroups
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
-from lakefmt.metadata.written_groups import WrittenGroups
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.instant import Instant, State

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from lakefmt.metadata.layout import METADATA_DIRECTORY, PartitionKind
+from lakefmt.metadata.reading.written_groups import KnownCommits, WrittenGroups
 from lakefmt.metadata.services.file_slices import MetadataSlice, newest_slices
 from lakefmt.metadata.services.merged_records import Entries, base_entries, log_entries, merge_entries
 from lakefmt.metadata.timeline import MetadataTimeline
 from lakefmt.metadata.writer import MetadataTableWriter, WrittenFile
-from lakefmt.metadata.written_groups import KnownCommits, WrittenGroups
 from lakefmt.timeline.instant import Action, format_instant_time, parse_instant_time
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.timeline.observer import PendingCompletion

@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 from lakefmt.config.settings import Settings
 from lakefmt.metadata.manage import inflight_partitions
+from lakefmt.metadata.reading.written_groups import KnownCommits
 from lakefmt.metadata.services.archive import archive_metadata_timeline, metadata_archive_rules
 from lakefmt.metadata.services.clean import clean_metadata_table
 from lakefmt.metadata.services.compaction import compact_metadata_table, compaction_instant
 from lakefmt.metadata.services.dead_instants import without_dead_instants
 from lakefmt.metadata.timeline import MetadataTimeline
 from lakefmt.metadata.writer import MetadataTableWriter
-from lakefmt.metadata.written_groups import KnownCommits
 from lakefmt.timeline.instant import Instant
 from lakefmt.timeline.observer import PendingCompletion
 

@@ -101,7 +101,7 @@ class PartitionSplitter:
     @property
     def partitions(self) -> list[PartitionPath]:
         """The partitions that have rows."""
-        return [name for name, count in zip(self._names, self._counts.tolist(), strict=False) if count]
+        return [self._names[code] for code in np.flatnonzero(self._counts)]
 
     def _order(self, codes: npt.NDArray[np.int32]) -> tuple[Rows | None, list[int]]:
         """Return the order of a chunk's rows, None when they are in order, and where each partition begins in it."""
