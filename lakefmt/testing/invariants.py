@@ -114,7 +114,7 @@ def check_reachable(table: Table | View) -> None:
     """Every file of completed commits exists, back to what the last clean retained."""
     view = View.of(table)
     oldest = view.client.retained_from(view.state) or ""
-    present = view.present
+    present = {*view.present, *view.logs}
     for instant, commit in view.commits:
         missing = [] if instant.time < oldest else [s.path for s in commit.stats if s.path and s.path not in present]
         _law(not missing, f"commit {instant.time} can be read and needs {missing[:_SHOWN]}, which are gone")
@@ -332,11 +332,13 @@ class View:
         client: the table client.
         state: properties and timeline.
         present: path → base file of a full listing.
+        logs: paths of the log files of the same listing.
     """
 
     client: TableClient
     state: TableState
     present: dict[str, BaseFile]
+    logs: frozenset[str]
     _keys: dict[str, pa.ChunkedArray] = field(default_factory=dict, repr=False)
     _lawful: set[tuple[str, str]] = field(default_factory=set, repr=False)
 
@@ -352,9 +354,10 @@ class View:
         if isinstance(table, View):
             return table
         state = table.client.with_history(table.client.load())
-        bases, _ = table.client.storage_listing(state.config).files(None)
+        bases, logs = table.client.storage_listing(state.config).files(None)
         present = {file.path: file for file in bases}
-        return cls(table.client, state, present, *((since._keys, since._lawful) if since else ()))
+        paths = frozenset(file.path for file in logs)
+        return cls(table.client, state, present, paths, *((since._keys, since._lawful) if since else ()))
 
     @cached_property
     def reader(self) -> BaseFileReader:
