@@ -117,8 +117,13 @@ def _widened_stats(collector: FactCollector, form: RecordFormat, commit: CommitM
 
 def _whole_stats(collector: FactCollector, form: RecordFormat, commit: CommitMetadata) -> PartitionUpdate:
     """Return the update of ``partition_stats`` from all files of the data partitions that a commit touched."""
-    _, afters = collector.slices({*files_of_commit(commit), *commit.replaced_file_ids}, commit)
-    return partition_stats_update(collector.partition_ranges(afters), collector.types, form)
+    touched = {*files_of_commit(commit), *commit.replaced_file_ids}
+    _, afters = collector.slices(touched, commit)
+    ranges = collector.partition_ranges(afters)
+    # A partition that lost its last file has none: files that come later are not added to what was there before.
+    empty = touched - {each.partition for each in afters}
+    gone = [partition_stats_key(column, path) for path in sorted(empty) for column in collector.columns]
+    return partition_stats_update(ranges, collector.types, form, removed=gone)
 
 
 def secondary_columns(config: TableConfig, definitions: Definitions) -> dict[str, str]:

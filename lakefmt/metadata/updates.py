@@ -147,7 +147,11 @@ def column_stats_update(
 
 
 def partition_stats_update(
-    ranges: Mapping[str, Mapping[str, ColumnRange]], types: Mapping[str, pa.DataType], form: RecordFormat
+    ranges: Mapping[str, Mapping[str, ColumnRange]],
+    types: Mapping[str, pa.DataType],
+    form: RecordFormat,
+    *,
+    removed: Iterable[str] = (),
 ) -> PartitionUpdate:
     """Return the update of ``partition_stats``: one record per touched data partition and column.
 
@@ -155,6 +159,7 @@ def partition_stats_update(
         ranges: by data partition and column the values of all its live files.
         types: the indexed columns' types in the table.
         form: how records are written.
+        removed: keys of records that go.
     """
     records = {
         partition_stats_key(column, path): MetadataRecord(
@@ -164,7 +169,7 @@ def partition_stats_update(
         for path, columns in ranges.items()
         for column, found in columns.items()
     }
-    return update_of(PartitionKind.PARTITION_STATS.value, records, form)
+    return update_of(PartitionKind.PARTITION_STATS.value, records, form, list(removed))
 
 
 def bloom_filters_update(
