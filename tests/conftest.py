@@ -29,6 +29,8 @@ JUDGES = {
 }
 #: A JVM that starts on a busy machine takes its time; a test that hangs is stopped all the same.
 SECONDS_FOR_A_JUDGE = 420
+#: A session of PySpark runs all its scenarios when the first test asks for it.
+SECONDS_FOR_A_SESSION = 900
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
@@ -39,7 +41,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, fixtures in JUDGES.items():
             if used & fixtures:
                 item.add_marker(marker)
-                item.add_marker(pytest.mark.timeout(SECONDS_FOR_A_JUDGE))
+                sessions = used & {"pyspark_newest", "pyspark_oldest"}
+                item.add_marker(pytest.mark.timeout(SECONDS_FOR_A_SESSION if sessions else SECONDS_FOR_A_JUDGE))
             elif item.get_closest_marker(marker) is not None:
                 raise pytest.UsageError(f"{item.nodeid} is marked {marker} and uses none of {sorted(fixtures)}")
 

@@ -50,6 +50,7 @@ _STORAGE: Final = "storage."
 _META_COLUMNS: Final = "lakefmt.meta_columns"
 _SPLIT_BYTES: Final = "lakefmt.spark.read.split.bytes"
 _ZONELESS: Final = "lakefmt.spark.timestamp_ntz"
+_SMALL_FILES: Final = "lakefmt.write.small.files"
 _IMAGES: Final = "lakefmt.spark.cdc.images"
 _FILTER: Final = "lakefmt.spark.read.filter"
 _NATIVE: Final = "lakefmt.spark.read.native"
@@ -165,7 +166,8 @@ def parse_write_options(options: Mapping[str, str]) -> WriteCall:
     if _choice("hoodie.datasource.insert.dup.policy", policy, ("none", "drop")) == "drop":
         given.setdefault("hoodie.datasource.write.insert.drop.duplicates", "true")
     zoneless = _choice(_ZONELESS, given.pop(_ZONELESS, "refuse"), ("refuse", "utc"))
-    settings = _settings(given)
+    # Hudi's way, as with every default here: a small file is rewritten with the updates of its rows.
+    settings = {_SMALL_FILES: "fill", **_settings(given)}
     return WriteCall(
         operation,
         _creation(given),

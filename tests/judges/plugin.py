@@ -6,8 +6,8 @@ Registered once, by `tests/conftest.py`: ``pytest_plugins = ["tests.judges.plugi
   the first request. Tests of the older releases run after all others, so that JVMs need not take turns.
 * A judge that is missing fails its tests where ``CI=true``; elsewhere they are skipped, and the closing lines say
   ``NOT JUDGED BY …`` and why.
-* With ``--dist loadgroup --no-loadscope-reorder`` one process runs a file's tests of Spark, and one all those of an older
-  release: two processes have two JVMs of 1.2.0 side by side, then one of either older release.
+* With ``--dist loadgroup --no-loadscope-reorder`` one process runs a file's tests of Spark, one all those of an older
+  release, and one all those of the sessions of PySpark: two processes have two JVMs of 1.2.0 side by side, then one of either older release.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from tests.judges.hudi_rs import HudiRsJudge, hudi_rs_missing
 from tests.judges.spark import SparkJudge, spark_environment
 
 BUNDLE_OF = {"spark_judge": "1.2.0", "spark_judge_102": "1.0.2", "spark_judge_0150": "0.15.0"}
-#: What brings a JVM; tests of `lakefmt.spark` have some of their own.
-JVM_OF = {*BUNDLE_OF, "pyspark_newest", "pyspark_oldest"}
+#: Sessions of PySpark itself, in which many tests' calls run once.
+SESSIONS = {"pyspark_newest", "pyspark_oldest"}
+#: What brings a JVM.
+JVM_OF = {*BUNDLE_OF, *SESSIONS}
 LEDGER = pytest.StashKey["Ledger"]()
 
 
@@ -68,9 +70,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=release_number)  # stable: all else keeps its order
     for item in items:
-        if JVM_OF & set(getattr(item, "fixturenames", ())):
+        asked = JVM_OF & set(getattr(item, "fixturenames", ()))
+        if asked:
             number = release_number(item)
             name = f"Hudi {[*BUNDLE_OF.values()][number]}" if number else item.nodeid.partition("::")[0]
+            if asked & SESSIONS:
+                name = "PySpark"  # a second process would run all of it again
             item.add_marker(pytest.mark.xdist_group(name))
 
 

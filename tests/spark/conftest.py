@@ -41,8 +41,9 @@ def run_scenarios(python: str, folder: Path, *names: str) -> dict[str, dict]:
         variables["LAKEFMT_HUDI_BUNDLE"] = environment.bundles["1.2.0"]
     answers = folder / "answers.json"
     command = [python, str(HERE / "scenarios.py"), str(folder), str(answers), *names]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=400, env=variables, cwd=folder, check=False)
-    assert answers.exists(), run.stderr[-4000:]
+    with (folder / "log").open("w") as log:
+        subprocess.run(command, stdout=log, stderr=log, timeout=840, env=variables, cwd=folder, check=False)
+    assert answers.exists(), (folder / "log").read_text("utf-8")[-4000:]
     return json.loads(answers.read_text("utf-8"))
 
 

@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -313,10 +314,11 @@ def main() -> None:
         scenarios += [*same_job.WITH_HUDI, *stream_scenarios.WITH_HUDI]
     spark = session()
     spark.sparkContext.setLogLevel("OFF")
-    told = {}
+    told, begin = {}, time.monotonic()
     for scenario in scenarios:
         if names and scenario.__name__ not in names:
             continue
+        print(f"{time.monotonic() - begin:6.0f} s: {scenario.__name__}", file=sys.stderr, flush=True)
         try:
             told[scenario.__name__] = scenario(spark, Path(root))
         except Exception as error:
