@@ -85,7 +85,13 @@ def test_what_a_write_refuses(options, error, text):
 
 def test_what_configures_a_catalog_is_inert_while_it_is_off():
     off = {"hoodie.datasource.hive_sync.enable": "false", "hoodie.datasource.hive_sync.database": "d"}
-    assert parse_write_options(off).settings == {}
+    assert parse_write_options(off).settings == parse_write_options({}).settings
+
+
+def test_small_files_are_filled_as_hudi_does_unless_asked_otherwise():
+    name = "lakefmt.write.small.files"
+    assert parse_write_options({}).settings[name] == "fill"
+    assert parse_write_options({name: "tiers"}).settings[name] == "tiers"
 
 
 @pytest.mark.parametrize(
