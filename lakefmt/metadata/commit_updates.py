@@ -122,8 +122,8 @@ def _whole_stats(collector: FactCollector, form: RecordFormat, commit: CommitMet
     ranges = collector.partition_ranges(afters)
     # A partition that lost its last file has none: files that come later are not added to what was there before.
     empty = touched - {each.partition for each in afters}
-    gone = [partition_stats_key(column, path) for path in sorted(empty) for column in collector.columns]
-    return partition_stats_update(ranges, collector.types, form, removed=gone)
+    removed = [partition_stats_key(column, path) for path in sorted(empty) for column in collector.columns]
+    return partition_stats_update(ranges, collector.types, form, removed=removed)
 
 
 def secondary_columns(config: TableConfig, definitions: Definitions) -> dict[str, str]:

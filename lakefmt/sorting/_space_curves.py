@@ -61,7 +61,11 @@ def hilbert_places(columns: Sequence[Numbers], bits: int = 64) -> Places:
             is_set = axis & bit != 0
             swapped = np.where(is_set, np.uint64(0), (axes[0] ^ axis) & below)
             axes[number] = axis ^ swapped
-            axes[0] = axes[0] ^ np.where(is_set, below, swapped) if number else axes[0] ^ np.where(is_set, below, 0)
+            axes[0] = (
+                axes[0] ^ np.where(is_set, below, swapped)
+                if number
+                else axes[0] ^ np.where(is_set, below, np.uint64(0))
+            )
     for number in range(1, len(axes)):
         axes[number] ^= axes[number - 1]
     turned = np.zeros_like(axes[-1])
