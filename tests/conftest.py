@@ -30,7 +30,7 @@ JUDGES = {
 #: A JVM that starts on a busy machine takes its time; a test that hangs is stopped all the same.
 SECONDS_FOR_A_JUDGE = 420
 #: A session of PySpark runs all its scenarios when the first test asks for it.
-SECONDS_FOR_A_SESSION = 900
+SECONDS_FOR_A_SESSION = 1600
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker

@@ -42,7 +42,7 @@ def run_scenarios(python: str, folder: Path, *names: str) -> dict[str, dict]:
     answers = folder / "answers.json"
     command = [python, str(HERE / "scenarios.py"), str(folder), str(answers), *names]
     with (folder / "log").open("w") as log:
-        subprocess.run(command, stdout=log, stderr=log, timeout=840, env=variables, cwd=folder, check=False)
+        subprocess.run(command, stdout=log, stderr=log, timeout=1500, env=variables, cwd=folder, check=False)
     assert answers.exists(), (folder / "log").read_text("utf-8")[-4000:]
     return json.loads(answers.read_text("utf-8"))
 
