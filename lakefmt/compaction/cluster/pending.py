@@ -59,7 +59,7 @@ def check_groups_unchanged(client: TableClient, state: TableState, time: Instant
     other = _changed_by(client, state, time, plan)
     if other is not None:
         raise CommitConflict(
-            f"the clustering {time} would hide what {other} changed after it was planned: it gives way, the next run "
+            f"the clustering {time} would hide what {other} changed after it was planned: it does not complete, the next run "
             "withdraws it and plans again",
             other_instant=other.time,
         )
