@@ -293,7 +293,7 @@ def test_an_update_that_completes_while_a_clustering_is_at_work_stops_it(monkeyp
         return stats
 
     monkeypatch.setattr(GroupRewrite, "run", meanwhile)
-    with pytest.raises(CommitConflict, match="gives way"):
+    with pytest.raises(CommitConflict, match="does not complete"):
         table.cluster("v")
     monkeypatch.undo()
     assert table.read(filter="ts = 9").num_rows == 2
