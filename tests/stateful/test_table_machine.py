@@ -337,7 +337,7 @@ def rule_of(name: str) -> Any:
 
     act.__name__ = name
     wanted = rule(data=st.data())(act)
-    rare = name in ("delete", "delete_where", "delete_partitions")
+    rare = name in ("delete", "delete_where", "delete_partitions", "partial_upsert")
     return precondition(lambda self: name in self.strategies)(wanted) if rare else wanted
 
 
