@@ -6,8 +6,8 @@ PY := $(VENV)/bin/python
 RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-oldest venv-newest spark-env demo demo-spark test test-all test-fast test-oldest test-newest test-spark \
-        lint format types architecture docs docs-write extras bench bench-spark bench-parts sizes clean
+.PHONY: help venv venv-oldest venv-newest spark-env sdk-env demo demo-spark demo-stream test test-all test-fast test-oldest test-newest test-spark \
+        lint format types architecture docs docs-write extras bench bench-spark bench-parts bench-streams sizes clean bench-choices choices-check
 
 help: ## list the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1|\2/' | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ venv-newest: ## make .venv-newest: the newest Python of this machine, pandas, Po
 spark-env: venv ## make .venv-spark and find Java and the Hudi bundles
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) tools/spark_env.py
 
+sdk-env: venv ## make .cache/sdk: the real-time SDK's released client, which tests write with
+	@$(PY) tools/sdk_env.py
+
 # ------------------------------------------------------------------ what one does
 
 demo: venv ## set up, then the main job on real input: 336,776 flights
@@ -33,6 +36,9 @@ demo: venv ## set up, then the main job on real input: 336,776 flights
 
 demo-spark: venv ## set up, then the same flights through PySpark without a JAR, read by four readers
 	@$(PY) -m examples.spark
+
+demo-stream: venv ## set up, then a year of flights as events through a stream; its writer is killed in the middle
+	@$(PY) -m examples.stream $(ARGS)
 
 test: venv ## set up, then all tests: no JVM first, oldest dependencies, then Spark as judge
 	@$(RUN) fast oldest spark
@@ -83,10 +89,23 @@ bench: venv ## measure lakefmt beside deltalake, DuckLake, pypaimon, PyIceberg a
 bench-spark: venv ## measure lakefmt and Apache Hudi beside each other in one warm session of Spark
 	@$(PY) -m benchmarks.spark.run $(ARGS)
 
+bench-streams: venv ## measure streams: rows per second, delays, a simulated day, 10,000 appends with services on
+	@set -e; for part in bench_rows bench_delays bench_day bench_appends; do \
+	  printf '\n=== %s\n' "$$part"; $(PY) -m benchmarks.streams.$$part; \
+	done
+
 bench-parts: venv ## measure single parts: every script benchmarks/**/bench_*.py
 	@set -e; for script in $$(find benchmarks -name 'bench_*.py' | sort); do \
 	  printf '\n=== %s\n' "$$script"; $(PY) "$$script"; \
 	done
+
+bench-choices: venv ## measure the profiles that advice rests on, and fit its costs (an hour)
+	@$(PY) -m benchmarks.choices.try_choices --set training --minutes 120 $(ARGS)
+	@$(PY) -m benchmarks.choices.fit_costs benchmarks/results/choices-training-*.jsonl
+
+choices-check: venv ## try all choices for ten profiles, compare the advice, write docs/choices.md (an hour)
+	@$(PY) -m benchmarks.choices.try_choices --set check --rounds 3 --minutes 120 $(ARGS)
+	@$(PY) -m benchmarks.choices.check_advice benchmarks/results/choices-check-*.jsonl --write
 
 sizes: venv ## figures on the length of functions and modules, and on the structure
 	@$(PY) tests/architecture/architecture_rules.py

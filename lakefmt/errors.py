@@ -6,6 +6,7 @@
     ├── ConflictError            retry, or rebase the change
     │   ├── CommitConflict         another commit touched the same file groups
     │   ├── WriterActive           another writer's instant is pending and alive
+    │   ├── ConsumerActive         another reader uses the consumer's id
     │   ├── LockUnavailable        the table lock is held by another writer
     │   └── LeaseLost              this writer was declared dead; its commit is refused
     ├── NotFoundError            check the name (also KeyError)
@@ -13,11 +14,15 @@
     │   ├── InstantNotFound
     │   ├── ObjectNotFound
     │   └── SnapshotExpired        files of a pinned snapshot were cleaned away
+    │       └── DataExpired          a stream needs rows that were cleaned away (``oldest`` says what is left)
     ├── AlreadyExistsError       choose another name, or accept what is there
     │   └── TableExists
     ├── InvalidInputError        fix the call: data, filter or option (also ValueError)
     │   ├── SchemaMismatch
+    │   │   └── SchemaChanged        the table's columns changed under a stream so that its rows do not fit
     │   ├── InvalidKey
+    │   ├── DuplicateKey           a stream's strict insert found its key stored
+    │   ├── KeyNotFound            a stream's strict update or delete did not find its key
     │   ├── InvalidFilter
     │   ├── MergerFailed           a merge function raised, or returned invalid rows
     │   └── UnknownSetting
@@ -29,6 +34,12 @@
     ├── StateError               change the order of the calls
     │   ├── IllegalTransition
     │   └── InstantNotPending
+    ├── StreamError              flush, wait for, reopen or close a stream of rows
+    │   ├── StreamClosed           the stream is closed, or was forked (also RuntimeError)
+    │   ├── BufferFull             flush: a stream without automatic flushes holds all it may
+    │   ├── BackPressureTimeout    wait: storage is slower than the rows come
+    │   ├── FlushFailed            rows could not be made durable; failed_rows() has them
+    │   └── StreamUnavailable      another process opened a stream of this writer
     ├── FormatError              repair the table: stored bytes are not what they should be
     │   ├── CorruptFile
     │   ├── CompletedFileMissing   the completed file of an instant is missing
@@ -47,10 +58,16 @@ from typing import Any, ClassVar
 
 __all__ = [
     "AlreadyExistsError",
+    "BackPressureTimeout",
+    "BufferFull",
     "CommitConflict",
     "CompletedFileMissing",
     "ConflictError",
+    "ConsumerActive",
     "CorruptFile",
+    "DataExpired",
+    "DuplicateKey",
+    "FlushFailed",
     "FormatError",
     "IllegalTransition",
     "InstantNotFound",
@@ -59,6 +76,7 @@ __all__ = [
     "InvalidFilter",
     "InvalidInputError",
     "InvalidKey",
+    "KeyNotFound",
     "LakefmtError",
     "LeaseLost",
     "LockUnavailable",
@@ -67,11 +85,15 @@ __all__ = [
     "MetadataTablePresent",
     "NotFoundError",
     "ObjectNotFound",
+    "SchemaChanged",
     "SchemaMismatch",
     "ServicesFailed",
     "SnapshotExpired",
     "StateError",
     "StorageError",
+    "StreamClosed",
+    "StreamError",
+    "StreamUnavailable",
     "TableExists",
     "TableNotFound",
     "UnknownSetting",
@@ -146,6 +168,12 @@ class WriterActive(ConflictError):
     kind = "writer_active"
 
 
+class ConsumerActive(ConflictError):
+    """Another reader uses this id of a consumer, and was heard of lately."""
+
+    kind = "consumer_active"
+
+
 class LockUnavailable(ConflictError):
     """The table lock was not acquired in time."""
 
@@ -188,6 +216,23 @@ class SnapshotExpired(NotFoundError):
     kind = "snapshot_expired"
 
 
+class DataExpired(SnapshotExpired):
+    """A stream needs rows that have been cleaned away.
+
+    Attributes:
+        oldest: requested time of the oldest instant that can still be read; None: of none it is known.
+    """
+
+    kind = "data_expired"
+
+    def __init__(self, message: str, *, oldest: str | None = None) -> None:
+        super().__init__(message)
+        self.oldest = oldest
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_data_expired, (type(self), self.args[0], self.oldest))
+
+
 class AlreadyExistsError(LakefmtError):
     """Something of that name already exists."""
 
@@ -212,10 +257,28 @@ class SchemaMismatch(InvalidInputError):
     kind = "schema_mismatch"
 
 
+class SchemaChanged(SchemaMismatch):
+    """The table's columns changed so that rows buffered by a stream do not fit; the rows are kept."""
+
+    kind = "schema_changed"
+
+
 class InvalidKey(InvalidInputError):
     """A record key or partition value cannot be used."""
 
     kind = "invalid_key"
+
+
+class DuplicateKey(InvalidInputError):
+    """A strict insert found its key in the table."""
+
+    kind = "duplicate_key"
+
+
+class KeyNotFound(InvalidInputError):
+    """A strict update or delete did not find its key in the table."""
+
+    kind = "key_not_found"
 
 
 class InvalidFilter(InvalidInputError):
@@ -290,6 +353,44 @@ class InstantNotPending(StateError):
     kind = "instant_not_pending"
 
 
+class StreamError(LakefmtError):
+    """A stream of rows cannot go on as it is."""
+
+    kind = "stream"
+
+
+class StreamClosed(StreamError, RuntimeError):
+    """The stream is closed, or belongs to the parent of this process."""
+
+    kind = "stream_closed"
+
+
+class BufferFull(StreamError):
+    """A stream without automatic flushes holds as many bytes as it may; flush it."""
+
+    kind = "buffer_full"
+
+
+class BackPressureTimeout(StreamError):
+    """Storage is slower than the rows come, and a row waited for its place too long."""
+
+    kind = "back_pressure_timeout"
+
+
+class FlushFailed(StreamError):
+    """Rows could not be made durable; ``failed_rows()`` of the stream has them, its cause is chained."""
+
+    kind = "flush_failed"
+    #: The rows and the cause; None: not known.
+    batch: object = None
+
+
+class StreamUnavailable(StreamError):
+    """Another process opened a stream of the same writer; this one must not write any more."""
+
+    kind = "stream_unavailable"
+
+
 class FormatError(LakefmtError):
     """Stored bytes do not follow the format."""
 
@@ -335,6 +436,10 @@ class InternalError(LakefmtError):
 
 def _rebuild_commit_conflict(cls: type[CommitConflict], message: str, fields: dict[str, Any]) -> CommitConflict:
     return cls(message, **fields)
+
+
+def _rebuild_data_expired(cls: type[DataExpired], message: str, oldest: str | None) -> DataExpired:
+    return cls(message, oldest=oldest)
 
 
 def _rebuild_storage_error(cls: type[StorageError], message: str, transient: bool) -> StorageError:

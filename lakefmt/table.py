@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from threading import RLock
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.advice.verbs import AdviceVerbs
 from lakefmt.arguments import check_flags, check_texts, mapping_argument, text_argument
+from lakefmt.check.verbs import VacuumVerbs
 from lakefmt.compaction import (
     ArchiveResult,
     CleanResult,
@@ -27,11 +30,14 @@ from lakefmt.compaction import (
 from lakefmt.config.mergers import MergeFunction, with_merger
 from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import check_merger
+from lakefmt.consumers.verbs import ConsumerVerbs
 from lakefmt.create import run_creation
 from lakefmt.errors import InvalidInputError, TableExists
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.keys import partition_items
 from lakefmt.metadata.reading.listing import ListingByMetadata
+from lakefmt.producers.append.verbs import AppendVerbs
+from lakefmt.producers.stream.verbs import ProducerVerbs
 from lakefmt.read.filters import Filter
 from lakefmt.read.snapshot import Snapshot
 from lakefmt.read.verbs import ReadingVerbs
@@ -42,7 +48,7 @@ from lakefmt.transactions.index_request import parse_index_requests
 from lakefmt.undo.verbs import UndoVerbs
 from lakefmt.upgrade.plan import UpgradePlan
 from lakefmt.upgrade.run import upgrade_table
-from lakefmt.values import CommitResult, Partitions, WriteOperation
+from lakefmt.values import CommitResult, PartitionPath, Partitions, WriteOperation
 from lakefmt.write.commit.callbacks import CALLBACK_ON, notify_callbacks
 from lakefmt.write.commit.retry import GivenRows, StoredRows, retried
 from lakefmt.write.commit.transaction import FirstSchema
@@ -63,6 +69,7 @@ from lakefmt.write.transaction import WriteTransaction, delete_keys, delete_part
 if TYPE_CHECKING:
     from lakefmt.check.findings import CheckReport, RepairPlan, RepairReport
     from lakefmt.table_alter import TableAlter
+    from lakefmt.write.commit.entries import CommitEntries
 
 __all__ = ["Table", "create_table", "open_table"]
 
@@ -86,6 +93,10 @@ def create_table(
     properties: Mapping[str, str] | None = None,
     storage_options: Mapping[str, object] | None = None,
     if_exists: str = "error",
+    kind: str = "keyed",
+    order: str | None = None,
+    bucket_key: str | Sequence[str] | None = None,
+    buckets: int | None = None,
 ) -> Table:
     """Create an Apache Hudi table and open it.
 
@@ -113,6 +124,11 @@ def create_table(
         properties: further properties of the table.
         storage_options: credentials and settings of the store; never kept in the table.
         if_exists: ``"error"`` or ``"open"``.
+        kind: ``"keyed"``, or ``"append"``: rows without keys, such as logs; then `properties` also takes Paimon's option
+            names (docs/append.md).
+        order: of an append table: ``"none"``, the default, or ``"per_bucket"``: rows of a bucket keep their order.
+        bucket_key: the columns that tell the bucket of a row; None: there is one bucket.
+        buckets: how many buckets there are.
 
     Raises:
         TableExists: there is one already.
@@ -135,6 +151,13 @@ def create_table(
         open_store(place, storage_options), with_merger(handle_options, merge), metadata_listing=ListingByMetadata()
     )
     columns = open_stream(data)[0] if schema is None else schema
+    asked_properties = mapping_argument(properties, "properties")
+    if text_argument(kind, "kind") != "keyed" or (order, bucket_key, buckets) != (None, None, None):
+        from lakefmt.producers.append.creation import append_properties  # few programs make such a table
+
+        keyed = {"record_key": record_key, "ordering": ordering, "merge": merge}
+        bucketing = {"order": order, "bucket_key": bucket_key, "buckets": buckets}
+        asked_properties = append_properties(columns, asked_properties, kind=kind, keyed_by=keyed, **bucketing)
     try:
         run_creation(
             client,
@@ -148,7 +171,7 @@ def create_table(
             merge=merge,
             name=name or client.store.url.rstrip("/").rsplit("/", 1)[-1],
             database=database,
-            properties=mapping_argument(properties, "properties"),
+            properties=asked_properties,
             settings=settings,
             indexes=asked,
         )
@@ -203,7 +226,9 @@ def open_table(
     return Table(client)
 
 
-class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
+class Table(
+    ReadingVerbs, CompactionVerbs, UndoVerbs, ConsumerVerbs, ProducerVerbs, AppendVerbs, AdviceVerbs, VacuumVerbs
+):
     """One Hudi table. Reading is safe from many threads; writes of one handle queue."""
 
     def __init__(self, client: TableClient, creation_warnings: tuple[str, ...] = ()) -> None:
@@ -225,7 +250,8 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
         """Insert new keys, update known ones; of two rows with one key the table's rule picks one.
 
         Args:
-            data: anything that holds Arrow data.
+            data: anything that holds Arrow data; of an iterator of batches no more is held than a window (docs/settings.md,
+                ``lakefmt.write.window.bytes``): more rows wait in temporary files.
             partial: rows may lack columns: stored values stay, new keys get nulls.
             **call: as every writing verb takes them: ``options`` (settings), ``commit_metadata`` (texts kept in the
                 commit), ``on_commit`` (called with the result; when it fails the commit stands),
@@ -416,11 +442,20 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
             result = retried(self.client, request, attempt)
         return self._finished(result, request, observer)
 
-    def _write(self, operation: WriteOperation, data: object, call: Mapping[str, Any], **asked: Any) -> CommitResult:
+    def _write(
+        self,
+        operation: WriteOperation,
+        data: object,
+        call: Mapping[str, Any],
+        entries: CommitEntries | None = None,
+        replaces: Sequence[PartitionPath] = (),
+        **asked: Any,
+    ) -> CommitResult:
         started = perf_counter()
-        request, observer = parse_call(operation, call, **asked)
+        request, observer = parse_call(operation, call, entries, **asked)
+        request = replace(request, replaces=tuple(replaces)) if replaces else request
         dry = bool(call.get("dry_run"))
-        given = data if isinstance(data, StoredRows) else GivenRows(data, whole=dry or not request.streams)
+        given = data if isinstance(data, StoredRows) else self._given(data, request, dry=dry)
         if dry:
             schema, rows, _ = given.take()
             transaction = WriteTransaction.plan_only(self.client, request, schema)
@@ -434,9 +469,17 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
                 return None
             return run_write(self.client, request, schema, rows, based_on, first)
 
-        with self._writing:
+        with closing(given), self._writing:
             result = retried(self.client, request, attempt, can_repeat=given.can_repeat)
         return self._finished(result, request, observer, perf_counter() - started)
+
+    def _given(self, data: object, request: WriteRequest, *, dry: bool) -> GivenRows:
+        """Return the rows of a call; of a stream no more than a window is held in memory."""
+
+        def window() -> int:
+            return resolve_settings(request.options, self.client.options).integer("lakefmt.write.window.bytes")
+
+        return GivenRows(data, whole=dry or not request.streams, memory_bytes=None if dry else window)
 
     def _finished(
         self,
@@ -448,6 +491,8 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs):
         """Tell observers of a commit and run the services that follow it; what fails of them is only reported."""
         if result is None:
             return CommitResult(None, operation=request.operation, seconds=seconds or 0.0)
+        if result.skipped:
+            return result
         warnings, self._creation_warnings = (*result.warnings, *self._creation_warnings), ()
         result = replace(result, seconds=seconds or result.seconds, warnings=warnings)
         if observer is not None or CALLBACK_ON in request.options or CALLBACK_ON in self.client.options:

@@ -201,8 +201,12 @@ class CommitResult:
     bytes_written: int = 0
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
+    #: True: nothing was written, since the commit `instant` has these rows already.
+    skipped: bool = False
 
     def __str__(self) -> str:
+        if self.skipped:
+            return f"{self.operation.value.lower()}: skipped, instant {self.instant or 'unknown'} has these rows"
         if self.instant is None:
             return f"{self.operation.value.lower()}: no rows, no instant"
         return (

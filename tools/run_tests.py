@@ -83,7 +83,14 @@ def stages(workers: str) -> dict[str, Stage]:
     few_examples = () if os.environ.get("LAKEFMT_HYPOTHESIS") else ("--hypothesis-profile=few",)
     touching_dependencies = (*few_examples, *(f"--ignore=tests/{name}" for name in left_out))
     rows = [
-        Stage("fast", "everything that needs no JVM", venv, (*spread, "-m", "not judge_spark"), 2700),
+        Stage(
+            "fast",
+            "everything that needs no JVM",
+            venv,
+            (*spread, "-m", "not judge_spark"),
+            2700,
+            environment="sdk-env",
+        ),
         Stage(
             "oldest",
             "what touches a dependency, without slow tests, on the oldest ones declared",

@@ -88,6 +88,10 @@ class Expected:
         """The table after the first load."""
         return self._ask(_BEFORE)
 
+    def reports(self) -> pa.Table:
+        """The report of every flight."""
+        return self._ask("select * from reports")
+
     def after(self) -> pa.Table:
         """The table when everything has arrived."""
         return self._ask("select * from after")

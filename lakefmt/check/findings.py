@@ -62,6 +62,7 @@ class Kind(enum.Enum):
     STRAY_FILE = "stray_file"
     MISSING_FILE = "missing_file"
     CORRUPT_FILE = "corrupt_file"
+    CORRUPT_SEGMENT = "corrupt_segment"
     CORRUPT_INSTANT = "corrupt_instant"
     STUCK_INSTANT = "stuck_instant"
     MISSING_COMPLETION = "missing_completion"

@@ -46,6 +46,7 @@ from lakefmt.filegroups.reader import reading
 from lakefmt.filegroups.table_client import NOTES, TableClient
 from lakefmt.formats.names import PARTITION_METADATA, parse_base_file, parse_log_file
 from lakefmt.formats.properties import CHECKSUM_KEY, decode_properties, encode_properties, table_checksum
+from lakefmt.segments.names import header_name, parse_header_name
 from lakefmt.storage.api import remove_abandoned
 from lakefmt.timeline.instant import Action, State, instant_file_name
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body, encode_json_commit
@@ -401,6 +402,9 @@ def _delete_files(write_client: WriteClient, config: TableConfig, step: DeleteFi
     def is_free(name: str) -> bool:
         if name in logs:
             return name in free_logs
+        segment = parse_header_name(name)
+        if segment is not None:
+            return client.store.info(header_name(segment[0], segment[1])) is None
         base = parse_base_file(name.rpartition("/")[2])
         time = None if base is None else base.instant
         if time is None or time in pending:

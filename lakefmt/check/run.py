@@ -6,7 +6,10 @@ reads the key columns of the newest files and the footers of all others.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lakefmt.check._facts import PropertiesFacts, TableFacts
+from lakefmt.check._stream_files import find_stream_damage
 from lakefmt.check.collect import gather_facts, look_at_properties
 from lakefmt.check.findings import CheckReport
 from lakefmt.check.rules import find_damage, find_notes, find_property_damage
@@ -55,6 +58,9 @@ def check_table(client: TableClient, level: str = "fast", partitions: Partitions
             return _without_properties(fresh, properties, level, places)
         facts, skipped = gather_facts(fresh, properties, level=level, partitions=places)
         report = _report(facts, client.store.url, level, skipped, places)
+        streams = find_stream_damage(fresh, whole=level == "full")
+        if streams:
+            report = replace(report, findings=(*report.findings, *streams))
         # A process that removed files meanwhile left traces on the timeline.
         if report.is_clean or not looks_left:
             return report

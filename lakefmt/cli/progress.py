@@ -19,8 +19,8 @@ _DELAY_SECONDS = 1.0
 class _Bar:
     """Counts rows from the start; appears after `_DELAY_SECONDS`."""
 
-    def __init__(self, title: str, total: int | None) -> None:
-        self._title, self._total, self._done = title, total, 0
+    def __init__(self, title: str, total: int | None, unit: str) -> None:
+        self._title, self._total, self._done, self._unit = title, total, 0, unit
         self._lock = threading.Lock()
         self._shown: Progress | None = None
         self._ended = False
@@ -29,7 +29,7 @@ class _Bar:
         self._timer.start()
 
     def advance(self, amount: int) -> None:
-        """Count `amount` more rows."""
+        """Count `amount` more."""
         with self._lock:
             self._done += amount
             if self._shown is not None:
@@ -51,7 +51,7 @@ class _Bar:
             SpinnerColumn(),
             TextColumn("{task.description}"),
             *((BarColumn(),) if self._total else ()),
-            TextColumn("{task.completed:,} rows"),
+            TextColumn(f"{{task.completed:,}} {self._unit}"),
             TimeElapsedColumn(),
         )
         with self._lock:
@@ -63,17 +63,18 @@ class _Bar:
 
 
 @contextmanager
-def progress(title: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+def progress(title: str, total: int | None = None, unit: str = "rows") -> Iterator[Callable[[int], None]]:
     """Show a bar while the block runs, if stderr is a terminal; yields a function that counts rows.
 
     Args:
         title: text beside the bar.
         total: number of rows, if known.
+        unit: what is counted, if not rows.
     """
     if not sys.stderr.isatty():
         yield lambda _amount: None
         return
-    bar = _Bar(title, total)
+    bar = _Bar(title, total, unit)
     try:
         yield bar.advance
     finally:

@@ -11,8 +11,10 @@ from typing import Any
 import click
 
 from lakefmt import __version__
+from lakefmt.cli.commands.advise import advise
 from lakefmt.cli.commands.alter import alter
 from lakefmt.cli.commands.archive import archive
+from lakefmt.cli.commands.bench import bench
 from lakefmt.cli.commands.change import delete, write
 from lakefmt.cli.commands.check import check
 from lakefmt.cli.commands.clean import clean
@@ -22,8 +24,11 @@ from lakefmt.cli.commands.create import create
 from lakefmt.cli.commands.index import index
 from lakefmt.cli.commands.inspect import explain, files, stats, timeline
 from lakefmt.cli.commands.rows import changes, incremental, read
+from lakefmt.cli.commands.services import services
+from lakefmt.cli.commands.stream import consumers, stream
 from lakefmt.cli.commands.undo import restore, rollback, savepoint
 from lakefmt.cli.commands.upgrade import upgrade
+from lakefmt.cli.commands.vacuum import vacuum
 from lakefmt.cli.formatters import printable
 from lakefmt.cli.options import wants_json
 from lakefmt.errors import LakefmtError, StorageError
@@ -87,7 +92,7 @@ def main() -> None:
     """
 
 
-_READING = (read, incremental, changes, timeline, files, stats, explain, check)
+_READING = (read, incremental, changes, stream, timeline, files, stats, explain, check, advise, bench)
 _WRITING = (
     create,
     write,
@@ -102,6 +107,9 @@ _WRITING = (
     archive,
     upgrade,
     index,
+    consumers,
+    services,
+    vacuum,
 )
 for _command in (*_READING, *_WRITING):
     main.add_command(_command)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 
-from lakefmt.compaction.clean.plan import CleanPolicy
+from lakefmt.compaction.clean.plan import CleanPolicy, consumers_floor
 from lakefmt.compaction.clean.run import clean_rules
 from lakefmt.compaction.compact.plan import CompactionTrigger
 from lakefmt.compaction.compact.run import compaction_rules
@@ -23,6 +23,7 @@ from lakefmt.formats.names import parse_log_file
 from lakefmt.metadata.timeline import MetadataTimelineStore
 from lakefmt.timeline.archive.append import ArchiveDirectory
 from lakefmt.timeline.archive.plan import ArchiveEdges, ArchivePlan, ArchiveRules, plan_archive
+from lakefmt.timeline.consumers import consumed_until
 from lakefmt.timeline.instant import Action, Instant, parse_instant_file
 from lakefmt.timeline.timeline import Timeline, build_timeline
 from lakefmt.transactions.client import WriteClient, open_write_client
@@ -172,8 +173,15 @@ def _plan(write_client: WriteClient, state: TableState, *, force: bool) -> Archi
         _still_hiding(client, state, rules),
         bool(state.config.metadata_partitions),
         _metadata_compacted(client, state.config),
+        _unread(client, state),
     )
     return plan_archive(state.timeline, rules, edges, force=force)
+
+
+def _unread(client: TableClient, state: TableState) -> tuple[tuple[InstantTime, str], ...]:
+    """Return the first commit that a registered consumer has not read, and why it stays."""
+    first = consumers_floor(state.timeline, consumed_until(client.store, client.clock.now()))
+    return () if first is None else ((first, f"a registered consumer has not read {first}"),)
 
 
 def _metadata_compacted(client: TableClient, config: TableConfig) -> InstantTime | None:

@@ -54,6 +54,8 @@ def run_services(
     # The commit has just read the properties and the timeline, so they are not read again.
     seen = client.seen()
     config, settings = seen.config, _settings_of(client, options, seen.config)
+    if settings.flag("lakefmt.write.only"):
+        return ()
     services = beside() if beside is not None and settings.flag(BACKGROUND) else None
     failures = [] if services is None else [*services.take_failures()]
     plans_only = services is not None

@@ -192,7 +192,8 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "lakefmt.write.window.bytes",
         int,
         128 * MIB,
-        "memory in bytes that a bulk insert uses for rows of a stream before it writes them. Up to a quarter more is used if "
+        "memory in bytes that a write uses for rows of a stream; more of them wait in temporary files. Of a table, a frame or a "
+        "list, which is in memory already, no rows wait. A bulk insert uses up to a quarter more if "
         'the stream ends soon. With `sort="global"`: from 48 MiB up, peak memory stays near this value; sort runs use '
         "(value − 30 MiB) / 8",
         minimum=1024,
@@ -212,6 +213,34 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "null elements in lists. `allow`: they are written, with a warning in the result: Spark rewrites such a file only with "
         "`parquet.avro.write-old-list-structure=false` in its Hadoop configuration; `refuse`: the write fails",
         choices=("allow", "refuse"),
+    ),
+    _honoured(
+        "lakefmt.realtime.time.zone",
+        _text,
+        "UTC",
+        "the zone of datetimes without one that `lakefmt.realtime` rows set in a TIMESTAMP_LTZ column, such as `Asia/Shanghai`",
+    ),
+    _honoured(
+        "lakefmt.realtime.overlong",
+        _text,
+        "truncate",
+        "text that is too long for a CHAR or VARCHAR column of a `lakefmt.realtime` row: `truncate` shortens and counts it, "
+        "`refuse` is an error",
+        choices=("truncate", "refuse"),
+    ),
+    _honoured(
+        "lakefmt.realtime.json",
+        _text,
+        "any",
+        "text of a JSON column of a `lakefmt.realtime` row: `validate` refuses what is not JSON, `any` stores it",
+        choices=("any", "validate"),
+    ),
+    _honoured(
+        "lakefmt.realtime.extra.fields",
+        _text,
+        "refuse",
+        "fields of a dict that a STRUCT column of a `lakefmt.realtime` row does not have: `refuse` or `ignore`",
+        choices=("refuse", "ignore"),
     ),
     _honoured(
         "lakefmt.write.colliding_keys",
@@ -562,6 +591,9 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         False,
         "run compaction, log compaction, clean and archive in a thread of this process instead of in the write; the failed "
         "writes policy is then `lazy`, and `eager` is refused",
+    ),
+    _honoured(
+        "lakefmt.write.only", _bool, False, "run no table service: another process, such as `lakefmt services`, does"
     ),
     _honoured(
         "hoodie.write.lock.wait_time_ms", int, 60000, "maximum wait for the table lock in milliseconds", minimum=0

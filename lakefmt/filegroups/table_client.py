@@ -121,6 +121,10 @@ class TableClient:
         #: Cleaning rules and savepoints → instant before which a clean of this handle found nothing to delete.
         self.cleaned_until: dict[object, str] = {}
         self._first_active: InstantTime | None = None
+        #: The properties, and the content of lakefmt's table file that was read while they held.
+        self._notes: tuple[TableConfig, dict[str, object]] | None = None
+        #: File name of a commit → the entries of streams and applications that were found from there on back.
+        self.entries_found: tuple[str, Mapping[str, str]] | None = None
 
     def load_config(self) -> TableConfig:
         """Read the table properties."""
@@ -248,6 +252,11 @@ class TableClient:
             body = self.read_body(state, instant)
             self._keep(key, decode_commit(body, instant.file_name))
         return self._commits[key]
+
+    def newest_entries(self, state: TableState) -> dict[str, str]:
+        """Return what the commit that became visible last says of streams, applications and the watermark."""
+        latest = state.timeline.latest_commit
+        return {} if latest is None else self.commit_metadata(state, latest).entries
 
     def keep_commit(self, instant: Instant, metadata: CommitMetadata) -> None:
         """Cache the metadata of a commit that this client completed: the next write reads the schema from it."""
@@ -443,6 +452,9 @@ class TableClient:
         Raises:
             CorruptFile: the file is not a JSON object.
         """
+        kept = self._notes
+        if kept is not None and kept[0] is self._config:
+            return kept[1]
         try:
             notes = json.loads(self.store.read(NOTES, _MAX_NOTES_BYTES))
         except ObjectNotFound:
@@ -451,6 +463,8 @@ class TableClient:
             raise CorruptFile(f"{NOTES} is not JSON") from None
         if not isinstance(notes, dict):
             raise CorruptFile(f"{NOTES} is not a JSON object")
+        if "index" in notes and self._config is not None:
+            self._notes = (self._config, notes)  # written when the table is created
         return notes
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from lakefmt.errors import SnapshotExpired
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, all_slices
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.read._changes_plan import ChangeSource
+from lakefmt.read.change_sources import ChangeSource
 from lakefmt.read.snapshot_files import files_of_clean
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.timeline import Timeline

@@ -36,7 +36,7 @@ from lakefmt.filegroups.reader import reading
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.log.cdc import AFTER, BEFORE, KEY, OP, TS_MS
 from lakefmt.read._changes_files import FileHistory
-from lakefmt.read._changes_plan import ChangeSource, InferenceCase, plan_sources
+from lakefmt.read.change_sources import ChangeSource, InferenceCase, plan_sources
 from lakefmt.read.filters import Filter, keep_rows
 from lakefmt.read.incremental import is_rewrite, select_commits
 from lakefmt.read.mor_scan import merged_tables

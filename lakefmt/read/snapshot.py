@@ -49,6 +49,7 @@ __all__ = [
     "reopen_snapshot",
     "resolve_bound",
     "with_archived_instants",
+    "written_by",
 ]
 
 #: Schema metadata key of an increment: the start of the next range.
@@ -323,7 +324,7 @@ def read_planned_increment(
         SnapshotExpired: a file was cleaned away.
     """
     asked = plan_query(client.schema(plan.state), columns, filter, meta_columns=meta_columns)
-    query = replace(asked, condition=_written_by(plan.commits, asked))
+    query = replace(asked, condition=written_by(plan.commits, asked))
     plain, logged = _plain_and_logged(slices, "snapshot")
     with _explaining(client, plan.start):
         rows = scan_table(client, plan.state, plain, query)
@@ -332,7 +333,8 @@ def read_planned_increment(
         return join_tables([rows, *merged_tables(client, plan.state, logged, query)], query.result_schema)
 
 
-def _written_by(commits: Sequence[InstantTime], query: Query) -> Condition:
+def written_by(commits: Sequence[InstantTime], query: Query) -> Condition:
+    """Return the condition of rows that some commits wrote and that pass a query's filter."""
     written = exactly(pc.field(COMMIT_TIME).isin(pa.array(commits, pa.string())))
     return written if query.condition is None else written & query.condition
 
@@ -357,7 +359,7 @@ def _slices_at_end(
     then = replace(state, timeline=visible_at_end(state.timeline, end))
     partitions = sorted({PartitionPath(partition) for partition, _ in increment.groups})
     slices = pinned_slices(client, then, partitions, end=end, groups=increment.groups)
-    written = replace(query, condition=_written_by(increment.commits, query))
+    written = replace(query, condition=written_by(increment.commits, query))
     return then, list(chosen_by_statistics(client, then, slices, written))
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.read._changes_files import GroupFiles
-from lakefmt.read._changes_plan import ChangeSource
+from lakefmt.read.change_sources import ChangeSource
 from lakefmt.read.changes import ChangesPlan
 from lakefmt.read.filters import Filter
 from lakefmt.read.snapshot import Snapshot, matching_slices

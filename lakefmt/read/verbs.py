@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lakefmt.arguments import foreign, text_argument
+from lakefmt.arguments import flag_argument, foreign, text_argument
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InvalidInputError
@@ -39,22 +39,37 @@ class ReadingVerbs(TableVerbs):
 
     # --- reading -------------------------------------------------------------------------------------------------
 
-    def snapshot(self, as_of: str | datetime | None = None, *, schema_of: str = _THEN) -> Snapshot:
+    def snapshot(
+        self, as_of: str | datetime | None = None, *, schema_of: str = _THEN, include_uncommitted: bool = False
+    ) -> Snapshot:
         """Return a pinned view that does not change with later commits.
 
         Args:
             as_of: an instant, an aware datetime or ISO text; None: now.
             schema_of: ``"then"``: the columns that the table had at that moment; ``"now"``: those it has now.
+            include_uncommitted: also the rows that streams have flushed and not committed (docs/streams.md).
 
         Raises:
             InvalidInputError: no such moment, or another word for `schema_of`.
         """
         if schema_of is not _THEN and text_argument(schema_of, "schema_of") not in (_THEN, "now"):
             raise InvalidInputError(f"unknown schema_of {schema_of!r}: expected 'then' or 'now'")
+        if include_uncommitted is not False:
+            return self._uncommitted(as_of, include_uncommitted)
         state = self.client.load()
         if as_of is not None:
             state = replace(state.as_of(resolve_bound(as_of, state.config)), newest_columns=schema_of == "now")
         return Snapshot(self.client, state)
+
+    def _uncommitted(self, as_of: object, asked: object) -> Snapshot:
+        # Imported here: few programs have streams.
+        from lakefmt.read.streamed.uncommitted import load_uncommitted
+
+        if flag_argument(asked, "include_uncommitted") and as_of is not None:
+            raise InvalidInputError(
+                "as_of names a moment of the timeline, and uncommitted rows are on none: give one of both"
+            )
+        return load_uncommitted(self.client) if asked else self.snapshot()
 
     def read(
         self,
@@ -65,6 +80,7 @@ class ReadingVerbs(TableVerbs):
         *,
         meta_columns: bool = False,
         schema_of: str = _THEN,
+        include_uncommitted: bool = False,
     ) -> pa.Table:
         """Read rows.
 
@@ -75,6 +91,7 @@ class ReadingVerbs(TableVerbs):
             query: ``"snapshot"`` or ``"read_optimized"`` (the same for copy-on-write tables).
             meta_columns: also the five ``_hoodie_*`` columns.
             schema_of: with `as_of`: the columns of ``"then"`` or of ``"now"`` (docs/schema.md).
+            include_uncommitted: also rows that streams have flushed and not committed (docs/streams.md).
 
         Raises:
             InvalidInputError: unknown column or query type.
@@ -89,10 +106,12 @@ class ReadingVerbs(TableVerbs):
             2
         """
         if as_of is not None:
-            taken = self.snapshot(as_of, schema_of=schema_of)
+            taken = self.snapshot(as_of, schema_of=schema_of, include_uncommitted=include_uncommitted)
             return taken.read(columns, filter, query, meta_columns=meta_columns)
         return read_newest(
-            lambda: self.snapshot(schema_of=schema_of).read(columns, filter, query, meta_columns=meta_columns)
+            lambda: self.snapshot(schema_of=schema_of, include_uncommitted=include_uncommitted).read(
+                columns, filter, query, meta_columns=meta_columns
+            )
         )
 
     def scan(
@@ -104,13 +123,16 @@ class ReadingVerbs(TableVerbs):
         *,
         meta_columns: bool = False,
         schema_of: str = _THEN,
+        include_uncommitted: bool = False,
     ) -> pa.RecordBatchReader:
         """Stream rows in bounded memory. Arguments as for :meth:`read`."""
         if as_of is not None:
-            taken = self.snapshot(as_of, schema_of=schema_of)
+            taken = self.snapshot(as_of, schema_of=schema_of, include_uncommitted=include_uncommitted)
             return taken.scan(columns, filter, query, meta_columns=meta_columns)
         return scan_newest(
-            lambda: self.snapshot(schema_of=schema_of).scan(columns, filter, query, meta_columns=meta_columns)
+            lambda: self.snapshot(schema_of=schema_of, include_uncommitted=include_uncommitted).scan(
+                columns, filter, query, meta_columns=meta_columns
+            )
         )
 
     def explain(

@@ -2,13 +2,14 @@
 
 ``format("lakefmt")`` reads and writes after :func:`register`; :func:`read` and :func:`write` are the same as functions.
 The rows of a large write are keyed, placed and written by Spark's tasks; one process plans and commits.
-:func:`stream_batch` writes streams; :func:`compact` and :func:`clean` run table services by tasks of the cluster.
+:func:`stream_batch` writes streams; ``compact``, ``cluster`` and ``clean`` run table services by tasks of the cluster.
 No rule of the table format lives here: this package translates options, types and errors.
 """
 
 from lakefmt.spark.reading import read_dataframe as read
 from lakefmt.spark.registration import register, unregister
 from lakefmt.spark.services import clean_table as clean
+from lakefmt.spark.services import cluster_table as cluster
 from lakefmt.spark.services import compact_table as compact
 from lakefmt.spark.streams.sink import stream_batch
 from lakefmt.spark.writing.dataframe import explain_write, last_commit
@@ -16,6 +17,7 @@ from lakefmt.spark.writing.dataframe import write_dataframe as write
 
 __all__ = [
     "clean",
+    "cluster",
     "compact",
     "explain_write",
     "last_commit",

@@ -16,6 +16,10 @@ import pyarrow as pa
 from lakefmt import open_table
 from lakefmt.arguments import check_flags, check_texts
 from lakefmt.compaction.clean.run import CleanResult, run_clean
+from lakefmt.compaction.cluster.operations import ClusteringOperations, run_clustering_operation
+from lakefmt.compaction.cluster.run import ClusteringResult
+from lakefmt.compaction.cluster.verb import ClusterCall
+from lakefmt.compaction.cluster.verb import cluster_table as cluster_call
 from lakefmt.compaction.compact.run import CompactionResult, run_compaction
 from lakefmt.compaction.log_compact.run import run_log_compaction
 from lakefmt.compaction.operations import ServiceOperations, run_operation
@@ -28,7 +32,7 @@ from lakefmt.values import WriteStat
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["clean_table", "compact_table"]
+__all__ = ["clean_table", "cluster_table", "compact_table"]
 
 _Rows = Iterator[pa.RecordBatch]
 #: Files that one task of a clean deletes; the store takes them in requests of many.
@@ -82,6 +86,54 @@ def compact_table(
     if log:
         return run_log_compaction(client, schedule=schedule, run=run, run_operations=run_operations)
     return run_compaction(client, schedule=schedule, run=run, verify=verify, run_operations=run_operations)
+
+
+def cluster_table(
+    spark: SparkSession,
+    path: str,
+    columns: str | Sequence[str] | None = None,
+    *,
+    order: str | None = None,
+    where: str | None = None,
+    partitions: str | Sequence[str] | None = None,
+    schedule: bool = False,
+    run: str | None = None,
+    **options: object,
+) -> ClusteringResult:
+    """Pack small files and put rows in an order: every group of the plan is rewritten by one task of the cluster.
+
+    Args:
+        spark: the session, classic or Connect.
+        path: the table.
+        columns: the rows of a group are ordered by these; None: by those of the settings, or not at all.
+        order: ``"linear"``, ``"zorder"`` or ``"hilbert"``.
+        where: only file slices that may have rows of this filter.
+        partitions: only these partitions.
+        schedule: only request the plan; the next clustering, or another engine's, executes it.
+        run: only execute the pending clustering of this requested time.
+        **options: settings by their names, such as ``hoodie.clustering.plan.strategy.target.file.max.bytes``, and
+            ``storage.…`` for the store.
+
+    Raises:
+        TableNotFound: there is none.
+        UnsupportedFeature: the index of the table decides the file group of a key.
+        ServicesFailed: a task failed every time it was tried; the plan stays pending.
+        WriterActive: another process executes a clustering.
+        InstantNotFound: no clustering is pending at `run`.
+    """
+    check_flags(schedule=schedule)
+    check_texts(order=order, where=where, run=run)
+    call = parse_write_options(option_texts(options))
+    client = open_table(path, options=call.settings, storage_options=call.storage).client
+
+    def run_groups(operations: ClusteringOperations) -> list[tuple[WriteStat, ...]]:
+        def rewrite(number: int) -> tuple[WriteStat, ...]:
+            return run_clustering_operation(operations, number, call.storage)
+
+        return _run_tasks(spark, rewrite, len(operations.plan.groups), f"clustering {operations.time}")
+
+    asked = ClusterCall(columns, order, where, partitions, schedule, run)
+    return cluster_call(client, asked, None, run_groups)
 
 
 def clean_table(spark: SparkSession, path: str, *, schedule: bool = False, **options: object) -> CleanResult:

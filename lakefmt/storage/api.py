@@ -27,6 +27,7 @@ __all__ = [
     "ObjectWriter",
     "PutOutcome",
     "SupportsAbandoned",
+    "SupportsLevels",
     "SupportsNames",
     "SupportsTempCleanup",
     "SupportsVersions",
@@ -157,8 +158,8 @@ class ObjectStore(Protocol):
         """Remove the directory `prefix` and everything in it."""
         ...
 
-    def make_directories(self, names: Iterable[str]) -> None:
-        """Create directories; does nothing in stores without directories."""
+    def make_directories(self, names: Iterable[str], *, durable: bool = False) -> None:
+        """Create directories, durable ones with one sync for all; does nothing in stores without directories."""
         ...
 
     def arrow_filesystem(self) -> tuple[pafs.FileSystem, str]:
@@ -175,6 +176,15 @@ class SupportsNames(Protocol):
 
         Temporary objects are omitted; a missing prefix has no names.
         """
+        ...
+
+
+@runtime_checkable
+class SupportsLevels(Protocol):
+    """A store that lists the objects and the directories directly inside a directory with one request."""
+
+    def list_level(self, prefix: str) -> tuple[builtins.list[ObjectInfo], builtins.list[str]]:
+        """Return the objects, and the names of the directories, directly inside `prefix`; unordered, never cached."""
         ...
 
 

@@ -203,7 +203,7 @@ class MemoryStore:
             for name in [name for name in self._space.objects if name.startswith(start)]:
                 del self._space.objects[name]
 
-    def make_directories(self, names: Iterable[str]) -> None:
+    def make_directories(self, names: Iterable[str], *, durable: bool = False) -> None:
         """Check the names; this store has no directories."""
         for name in names:
             directory_name(name)

@@ -204,7 +204,7 @@ class WrapperStore:
         names = sorted(info.name for info in self.inner.list(prefix))
         self.inner.delete(names[: len(names) // 2])
 
-    def make_directories(self, names: Iterable[str]) -> None:
+    def make_directories(self, names: Iterable[str], *, durable: bool = False) -> None:
         """Create directories, as one effect."""
         wanted = [*names]
         self.perform(
@@ -212,8 +212,8 @@ class WrapperStore:
                 "make_directories",
                 wanted[0] if wanted else "",
                 0,
-                lambda: self.inner.make_directories(wanted),
-                lambda: self.inner.make_directories(wanted[: len(wanted) // 2]),
+                lambda: self.inner.make_directories(wanted, durable=durable),
+                lambda: self.inner.make_directories(wanted[: len(wanted) // 2], durable=durable),
             )
         )
 

@@ -18,7 +18,15 @@ from lakefmt.timeline.metadata_codec import (
 )
 from lakefmt.values import FileId, PartitionPath, TableVersion, WriteOperation, WriteStat
 
-__all__ = ["LOG_KEYS_COUNTED", "LOG_KEYS_ENTRY", "SCHEMA_KEY", "CommitMetadata", "decode_commit", "encode_commit"]
+__all__ = [
+    "ENTRY_PREFIXES",
+    "LOG_KEYS_COUNTED",
+    "LOG_KEYS_ENTRY",
+    "SCHEMA_KEY",
+    "CommitMetadata",
+    "decode_commit",
+    "encode_commit",
+]
 
 #: How Hudi's names of operations on prepared records end.
 _PREPARED = "_PREPPED"
@@ -29,6 +37,9 @@ SCHEMA_KEY = "schema"
 #: The extra metadata, under a name of lakefmt's own, of a commit that looked the keys of its logs up: new ones are inserts.
 LOG_KEYS_ENTRY = "lakefmt.log.keys"
 LOG_KEYS_COUNTED = "counted"
+
+#: How the names of extra metadata begin that every commit repeats (:mod:`lakefmt.timeline.commit_entries`).
+ENTRY_PREFIXES = ("lakefmt.stream.", "lakefmt.txn.", "lakefmt.watermark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,11 @@ class CommitMetadata:
         """True when the inserts of its stats are all its new keys; bucket indexes count those in logs as updates."""
         in_logs = any(stat.log_files for stat in self.stats)
         return not in_logs or self.extra_metadata.get(LOG_KEYS_ENTRY) == LOG_KEYS_COUNTED
+
+    @property
+    def entries(self) -> dict[str, str]:
+        """The extra metadata of streams, applications and the watermark, which every commit repeats."""
+        return {name: text for name, text in self.extra_metadata.items() if name.startswith(ENTRY_PREFIXES)}
 
     @property
     def stats_by_partition(self) -> dict[PartitionPath, tuple[WriteStat, ...]]:

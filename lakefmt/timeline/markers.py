@@ -6,7 +6,7 @@ the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 from zlib import crc32
 
@@ -18,6 +18,7 @@ from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.values import InstantTime
 
 __all__ = [
+    "OwnMarkers",
     "create_marker",
     "create_markers",
     "list_marked",
@@ -25,6 +26,26 @@ __all__ = [
     "marker_directory",
     "remove_markers",
 ]
+
+
+class OwnMarkers:
+    """The markers that one process has created for one write, so that they need not be listed at its end.
+
+    Attributes:
+        names: of the marker files.
+        paths: of the data files that they announce.
+        is_complete: no other attempt, and nothing else of the write, can have created one.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.paths: list[str] = []
+        self.is_complete = True
+
+    def tell(self, paths: Collection[str]) -> bool:
+        """Return whether these are all markers of a write that has written the files of `paths`."""
+        return self.is_complete and bool(self.names) and set(paths) <= set(self.paths)
+
 
 _MAX_MARKER_FILE = 64 * 1024 * 1024
 _BATCH: Final = "MARKERS"
@@ -36,8 +57,17 @@ def marker_directory(time: InstantTime) -> str:
     return f".hoodie/.temp/{time}"
 
 
-def create_marker(store: ObjectStore, time: InstantTime, path: str, marker: MarkerType) -> bool:
+def create_marker(
+    store: ObjectStore, time: InstantTime, path: str, marker: MarkerType, own: OwnMarkers | None = None
+) -> bool:
     """Create the marker of the data file `path`; False if an earlier attempt may have created it.
+
+    Args:
+        store: the table's store.
+        time: the instant.
+        path: of the data file.
+        marker: its type.
+        own: takes what is created here.
 
     Raises:
         StorageError: the store does not confirm the marker; a rollback would miss the file.
@@ -46,11 +76,20 @@ def create_marker(store: ObjectStore, time: InstantTime, path: str, marker: Mark
     outcome = store.put_if_absent(name, b"")
     if outcome is PutOutcome.UNKNOWN:
         put_if_absent_confirmed(store, name, b"", durable=False)
+    if own is not None:
+        own.names.append(name)
+        own.paths.append(path)
+        own.is_complete &= outcome is PutOutcome.DONE
     return outcome is PutOutcome.DONE
 
 
 def create_markers(
-    store: ObjectStore, time: InstantTime, marked: Sequence[tuple[str, MarkerType]], *, more: bool = False
+    store: ObjectStore,
+    time: InstantTime,
+    marked: Sequence[tuple[str, MarkerType]],
+    *,
+    more: bool = False,
+    own: OwnMarkers | None = None,
 ) -> bool:
     """Create the markers of many data files in one file, in the form of Hudi's timeline server.
 
@@ -61,6 +100,7 @@ def create_markers(
         time: the instant.
         marked: the path and the type of each data file.
         more: this call follows one that returned, of the same instant.
+        own: takes what is created here.
 
     Returns:
         False if an earlier attempt may have created them.
@@ -78,7 +118,12 @@ def create_markers(
         name = f"{directory}/{_BATCH}{number}"
         outcome = store.put_if_absent(name, text)
         if outcome is PutOutcome.DONE:
+            if own is not None:
+                own.names += [f"{directory}/{_BATCH_TYPE}", name]
+                own.paths += [path for path, _ in marked]
             return True
+        if own is not None:
+            own.is_complete = False
         if outcome is PutOutcome.UNKNOWN:
             outcome = put_if_absent_confirmed(store, name, text, durable=False)
         if outcome is PutOutcome.DONE or store.read(name, _MAX_MARKER_FILE) == text:

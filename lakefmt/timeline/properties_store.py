@@ -6,7 +6,7 @@ update runs under the table lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import cast
@@ -20,7 +20,7 @@ from lakefmt.formats.properties import (
     properties_comment_date,
     table_checksum,
 )
-from lakefmt.storage.api import ObjectStore, PutOutcome
+from lakefmt.storage.api import ObjectInfo, ObjectStore, PutOutcome
 from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.store import put_if_absent_confirmed
 
@@ -121,6 +121,11 @@ def update_properties(
 def property_reads(store: ObjectStore) -> list[Callable[[], object]]:
     """Return the reads whose results :func:`recover_properties` takes; run them with others, under the lock."""
     return [lambda: _load_whole(store), lambda: store.info(BACKUP)]
+
+
+def backup_among(objects: Iterable[ObjectInfo]) -> ObjectInfo | None:
+    """Return what :func:`property_reads` finds out of the backup, from a listing of ``.hoodie``."""
+    return next((info for info in objects if info.name == BACKUP), None)
 
 
 def recover_properties(store: ObjectStore, reads: Sequence[object] = (), *, durable: bool) -> dict[str, str]:

@@ -109,17 +109,20 @@ class WriteClient:
         ).alive
 
 
-def open_write_client(client: TableClient, options: Mapping[str, object] | None = None) -> WriteClient:
+def open_write_client(
+    client: TableClient, options: Mapping[str, object] | None = None, config: TableConfig | None = None
+) -> WriteClient:
     """Return the write client of a new writer.
 
     Args:
         client: the table; settings of the call override its own.
         options: settings of the call.
+        config: the table's properties, where the caller will see whether they still hold; None: they are read.
     """
     of_call = mapping_argument(options, "options")
     if of_call:
         adopt_merger(of_call)  # a merge function that cannot be imported is refused before the write begins
-    settings = resolve_settings({**client.options, **of_call}, None, client.load_config().properties)
+    settings = resolve_settings({**client.options, **of_call}, None, (config or client.load_config()).properties)
     return write_client_of(client, settings, client.ids.new_uuid())
 
 

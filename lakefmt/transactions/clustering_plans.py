@@ -19,9 +19,9 @@ from lakefmt.values import InstantTime, PartitionPath
 __all__ = [
     "check_not_at_work",
     "discard_clustered_files",
-    "give_way",
     "pending_clusterings",
     "withdraw_clustering",
+    "withdraw_clusterings",
 ]
 
 
@@ -70,7 +70,7 @@ def withdraw_clustering(write_client: WriteClient, state: TableState, pending: I
     write_client.timeline(state.config).remove_pending(pending.time, pending.action)
 
 
-def give_way(write_client: WriteClient, state: TableState, times: Collection[InstantTime]) -> None:
+def withdraw_clusterings(write_client: WriteClient, state: TableState, times: Collection[InstantTime]) -> None:
     """Withdraw clusterings that no process executes, for a write that changes their file groups.
 
     Raises:

@@ -17,13 +17,14 @@ from lakefmt.errors import LakefmtError, WriterActive
 from lakefmt.filegroups.missing_completions import missing_completion, pending_rollback_targets, was_complete
 from lakefmt.filegroups.pending_plans import is_clustering
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.storage.api import ObjectStore, remove_abandoned
+from lakefmt.storage.api import ObjectInfo, ObjectStore, SupportsLevels, remove_abandoned
 from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.heartbeat import DIRECTORY as HEARTBEATS
 from lakefmt.timeline.heartbeat import Liveness
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.locks.api import Lease
 from lakefmt.timeline.markers import list_marked, remove_markers
+from lakefmt.timeline.properties_store import backup_among, property_reads
 from lakefmt.timeline.rollback import list_data_files, plan_rollback_of
 from lakefmt.timeline.saved_writes import remove_saved_writes
 from lakefmt.timeline.timeline import Timeline
@@ -76,22 +77,48 @@ class Look:
     properties: Sequence[object] = ()
 
 
-def read_under_lock(write_client: WriteClient, config: TableConfig, first: Sequence[Callable[[], object]] = ()) -> Look:
+def read_under_lock(write_client: WriteClient, config: TableConfig, *, properties: bool = False) -> Look:
     """Read what a writer needs before it begins, in one round of requests; call under the table lock.
 
     Args:
         write_client: the table.
         config: properties as they were read before; they say where the timeline is.
-        first: requests for the properties as they are now.
+        properties: read these anew, too.
     """
+    store = write_client.client.store
+    first = property_reads(store) if properties else []
+    if isinstance(store, SupportsLevels) and config.version.layout > 1:
+        return _read_by_level(write_client, config, store, first[:1])
     requests: list[Callable[[], object]] = [
         *first,
         write_client.timeline(config).load,
-        *_traces(write_client.client.store),
+        *_traces(store),
     ]
-    results = map_concurrently(write_client.client.store, requests)
+    results = map_concurrently(store, requests)
     timeline, claims, markers = cast("tuple[Timeline, list[str], list[str]]", results[len(first) :])
     return Look(config.timeline_directory, timeline, claims, markers, results[: len(first)])
+
+
+def _read_by_level(
+    write_client: WriteClient, config: TableConfig, levels: SupportsLevels, first: Sequence[Callable[[], object]]
+) -> Look:
+    """Read the same where one request tells what is directly inside ``.hoodie``: most tables have no traces, and no backup."""
+    store = write_client.client.store
+    requests: list[Callable[[], object]] = [
+        *first,
+        write_client.timeline(config).load,
+        partial(levels.list_level, ".hoodie"),
+    ]
+    results = map_concurrently(store, requests)
+    timeline, (objects, directories) = cast(
+        "tuple[Timeline, tuple[list[ObjectInfo], list[str]]]", tuple(results[len(first) :])
+    )
+    list_claims, list_markers = _traces(store)
+    names = {name.rsplit("/", 1)[-1] for name in directories}
+    claims = list_claims() if HEARTBEATS.rsplit("/", 1)[-1] in names else []
+    markers = list_markers() if ".temp" in names else []
+    found = (results[0], backup_among(objects)) if first else ()
+    return Look(config.timeline_directory, timeline, claims, markers, found)
 
 
 def undo_dead_writes(

@@ -8,6 +8,7 @@ from time import perf_counter
 
 from lakefmt.errors import StateError, WriterActive
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.segments.pending import forget_committed
 from lakefmt.storage.api import remove_abandoned
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
@@ -91,6 +92,7 @@ def restore_table(
             return RestoreResult(None, plan, seconds=perf_counter() - begun)
         check_rollback_allowed(write_client, config, plan.instants, restoring=True)
         _finish_rollbacks(write_client, state, lease)
+        forget_committed(client, state)
         body = encode_body(BodyKind.RESTORE_PLAN, restore_record(plan))
         # When it fails from here on, the next writer finishes it.
         with InstantTransaction.claim(write_client, state, Action.RESTORE, lease, body) as restore:

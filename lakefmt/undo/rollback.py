@@ -20,6 +20,7 @@ from lakefmt.errors import StateError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.model import build_slices
 from lakefmt.filegroups.pending_plans import groups_of_plan
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.segments.pending import forget_committed
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, check_transition
 from lakefmt.timeline.locks.open import Lease
@@ -81,6 +82,8 @@ def rollback_instant(client: TableClient, instant: str, *, force: bool, withdraw
             return _end(write_client, state, target, lease)
         plan = _plan(client, state, target)
         lease.check()
+        if target.is_completed:
+            forget_committed(client, state)
         if target.action in _PLANS or _is_clustering(write_client, state, target):
             time = _undo_service(write_client, state, target, plan, lease, withdraw)
         else:

@@ -29,8 +29,7 @@ from lakefmt.schema import reconcile, with_meta_columns
 from lakefmt.timeline.instant import Action, State
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.values import IS_DELETED, RECORD_KEY, FileId, InstantTime, PartitionPath, TableType
-from lakefmt.write.assign import Assigned, Logs, rows_by_file_group
-from lakefmt.write.assign import _by_partition as rows_by_partition
+from lakefmt.write.assign import Assigned, Logs, new_rows_by_partition, rows_by_file_group
 from lakefmt.write.commit.key_stats import slices_with_own_keys
 
 __all__ = [
@@ -268,7 +267,7 @@ def _with_log_keys(
     if not fresh.any() or not asked:
         return located
     everything = np.flatnonzero(fresh)
-    by_partition = {} if places is None else dict(rows_by_partition(places, everything))
+    by_partition = {} if places is None else dict(new_rows_by_partition(places, everything))
     wanted = {
         number: everything if places is None else by_partition.get(slices[number].partition, everything[:0])
         for number in asked

@@ -36,6 +36,7 @@ __all__ = [
     "log_file",
     "new_file",
     "new_rows",
+    "new_rows_by_partition",
     "open_file_group",
     "rewrite_file",
     "rows_by_file_group",
@@ -63,6 +64,7 @@ class FileSizing:
         candidates: how many small files of a partition take new rows, the smallest first; None: all.
         tiered: only files that are rewritten anyway, or are small beside the new rows, take them (:mod:`small_files`).
         writers: how many files are written side by side: new rows of few partitions are spread over as many.
+        fills: stored files take new rows; False: small files are only counted, to be merged after the write.
     """
 
     max_bytes: int
@@ -71,6 +73,7 @@ class FileSizing:
     candidates: int | None = None
     tiered: bool = False
     writers: int = 1
+    fills: bool = True
 
     @property
     def rows_per_file(self) -> int:
@@ -228,12 +231,14 @@ def assign_rows(
     places = group_positions(routes.stay, logs)
     inserts: dict[int, list[Rows]] = {}
     opened: list[tuple[PartitionPath, Rows]] = []
-    by_partition = list(_by_partition(partitions, new_rows(len(partitions), routes)))
+    by_partition = list(new_rows_by_partition(partitions, new_rows(len(partitions), routes)))
+    small = _small_files(slices, sizing) if by_partition and sizing.fills else {}
+    rewritten = staying.keys() if logs is None else frozenset[int]()
     for partition, rows in by_partition:
-        rewritten = staying.keys() if logs is None else frozenset[int]()
-        rest = _fill_small_files(rows, partition, slices, sizing, inserts, rewritten)
+        rest = _fill_small_files(rows, small.get(partition, []), sizing, inserts, rewritten)
         size = sizing.rows_side_by_side(len(rest), len(by_partition))
         opened += [(partition, part) for part in _split(rest, size)]
+    begun = {file_slice.partition for file_slice in slices}  # they have their partition file
     assigned: list[Assigned] = []
     for number in sorted(staying.keys() | inserts.keys() | left.keys()):
         leaving = left.get(number, np.empty(0, np.int64))
@@ -247,7 +252,8 @@ def assign_rows(
         positions = places.get(number) if number not in inserts and marks is None else None
         assigned.append(Assigned(file, rows, marks, positions=positions))
     for partition, rows in opened:
-        assigned.append(Assigned(new_file(partition, instant, len(assigned), new_uuid, rows=len(rows)), rows))
+        file = new_file(partition, instant, len(assigned), new_uuid, rows=len(rows))
+        assigned.append(Assigned(replace(file, new_partition=partition not in begun), rows))
     return assigned
 
 
@@ -359,7 +365,7 @@ def stable_order(numbers: npt.NDArray[np.signedinteger]) -> Rows:
     return np.argsort(narrow, kind="stable")
 
 
-def _by_partition(partitions: pa.DictionaryArray, rows: Rows) -> Iterator[tuple[PartitionPath, Rows]]:
+def new_rows_by_partition(partitions: pa.DictionaryArray, rows: Rows) -> Iterator[tuple[PartitionPath, Rows]]:
     """Yield each partition with those of `rows` that are meant for it."""
     codes = partitions.indices.to_numpy(zero_copy_only=False)[rows]
     names = partitions.dictionary.to_pylist()  # partitions, not rows
@@ -382,21 +388,22 @@ def is_worth_filling(file_bytes: int, incoming_bytes: float) -> bool:
     return file_bytes <= _FILLED_SHARE * incoming_bytes
 
 
+def _small_files(slices: Sequence[FileSlice], sizing: FileSizing) -> dict[PartitionPath, list[tuple[int, int]]]:
+    """Return the size and the number of each small file, by partition."""
+    found: dict[PartitionPath, list[tuple[int, int]]] = {}
+    for number, file_slice in enumerate(slices):
+        if file_slice.base is not None and is_small(file_slice, sizing.small_bytes):
+            found.setdefault(file_slice.partition, []).append((file_slice.base.size, number))
+    return found
+
+
 def _fill_small_files(
     rows: Rows,
-    partition: PartitionPath,
-    slices: Sequence[FileSlice],
+    small: Sequence[tuple[int, int]],
     sizing: FileSizing,
     inserts: dict[int, list[Rows]],
     rewritten: Collection[int],
 ) -> Rows:
-    small = [
-        (file_slice.base.size, number)
-        for number, file_slice in enumerate(slices)
-        if file_slice.partition == partition
-        and file_slice.base is not None
-        and is_small(file_slice, sizing.small_bytes)
-    ]
     if sizing.tiered and not _only_filling_helps([size for size, _ in small], sizing):
         incoming = len(rows) * sizing.record_bytes
         small = [each for each in small if each[1] in rewritten or is_worth_filling(each[0], incoming)]

@@ -11,6 +11,7 @@ from lakefmt.config.table_config import TableConfig, cdc_mode, merge_rule, parse
 from lakefmt.filegroups.virtual_columns import virtual_columns_of
 from lakefmt.schema import avro_to_arrow
 from lakefmt.storage.api import ObjectStore
+from lakefmt.timeline.markers import OwnMarkers
 from lakefmt.transactions.concurrency import is_beside
 from lakefmt.write.context import WriteContext
 
@@ -33,6 +34,7 @@ class BoundContext:
         rule: how the table merges records that share a key.
         schema: columns of the table after this write, without meta columns.
         file_schema: columns of its files, meta columns first.
+        own_markers: the markers of base files that this process has created.
         virtual_columns: what the table's files do not store, or store in another form; None: they store every column.
         cdc: what the table's change files record; None: it captures no changes.
         durable: files must reach the disk before a call returns.
@@ -56,6 +58,7 @@ class BoundContext:
         "file_schema",
         "instant",
         "operation",
+        "own_markers",
         "rule",
         "schema",
         "settings",
@@ -80,6 +83,7 @@ class BoundContext:
         self.operation = context.operation
         self.config = parse_table_config(context.properties) if config is None else config
         self.settings = resolve_settings(context.options, None, context.properties) if settings is None else settings
+        self.own_markers = OwnMarkers()
         self.rule = merge_rule(self.config)
         self.cdc = cdc_mode(self.config.properties)
         self.schema = avro_to_arrow(context.schema_text)

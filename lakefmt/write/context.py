@@ -15,7 +15,7 @@ from lakefmt.arguments import flag_argument, is_encodable, mapping_argument, sho
 from lakefmt.errors import InvalidInputError, UnknownSetting
 from lakefmt.filegroups.model import BaseFile, join_path
 from lakefmt.schema.history import LATEST_SCHEMA
-from lakefmt.timeline.commit import SCHEMA_KEY
+from lakefmt.timeline.commit import ENTRY_PREFIXES, SCHEMA_KEY
 from lakefmt.timeline.instant import Action
 from lakefmt.values import (
     CommitResult,
@@ -29,6 +29,7 @@ from lakefmt.values import (
 
 if TYPE_CHECKING:
     from lakefmt.schema.alter import Alteration
+    from lakefmt.write.commit.entries import CommitEntries
 
 __all__ = [
     "APPENDING",
@@ -309,6 +310,8 @@ class WriteRequest:
         drop_duplicates: rows whose key is stored, or comes twice, are left out.
         sort: the order of a bulk insert.
         alteration: what becomes of the table's columns; None: what the rows bring.
+        entries: what the commit says of streams, applications and the watermark; a write with it commits without rows, too.
+        replaces: of an overwrite: the partitions that are replaced, whichever the rows are for; none: those of the rows.
     """
 
     operation: WriteOperation
@@ -319,6 +322,8 @@ class WriteRequest:
     drop_duplicates: bool = False
     sort: str = "none"
     alteration: Alteration | None = None
+    entries: CommitEntries | None = field(default=None, compare=False)
+    replaces: tuple[PartitionPath, ...] = ()
 
     def __post_init__(self) -> None:
         if text_argument(self.schema_change, "schema_change") not in ("add", "strict"):
@@ -328,6 +333,7 @@ class WriteRequest:
             expected = ", ".join(map(repr, _SORTS))
             raise InvalidInputError(f"unknown sort {self.sort!r}: expected {expected} or an order such as 'zorder:a,b'")
         taken = sorted({SCHEMA_KEY, LATEST_SCHEMA} & set(self.commit_metadata))
+        taken += sorted(name for name in map(str, self.commit_metadata) if name.startswith(ENTRY_PREFIXES))
         if taken:
             raise InvalidInputError(f"commit_metadata: the name {taken[0]!r} is taken")
         for name, text in mapping_argument(self.commit_metadata, "commit_metadata").items():
@@ -343,7 +349,7 @@ class WriteRequest:
     def keeps_empty(self) -> bool:
         """True when a write without rows still has something to say."""
         # An overwrite with no rows empties what it overwrites; metadata may carry a checkpoint.
-        return bool(self.commit_metadata) or self.operation in REPLACING
+        return bool(self.commit_metadata) or self.entries is not None or self.operation in REPLACING
 
     @property
     def streams(self) -> bool:
@@ -376,13 +382,14 @@ def honour_spark_options(request: WriteRequest) -> WriteRequest:
 
 
 def parse_call(
-    operation: WriteOperation, call: Mapping[str, Any], **asked: Any
+    operation: WriteOperation, call: Mapping[str, Any], entries: CommitEntries | None = None, **asked: Any
 ) -> tuple[WriteRequest, OnCommit | None]:
     """Return what the keyword arguments of a writing verb ask for, and its callback.
 
     Args:
         operation: what the verb does.
         call: the arguments that every writing verb takes.
+        entries: what the commit says of streams, applications and the watermark.
         **asked: the verb's own arguments.
 
     Raises:
@@ -397,6 +404,7 @@ def parse_call(
         mapping_argument(call.get("options"), "options"),
         mapping_argument(call.get("commit_metadata"), "commit_metadata"),
         call.get("schema_change", "add"),
+        entries=entries,
         **asked,
     )
     observer = call.get("on_commit")

@@ -56,7 +56,12 @@ from lakefmt.write.assign import (
 )
 from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.context import APPENDING, MOVED_AWAY, REPLACING, WriteStatus
-from lakefmt.write.files.base_file import announce, bloom_filters_of_small_files, write_assigned, write_assigned_log
+from lakefmt.write.files.base_file import (
+    Announcements,
+    bloom_filters_of_small_files,
+    write_assigned,
+    write_assigned_log,
+)
 from lakefmt.write.files.log_payloads import build_log_payloads, holds_whole_rows
 from lakefmt.write.files.meta_columns import POSITION
 from lakefmt.write.files.workers import WorkerPool, results
@@ -407,6 +412,7 @@ def write_assigned_files(
     batch: KeyedBatch,
     assigned: Sequence[Assigned],
     footer_of: Callable[[BaseFile], KnownFooter | None],
+    announcements: Announcements | None = None,
 ) -> list[WriteStatus]:
     """Write every assigned file; threads run where Arrow lets them.
 
@@ -415,7 +421,9 @@ def write_assigned_files(
         batch: its rows.
         assigned: the files, and their rows by number.
         footer_of: tells the footer of a base file, where the look-up has read it.
+        announcements: of a write that writes files in several calls; None: this is the only one.
     """
+    announcing = announcements or Announcements(bound)
     blooms = bloom_filters_of_small_files(bound, batch.keys, assigned)
 
     def write(number: int) -> WriteStatus:
@@ -428,9 +436,10 @@ def write_assigned_files(
         )
 
     announced: bool | None = None
+    if announcements is not None or len(assigned) > 1:
+        announced = announcing.announce([each.assignment for each in assigned])
     if len(assigned) < 2:
         return [write(number) for number in range(len(assigned))]
-    announced = announce(bound, [each.assignment for each in assigned])
     pa.default_memory_pool().release_unused()  # what the look-up took
     works: dict[int, Future[WriteStatus]] = {}
     with WorkerPool(min(bound.threads, len(assigned))) as workers:

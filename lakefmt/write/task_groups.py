@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from lakefmt.filegroups.model import FileSlice
+from lakefmt.formats.names import base_file_name
 from lakefmt.index import Located
 from lakefmt.values import FileId, InstantTime, PartitionPath
 from lakefmt.write.assign import FileSizing, Logs, Routes, assign_rows
 from lakefmt.write.context import FileAssignment
 
-__all__ = ["NEW", "FoundRows", "GroupToWrite", "plan_groups"]
+__all__ = ["NEW", "FoundRows", "GroupToWrite", "numbered_file", "plan_groups"]
 
 #: The file id of rows whose key is not stored.
 NEW = FileId("")
@@ -113,3 +114,24 @@ def _slice_of(
 ) -> FileSlice | None:
     number = numbers.get((file.partition, file.file_id))
     return None if number is None else slices[number]
+
+
+def numbered_file(file: FileAssignment, instant: InstantTime, number: int) -> FileAssignment:
+    """Return an assignment whose file has a sequence number of its own in the write.
+
+    Args:
+        file: the file.
+        instant: the write's instant time.
+        number: its sequence number.
+
+    Example:
+        >>> file = FileAssignment("p", "f-0", "f-0_0-0-0_20260101000000000.parquet", None, False, 1, 0)
+        >>> numbered_file(file, "20260101000000000", 7).file_name
+        'f-0_7-0-0_20260101000000000.parquet'
+    """
+    if file.log is None:
+        name = base_file_name(file.file_id, f"{number}-0-0", instant)
+    else:
+        head, _, token = file.file_name.rpartition("_")
+        name = f"{head}_{number}-{token.partition('-')[2]}"
+    return replace(file, file_name=name, sequence=number)

@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.bloom.murmur import murmur_hadoop
-from lakefmt.formats.names import base_file_name
 from lakefmt.index import IndexKeys, PlacingIndex
 from lakefmt.index.bucket.fixed import bucket_of
 from lakefmt.metadata.reading.listing import ListingByMetadata
@@ -32,14 +31,13 @@ from lakefmt.transactions.client import write_client_of
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.values import RECORD_KEY, InstantTime
 from lakefmt.write._slice_state import log_placing
-from lakefmt.write.assign import Assigned, new_rows, rows_by_file_group
-from lakefmt.write.assign import _by_partition as rows_by_partition
+from lakefmt.write.assign import Assigned, new_rows, new_rows_by_partition, rows_by_file_group
 from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.commit.transaction import PendingWrite, check_pending, concurrency_of
 from lakefmt.write.context import APPENDING, MOVED_AWAY, WriteContext, WriteStatus
 from lakefmt.write.ingest import KeyedBatch, combine, key_batch, with_keys
 from lakefmt.write.pipeline import PlacedRows, complete_log_rows
-from lakefmt.write.task_groups import NEW, FoundRows, GroupToWrite, plan_groups
+from lakefmt.write.task_groups import NEW, FoundRows, GroupToWrite, numbered_file, plan_groups
 from lakefmt.write.transaction import WriteTransaction
 
 __all__ = ["SharedWrite", "TaskResult", "TaskWriter", "key_rows", "split_rows", "task_ids"]
@@ -221,7 +219,7 @@ class TaskWriter:
             for number, some in () if pairs is None else rows_by_file_group(pairs.slices, pairs.rows):
                 each, given = located.slices[number], rows.take(pa.array(some))
                 yield FoundRows(each.partition, each.file_id, len(some)), size, _leaving(given) if leaves else given
-        for partition, some in rows_by_partition(batch.partitions, new_rows(batch.num_rows, routes)):
+        for partition, some in new_rows_by_partition(batch.partitions, new_rows(batch.num_rows, routes)):
             yield FoundRows(partition, NEW, len(some)), size, rows.take(pa.array(some))
 
     def plan(self, located_rows: Sequence[FoundRows], record_bytes: float) -> list[GroupToWrite]:
@@ -337,11 +335,5 @@ class _Hash:
 
 def _numbered(each: Assigned, instant: InstantTime, number: int, digests: _Digests) -> Assigned:
     """Return an assignment whose file has the sequence number of its task, and that knows its rows."""
-    file = each.assignment
-    if file.log is None:
-        name = base_file_name(file.file_id, f"{number}-0-0", instant)
-    else:
-        head, _, token = file.file_name.rpartition("_")
-        name = f"{head}_{number}-{token.partition('-')[2]}"
-    assignment = replace(file, file_name=name, sequence=number, digest=digests.of(each.rows))
-    return replace(each, assignment=assignment)
+    file = numbered_file(each.assignment, instant, number)
+    return replace(each, assignment=replace(file, digest=digests.of(each.rows)))

@@ -7,7 +7,7 @@ process by :mod:`lakefmt.write.saved_transaction`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,15 @@ from time import perf_counter
 import numpy as np
 import pyarrow as pa
 
-from lakefmt.errors import CommitConflict, LakefmtError, LeaseLost, StorageError
+from lakefmt.errors import (
+    CommitConflict,
+    CorruptFile,
+    InvalidInputError,
+    LakefmtError,
+    LeaseLost,
+    StorageError,
+    UnsupportedFeature,
+)
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import (
     ConsistentBucketIndex,
@@ -53,7 +61,8 @@ from lakefmt.write.commit.transaction import (
     plan_instant,
 )
 from lakefmt.write.context import APPENDING, REPLACING, FileAssignment, WritePlan, WriteRequest, WriteStatus
-from lakefmt.write.ingest import KeyedBatch, combine, key_batch, record_keys
+from lakefmt.write.files.base_file import Announcements
+from lakefmt.write.ingest import KeyedBatch, combine, key_batch, read_all, record_keys
 from lakefmt.write.mutations import DeleteKeys
 from lakefmt.write.pipeline import (
     LocatedRows,
@@ -113,7 +122,7 @@ def run_write(
         statuses = transaction.write(placed)
         result = transaction.commit_unless_empty(statuses)
     crowded = transaction.crowded(located, placed)
-    if result is None or not crowded:
+    if result is None or result.skipped or not crowded:
         return result
     from lakefmt.write.merge_small_files import merge_small_files  # few commits need it
 
@@ -169,8 +178,12 @@ class WriteTransaction:
         self._read = set(footprint.read)
         self._covers = footprint.covers
         self._null_elements = set[str]() if saved is None else set(saved.null_elements)
+        #: How many files the parts of a stream have opened so far, where every commit opens its own.
+        self._files_opened = 0
         #: Whether what follows a write by this process, such as a merge of small files, can be done after it.
         self.is_followed = False
+        #: Whether rows are looked up part by part and written file group by file group.
+        self._is_by_group = False
         self._index: Index | None = None
         self._has_logs = pending.bound.config.table_type is TableType.MERGE_ON_READ
 
@@ -263,10 +276,7 @@ class WriteTransaction:
         """
         operation, partial_rows = self.context.operation, self.context.partial
         spec = self.client.key_spec(self.state.config)
-        schema = self.bound.schema
-        if partial_rows:
-            schema = pa.schema([field for field in schema if field.name in table.column_names])
-        batch = self._keyed(spec, schema, table)
+        batch = self._keyed(spec, table)
         if operation not in APPENDING:
             record_keys(batch)
         combines = self._combines()
@@ -289,8 +299,11 @@ class WriteTransaction:
             within = None if self.index.is_global else batch.partitions
             check_colliding_keys(spec, batch.table, batch.keys, within)
 
-    def _keyed(self, spec: KeySpec, schema: pa.Schema, table: pa.Table) -> KeyedBatch:
-        """Return rows in a schema with their keys; remember what the commit's warnings say of them."""
+    def _keyed(self, spec: KeySpec, table: pa.Table) -> KeyedBatch:
+        """Return rows in the table's schema with their keys; remember what the commit's warnings say of them."""
+        schema = self.bound.schema
+        if self.context.partial:
+            schema = pa.schema([field for field in schema if field.name in table.column_names])
         allow = self._settings.text("lakefmt.write.null_list_elements") == "allow"
         batch = key_batch(spec, table, schema, allow_null_elements=allow)
         self._null_elements.update(null_element_columns(batch.table))
@@ -328,6 +341,9 @@ class WriteTransaction:
 
     def locate(self, batch: KeyedBatch) -> LocatedRows:
         """Look up where the keys of a batch are stored, unless its rows are only appended."""
+        if self._ordered:
+            rows_per_file = self.sizing(batch.table)
+            return LocatedRows(batch, [], Routes(None), None, rows_per_file)
         self._record_footprint(batch)
         if self.context.drop_duplicates:
             batch = self._without_stored(batch)
@@ -355,7 +371,7 @@ class WriteTransaction:
 
     def _record_footprint(self, batch: KeyedBatch) -> None:
         """Remember the keys that this write keeps unique, for conflict detection at commit."""
-        if self.context.operation in APPENDING and not self.context.drop_duplicates:
+        if self._is_by_group or (self.context.operation in APPENDING and not self.context.drop_duplicates):
             return
         if places_new_keys(self.index):
             return  # two writers of one key write to one file group
@@ -401,16 +417,24 @@ class WriteTransaction:
         tiered, writers = self._merges_small_files(), self.bound.threads
         sizing = file_sizing(self.client, self.state, self._settings, sample, tiered=tiered, writers=writers)
         # New rows stay out of files that a pending clustering replaces.
+        if self._ordered or self._never_fills:
+            return replace(sizing, fills=False, small_bytes=0 if self._ordered else sizing.small_bytes)
         return replace(sizing, small_bytes=0) if clustered_groups(self.client, self.state) else sizing
+
+    @property
+    def _never_fills(self) -> bool:
+        """Whether new rows stay out of stored files, so that writers beside each other never conflict."""
+        return self._pending.rules.beside and self.state.config.properties.get("lakefmt.table.kind") == "append"
 
     def _merges_small_files(self) -> bool:
         """Return whether small files are merged after a write of this kind, so that it may leave them."""
         values = self._settings.values
         return (
             self.is_followed
+            and not self._ordered
             and values["lakefmt.write.small.files"] == "tiers"
             and not values["lakefmt.write.services.background"]
-            and not self._pending.rules.beside
+            and (self._never_fills or not self._pending.rules.beside)
             and self.state.timeline.layout > 1
             and self.state.config.populate_meta_fields
             and self.bound.cdc is None
@@ -438,6 +462,8 @@ class WriteTransaction:
         Raises:
             CommitConflict: another writer is at work on one of the file groups, or a clustering replaces it.
         """
+        if self._ordered:
+            return self._placed_by_bucket(located)
         assigned = place_rows(self.client, self.bound, self.state, located)
         self._check_early(assigned)
         if isinstance(self._index, ConsistentBucketIndex):
@@ -446,6 +472,23 @@ class WriteTransaction:
                 self._covers |= frozenset(changed)
         if self._saved is not None:
             self.save_for_others(self._saved)
+        return PlacedRows(located.batch, assigned)
+
+    @property
+    def _ordered(self) -> bool:
+        """Whether rows keep their order in a bucket: then every commit opens file groups of its own."""
+        return self.state.config.properties.get("lakefmt.append.order") == "per_bucket"
+
+    def _placed_by_bucket(self, located: LocatedRows) -> PlacedRows:
+        from lakefmt.config.append_layout import append_layout  # few tables keep the order of rows
+        from lakefmt.write.queue_rows import assign_queue_rows
+
+        layout, size = append_layout(self.state.config.properties), located.sizing.rows_per_file
+        if layout is None:
+            raise CorruptFile("the table's properties name an order of rows, but not that it is an append table")
+        new_uuid = self.client.ids.new_uuid
+        assigned = assign_queue_rows(located.batch, layout, size, self.context.instant, self._files_opened, new_uuid)
+        self._files_opened += len(assigned)
         return PlacedRows(located.batch, assigned)
 
     def _check_early(self, assigned: Sequence[Assigned]) -> None:
@@ -470,25 +513,74 @@ class WriteTransaction:
 
     def write(self, placed: PlacedRows) -> list[WriteStatus]:
         """Write every file of a placement."""
+        return self.write_placed(placed)
+
+    def write_placed(self, placed: PlacedRows, announcements: Announcements | None = None) -> list[WriteStatus]:
+        """Write every file of a placement, which is one of several if there are announcements."""
+        if self._is_by_group:
+            self._check_early(placed.assigned)
         footer_of = key_files(self.client, self.state).known
-        return write_assigned_files(self.bound, placed.batch, placed.assigned, footer_of)
+        return write_assigned_files(self.bound, placed.batch, placed.assigned, footer_of, announcements)
 
     def write_stream(self, tables: Iterable[pa.Table], sort: str) -> list[WriteStatus]:
         """Key, place and write a stream of rows window by window, in bounded memory."""
-        spec = self.client.key_spec(self.state.config)
+        spec, operation = self.client.key_spec(self.state.config), self.context.operation
         schema = self.bound.schema
-        keyed = partial(self._keyed, spec, schema)
+        keyed = partial(self._keyed, spec)
+        memory = self._settings.integer("lakefmt.write.window.bytes")
+        if self._ordered:
+            return self._write_ordered(tables, sort)
         if places_new_keys(self.index):
-            replaces = self.context.operation in REPLACING
+            replaces = operation in REPLACING
             names = partial(group_names, self.client, self.state, self.index, keyed, replaces)
-            memory = self._settings.integer("lakefmt.write.window.bytes")
             statuses: list[WriteStatus] = []
+            announcements = Announcements(self.bound, goes_on=True)
             for part in placed_parts((keyed(table).table for table in tables), names, memory):
-                statuses += self.write(self.place(self.locate(self.key(part))))
+                placed = self.place(self.locate(self.key(part)))
                 del part
+                statuses += self.write_placed(placed, announcements)
+                del placed
             return statuses
-        check_unknown_buckets(self.client, self.state)
-        return stream_files(self.client, self.bound, spec, schema, tables, keyed, self.sizing, sort)
+        new_files = operation is WriteOperation.BULK_INSERT or operation in _OVERWRITES
+        if new_files and not self.context.drop_duplicates and (sort != "none" or not self._combines_stream()):
+            check_unknown_buckets(self.client, self.state)
+            return stream_files(self.client, self.bound, spec, schema, tables, keyed, self.sizing, sort)
+        if self.context.partial and moves_between_partitions(self.index):
+            # Some parts of the rows would be completed from stored ones, and others not.
+            rows = read_all(schema, tables)
+            return self.write(self.place(self.locate(self.key(rows))))
+        return self._write_by_group(keyed, tables, memory, fills=not new_files)
+
+    def _combines_stream(self) -> bool:
+        return self.context.operation is not WriteOperation.BULK_INSERT and self._combines()
+
+    def _write_by_group(
+        self, keyed: Callable[[pa.Table], KeyedBatch], tables: Iterable[pa.Table], memory: int, *, fills: bool
+    ) -> list[WriteStatus]:
+        # Imported here: few writes have more rows than a window.
+        from lakefmt.write.bulk.grouped_rows import GroupOptions, write_by_group
+
+        appends = self.context.operation in APPENDING and not self.context.drop_duplicates
+        looks_up = self._combines() or not appends
+        self._is_by_group = True
+        how = GroupOptions(memory, looks_up, self.index.is_global, self.context.operation in APPENDING, fills)
+        statuses, partitions = write_by_group(self, keyed, tables, how)
+        if not appends:
+            # The keys are too many to be held: no other write may have changed anything where they are.
+            self._covers = None if self.index.is_global else partitions
+        return statuses
+
+    def _write_ordered(self, tables: Iterable[pa.Table], sort: str) -> list[WriteStatus]:
+        if sort != "none":
+            raise UnsupportedFeature(
+                "the rows of a bucket of this table stay in the order in which they come: sort nothing"
+            )
+        from lakefmt.sorting.external_sort import gather_windows  # few tables keep the order of rows
+
+        statuses: list[WriteStatus] = []
+        for window, _ in gather_windows(tables, self._settings.integer("lakefmt.write.window.bytes")):
+            statuses += self.write(self.place(self.locate(self.key(window))))
+        return statuses
 
     def cover(self, partitions: Sequence[PartitionPath] | None) -> dict[PartitionPath, tuple[FileId, ...]]:
         """Return the file groups of partitions that this write replaces as a whole; None: of all there are."""
@@ -502,12 +594,21 @@ class WriteTransaction:
         if self.context.operation is WriteOperation.INSERT_OVERWRITE_TABLE:
             return self.cover(None)
         if self.context.operation is WriteOperation.INSERT_OVERWRITE:
-            return self.cover(sorted(set(touched)))
+            paths, named = set(touched), set(self._pending.replaces)
+            if named and not paths <= named:
+                stray = sorted(paths - named)[0]
+                raise InvalidInputError(
+                    f"a row is for the partition {stray or '.'}, which is not among those to replace"
+                )
+            return self.cover(sorted(paths | named))
         return {}
 
     def plan(self, located: LocatedRows) -> WritePlan:
         """Return what the write would do with rows."""
-        files = tuple(a.assignment for a in place_rows(self.client, self.bound, self.state, located))
+        placed = (
+            self.place(located).assigned if self._ordered else place_rows(self.client, self.bound, self.state, located)
+        )
+        files = tuple(a.assignment for a in placed)
         replaced, rows = self._overwritten(file.partition for file in files), located.batch.num_rows
         return WritePlan(None, operation=self.context.operation, assignments=files, replaced=replaced, rows=rows)
 
@@ -521,7 +622,7 @@ class WriteTransaction:
     def commit(
         self, statuses: Sequence[WriteStatus], replaced: Mapping[PartitionPath, tuple[FileId, ...]] | None = None
     ) -> CommitResult:
-        """Make the write visible.
+        """Make the write visible; or undo it, when an earlier commit has its rows: the result is ``skipped`` then.
 
         Raises:
             CommitConflict: the write conflicts with one that was committed meanwhile.
@@ -532,6 +633,8 @@ class WriteTransaction:
             stats = [stat for status in statuses for stat in status.stats]
             announce_commit(self._index, index_commit(self.client, self.state, self.context.instant, stats))
         result = complete_instant(self._pending, statuses, hidden, self._footprint(), is_saved=self._saved is not None)
+        if result.skipped:
+            self._abort_quietly()
         if isinstance(self._index, ConsistentBucketIndex):
             self._index.rings.settle(self.context.instant)
         seconds = perf_counter() - self._started
@@ -541,7 +644,7 @@ class WriteTransaction:
 
     def commit_unless_empty(self, statuses: Sequence[WriteStatus]) -> CommitResult | None:
         """Commit; when there are no files and nothing to remember, abort and return None."""
-        if statuses or self.context.keeps_empty:
+        if statuses or self.context.keeps_empty or self._pending.entries is not None:
             return self.commit(statuses)
         self.abort()
         return None

@@ -34,22 +34,28 @@ FLOORS: dict[str, int] = {
     "timeline": 20,
     "filegroups": 30,
     "metadata": 35,
+    "segments": 35,  # files of rows that a stream has flushed and not yet committed
     "index": 40,
     "read": 40,
     "transactions": 40,
     "compaction": 50,
     "create": 50,
     "write": 50,
+    "consumers": 55,  # a table read as a stream
     "check": 60,
     "undo": 60,
     "upgrade": 60,
+    "producers": 65,  # streams of rows into a table, append tables
+    "advice": 70,  # which index, table type and services a table should have
     "table_indexes": 70,  # the verbs of `table.index`
     "table_alter": 70,  # the verbs of `table.alter`
     "table": 80,
     "create_and_write": 82,  # the two calls of a table in one
     "lowlevel": 82,  # the steps of a write as single calls, begun from an open table
     PACKAGE: 85,  # lakefmt/__init__.py: the public names, gathered from below
-    "producers": 90,
+    "builders": 90,  # reads and writes under the names of Paimon's Python package
+    "realtime": 90,  # streams under the names of the real-time SDK
+    "services": 90,  # one process that runs the table services of many tables
     "spark": 90,
     "bench": 90,
     "demo": 90,

@@ -7,6 +7,7 @@ import itertools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import duckdb
@@ -14,6 +15,7 @@ import pyarrow as pa
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt.producers.append.tags import TableTags
 from lakefmt.read.stats import TimelineView
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
@@ -101,6 +103,12 @@ def _verb(name: str, good: Mapping[str, Argument] | None = None, rows: tuple[str
     return EntryPoint(lambda place, **given: getattr(place.table, name)(**given), good or {}, rows)
 
 
+def _open_and_close(place: Place, **given: object) -> object:
+    stream = place.table.open_stream(**given)
+    stream.close()
+    return stream.metrics()
+
+
 def _on(
     make: Callable[[Place], object], name: str, good: Mapping[str, Argument] | None = None, rows: tuple[str, ...] = ()
 ) -> EntryPoint:
@@ -121,6 +129,21 @@ def _table(place: Place) -> Table:
 
 def _snapshot(place: Place) -> lakefmt.Snapshot:
     return place.table.snapshot()
+
+
+def _tags(place: Place) -> TableTags:
+    return place.table.tags
+
+
+def _tagged(name: str) -> Callable[..., object]:
+    """Delete or restore a tag; for the call that works it is made first."""
+
+    def call(place: Place, **given: object) -> object:
+        if isinstance(given.get("name"), str) and given["name"] == "good":
+            place.table.tags.create("good")
+        return getattr(place.table.tags, name)(**given)
+
+    return call
 
 
 def _index(place: Place) -> TableIndexes:
@@ -242,6 +265,16 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
         f"Table.{name}": _verb(name, _DATA, ("data",))
         for name in ("upsert", "insert", "bulk_insert", "insert_overwrite", "insert_overwrite_table")
     },
+    "Table.append": _verb("append", _DATA, ("data",)),
+    "Table.overwrite": _verb("overwrite", _DATA, ("data",)),
+    "Table.as_of": _verb("as_of", {"when": lambda place: place.first}),
+    "Table.expire_partitions": _verb("expire_partitions", {"older_than": lambda place: timedelta(days=1)}),
+    "Table.tags": _shown(_table, "tags"),
+    "TableTags.create": _on(_tags, "create", {"name": lambda place: "first"}),
+    "TableTags.list": _on(_tags, "list"),
+    "TableTags.delete": EntryPoint(_tagged("delete"), {"name": lambda place: "good"}),
+    "TableTags.restore": EntryPoint(_tagged("restore"), {"name": lambda place: "good"}),
+    "TableTags.create_daily": _on(_tags, "create_daily"),
     "Table.update": _verb("update", {"filter": _FILTER, "values": lambda place: {"note": "new"}}),
     "Table.delete": _verb("delete", {"what": lambda place: ["k1"]}, ("what",)),
     "Table.delete_partitions": _verb("delete_partitions", {"partitions": lambda place: ["city=sf"]}),
@@ -261,6 +294,10 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     "Table.delete_savepoint": _verb("delete_savepoint", {"instant": lambda place: place.first}),
     "Table.compact": _verb("compact"),
     "Table.cluster": _verb("cluster"),
+    "Table.open_stream": EntryPoint(_open_and_close),
+    "Table.open_stream_async": _verb("open_stream_async"),
+    "Table.recover_streams": _verb("recover_streams"),
+    "Table.vacuum": _verb("vacuum", {"orphans": lambda place: True}),
     "Table.sort_on_write": _verb("sort_on_write", {**_DATA, "columns": lambda place: ["ts"]}, ("data",)),
     **{f"Table.{name}": _verb(name) for name in ("partitions", "stats", "savepoints", "services")},
     **{
@@ -315,7 +352,7 @@ def public_entry_points() -> dict[str, object]:
     for where, face in {"lakefmt": lakefmt, "lowlevel": lowlevel}.items():
         values = {name: getattr(face, name) for name in face.__all__}
         found |= {f"{where}.{name}": value for name, value in values.items() if inspect.isfunction(value)}
-    for cls in (Table, lakefmt.Snapshot, TableIndexes, TableAlter, TimelineView):
+    for cls in (Table, lakefmt.Snapshot, TableIndexes, TableTags, TableAlter, TimelineView):
         own = [base for base in cls.__mro__ if base.__module__.startswith("lakefmt.")]
         names = {name for base in own for name in (*vars(base), *base.__annotations__) if not name.startswith("_")}
         found |= {f"{cls.__name__}.{name}": getattr(cls, name, None) for name in sorted(names)}

@@ -12,6 +12,7 @@ import itertools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,6 +39,8 @@ OPTIONS: dict[str, object] = {
     "hoodie.client.heartbeat.tolerable.misses": 0,
 }
 KEEP_ONE: dict[str, object] = {"hoodie.keep.min.commits": 1, "hoodie.keep.max.commits": 2}
+#: Rows of a stream that are more wait in temporary files, and are written file group by file group.
+FEW_BYTES: dict[str, object] = {"lakefmt.write.window.bytes": 1024}
 THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
 
 
@@ -58,12 +61,28 @@ class Verb:
     captures: bool = False
 
 
+#: Every partition is older.
+LONG_AFTER = datetime(2999, 1, 1, tzinfo=UTC)
+
 VERBS: dict[str, Verb] = {
     "upsert": Verb("upsert", lambda t: t.upsert(rows(3, 9, ts=2))),
+    "upsert_streamed": Verb("upsert", lambda t: t.upsert(iter([rows(3, 9, ts=2)] * 8), options=FEW_BYTES)),
     "upsert_partial": Verb("upsert", lambda t: t.upsert(rows(3, 9, ts=2).drop_columns(["ts"]), partial=True)),
     "upsert_moving": Verb("upsert", lambda t: t.upsert(rows(3, 7, ts=2, shift=1)), index="global_bloom"),
     "upsert_captured": Verb("upsert", lambda t: t.upsert(rows(3, 9, ts=2)), captures=True),
     "delete_captured": Verb("delete", lambda t: t.delete(["k1", "k2"]), captures=True),
+    "append": Verb("append", lambda t: t.append(rows(20, 24, ts=2), txn=("loader", 1), watermark=5)),
+    "overwrite": Verb(
+        "overwrite", lambda t: t.overwrite(rows(0, 2, ts=5), mode="static", partitions=["city=sf", "city=oslo"])
+    ),
+    "expire_partitions": Verb("expire_partitions", lambda t: t.expire_partitions(LONG_AFTER, by="update")),
+    "tag": Verb("tags", lambda t: t.tags.create("first", t.timeline.entries[0].time), service=True),
+    "delete_tag": Verb(
+        "tags",
+        lambda t: [t.tags.delete(tag.name) for tag in t.tags.list()],
+        service=True,
+        prepare=lambda t: t.tags.create("first"),
+    ),
     "insert": Verb("insert", lambda t: t.insert(rows(20, 24, ts=2))),
     "bulk_insert": Verb("bulk_insert", lambda t: t.bulk_insert(rows(20, 24, ts=2))),
     "bulk_insert_sorted": Verb("bulk_insert", lambda t: t.bulk_insert(iter([rows(20, 24, ts=2)]), sort="global")),
@@ -94,6 +113,7 @@ VERBS: dict[str, Verb] = {
 READING = frozenset(
     [
         "snapshot",
+        "as_of",
         "read",
         "scan",
         "explain",
@@ -118,9 +138,13 @@ READING = frozenset(
 #: Methods whose crash tests stand beside the rest of their tests: each effect of many kinds of repair, of compactions.
 ELSEWHERE = {
     "repair": "tests/check/test_repair_dies.py",
+    "vacuum": "tests/check/test_vacuum.py",
     "compact": "tests/compaction/test_compact.py",
     "cluster": "tests/compaction/test_cluster.py",
     "services": "tests/compaction/test_background.py",
+    "open_stream": "tests/producers/stream/test_stream_durability.py",
+    "open_stream_async": "tests/producers/stream/test_stream_durability.py",
+    "recover_streams": "tests/producers/stream/test_stream_durability.py",
 }
 
 #: A lost answer or request is told to a living process; everything else may also kill it.

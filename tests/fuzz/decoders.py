@@ -7,7 +7,7 @@ import json
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
@@ -46,6 +46,18 @@ from lakefmt.metadata.record_schema import record_schema
 from lakefmt.metadata.records import ColumnStats, MetadataRecord, RecordType, encode_record
 from lakefmt.schema import avro_to_arrow
 from lakefmt.schema.avro_tree import parse_avro_schema
+from lakefmt.segments.codec import (
+    Claim,
+    SegmentHeader,
+    checksum,
+    decode_claim,
+    decode_header,
+    decode_segment,
+    encode_claim,
+    encode_header,
+    encode_segment,
+)
+from lakefmt.segments.names import SegmentPosition
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.timeline.archive.lsm_timeline import decode_manifest, parse_manifest_name
 from lakefmt.timeline.archive.store import HistoryStore
@@ -401,7 +413,42 @@ def _blooms() -> Iterator[Decoder]:
 
 _STATS = ColumnStats("f", "c", "BytesWrapper", b"\x11\x94", b"\x13\x01", 5, 1, 70, 80, value_type=(10, "10,2"))
 
+_SEGMENT_ROWS = encode_segment(pa.table({"v": [1, 2, 3], "s": ["a", None, "c"]}))
+_HEADER = SegmentHeader("w", 1, 2, 3, len(_SEGMENT_ROWS), checksum(_SEGMENT_ROWS), 5, {"part": [1]}, True, False)
+_CLAIM = Claim(3, "owner", "host", 7, "20260101000000000", SegmentPosition(2, 9))
+
+
+def decode_any_segment(data: bytes) -> object:
+    """Decode rows as if their header named just these bytes: what is then wrong has to be found in the bytes."""
+    header = replace(_HEADER, bytes=len(data), digest=checksum(data))
+    return decode_segment(data, header)
+
+
 DECODERS: tuple[Decoder, ...] = (
+    Decoder(
+        "header of a segment",
+        ("segments.codec.decode_header",),
+        partial(decode_header, name="header"),
+        {"header": encode_header(_HEADER)},
+    ),
+    Decoder(
+        "claim on a stream",
+        ("segments.codec.decode_claim",),
+        partial(decode_claim, note=None, name="claim"),
+        {"claim": encode_claim(_CLAIM)},
+    ),
+    Decoder(
+        "rows of a segment",
+        ("segments.codec.decode_segment",),
+        partial(decode_segment, header=_HEADER),
+        {"rows": _SEGMENT_ROWS},
+    ),
+    Decoder(
+        "rows of a segment, whatever their digest",
+        ("segments.codec.decode_segment",),
+        decode_any_segment,
+        {"rows": _SEGMENT_ROWS},
+    ),
     Decoder(
         "list of files in the metadata table",
         ("metadata.reading.listing.listed_files",),

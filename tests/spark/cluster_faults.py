@@ -1,6 +1,6 @@
-"""Writes by tasks on a cluster of two hosts whose tasks fail, are slow and are killed: run by an interpreter with PySpark.
+"""Writes by tasks on a cluster of two hosts whose tasks fail, are slow and are killed, and whose drivers are lost.
 
-python cluster_faults.py DIRECTORY ANSWERS [FAULT …]
+Run by an interpreter with PySpark: python cluster_faults.py DIRECTORY ANSWERS [FAULT …]
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from write_scenarios import LOOK_UP, OPTIONS, frame_of  # beside this file
 
 import lakefmt
 import lakefmt.spark as lakefmt_spark
+from lakefmt.errors import StorageError
 from lakefmt.spark.writing import distributed
+from lakefmt.transactions.instant import InstantTransaction
 
 #: Fault → what a task does once, by which function its task is made, and more options.
 FAULTS: dict[str, tuple[str, str, dict[str, str]]] = {
@@ -36,6 +38,8 @@ FAULTS: dict[str, tuple[str, str, dict[str, str]]] = {
     "executor is killed after the look-up": ("kill", "group_task", LOOK_UP),
 }
 SECONDS_AFTER = 5
+#: A writer that is dead counts as dead at once.
+SOON_DEAD = {"hoodie.client.heartbeat.interval_in_ms": "1000", "hoodie.client.heartbeat.tolerable.misses": "1"}
 
 
 @contextmanager
@@ -105,6 +109,9 @@ def once(kind: str, made: Any, marks: str) -> Any:
             raise RuntimeError("this task fails after its files")
         if first and kind == "wait":
             time.sleep(60)
+        if first and kind.isdigit():
+            os.kill(int(kind), signal.SIGKILL)  # the driver
+            time.sleep(5)
         if first and kind == "kill":
             daemon = Path("/proc", str(os.getppid()), "stat").read_text("ascii")
             os.kill(int(daemon.rpartition(")")[2].split()[1]), signal.SIGKILL)  # this worker's executor
@@ -123,12 +130,53 @@ def one_fault(spark: Any, root: Path, name: str) -> dict[str, Any]:
     made = getattr(distributed, maker)
     with mock.patch.object(distributed, maker, lambda *given: once(kind, made(*given), str(marks))):
         result = lakefmt_spark.write(frame_of(spark, 40, 80, 2.0), str(path), **options)
+    return {"happened": len(list(marks.iterdir())), **left(path, result)}
+
+
+def failed_commit(spark: Any, root: Path) -> dict[str, Any]:
+    """Upsert, and lose the answer of the commit before it is made; then upsert again."""
+    path, fails = root / "commit_fails", StorageError("the store does not answer")
+    lakefmt_spark.write(frame_of(spark, 0, 60), str(path), **OPTIONS)
+    happened = 0
+    with mock.patch.object(InstantTransaction, "complete", side_effect=fails):
+        try:
+            lakefmt_spark.write(frame_of(spark, 40, 80, 2.0), str(path), **OPTIONS, **SOON_DEAD)
+        except StorageError:
+            happened = 1
+    unchanged = lakefmt.open_table(path).read().num_rows == 60
+    time.sleep(SECONDS_AFTER)
+    result = lakefmt_spark.write(frame_of(spark, 40, 80, 2.0), str(path), **OPTIONS, **SOON_DEAD)
+    return {"happened": happened and int(unchanged), **left(path, result)}
+
+
+def lost_driver(spark: Any, root: Path, url: str) -> dict[str, Any]:
+    """Kill a driver while its tasks write; then another driver writes."""
+    path, marks = root / "driver_lost", root / "marks driver"
+    marks.mkdir()
+    lakefmt_spark.write(frame_of(spark, 0, 60), str(path), **OPTIONS)
+    spark.stop()  # the other driver needs the executors
+    command = [sys.executable, __file__, "--driver", url, str(path), str(marks)]
+    ended = subprocess.run(command, check=False, timeout=180).returncode
+    unchanged = lakefmt.open_table(path).read().num_rows == 60
+    time.sleep(SECONDS_AFTER)
+    result = lakefmt_spark.write(frame_of(session(url), 40, 80, 2.0), str(path), **OPTIONS, **SOON_DEAD)
+    return {"happened": int(ended == -signal.SIGKILL and unchanged), **left(path, result)}
+
+
+def driver(url: str, path: str, marks: str) -> None:
+    """Upsert, and be killed by the first task that has written its files."""
+    made = distributed.write_task
+    with mock.patch.object(distributed, "write_task", lambda *given: once(str(os.getpid()), made(*given), marks)):
+        lakefmt_spark.write(frame_of(session(url), 40, 80, 3.0), path, **OPTIONS, **SOON_DEAD)
+
+
+def left(path: Path, result: Any) -> dict[str, Any]:
+    """Return what is there after an upsert of the later rows."""
     time.sleep(SECONDS_AFTER)  # late attempts write now, if they do
     files = [file.name for file in path.rglob(f"*_{result.instant}.parquet")]
     table = lakefmt.open_table(path)
     rows = dict(zip(*table.read(["id", "v"]).to_pydict().values(), strict=True))
     return {
-        "happened": len(list(marks.iterdir())),
         "rows": rows == {f"k{n}": n * (1.5 if n < 40 else 2.0) for n in range(80)},
         "files": sorted(files) == sorted(file.file_name for file in result.files),
         "groups": len({file.split("_")[0] for file in files}) == len(files) > 0,
@@ -144,14 +192,18 @@ def main() -> None:
     with cluster(Path(root)) as url:
         spark = session(url)
         spark.sparkContext.setLogLevel("OFF")
-        for name in names or FAULTS:
+        lost: dict[str, Any] = {
+            "commit fails": lambda: failed_commit(spark, Path(root)),
+            "driver is lost": lambda: lost_driver(spark, Path(root), url),
+        }
+        for name in names or (*FAULTS, *lost):
             try:
-                told[name] = one_fault(spark, Path(root), name)
+                told[name] = lost[name]() if name in lost else one_fault(spark, Path(root), name)
             except Exception as error:
                 told[name] = {"failed": f"{type(error).__name__}: {error}"}
             Path(answers).write_text(json.dumps(told), "utf-8")
-        spark.stop()
+        SparkSession.builder.getOrCreate().stop()
 
 
 if __name__ == "__main__":
-    main()
+    driver(*sys.argv[2:]) if sys.argv[1] == "--driver" else main()

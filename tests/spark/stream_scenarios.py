@@ -296,6 +296,36 @@ def services(spark: Any, root: Path) -> dict[str, Any]:
     }
 
 
+def clustering(spark: Any, root: Path) -> dict[str, Any]:
+    """Pack and order by tasks; a plan that waits; a task that fails; nothing shows in an increment."""
+    path = str(root / "clustered")
+    apart = {**NO_SERVICES, "hoodie.parquet.small.file.limit": 0, "lakefmt.write.small.files": "fill"}
+    for part in range(4):
+        upsert(path, *(f"{part}-{n}" for n in range(30)), v=part % 2, table_type="cow", partition_by="v", **apart)
+    before, since = rows(path), lakefmt.open_table(path).client.load().timeline.latest_commit.order_time
+    planned = lakefmt_spark.cluster(spark, path, ["id"], schedule=True)
+    done = lakefmt_spark.cluster(spark, path, run=planned.instant)
+    again = lakefmt_spark.cluster(spark, path, ["id", "v"], order="zorder", partitions="v=0", **apart)
+    upsert(path, "0-0", v=0, **apart)
+    lost = max(Path(path).glob("v=0/*.parquet"), key=lambda file: file.stat().st_mtime)
+    lakefmt_spark.cluster(spark, path, ["v"], schedule=True)
+    lost.rename(root / "lost.parquet")
+    failed = refusal(lambda: lakefmt_spark.cluster(spark, path))
+    (root / "lost.parquet").rename(lost)
+    finished = lakefmt_spark.cluster(spark, path)
+    table = lakefmt.open_table(path)
+    return {
+        "planned": [planned.completion_time, len(planned.plan.groups)],
+        "done": [len(done.files), done.num_rows],
+        "again": [len(again.files), again.num_rows],
+        "failed": failed,
+        "finished": len(finished.finished),
+        "rows": rows(path) == before,
+        "increment": table.incremental(since).num_rows,
+        "clean": not table.check("full").findings,
+    }
+
+
 # -------------------------------------------------------------------------------------------------------- beside Hudi
 
 
@@ -327,5 +357,5 @@ def forget(checkpoint: Path, batch: int) -> None:
     done.with_name(f".{done.name}.crc").unlink(missing_ok=True)
 
 
-SCENARIOS = (sinks, sources, offsets, services)
+SCENARIOS = (sinks, sources, offsets, services, clustering)
 WITH_HUDI = (takeovers,)

@@ -84,6 +84,24 @@ def test_services_run_as_tasks(pyspark_newest):
     assert told["beside"] == [True, 16]
 
 
+def test_clustering_runs_as_tasks(pyspark_newest):
+    told = pyspark_newest["clustering"]
+    assert told["planned"] == [None, 2]
+    assert told["done"] == [2, 120]
+    assert told["again"] == [1, 60]
+    assert "a task of the clustering" in told["failed"]
+    assert told["finished"] == 1
+    assert told["rows"] is True
+    assert told["increment"] == 1
+    assert told["clean"] is True
+
+
+def test_hudi_reads_what_tasks_clustered(pyspark_newest, folder_newest, spark_judge):
+    assert "done" in pyspark_newest["clustering"]
+    table = folder_newest / "clustered"
+    spark_judge.assert_same_rows(table, lakefmt.open_table(table).read(["id", "v"]))
+
+
 def test_hudi_reads_what_tasks_compacted(pyspark_newest, folder_newest, spark_judge):
     assert "failed" in pyspark_newest["services"]
     table = folder_newest / "services-streamed"

@@ -10,11 +10,10 @@ import click
 from lakefmt.cli.confirm import dry_run_option, run_plan, unneeded_yes_option
 from lakefmt.cli.options import open_for, table_argument, table_options
 from lakefmt.cli.progress import progress
-from lakefmt.cli.results import print_json
+from lakefmt.cli.results import print_abandoned, print_rewrite
 
 if TYPE_CHECKING:
     from lakefmt.compaction.cluster.plan import ClusteringPlan
-    from lakefmt.compaction.cluster.run import ClusteringResult
 
 __all__ = ["cluster"]
 
@@ -60,16 +59,17 @@ def cluster(
     opened = open_for(table, options, storage_options)
     if abandon is not None:
         opened.cluster(abandon=abandon)
-        print_json({"abandoned": abandon}) if as_json else click.echo(f"plan of clustering {abandon} removed")
+        print_abandoned("clustering", abandon, as_json=as_json)
         return
     if run is not None:
         with progress("cluster"):
-            _print_result(opened.cluster(run=run), schedule=False, as_json=as_json)
+            result = opened.cluster(run=run)
+        print_rewrite(result, "clustering", _plan_as_json(result.plan), schedule=False, as_json=as_json)
         return
     by = list(columns) or None
     chosen = list(partitions) or None
     plan = opened.cluster(by, order=order, where=where, partitions=chosen, dry_run=True).plan
-    result = run_plan(
+    done = run_plan(
         "cluster",
         plan,
         lambda: opened.cluster(by, order=order, where=where, partitions=chosen, schedule=schedule),
@@ -78,31 +78,8 @@ def cluster(
         asks=False,
         shown=lambda: {"plan": _plan_as_json(plan), "instant": None},
     )
-    if result is not None:
-        _print_result(result, schedule=schedule, as_json=as_json)
-
-
-def _print_result(result: ClusteringResult, *, schedule: bool, as_json: bool) -> None:
-    if as_json:
-        print_json(
-            {
-                "plan": _plan_as_json(result.plan),
-                "instant": result.instant,
-                "finished": list(result.finished),
-                "files": [stat.path for stat in result.files],
-                "rows": result.num_rows,
-                "bytes": result.bytes_written,
-            }
-        )
-        return
-    for time in result.finished:
-        click.echo(f"pending clustering {time} is completed")
-    if result.instant is None:
-        return
-    if schedule:
-        click.echo(f"clustering {result.instant} is requested; the next clustering runs it")
-    else:
-        click.echo(str(result))
+    if done is not None:
+        print_rewrite(done, "clustering", _plan_as_json(done.plan), schedule=schedule, as_json=as_json)
 
 
 def _plan_as_json(plan: ClusteringPlan) -> dict[str, object]:

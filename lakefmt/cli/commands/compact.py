@@ -10,10 +10,10 @@ import click
 from lakefmt.cli.confirm import dry_run_option, run_plan, unneeded_yes_option
 from lakefmt.cli.options import open_for, table_argument, table_options
 from lakefmt.cli.progress import progress
-from lakefmt.cli.results import print_json
+from lakefmt.cli.results import print_abandoned, print_rewrite
 
 if TYPE_CHECKING:
-    from lakefmt.compaction import CompactionPlan, CompactionResult
+    from lakefmt.compaction import CompactionPlan
 
 __all__ = ["compact"]
 
@@ -55,14 +55,15 @@ def compact(
     opened = open_for(table, options, storage_options)
     if abandon is not None:
         opened.compact(abandon=abandon)
-        print_json({"abandoned": abandon}) if as_json else click.echo(f"plan of compaction {abandon} removed")
+        print_abandoned("compaction", abandon, as_json=as_json)
         return
     if run is not None:
         with progress("compact"):
-            _print_result(opened.compact(run=run, verify=verify), schedule=False, as_json=as_json)
+            result = opened.compact(run=run, verify=verify)
+        print_rewrite(result, "compaction", _plan_as_json(result.plan), schedule=False, as_json=as_json)
         return
     plan = opened.compact(dry_run=True, log=log).plan
-    result = run_plan(
+    done = run_plan(
         "compact",
         plan,
         lambda: opened.compact(schedule=schedule, verify=verify, log=log),
@@ -71,31 +72,8 @@ def compact(
         asks=False,
         shown=lambda: {"plan": _plan_as_json(plan), "instant": None},
     )
-    if result is not None:
-        _print_result(result, schedule=schedule, as_json=as_json)
-
-
-def _print_result(result: CompactionResult, *, schedule: bool, as_json: bool) -> None:
-    if as_json:
-        print_json(
-            {
-                "plan": _plan_as_json(result.plan),
-                "instant": result.instant,
-                "finished": list(result.finished),
-                "files": [stat.path for stat in result.files],
-                "rows": result.num_rows,
-                "bytes": result.bytes_written,
-            }
-        )
-        return
-    for time in result.finished:
-        click.echo(f"pending compaction {time} is completed")
-    if result.instant is None:
-        return
-    if schedule:
-        click.echo(f"compaction {result.instant} is requested; the next compaction runs it")
-    else:
-        click.echo(str(result))
+    if done is not None:
+        print_rewrite(done, "compaction", _plan_as_json(done.plan), schedule=schedule, as_json=as_json)
 
 
 def _plan_as_json(plan: CompactionPlan) -> dict[str, object]:

@@ -60,6 +60,7 @@ __all__ = [
     "planned_groups",
     "run_clean",
     "run_waiting_cleans",
+    "saved_files",
 ]
 
 
@@ -288,7 +289,7 @@ def _without_reachable(client: TableClient, state: TableState, job: CleanJob) ->
     """Return the plan without files of the newest snapshot and of savepoints: both may be younger than the plan."""
     bases, logs = client.listing(state.config).files(list(job.files))
     slices = build_slices(bases, logs, client.slicing(state, bases, logs), client.replaced(state))
-    kept = {path for file_slice in slices for path in file_slice.paths} | _saved(client, state)
+    kept = {path for file_slice in slices for path in file_slice.paths} | saved_files(client, state)
     if cdc_mode(state.config.properties) is not None:
         current = {(base.partition, base.file_id, base.instant) for base in bases if base.path in kept}
         changes = list_change_files(client.store, list(job.files))
@@ -326,10 +327,10 @@ def _earliest(client: TableClient, state: TableState, rules: CleanRules) -> Inst
 def _needs(write_client: WriteClient, state: TableState) -> Needs:
     client = write_client.client
     planned = frozenset(planned_groups(write_client, state))
-    return Needs(frozenset(_saved(client, state)), planned, consumed_until(client.store, client.clock.now()))
+    return Needs(frozenset(saved_files(client, state)), planned, consumed_until(client.store, client.clock.now()))
 
 
-def _saved(client: TableClient, state: TableState) -> set[str]:
+def saved_files(client: TableClient, state: TableState) -> set[str]:
     """Return the files that savepoints name, and those that a restore to them needs besides."""
     saved: set[str] = set()
     for instant in savepoints_of(state.timeline):

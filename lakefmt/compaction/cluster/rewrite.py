@@ -8,10 +8,11 @@ time and sequence number; only the file name in them changes.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import cached_property
+from uuid import UUID, uuid5
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,7 @@ from lakefmt.filegroups.virtual_columns import VirtualColumns
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.names import base_file_name, has_bucket_number
 from lakefmt.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers
+from lakefmt.formats.queue_names import queue_bucket_of, queue_file_id, queue_position_of
 from lakefmt.schema import avro_to_arrow, reconcile, with_meta_columns
 from lakefmt.sorting.external_sort import gather_windows, sort_stream
 from lakefmt.sorting.key_spill import FileKeys
@@ -79,6 +81,9 @@ class GroupRewrite:
         attempt: a number that no other attempt at this clustering has.
         memory_bytes: what may be held.
         files: base files and logs of the partitions, by path.
+        group_ids: a UUID for each group of the plan, from which the ids of its files are made.
+        before_put: called before a file is written; raises when it must not be.
+        adopts: a file of the name that another attempt at the group wrote is taken as it is.
     """
 
     client: TableClient
@@ -91,6 +96,9 @@ class GroupRewrite:
     attempt: int
     memory_bytes: int
     files: Mapping[str, BaseFile | LogFile] = field(default_factory=dict)
+    group_ids: Sequence[str] = ()
+    before_put: Callable[[], None] | None = None
+    adopts: bool = False
 
     @cached_property
     def _virtual(self) -> VirtualColumns | None:
@@ -203,7 +211,7 @@ class GroupRewrite:
                 rows = table
                 while rows.num_rows:
                     if file is None:
-                        file = self._opened(stack, group.partition, f"{number}-{self.attempt}-{len(stats)}")
+                        file = self._opened(stack, group, number, len(stats))
                     room = max(1, int((self.target_bytes - file.size) / row_bytes))
                     file.append(rows.slice(0, room))
                     rows = rows.slice(room)
@@ -221,12 +229,20 @@ class GroupRewrite:
         size, rows = sum(size for size, _ in footers), sum(rows for _, rows in footers)
         return max(1.0, size / rows) if rows else 64.0
 
-    def _opened(self, stack: ExitStack, partition: PartitionPath, token: str) -> _NewFile:
-        uuid = self.client.ids.new_uuid()
+    def _opened(self, stack: ExitStack, group: ClusteringGroup, number: int, count: int) -> _NewFile:
+        partition, uuid = group.partition, str(uuid5(UUID(self.group_ids[number]), str(count)))
         if has_bucket_number(uuid):  # one in some ten thousand: it would be taken for a bucket's
             uuid = "f" + uuid[1:]
+        bucket = queue_bucket_of(group.slices[0].file_id)
+        position = queue_position_of(group.slices[0].file_id)
         file_id = FileId(f"{uuid}-0")
-        name = base_file_name(file_id, token, self.time)
+        if (
+            bucket is not None
+            and position is not None
+            and all(queue_bucket_of(each.file_id) == bucket for each in group.slices)
+        ):
+            file_id = queue_file_id(bucket, position[0], uuid[-6:], position[1] + count)
+        name = base_file_name(file_id, f"{number}-{self.attempt}-{count}", self.time)
         path = join_path(partition, name)
         create_marker(self.client.store, self.time, path, "CREATE")
         return _NewFile(self, stack, partition, file_id, name)
@@ -289,13 +305,16 @@ class _NewFile:
         count = self._writer.num_rows
         self._writer.close(footers)
         self._keys.close()
+        if self._rewrite.before_put is not None:
+            self._rewrite.before_put()
         outcome, size = self._sink.put_if_absent(), self._sink.size
-        if outcome is PutOutcome.UNKNOWN:
+        if outcome is not PutOutcome.DONE:
             existing = self._rewrite.client.store.info(self._path)
-            if existing is None or existing.size != size:
+            is_ours = existing is not None and existing.size == size
+            if outcome is PutOutcome.UNKNOWN and not is_ours:
                 raise StorageError(f"the store does not say whether {self._path} was written", transient=True)
-        elif outcome is PutOutcome.REFUSED:
-            raise StateError(f"{self._path} exists already: somebody else is writing it; nothing was replaced")
+            if outcome is PutOutcome.REFUSED and not (is_ours and self._rewrite.adopts):
+                raise StateError(f"{self._path} exists already: somebody else is writing it; nothing was replaced")
         return WriteStat(
             file_id=self._file_id,
             partition_path=self._partition,

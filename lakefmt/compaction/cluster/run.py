@@ -14,6 +14,7 @@ from os import cpu_count
 from time import perf_counter
 
 from lakefmt.compaction.clean.run import planned_groups
+from lakefmt.compaction.cluster.operations import RunClustering, clustering_operations_of
 from lakefmt.compaction.cluster.partitions import PartitionFilter, PartitionMode, choose_cluster_partitions
 from lakefmt.compaction.cluster.pending import (
     check_groups_unchanged,
@@ -31,6 +32,7 @@ from lakefmt.compaction.cluster.plan import (
 from lakefmt.compaction.cluster.records import LAYOUT, SORT_COLUMNS, TARGET_BYTES, clustering_plan_record
 from lakefmt.compaction.cluster.rewrite import ORDER_ENTRY, GroupRewrite, order_entry
 from lakefmt.compaction.compact.run import check_no_earlier_write
+from lakefmt.compaction.rewrite_result import RewriteResult
 from lakefmt.compaction.service import PlanRun, load_for_service, run_pending, run_service
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig, check_writable, merge_rule
@@ -52,6 +54,7 @@ from lakefmt.transactions.clustering_plans import (
     pending_clusterings,
     withdraw_clustering,
 )
+from lakefmt.transactions.commit_entries import with_stored_entries
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.values import FileId, InstantTime, PartitionPath, TableType, WriteOperation, WriteStat
 
@@ -72,34 +75,8 @@ _MOST_THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class ClusteringResult:
-    """What a clustering did; prints as one line.
-
-    Attributes:
-        instant: its requested time; None: there was nothing to rewrite, or it is only a plan.
-        plan: the groups.
-        completion_time: when it became visible; None: it did not.
-        files: the new files, group by group.
-        finished: pending clusterings that were executed before.
-        seconds: how long it took.
-    """
-
-    instant: InstantTime | None
-    plan: ClusteringPlan
-    completion_time: InstantTime | None = None
-    files: tuple[WriteStat, ...] = ()
-    finished: tuple[InstantTime, ...] = ()
-    seconds: float = 0.0
-
-    @property
-    def num_rows(self) -> int:
-        """Rows in the new files."""
-        return sum(stat.num_writes for stat in self.files)
-
-    @property
-    def bytes_written(self) -> int:
-        """Bytes of the new files."""
-        return sum(stat.total_write_bytes for stat in self.files)
+class ClusteringResult(RewriteResult[ClusteringPlan]):
+    """What a clustering did; prints as one line."""
 
     def __str__(self) -> str:
         if self.completion_time is None:
@@ -192,6 +169,7 @@ def run_clustering(
     schedule: bool = False,
     run: str | None = None,
     force: bool = True,
+    run_groups: RunClustering | None = None,
 ) -> ClusteringResult:
     """Execute pending clusterings, then plan one and execute it.
 
@@ -202,6 +180,7 @@ def run_clustering(
         schedule: only request a plan; the next clustering, or another engine's, executes it.
         run: only execute the pending clustering of this requested time.
         force: False asks first whether enough commits came since the last one.
+        run_groups: rewrites the groups, in other processes; None: threads of this one do.
 
     Raises:
         UnsupportedFeature: the index of the table decides the file group of a key.
@@ -213,7 +192,7 @@ def run_clustering(
         LockUnavailable: the table lock could not be taken in time.
     """
     begun = perf_counter()
-    service = _service(client, options, wish, force=force)
+    service = replace(_service(client, options, wish, force=force), run_groups=run_groups)
     if run is not None:
         _check_is_clustering(service, run)
         executed = run_pending(service, run)
@@ -278,12 +257,14 @@ class _ClusteringService:
         action: ``clustering``, of version 6 ``replacecommit``.
         wish: what the call asks for besides its settings.
         force: False asks first whether enough commits came since the last clustering.
+        run_groups: rewrites the groups in other processes; None: in this one.
     """
 
     write_client: WriteClient
     action: Action
     wish: ClusteringWish = _NO_WISH
     force: bool = True
+    run_groups: RunClustering | None = None
 
     def check_table(self, config: TableConfig) -> None:
         """Raise when lakefmt cannot write such a table."""
@@ -301,12 +282,28 @@ class _ClusteringService:
                 "the table has a bucket index: every key has its file group, and clustering would take it elsewhere; split "
                 "and merge the buckets of consistent hashing with table.index.resize_buckets"
             )
+        ordered = state.config.properties.get("lakefmt.append.order") == "per_bucket"
+        if ordered:
+            return self._propose_in_order(state, rules, due=due)
         check_order(rules.order, client.schema(state))
         if state.config.table_type is TableType.MERGE_ON_READ:
             check_no_earlier_write(self.write_client, state)
         slices = self._chosen(state, rules)
         busy = frozenset(planned_groups(self.write_client, state))
         return plan_clustering(slices, busy, rules, ordered=_ordered_groups(client, slices, rules.order), due=due)
+
+    def _propose_in_order(self, state: TableState, rules: ClusteringRules, *, due: bool) -> ClusteringPlan:
+        # Imported here: few tables keep the order of rows.
+        from lakefmt.compaction.cluster.queue_plan import plan_queue_clustering
+
+        timeline = self.write_client.client.with_history(state).timeline
+        busy = frozenset(planned_groups(self.write_client, state))
+
+        def completion_of(time: InstantTime) -> InstantTime:
+            return timeline.completion_of(time) if timeline.tells_completion_of(time) else time
+
+        slices = self._chosen(state, rules)
+        return plan_queue_clustering(slices, busy, rules, completion_of, all_small=self.force, due=due)
 
     def _chosen(self, state: TableState, rules: ClusteringRules) -> list[FileSlice]:
         client = self.write_client.client
@@ -363,12 +360,17 @@ class _ClusteringService:
             self.write_client.attempt_number,
             max(1, settings.integer("lakefmt.write.window.bytes") // threads),
             {**{base.path: base for base in bases}, **{log.path: log for log in logs}},
+            [client.ids.new_uuid() for _ in plan.groups],
         )
         replaced: dict[PartitionPath, tuple[FileId, ...]] = {}
         for group in plan.groups:
             ids = tuple(each.file_id for each in group.slices)
             replaced[group.partition] = (*replaced.get(group.partition, ()), *ids)
-        stats = _rewritten(rewrite, plan, threads)
+        if self.run_groups is None:
+            stats = _rewritten(rewrite, plan, threads)
+        else:
+            parts = self.run_groups(clustering_operations_of(rewrite, plan, self.write_client.owner))
+            stats = tuple(stat for part in parts for stat in part)
         return CommitMetadata(WriteOperation.CLUSTER, stats, replaced, client.schema_notes(columns, schema))
 
     def finish_output(
@@ -382,6 +384,7 @@ class _ClusteringService:
                 f"the clustering {transaction.time} was taken over by another process: {lost[0]} is gone"
             )
         check_groups_unchanged(client, state, transaction.time, plan)
+        output = with_stored_entries(client, state, output)
         return encode_commit(output, state.config.version, replace=True), output
 
     def release_attempt(self, state: TableState, time: InstantTime, plan: ClusteringPlan) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lakefmt.compaction.cluster.operations import RunClustering
 from lakefmt.compaction.cluster.plan import ClusteringPlan
 from lakefmt.compaction.cluster.records import LAYOUT, SORT_COLUMNS
 from lakefmt.compaction.cluster.run import (
@@ -42,8 +43,19 @@ class ClusterCall:
     dry_run: bool = False
 
 
-def cluster_table(client: TableClient, call: ClusterCall, options: Mapping[str, object] | None) -> ClusteringResult:
+def cluster_table(
+    client: TableClient,
+    call: ClusterCall,
+    options: Mapping[str, object] | None,
+    run_groups: RunClustering | None = None,
+) -> ClusteringResult:
     """Do what a call of ``table.cluster`` asks for.
+
+    Args:
+        client: the table.
+        call: the arguments.
+        options: settings of the call.
+        run_groups: rewrites the groups, in other processes; None: threads of this one do.
 
     Raises:
         InvalidInputError: its arguments contradict each other.
@@ -57,7 +69,7 @@ def cluster_table(client: TableClient, call: ClusterCall, options: Mapping[str, 
         abandon_clustering(client, call.abandon, options)
         return ClusteringResult(None, ClusteringPlan())
     if call.run is not None:
-        return run_clustering(client, options, run=call.run)
+        return run_clustering(client, options, run=call.run, run_groups=run_groups)
     order = _order(client, call, options)
     state = client.load()
     partitions = None if call.partitions is None else client.chosen_partitions(state, call.partitions)
@@ -65,7 +77,7 @@ def cluster_table(client: TableClient, call: ClusterCall, options: Mapping[str, 
     wish = ClusteringWish(order, only, partitions)
     if call.dry_run:
         return ClusteringResult(None, plan_clustering_of(client, options, wish))
-    return run_clustering(client, options, wish, schedule=call.schedule)
+    return run_clustering(client, options, wish, schedule=call.schedule, run_groups=run_groups)
 
 
 def _order(client: TableClient, call: ClusterCall, options: Mapping[str, object] | None) -> RowOrder | None:

@@ -35,6 +35,7 @@ from lakefmt.compaction.compact.plan import (
     plan_compaction,
 )
 from lakefmt.compaction.compact.records import compaction_plan_record
+from lakefmt.compaction.rewrite_result import RewriteResult
 from lakefmt.compaction.service import PlanRun, load_for_service, run_pending, run_service
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig, cdc_mode
@@ -52,6 +53,7 @@ from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
 from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.transactions.client import WriteClient, open_write_client
+from lakefmt.transactions.commit_entries import with_stored_entries
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.values import InstantTime, WriteOperation, WriteStat
 
@@ -73,34 +75,8 @@ _MOST_THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionResult:
-    """What a compaction, or log compaction, did; prints as one line.
-
-    Attributes:
-        instant: its requested time; None: there was nothing to merge, or it is only a plan.
-        plan: the slices.
-        completion_time: when it became visible; None: it did not.
-        files: what was written, slice by slice.
-        finished: pending compactions that were executed before.
-        seconds: how long it took.
-    """
-
-    instant: InstantTime | None
-    plan: CompactionPlan
-    completion_time: InstantTime | None = None
-    files: tuple[WriteStat, ...] = ()
-    finished: tuple[InstantTime, ...] = ()
-    seconds: float = 0.0
-
-    @property
-    def num_rows(self) -> int:
-        """Rows in the new files."""
-        return sum(stat.num_writes for stat in self.files)
-
-    @property
-    def bytes_written(self) -> int:
-        """Bytes of the new files."""
-        return sum(stat.total_write_bytes for stat in self.files)
+class CompactionResult(RewriteResult[CompactionPlan]):
+    """What a compaction, or log compaction, did; prints as one line."""
 
     def __str__(self) -> str:
         if self.completion_time is None:
@@ -309,6 +285,7 @@ class _CompactionService(MergingService):
                 f"the compaction {transaction.time} was taken over by another process: {lost[0]} is gone"
             )
         _check_bases(self.write_client, state, transaction.time, output)
+        output = with_stored_entries(self.write_client.client, state, output)
         return encode_commit(output, state.config.version, replace=False), output
 
     def release_attempt(self, state: TableState, time: InstantTime, plan: CompactionPlan) -> None:

@@ -41,6 +41,7 @@ from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.markers import list_marked, remove_markers
 from lakefmt.timeline.rollback import plan_rollback_of
 from lakefmt.transactions.client import WriteClient, open_write_client
+from lakefmt.transactions.commit_entries import with_stored_entries
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.transactions.rollback_executor import check_rollback_allowed
 from lakefmt.values import InstantTime, PartitionPath, WriteOperation, WriteStat
@@ -177,6 +178,7 @@ class _LogCompactionService(MergingService):
             )
         if state.config.version.layout == 1:
             _check_nothing_on_top(self.write_client, state, time, plan, output.stats)
+        output = with_stored_entries(self.write_client.client, state, output)
         return encode_commit(output, state.config.version, replace=False), output
 
     def release_attempt(self, state: TableState, time: InstantTime, plan: CompactionPlan) -> None:

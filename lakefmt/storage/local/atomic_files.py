@@ -16,7 +16,7 @@ import itertools
 import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final
@@ -144,6 +144,8 @@ class AtomicFiles:
         self.way_is_known = False
         # Directories whose entries, up to the base, are synced.
         self._settled: set[str] = set()
+        #: Directories whose own entry, and those of all above, are synced.
+        self._linked: set[str] = set()
 
     @property
     def is_atomic(self) -> bool:
@@ -163,6 +165,7 @@ class AtomicFiles:
         except FileNotFoundError:
             directory = os.path.dirname(temporary)
             self._settled.discard(directory)
+            self._linked.discard(directory)
             os.makedirs(directory, exist_ok=True)
             return os.open(temporary, WRITE_FLAGS, 0o666)
 
@@ -243,7 +246,7 @@ class AtomicFiles:
         flush_directory(directory)
         if directory in self._settled:
             return
-        while above.startswith(self._root) and os.path.dirname(above) != above:
+        while directory not in self._linked and above.startswith(self._root) and os.path.dirname(above) != above:
             above = os.path.dirname(above)
             flush_directory(above)
         self._settled.add(directory)
@@ -252,6 +255,21 @@ class AtomicFiles:
         """Forget that the directory `path` and those below it are synced, because they were removed."""
         below = path.rstrip(os.sep) + os.sep
         self._settled = {directory for directory in self._settled if not f"{directory}{os.sep}".startswith(below)}
+        self._linked = {directory for directory in self._linked if not f"{directory}{os.sep}".startswith(below)}
+
+    def link(self, directories: Iterable[str]) -> None:
+        """Create directories below the root, and sync each directory above them once, not for each of their files."""
+        made = [path for path in directories if path not in self._linked]
+        above: set[str] = set()
+        for path in made:
+            os.makedirs(path, exist_ok=True)
+            parent = os.path.dirname(path)
+            while parent.startswith(self._root) and parent not in above:
+                above.add(parent)
+                parent = os.path.dirname(parent)
+        for parent in sorted(above):
+            flush_directory(parent)
+        self._linked.update(made)
 
 
 #: Converts an OSError to a StorageError, with the operation and the object's name.

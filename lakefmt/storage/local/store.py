@@ -303,12 +303,19 @@ class LocalStore:
         """
         return LocalObjectWriter(self._files, name, self._path(name), durable, self._failure, self._placed)
 
-    def make_directories(self, names: Iterable[str]) -> None:
-        """Create directories and their parents.
+    def make_directories(self, names: Iterable[str], *, durable: bool = False) -> None:
+        """Create directories and their parents; `durable` syncs the entries of all of them together.
 
         Raises:
             StorageError: the name is a file, or the file system failed.
         """
+        if durable:
+            made = [directory_name(name) for name in names]
+            try:
+                self._files.link([self._base + name for name in made])
+            except OSError as error:
+                raise self._failure(error, "make the directories of", made[0]) from error
+            return
         for name in [directory_name(name) for name in names]:
             try:
                 os.makedirs(self._base + name, exist_ok=True)

@@ -199,6 +199,18 @@ class RemoteStore:
         pages = self._pages(directory_name(prefix), recursive=False)
         return [name for _, directories in pages for name in directories if is_addressable(name)]
 
+    def list_level(self, prefix: str) -> tuple[builtins.list[ObjectInfo], builtins.list[str]]:
+        """Return the objects, and the names of the directories, directly inside the directory `prefix`.
+
+        Raises:
+            StorageError: the store failed.
+        """
+        pages = [*self._pages(directory_name(prefix), recursive=False)]
+        objects = [
+            info for some, _ in pages for info in some if is_addressable(info.name) and not is_temporary(info.name)
+        ]
+        return objects, [name for _, directories in pages for name in directories if is_addressable(name)]
+
     def arrow_filesystem(self) -> tuple[pafs.FileSystem, str]:
         """Return an Arrow file system over fsspec's and the prefix that turns a name into its path there."""
         prefix = f"{self._root}/"
@@ -231,7 +243,7 @@ class RemoteStore:
         """Open a sink for a large object: its bytes wait in a temporary file of this machine, then go up at once."""
         return RemoteObjectWriter(self, object_name(name))
 
-    def make_directories(self, names: Iterable[str]) -> None:
+    def make_directories(self, names: Iterable[str], *, durable: bool = False) -> None:
         """Create directories where the service has such things.
 
         Raises:

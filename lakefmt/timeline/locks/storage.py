@@ -48,11 +48,12 @@ def encode_lock_record(record: LockRecord) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode()
 
 
-def decode_lock_record(data: bytes) -> LockRecord:
+def decode_lock_record(data: bytes, name: str = STORAGE_LOCK_NAME) -> LockRecord:
     """Return what the object says.
 
     Args:
         data: its bytes; Hudi requires all three fields.
+        name: of the object, for errors.
 
     Raises:
         CorruptFile: it is not such an object.
@@ -75,8 +76,7 @@ def decode_lock_record(data: bytes) -> LockRecord:
         ):
             return LockRecord(owner, until, expired)
     raise CorruptFile(
-        f"{STORAGE_LOCK_NAME} is no lock of Hudi's StorageBasedLockProvider: "
-        "look at it, and remove it when no writer is at work"
+        f"{name} is no lock of Hudi's StorageBasedLockProvider: look at it, and remove it when no writer is at work"
     )
 
 
@@ -94,8 +94,10 @@ class StorageLockBackend:
         *,
         valid_seconds: float,
         beat_seconds: float,
+        name: str = STORAGE_LOCK_NAME,
     ) -> None:
         self._swapping = swapping
+        self._name = name
         self._url = store.url
         self._owner = owner
         self._now = now
@@ -105,7 +107,7 @@ class StorageLockBackend:
     @property
     def what(self) -> str:
         """The object's name."""
-        return f"{STORAGE_LOCK_NAME} of {self._url}"
+        return f"{self._name} of {self._url}"
 
     @property
     def hint(self) -> str:
@@ -114,14 +116,14 @@ class StorageLockBackend:
 
     def acquire(self) -> LockHandle | None:
         """Replace what says that the lock is free; None while another holder has it."""
-        seen = self._swapping.read_version(STORAGE_LOCK_NAME, _MAX_BYTES)
+        seen = self._swapping.read_version(self._name, _MAX_BYTES)
         if seen is not None:
-            record = decode_lock_record(seen.data)
+            record = decode_lock_record(seen.data, self._name)
             # Ours: a request that was given up for lost arrived after all.
             is_free = record.expired or record.owner == self._owner
             if not is_free and self._now() * 1000 <= record.valid_until + _CLOCK_DRIFT_SECONDS * 1000:
                 return None
-        handle = StorageLockHandle(self._swapping, self._owner, self._now, self._valid, self._beat)
+        handle = StorageLockHandle(self._swapping, self._owner, self._now, self._valid, self._beat, self._name)
         return handle if handle.put(None if seen is None else seen.mark) else None
 
     def close(self) -> None:
@@ -138,8 +140,10 @@ class StorageLockHandle:
         now: Callable[[], float],
         valid_seconds: float,
         beat_seconds: float,
+        name: str = STORAGE_LOCK_NAME,
     ) -> None:
         self._swapping = swapping
+        self._name = name
         self._owner = owner
         self._now = now
         self._mark = ""
@@ -160,7 +164,7 @@ class StorageLockHandle:
         """
         until = self._until if expired else int((self._now() + (self.valid_seconds or 0.0)) * 1000)
         data = encode_lock_record(LockRecord(self._owner, until, expired))
-        swap = self._swapping.put_if_match(STORAGE_LOCK_NAME, data, mark)
+        swap = self._swapping.put_if_match(self._name, data, mark)
         settled = self._settle(swap, data, mark)
         if settled is None:
             return False
@@ -173,11 +177,11 @@ class StorageLockHandle:
             return swap.mark
         # A refusal may have met our own object, put by a request that a client library repeated: the bytes decide, which
         # name us and this very moment.
-        version = self._swapping.read_version(STORAGE_LOCK_NAME, _MAX_BYTES)
+        version = self._swapping.read_version(self._name, _MAX_BYTES)
         if version is not None and version.data == data:
             return version.mark
         if swap.outcome is PutOutcome.UNKNOWN and (None if version is None else version.mark) == mark:
-            raise StorageError(f"a put of {STORAGE_LOCK_NAME} was lost, or is still on its way", transient=True)
+            raise StorageError(f"a put of {self._name} was lost, or is still on its way", transient=True)
         return None
 
     def renew(self) -> bool:
@@ -187,10 +191,10 @@ class StorageLockHandle:
 
     def prove(self) -> bool:
         """Read it: the owner decides, because a renewal that was given up for lost may have arrived."""
-        version = self._swapping.read_version(STORAGE_LOCK_NAME, _MAX_BYTES)
+        version = self._swapping.read_version(self._name, _MAX_BYTES)
         if version is None:
             return False
-        record = decode_lock_record(version.data)
+        record = decode_lock_record(version.data, self._name)
         if record.owner != self._owner or record.expired:
             return False
         self._mark, self._until = version.mark, record.valid_until

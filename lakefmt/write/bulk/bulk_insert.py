@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from lakefmt.errors import LakefmtError
 from lakefmt.filegroups.table_client import TableClient
+from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.keys import KeySpec
 from lakefmt.sorting.external_sort import gather_windows, sort_stream
 from lakefmt.values import PartitionPath
@@ -25,7 +26,7 @@ from lakefmt.write.assign import FileSizing, new_file
 from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.bulk._partition_splitter import PartitionSplitter, partition_constants
 from lakefmt.write.context import FileAssignment, WriteStatus
-from lakefmt.write.files.base_file import FileInProgress, announce, prepare
+from lakefmt.write.files.base_file import FileInProgress, announce, bloom_filters_of_parts, prepare
 from lakefmt.write.files.workers import WorkerPool, results
 from lakefmt.write.ingest import KeyedBatch
 
@@ -196,9 +197,12 @@ class _PartitionWriter:
         self._announce([partition for partition in spread.partitions if partition not in begun])
         for group in spread.groups():
             parts = [part for partition, rows in group for part in _in_lanes(partition, rows, lanes // len(group))]
-            for lane, _ in parts:
-                if lane not in self._open:
-                    self._open[lane] = self._start(lane[0])
+            new = [(lane, rows) for lane, rows in parts if lane not in self._open]
+            # Of files that get no other rows the filters can be made together.
+            blooms = bloom_filters_of_parts(self._bound, [rows for _, rows in new]) if last else [None] * len(new)
+            for (lane, _), bloom in zip(new, blooms, strict=True):
+                self._open[lane] = self._start(lane[0], bloom)
+            del new, blooms
             self._running.append([self._give(lane, rows, last=last) for lane, rows in parts])
             del group, parts
             self._settle(_GROUPS_WRITTEN - 1)
@@ -258,7 +262,7 @@ class _PartitionWriter:
         sequence, self._next_sequence = self._next_sequence, self._next_sequence + 1
         return new_file(partition, self._bound.instant, sequence, self._client.ids.new_uuid, rows=None)
 
-    def _start(self, partition: PartitionPath) -> FileInProgress:
+    def _start(self, partition: PartitionPath, bloom: BloomFilter | None = None) -> FileInProgress:
         with self._starting:
             assignment, announced = self._announced.pop(partition, None), self._first_attempt
             if assignment is None:
@@ -266,7 +270,7 @@ class _PartitionWriter:
                 announced = announce(self._bound, [assignment], more=True) if self._together else None
             prepare(self._bound, assignment, announced=announced)
             self._has_files = True
-            return FileInProgress(self._bound, assignment, self._stack)
+            return FileInProgress(self._bound, assignment, self._stack, bloom)
 
     def finish_passed(self) -> list[WriteStatus]:
         """Finish the files of partitions that a sorted stream has left behind: their keys need not be held."""

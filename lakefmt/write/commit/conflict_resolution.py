@@ -341,7 +341,7 @@ def check_early(
     client = write_client.client
     clustered = clustered_groups(client, begun)
     shared = tuple(sorted(clustered.keys() & set(groups)))
-    if shared and not _gave_way(write_client, begun, {clustered[group].time for group in shared}):
+    if shared and not _withdrawn_for_update(write_client, begun, {clustered[group].time for group in shared}):
         finding = ConflictFinding(Verdict.ABORT, Reason.CLUSTERING, clustered[shared[0]], shared)
         raise _conflict(write_client, context, finding, begun)
     if not look or is_non_blocking(write_client.settings):
@@ -378,15 +378,15 @@ def allows_updates(settings: Settings) -> bool:
     return kind == "AllowUpdateStrategy"
 
 
-def _gave_way(write_client: WriteClient, begun: TableState, times: Collection[InstantTime]) -> bool:
+def _withdrawn_for_update(write_client: WriteClient, begun: TableState, times: Collection[InstantTime]) -> bool:
     """Withdraw clusterings where the settings say that updates go before; False: one is at work, or they say no."""
     if not allows_updates(write_client.settings):
         return False
     # Imported here: few writes meet a clustering.
-    from lakefmt.transactions.clustering_plans import give_way
+    from lakefmt.transactions.clustering_plans import withdraw_clusterings
 
     try:
-        give_way(write_client, begun, times)
+        withdraw_clusterings(write_client, begun, times)
     except WriterActive:
         return False
     return True

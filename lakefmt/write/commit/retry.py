@@ -19,6 +19,7 @@ from lakefmt.storage.time_source import TimeSource
 from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.locks.reentrant import HeldLock, expires_after, held_lock_scope
 from lakefmt.transactions.client import open_write_client
+from lakefmt.write.bulk.spooled_rows import SpooledRows, read_or_spool
 from lakefmt.write.commit.transaction import concurrency_of
 from lakefmt.write.context import WriteRequest
 from lakefmt.write.ingest import open_stream, read_all
@@ -41,20 +42,32 @@ class GivenRows:
     Args:
         data: anything that holds Arrow data.
         whole: read them all at once and keep them; False: as they come.
+        memory_bytes: of rows that come as a stream and are read at once, what is held in memory: more of them wait in a
+            temporary file. None: there is no limit.
     """
 
-    def __init__(self, data: object, *, whole: bool) -> None:
+    def __init__(self, data: object, *, whole: bool, memory_bytes: Callable[[], int] | None = None) -> None:
         self._data = data
         schema, self._tables = open_stream(data)
         self._schema = schema if schema.names else None
-        self._whole = read_all(schema, self._tables) if whole else None
+        self._whole: pa.Table | SpooledRows | None = None
+        if whole:
+            comes = memory_bytes is not None and not _is_held(data)
+            if comes and memory_bytes is not None:
+                self._whole = read_or_spool(schema, self._tables, memory_bytes())
+            else:
+                self._whole = read_all(schema, self._tables)
         self._taken = False
 
     @property
     def can_repeat(self) -> bool:
         """True when the rows can be taken twice."""
-        # What has a length is no stream: tables, frames, lists of batches.
-        return self._whole is not None or (isinstance(self._data, Sized) and not isinstance(self._data, Iterator))
+        return self._whole is not None or _is_held(self._data)
+
+    def close(self) -> None:
+        """Let go of the rows."""
+        if isinstance(self._whole, SpooledRows):
+            self._whole.close()
 
     def take(self) -> tuple[pa.Schema | None, pa.Table | Iterable[pa.Table], TableState | None]:
         """Return the schema, the rows or a stream of them, and no state that they were read from."""
@@ -63,6 +76,11 @@ class GivenRows:
         tables = open_stream(self._data)[1] if self._taken else self._tables
         self._taken = True
         return self._schema, tables, None
+
+
+def _is_held(data: object) -> bool:
+    """Tell whether rows are in memory already: what has a length is no stream (tables, frames, lists of batches)."""
+    return isinstance(data, Sized) and not isinstance(data, Iterator)
 
 
 class StoredRows:
@@ -76,6 +94,9 @@ class StoredRows:
 
     def __init__(self, read: Callable[[], tuple[pa.Table, TableState]]) -> None:
         self._read = read
+
+    def close(self) -> None:
+        """Do nothing."""
 
     def take(self) -> tuple[pa.Schema | None, pa.Table, TableState | None]:
         """Return the schema, the rows and the state that they were read from."""

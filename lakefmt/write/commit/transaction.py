@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import pyarrow as pa
 
@@ -35,7 +35,7 @@ from lakefmt.timeline.heartbeat import heartbeat_name, make_stamp, read_stamp, s
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt.timeline.markers import list_marked, list_markers, remove_markers
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
-from lakefmt.timeline.properties_store import property_reads, recover_properties
+from lakefmt.timeline.properties_store import recover_properties
 from lakefmt.timeline.rollback import plan_rollback_of
 from lakefmt.timeline.saved_writes import remove_saved_writes
 from lakefmt.timeline.timeline import Timeline
@@ -70,6 +70,9 @@ from lakefmt.write.commit.key_stats import (
 )
 from lakefmt.write.context import WriteContext, WriteRequest, WriteStatus
 
+if TYPE_CHECKING:
+    from lakefmt.write.commit.entries import CommitEntries
+
 __all__ = [
     "FirstSchema",
     "PendingWrite",
@@ -96,6 +99,8 @@ class PendingWrite:
         rules: how the write behaves beside other writers.
         instant: its instant; without a heartbeat when another process keeps the write alive, or it is only planned.
         based_on: the older state that its rows were read from, when they were.
+        entries: what its commit says of streams, applications and the watermark.
+        replaces: the partitions that an overwrite replaces, whichever its rows are for.
     """
 
     write_client: WriteClient
@@ -104,6 +109,8 @@ class PendingWrite:
     rules: Concurrency
     instant: InstantTransaction
     based_on: TableState | None = None
+    entries: CommitEntries | None = None
+    replaces: tuple[PartitionPath, ...] = ()
 
     @property
     def context(self) -> WriteContext:
@@ -174,12 +181,31 @@ def begin_instant(
         InvalidInputError: the settings could lose rows.
         LockUnavailable: the table lock could not be had in time.
     """
-    write_client = open_write_client(client, request.options)
+    known = client.known_config
+    while True:
+        pending = _begin_if_current(client, request, incoming, first, known)
+        if pending is not None:
+            return pending
+        known = client.load_config()
+
+
+def _begin_if_current(
+    client: TableClient,
+    request: WriteRequest,
+    incoming: pa.Schema | None,
+    first: FirstSchema | None,
+    known: TableConfig,
+) -> PendingWrite | None:
+    """Begin a write by the settings of properties that were read before; None, and nothing is changed, when they are others."""
+    write_client = open_write_client(client, request.options, known)
     rules = concurrency_of(write_client)
     later: list[Callable[[], object]] = []
     with ExitStack() as held:
         with write_client.lock.hold() as lease:
-            look = read_under_lock(write_client, client.known_config, property_reads(client.store))
+            look = read_under_lock(write_client, known, properties=True)
+            properties, _ = cast("tuple[dict[str, str], str]", look.properties[0])
+            if properties != known.properties:
+                return None
             config = open_for_writing(write_client, look.properties)
             timeline = undo_dead_writes(write_client, config, rules, lease, look, later)
             state = TableState(config, timeline)
@@ -305,7 +331,7 @@ def _pending_write(
         schema_history=history,
     )
     bound = BoundContext(write_client.client.store, context, config, write_client.settings)
-    return PendingWrite(write_client, bound, state, rules, instant)
+    return PendingWrite(write_client, bound, state, rules, instant, entries=request.entries, replaces=request.replaces)
 
 
 def open_for_writing(write_client: WriteClient, looked_up: Sequence[object] = ()) -> TableConfig:
@@ -362,6 +388,9 @@ def complete_instant(
         footprint: what the write relies on beside its files.
         is_saved: the write has saved what it remembers (:mod:`~lakefmt.write.commit.saved_write`).
 
+    Returns:
+        The result; ``skipped`` when an earlier commit has these rows: nothing is completed, and the caller undoes the write.
+
     Raises:
         CommitConflict: the write conflicts with one that was committed meanwhile.
         InstantNotPending: the write was committed already, or another writer took it for dead and rolled it back.
@@ -376,13 +405,24 @@ def complete_instant(
         compacted=False,
     )
     # Done before the lock is taken: files of failed attempts are this write's own.
-    markers, marked = list_markers(write.bound.store, context.instant)
+    own = write.bound.own_markers
+    if not is_saved and own.tell([stat.path for stat in metadata.stats]):
+        markers, marked = own.names, own.paths
+    else:
+        markers, marked = list_markers(write.bound.store, context.instant)
     strays = _strays(write, metadata, marked)
     with write_client.lock.hold() as lease:
         config, timeline, _ = _looked_again(write_client, write.state.config)
         check_writable(config)
         check_pending(timeline, context.instant)
         begun, now = write.based_on or write.state, TableState(config, timeline)
+        if write.entries is not None or write_client.client.newest_entries(now):
+            from lakefmt.write.commit.entries import add_entries  # most tables have none
+
+            noted = add_entries(write_client.client, now, metadata, write.entries, context.instant)
+            if isinstance(noted, CommitResult):
+                return noted
+            metadata = noted
         metadata = resolve_conflicts(write_client, context, begun, metadata, footprint or Footprint(), now)
         # What was committed meanwhile has been read by now.
         if context.schema_history or write_client.client.has_seen_column_ids:

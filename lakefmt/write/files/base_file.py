@@ -32,6 +32,7 @@ from lakefmt.values import (
     FILE_NAME,
     META_COLUMNS,
     RECORD_KEY,
+    TableType,
     WriteOperation,
     WriteStat,
 )
@@ -43,7 +44,15 @@ from lakefmt.write.files.cdc import cdc_stats, log_changes
 from lakefmt.write.files.log_payloads import LogPayload, build_log_payloads, write_log
 from lakefmt.write.files.meta_columns import MetaColumns, routed_deletes
 
-__all__ = ["FileInProgress", "announce", "bloom_filters_of_small_files", "write_assigned", "write_assigned_log"]
+__all__ = [
+    "Announcements",
+    "FileInProgress",
+    "announce",
+    "bloom_filters_of_parts",
+    "bloom_filters_of_small_files",
+    "write_assigned",
+    "write_assigned_log",
+]
 
 
 #: A filter takes eight times its size while it is made. For this number of keys that is 20 MB: what the rows took then goes
@@ -138,8 +147,36 @@ def announce(bound: BoundContext, assignments: Sequence[FileAssignment], *, more
     least = _MANY_NEAR_MARKERS if bound.store.capabilities.low_latency else _MANY_MARKERS
     if len(assignments) < least and not more:
         return None
+    new = {each.partition for each in assignments if each.new_partition}
+    if bound.durable and bound.store.capabilities.directories and len(new) >= least:
+        # Many new directories are synced together; else each file syncs all that are above it.
+        bound.store.make_directories(sorted(new), durable=True)
     marked = [(each.path, _marker(bound, each)) for each in assignments]
-    return create_markers(bound.store, bound.instant, marked, more=more)
+    return create_markers(bound.store, bound.instant, marked, more=more, own=bound.own_markers)
+
+
+class Announcements:
+    """Announces the files of one write in several calls: all of its markers have one form.
+
+    Args:
+        bound: the write.
+        goes_on: more calls may come, with files that cannot be announced together.
+    """
+
+    def __init__(self, bound: BoundContext, *, goes_on: bool = False) -> None:
+        self._bound = bound
+        # Logs are announced one by one: what another call may bring decides, too.
+        self._each_alone = goes_on and bound.config.table_type is TableType.MERGE_ON_READ
+        self._together = False
+
+    def announce(self, assignments: Sequence[FileAssignment]) -> bool | None:
+        """Announce files as those before were, and return what :func:`announce` says."""
+        if self._each_alone or not assignments:
+            return None
+        said = announce(self._bound, assignments, more=self._together)
+        self._together = said is not None
+        self._each_alone = not self._together
+        return said
 
 
 def prepare(bound: BoundContext, assignment: FileAssignment, *, announced: bool | None = None) -> bool:
@@ -153,7 +190,10 @@ def prepare(bound: BoundContext, assignment: FileAssignment, *, announced: bool 
     store = bound.store
     is_first = announced
     if is_first is None:
-        is_first = create_marker(store, bound.instant, assignment.path, _marker(bound, assignment))
+        own, marker = bound.own_markers, _marker(bound, assignment)
+        # A log may roll over into others, and changes are logged to files of their own.
+        own.is_complete &= assignment.log is None and bound.cdc is None
+        is_first = create_marker(store, bound.instant, assignment.path, marker, own)
     if not is_first:
         # The earlier attempt may have died with its file half written.
         remove_abandoned(store, assignment.partition, recursive=False)
@@ -449,11 +489,33 @@ def bloom_filters_of_small_files(
         for number, each in enumerate(assigned)
         if each.assignment.base is None and each.assignment.log is None and 0 < len(each.rows) <= _FEW_KEYS
     ]
-    settings = bound.settings
     wanted = bound.config.populate_meta_fields and bound.writes_filters
     if keys is None or not wanted or len(new) < 2 or sum(len(assigned[number].rows) for number in new) > _MOST_KEYS:
         return {}
     keys_of_files = [keys.take(pa.array(assigned[number].rows)) for number in new]
-    blooms = [new_filter(settings, len(file_keys)) for file_keys in keys_of_files]
+    return dict(zip(new, _filters_of(bound, keys_of_files), strict=True))
+
+
+def bloom_filters_of_parts(bound: BoundContext, parts: Sequence[pa.Table]) -> list[BloomFilter | None]:
+    """Return the key filters of new files whose rows are all there; None for those that are made file by file.
+
+    Args:
+        bound: the write.
+        parts: the rows of each file, with their keys.
+    """
+    blooms: list[BloomFilter | None] = [None] * len(parts)
+    if not bound.config.populate_meta_fields or not bound.writes_filters:
+        return blooms
+    few = [n for n, rows in enumerate(parts) if 0 < rows.num_rows <= _FEW_KEYS and RECORD_KEY in rows.column_names]
+    if len(few) < 2 or sum(parts[number].num_rows for number in few) > _MOST_KEYS:
+        return blooms
+    keys = [parts[number].column(RECORD_KEY).combine_chunks() for number in few]
+    for number, bloom in zip(few, _filters_of(bound, keys), strict=True):
+        blooms[number] = bloom
+    return blooms
+
+
+def _filters_of(bound: BoundContext, keys_of_files: Sequence[pa.StringArray]) -> list[BloomFilter]:
+    blooms = [new_filter(bound.settings, len(keys)) for keys in keys_of_files]
     add_to_filters(blooms, keys_of_files)
-    return dict(zip(new, blooms, strict=True))
+    return blooms

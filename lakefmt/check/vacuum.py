@@ -1,0 +1,258 @@
+"""``table.vacuum``: remove files that nothing needs (effects; the plan: :mod:`lakefmt.check.vacuum_plan`).
+
+The rules of the check say which files are left over. Everything that may name a file is read besides; when any of it
+cannot be read, nothing is removed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from time import perf_counter
+from typing import Final
+
+from lakefmt.arguments import shown
+from lakefmt.check._facts import TableFacts
+from lakefmt.check.collect import gather_facts, look_at_properties
+from lakefmt.check.findings import Kind
+from lakefmt.check.rules import find_damage
+from lakefmt.check.vacuum_plan import Archived, VacuumFacts, VacuumPlan, find_archived_orphans, plan_vacuum
+from lakefmt.compaction.clean.run import saved_files
+from lakefmt.errors import CorruptFile, InvalidInputError, LakefmtError, ObjectNotFound, StateError, StorageError
+from lakefmt.filegroups.model import BaseFile, LogFile
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.metadata.reading.listing import MetadataListing, open_metadata_table
+from lakefmt.segments.names import data_name, header_name
+from lakefmt.segments.pending import load_streams, plan_streams
+from lakefmt.storage.api import ObjectInfo
+from lakefmt.timeline.instant import COMMIT_ACTIONS
+from lakefmt.timeline.saved_writes import SAVED_WRITES
+from lakefmt.values import InstantTime, PartitionPath
+
+__all__ = ["VacuumResult", "parse_age", "vacuum_table"]
+
+_TAGS: Final = ".hoodie/.lakefmt/tags"
+_MAX_TAG_BYTES: Final = 1 << 20
+_AGE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
+_UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_FILES: Final = frozenset({Kind.ORPHAN_FILE, Kind.ORPHAN_TEMPORARY})
+_DIRECTORIES: Final = frozenset({Kind.ORPHAN_MARKERS, Kind.ORPHAN_HEARTBEAT, Kind.ORPHAN_SAVED_WRITE})
+#: With damage of these kinds it is not known what is needed.
+_BLOCKING: Final = frozenset({Kind.PROPERTIES, Kind.NOTES, Kind.CORRUPT_INSTANT, Kind.MISSING_COMPLETION})
+
+
+@dataclass(frozen=True, slots=True)
+class VacuumResult:
+    """What a vacuum removed; prints as one line.
+
+    Attributes:
+        plan: the files.
+        done: False: it is only a plan.
+        seconds: how long it took.
+    """
+
+    plan: VacuumPlan
+    done: bool = False
+    seconds: float = 0.0
+
+    @property
+    def files_deleted(self) -> int:
+        """Files that were removed."""
+        return len(self.plan.items) if self.done else 0
+
+    def __str__(self) -> str:
+        if not self.done:
+            return str(self.plan)
+        return f"vacuum: {self.files_deleted:,} files removed, {self.plan.num_bytes:,} bytes, {self.seconds:.3f} s"
+
+
+def parse_age(text: object) -> float:
+    """Return the seconds of an age such as ``1d``, ``90m`` or a number of seconds.
+
+    Raises:
+        InvalidInputError: it is none.
+
+    Example:
+        >>> parse_age("1d"), parse_age("90m"), parse_age(5)
+        (86400.0, 5400.0, 5.0)
+    """
+    if isinstance(text, (int, float)) and not isinstance(text, bool) and 0 <= text < float("inf"):
+        return float(text)
+    match = _AGE.fullmatch(text.strip()) if isinstance(text, str) else None
+    if match is None:
+        raise InvalidInputError(
+            f"{shown(text)} is no age: expected seconds, or a number with s, m, h, d or w such as '1d'"
+        )
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def vacuum_table(client: TableClient, older_than: float, *, dry_run: bool = False) -> VacuumResult:
+    """Remove the files of a table that nothing needs.
+
+    Args:
+        client: the table; its caches are not used.
+        older_than: the least age of a file in seconds.
+        dry_run: True only plans.
+
+    Raises:
+        StateError: something that may name a file cannot be read; nothing was removed.
+    """
+    begun = perf_counter()
+    fresh = TableClient(client.store, client.options, client.clock, client.ids)
+    plan = _plan(fresh, older_than)
+    if dry_run:
+        return VacuumResult(plan, seconds=perf_counter() - begun)
+    if plan.items:
+        # An instant that has appeared since, or that a process has taken up again, keeps its files.
+        again = {item.path for item in _plan(fresh, older_than).items}
+        plan = replace(plan, items=tuple(item for item in plan.items if item.path in again))
+        client.store.delete([item.path for item in plan.items])
+    return VacuumResult(plan, done=True, seconds=perf_counter() - begun)
+
+
+def _plan(client: TableClient, older_than: float) -> VacuumPlan:
+    try:
+        return plan_vacuum(_facts(client), older_than)
+    except StorageError:
+        raise
+    except StateError:
+        raise
+    except LakefmtError as error:
+        raise StateError(f"vacuum removes nothing, because it is not known what the table needs: {error}") from error
+
+
+def _facts(client: TableClient) -> VacuumFacts:
+    properties = look_at_properties(client.store)
+    if properties.problem or properties.values is None:
+        raise CorruptFile(f".hoodie/hoodie.properties: {properties.problem}")
+    now = client.clock.now().timestamp()
+    facts, _ = gather_facts(client, properties, level="fast", partitions=None)
+    findings = find_damage(facts)
+    for finding in findings:
+        if finding.kind in _BLOCKING:
+            raise StateError(f"vacuum removes nothing before this is repaired (table.check): {finding}")
+    state = TableState(facts.config, facts.after)
+    files: list[BaseFile | LogFile] = [*facts.bases, *facts.logs]
+    unneeded: dict[str, str] = {}
+    directories: dict[str, str] = {}
+    for finding in findings:
+        if finding.kind in _FILES:
+            unneeded[finding.where] = finding.what
+        elif finding.kind in _DIRECTORIES:
+            directories[finding.where] = finding.what
+    archived = _archived(client, state)
+    named = frozenset(facts.stats) | archived.named | frozenset(saved_files(client, state))
+    older = find_archived_orphans(_judged(facts), facts.after.first_active, archived, named)
+    # A tag names an instant, and no files: what readers of that instant see, without files that no commit wrote.
+    named |= _tagged_files(client, state) - older.keys()
+    unneeded |= older
+    unneeded |= _left_of_streams(client)
+    unneeded |= _left_in(client, directories)
+    listed = _listed_by_metadata(client, state, {path.rpartition("/")[0] for path in unneeded})
+    return VacuumFacts(
+        unneeded,
+        _objects(client, unneeded),
+        named | listed,
+        _held(facts),
+        {file.path: file.instant for file in files},
+        now,
+    )
+
+
+def _judged(facts: TableFacts) -> list[BaseFile | LogFile]:
+    """Return the files whose names say who wrote them: in version 6 the name of a log says its base file's instant."""
+    return [*facts.bases, *(facts.logs if facts.after.layout > 1 else ())]
+
+
+def _archived(client: TableClient, state: TableState) -> Archived:
+    full = client.with_history(state)
+    times: set[InstantTime] = set()
+    named: set[str] = set()
+    for instant in full.timeline.archived:
+        times.add(instant.time)
+        if instant.action in COMMIT_ACTIONS:
+            named.update(stat.path for stat in client.commit_metadata(full, instant).stats if stat.path)
+    return Archived(frozenset(times), frozenset(named))
+
+
+def _tagged_files(client: TableClient, state: TableState) -> frozenset[str]:
+    """Return the files of the states that tags name."""
+    named: set[str] = set()
+    for info in client.store.list(_TAGS, recursive=False):
+        if info.name.endswith(".json"):
+            time = _tagged(client, info.name)
+            for file_slice in client.slices(client.with_history(state).as_of(time)):
+                named.update(file_slice.paths)
+    return frozenset(named)
+
+
+def _tagged(client: TableClient, name: str) -> str:
+    try:
+        content = json.loads(client.store.read(name, _MAX_TAG_BYTES))
+    except (ValueError, RecursionError):
+        content = None
+    time = content.get("instant") if isinstance(content, dict) else None
+    if not isinstance(time, str) or not time.isdigit():
+        raise CorruptFile(f"{name} does not say which instant it names")
+    return time
+
+
+def _held(facts: TableFacts) -> frozenset[InstantTime]:
+    pending = {instant.time for instant in (*facts.before.pending, *facts.after.pending)}
+    return frozenset(pending | {time for time, life in facts.alive.items() if life.alive})
+
+
+def _left_in(client: TableClient, directories: dict[str, str]) -> dict[str, str]:
+    """Return the files of marker directories, heartbeats and saved writes of instants that are over."""
+    left = {}
+    for where, why in directories.items():
+        names = [info.name for info in client.store.list(where)]
+        if where.startswith(SAVED_WRITES):
+            names = [f"{where}.json", f"{where}.keys"]
+        left.update(dict.fromkeys(names or [where], why))
+    return left
+
+
+def _left_of_streams(client: TableClient) -> dict[str, str]:
+    """Return the segments whose rows are in the table, or were never confirmed; all others are kept (RS-6)."""
+    left: dict[str, str] = {}
+    for plan in plan_streams(client, client.load(), load_streams(client)):
+        for places, why in (
+            (plan.done, f"the rows of stream {plan.stream} are committed"),
+            (plan.unconfirmed, f"stream {plan.stream} had another writer, and never confirmed them"),
+        ):
+            for place in places:
+                left[data_name(plan.stream, place)] = why
+                left[header_name(plan.stream, place)] = why
+    return left
+
+
+def _listed_by_metadata(client: TableClient, state: TableState, directories: Iterable[str]) -> frozenset[str]:
+    """Return the files of partitions that the metadata table lists: readers that ask it see them."""
+    if not state.config.metadata_partitions:
+        return frozenset()
+    places = [PartitionPath(place) for place in sorted(directories) if not place.startswith(".hoodie")]
+    if not places:
+        return frozenset()
+    opening = partial(open_metadata_table, client, state.config)
+    listing = MetadataListing(client, opening, client.storage_listing(state.config))
+    if listing.metadata_table() is None:
+        return frozenset()
+    bases, logs = listing.files(places)
+    return frozenset([*(base.path for base in bases), *(log.path for log in logs)])
+
+
+def _objects(client: TableClient, paths: Iterable[str]) -> dict[str, ObjectInfo]:
+    """Return size and time of files; those that have vanished since are left out."""
+    seen = {}
+    for path in paths:
+        try:
+            info = client.store.info(path)
+        except ObjectNotFound:
+            continue
+        if info is not None:
+            seen[path] = info
+    return seen

@@ -1,0 +1,131 @@
+"""From the arguments of ``Table.stream`` to a stream (effects)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lakefmt.arguments import check_flags, instance_argument
+from lakefmt.consumers.alignment import WatermarkAlignment
+from lakefmt.consumers.arguments import (
+    EndLike,
+    StartLike,
+    check_choice,
+    check_consumer_id,
+    check_number,
+    check_shard,
+    parse_buckets,
+    parse_end,
+    parse_start,
+    query_digest,
+)
+from lakefmt.consumers.planning import CommitFinder
+from lakefmt.consumers.position import StreamPosition
+from lakefmt.consumers.progress import ConsumerProgress
+from lakefmt.consumers.starting import start_position
+from lakefmt.consumers.stream import FollowOptions, TableStream
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.read.filters import Filter
+from lakefmt.read.scan import plan_query
+
+__all__ = ["StreamCall", "stream_of"]
+
+#: The table property that says whether buckets keep the order of their rows.
+ORDER: Final = "lakefmt.append.order"
+_MOST_THREADS: Final = 64
+_MOST_BATCHES: Final = 1_000
+
+
+@dataclass(frozen=True)
+class StreamCall:
+    """The arguments of ``Table.stream``, as they were given."""
+
+    start: StartLike
+    end: EndLike
+    follow: bool
+    columns: Sequence[str] | None
+    filter: Filter
+    order: str | None
+    buckets: Iterable[int] | Callable[[int | None], bool] | None
+    shard: tuple[int, int] | None
+    consumer_id: str | None
+    mode: str
+    takeover: bool
+    ignore_progress: bool
+    on_expired: str
+    include_boundary: bool
+    include_row_kind: bool
+    streaming_read_overwrite: bool | None
+    plan_sort_partition: bool
+    alignment: WatermarkAlignment | None
+    poll_interval: float
+    max_batches: int
+    threads: int
+
+
+def stream_of(client: TableClient, call: StreamCall) -> TableStream:
+    """Return a stream; nothing is read before its first batch is taken.
+
+    Raises:
+        InvalidInputError: an argument that no stream takes.
+        ConsumerActive: another reader uses the consumer's id.
+    """
+    state = client.load()
+    start, options, shard = parse_start(call.start), _options(client, call), check_shard(call.shard)
+    plan_query(client.schema(state), call.columns, call.filter, meta_columns=False)
+    finder = CommitFinder(
+        client,
+        overwrites=call.streaming_read_overwrite,
+        by_value=call.plan_sort_partition,
+        buckets=parse_buckets(call.buckets),
+        shard=shard,
+        after_watermark=start.watermark,
+    )
+
+    def first() -> StreamPosition:
+        return start_position(client, finder, start)
+
+    if call.consumer_id is None:
+        return TableStream(client, finder, options, first())
+    digest = query_digest(call.filter)
+    progress = ConsumerProgress(client, check_consumer_id(call.consumer_id), shard, call.mode, digest)
+    position = progress.open(first, takeover=call.takeover, ignores=call.ignore_progress)
+    try:
+        return TableStream(client, finder, options, position, progress)
+    except BaseException:
+        progress.close()
+        raise
+
+
+def _options(client: TableClient, call: StreamCall) -> FollowOptions:
+    check_flags(
+        follow=call.follow,
+        takeover=call.takeover,
+        ignore_progress=call.ignore_progress,
+        include_boundary=call.include_boundary,
+        include_row_kind=call.include_row_kind,
+        plan_sort_partition=call.plan_sort_partition,
+    )
+    if call.streaming_read_overwrite is not None:
+        check_flags(streaming_read_overwrite=call.streaming_read_overwrite)
+    keeps_order = client.known_config.properties.get(ORDER) == "per_bucket"
+    order = ("bucket" if keeps_order else "commit") if call.order is None else call.order
+    if call.alignment is not None:
+        instance_argument(call.alignment, WatermarkAlignment, "alignment")
+    return FollowOptions(
+        columns=call.columns,
+        filter=call.filter,
+        follow=call.follow,
+        end=parse_end(call.end, follow=call.follow),
+        include_boundary=call.include_boundary,
+        by_bucket=check_choice(order, "order", ("commit", "bucket")) == "bucket",
+        include_row_kind=call.include_row_kind,
+        mode=check_choice(call.mode, "mode", ("exactly_once", "at_least_once")),
+        on_expired=check_choice(call.on_expired, "on_expired", ("fail", "earliest", "full")),
+        poll_interval=check_number(call.poll_interval, "poll_interval", 0.001, 86_400),
+        max_batches=int(check_number(call.max_batches, "max_batches", 0, _MOST_BATCHES)),
+        threads=int(check_number(call.threads, "threads", 1, _MOST_THREADS)),
+        alignment=call.alignment,
+        max_drift=None if call.alignment is None else call.alignment.max_drift,
+    )

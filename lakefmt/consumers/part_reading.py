@@ -1,0 +1,178 @@
+"""Read the rows, or the changes, of one part of a stream (effects: reads only)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.consumers.steps import StreamPart, StreamStep
+from lakefmt.errors import InvalidInputError, UnsupportedFeature
+from lakefmt.filegroups.cdc.rows import DELETE, INSERT, UPDATE
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.formats.log.cdc import AFTER, BEFORE, OP
+from lakefmt.read.changes import ChangesPlan, plan_changes_read, read_planned_changes
+from lakefmt.read.filters import Filter
+from lakefmt.read.mor_scan import merged_tables
+from lakefmt.read.scan import BATCH_ROWS, Query, plan_query, scan_batches
+from lakefmt.read.snapshot import written_by
+from lakefmt.read.splits import ChangesSplit, changes_of_split
+from lakefmt.schema import cast_rows
+
+__all__ = ["ROW_KIND", "PartReader", "is_keyed"]
+
+#: The column of row kinds, as Paimon names them.
+ROW_KIND: Final = "_row_kind"
+_ADDED: Final = "+I"
+
+
+def is_keyed(state: TableState) -> bool:
+    """Return whether a table has record keys: then a stream hands out changes."""
+    return bool(state.config.record_key_fields)
+
+
+@dataclass(frozen=True)
+class PartReader:
+    """Reads parts of a table as a stream has planned them; may be used by several threads.
+
+    Attributes:
+        client: the table.
+        state: the table when the parts were planned.
+        columns: the columns to read; None: all.
+        filter: of rows.
+        kinds: add the column ``_row_kind``.
+        changes: where the changes of the planned commits are; None: rows are read.
+    """
+
+    client: TableClient
+    state: TableState
+    columns: Sequence[str] | None = None
+    filter: Filter = None
+    kinds: bool = False
+    changes: ChangesPlan | None = None
+
+    def with_changes(self, start: str, steps: Sequence[StreamStep]) -> PartReader:
+        """Return the reader that knows the changes of some commits.
+
+        Args:
+            start: a completion time before them.
+            steps: the commits.
+
+        Raises:
+            SnapshotExpired: files were cleaned away.
+        """
+        last = max(step.instant.order_time for step in steps)
+        return replace(self, changes=plan_changes_read(self.client, self.state, start, last))
+
+    def batches(self, step: StreamStep, part: StreamPart, skip: int = 0) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a part without the first `skip` ones; never an empty batch.
+
+        Raises:
+            SnapshotExpired: a file was cleaned away.
+        """
+        for batch in self._all(step, part):
+            if batch.num_rows > skip:
+                yield batch.slice(skip) if skip else batch
+            skip = max(0, skip - batch.num_rows)
+
+    def _all(self, step: StreamStep, part: StreamPart) -> Iterator[pa.RecordBatch]:
+        if part.sources:
+            yield from self._changes(step, part)
+            return
+        for batch in self._rows(step, part):
+            if self.kinds:
+                yield _with_first(batch, ROW_KIND, pa.repeat(pa.scalar(_ADDED), batch.num_rows))
+            elif is_keyed(self.state):
+                yield _with_first(batch, OP, pa.repeat(pa.scalar(INSERT), batch.num_rows))
+            else:
+                yield batch
+
+    def _rows(self, step: StreamStep, part: StreamPart) -> Iterator[pa.RecordBatch]:
+        query = plan_query(self.client.schema(self.state), self.columns, self.filter, meta_columns=False)
+        _check_free(query, kinds=self.kinds, keyed=is_keyed(self.state))
+        schema, file_slice = query.result_schema, part.file_slice
+        if file_slice is None:
+            return
+        if not part.adds_only:
+            if not self.state.config.populate_meta_fields:
+                raise UnsupportedFeature(
+                    f"{file_slice.paths[0]} has rows of several commits, and without meta columns nothing tells them apart"
+                )
+            query = replace(query, condition=written_by([step.instant.time], query))
+        if file_slice.logs:
+            for table in merged_tables(self.client, self.state, [file_slice], query):
+                yield from cast_rows(table, schema).combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
+        elif file_slice.base is not None:
+            for batch in scan_batches(self.client, self.state, [file_slice.base], query):
+                if batch.num_rows:
+                    yield batch if batch.schema.equals(schema) else batch.cast(schema)
+
+    def _changes(self, step: StreamStep, part: StreamPart) -> Iterator[pa.RecordBatch]:
+        if self.changes is None:
+            raise UnsupportedFeature("the changes of the commit were not planned")
+        query = plan_query(self.client.schema(self.state), self.columns, None, meta_columns=False)
+        _check_free(query, kinds=self.kinds, keyed=True)
+        places = {(source.partition, source.file_id) for source in part.sources}
+        groups = tuple(
+            (place, self.changes.files.groups[place]) for place in places if place in self.changes.files.groups
+        )
+        split = ChangesSplit(((step.instant, part.sources),), groups, 0)
+        table = read_planned_changes(self.client, changes_of_split(self.changes, split), self.columns, self.filter)
+        rows = _kind_rows(table) if self.kinds else _op_rows(table)
+        yield from rows.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
+
+
+def _with_first(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
+    schema = pa.schema([pa.field(name, pa.string()), *batch.schema])
+    return pa.RecordBatch.from_arrays([column, *batch.columns], schema=schema)
+
+
+def _check_free(query: Query, *, kinds: bool, keyed: bool) -> None:
+    """Raise where a column of the table has the name of the column that a stream adds.
+
+    Raises:
+        InvalidInputError: it has.
+    """
+    name = ROW_KIND if kinds else OP if keyed else None
+    if name in query.columns:
+        other = "leave it out with columns=" if kinds else "leave it out with columns=, or give include_row_kind=True"
+        raise InvalidInputError(f"the table has a column {name!r}, which a stream adds: {other}")
+
+
+def _op_rows(table: pa.Table) -> pa.Table:
+    """Return one row for each change: after it, of a delete before it."""
+    deleted = pc.equal(table.column(OP), DELETE)
+    before, after = table.column(BEFORE), table.column(AFTER)
+    columns = [
+        pc.if_else(deleted, pc.struct_field(before, [number]), pc.struct_field(after, [number]))
+        for number in range(after.type.num_fields)
+    ]
+    schema = pa.schema([pa.field(OP, pa.string()), *after.type])
+    return pa.table([table.column(OP), *columns], schema=schema)
+
+
+def _kind_rows(table: pa.Table) -> pa.Table:
+    """Return one row for each image: an update gives ``-U`` and ``+U``."""
+    op, count = table.column(OP), table.num_rows
+    updates = pc.equal(op, UPDATE).to_numpy()
+    twice = np.repeat(np.arange(count), np.where(updates, 2, 1))
+    is_before = np.zeros(len(twice), dtype=bool)
+    # Of the two rows of an update the first is the row before it.
+    is_before[1:] = twice[1:] != twice[:-1]
+    is_before[:1] = True
+    is_before &= updates[twice]
+    is_delete = pc.equal(op, DELETE).to_numpy()[twice]
+    rows = pa.array(twice)
+    kinds = np.where(updates[twice], np.where(is_before, "-U", "+U"), np.where(is_delete, "-D", _ADDED))
+    old = pa.array(is_before | is_delete)
+    before, after = table.column(BEFORE).take(rows), table.column(AFTER).take(rows)
+    columns = [
+        pc.if_else(old, pc.struct_field(before, [number]), pc.struct_field(after, [number]))
+        for number in range(after.type.num_fields)
+    ]
+    schema = pa.schema([pa.field(ROW_KIND, pa.string()), *after.type])
+    return pa.table([pa.array(kinds.astype(object), pa.string()), *columns], schema=schema)

@@ -1,0 +1,254 @@
+"""The progress of a consumer, kept in the table (effects; AP-15, AP-19).
+
+A consumer's file is replaced by compare-and-swap where the store can, and names who reads at present. A reader that took it over,
+or a caller that reset or deleted it, makes the next change of the former owner fail.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from lakefmt.consumers.position import StreamPosition
+from lakefmt.errors import ConsumerActive, InvalidInputError, LakefmtError, LeaseLost, ObjectNotFound, StorageError
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.storage.api import PutOutcome, with_versions
+from lakefmt.storage.local.process_lock import ProcessName, has_ended, this_process
+from lakefmt.timeline.consumers import (
+    CONSUMERS,
+    MAX_CONSUMER_BYTES,
+    ConsumerRecord,
+    decode_consumer,
+    encode_consumer,
+)
+
+__all__ = [
+    "ConsumerProgress",
+    "change_consumer",
+    "consumer_name",
+    "is_active",
+    "load_consumer",
+    "position_of",
+    "record_of",
+]
+
+#: An owner says so often that it is alive, in seconds.
+BEAT_SECONDS: Final = 20.0
+#: An owner that was not heard of for so long has ended.
+_SILENCE: Final = timedelta(seconds=60)
+_ATTEMPTS: Final = 20
+
+
+def consumer_name(consumer_id: str, shard: tuple[int, int] | None = None) -> str:
+    """Return the file of a consumer, or of one of its shards, relative to the table.
+
+    Example:
+        >>> consumer_name("report", (0, 4))
+        '.hoodie/.lakefmt/consumers/report@0-of-4.json'
+    """
+    return f"{CONSUMERS}/{consumer_id}{'' if shard is None else f'@{shard[0]}-of-{shard[1]}'}.json"
+
+
+def position_of(record: ConsumerRecord) -> StreamPosition:
+    """Return the position that a consumer's file holds.
+
+    Example:
+        >>> position_of(ConsumerRecord("000")).done
+        '000'
+    """
+    return StreamPosition(record.next_start, record.instant, dict(record.files), record.whole)
+
+
+def record_of(position: StreamPosition, record: ConsumerRecord) -> ConsumerRecord:
+    """Return a consumer's file with another position."""
+    return replace(
+        record, next_start=position.done, instant=position.instant, files=dict(position.parts), whole=position.whole
+    )
+
+
+def is_active(record: ConsumerRecord, now: datetime) -> bool:
+    """Return whether the owner of a consumer may be alive.
+
+    Args:
+        record: the consumer's file.
+        now: current time, with a zone.
+    """
+    if not record.owner:
+        return False
+    name = _parse_process(record.process)
+    if name is not None and has_ended(name):
+        return False
+    return record.updated is None or now - record.updated <= _SILENCE
+
+
+def load_consumer(client: TableClient, name: str) -> ConsumerRecord | None:
+    """Return what a consumer's file says; None: there is none.
+
+    Raises:
+        CorruptFile: it is damaged.
+    """
+    try:
+        return decode_consumer(client.store.read(name, MAX_CONSUMER_BYTES), name)
+    except ObjectNotFound:
+        return None
+
+
+def change_consumer(
+    client: TableClient, name: str, change: Callable[[ConsumerRecord | None], ConsumerRecord]
+) -> ConsumerRecord:
+    """Replace a consumer's file, and return what it then says.
+
+    Args:
+        client: the table.
+        name: of the file.
+        change: returns the new content, given the present one; may be called again, and may raise to change nothing.
+
+    Raises:
+        StorageError: others changed it at every attempt.
+        CorruptFile: it is damaged.
+    """
+    versions = with_versions(client.store)
+    if versions is None:
+        record = change(load_consumer(client, name))
+        client.store.put(name, encode_consumer(record), durable=True)
+        return record
+    for _ in range(_ATTEMPTS):
+        present = versions.read_version(name, MAX_CONSUMER_BYTES)
+        record = change(None if present is None else decode_consumer(present.data, name))
+        data = encode_consumer(record)
+        if len(data) > MAX_CONSUMER_BYTES:
+            raise InvalidInputError(
+                f"{name}: a position inside a commit of {len(record.files):,} file groups is too large"
+            )
+        if versions.put_if_match(name, data, None if present is None else present.mark).outcome is PutOutcome.DONE:
+            return record
+        # Refused or unknown: what is there now decides.
+        stored = versions.read_version(name, MAX_CONSUMER_BYTES)
+        if stored is not None and stored.data == data:
+            return record
+    raise StorageError(f"{name} was changed by others {_ATTEMPTS} times in a row", transient=True)
+
+
+class ConsumerProgress:
+    """The progress of the consumer that this process reads as.
+
+    Args:
+        client: the table.
+        consumer_id: its id.
+        shard: which part of the buckets it reads; each has its own progress.
+        mode: ``exactly_once`` or ``at_least_once``.
+        digest: a short text for the filter.
+    """
+
+    def __init__(
+        self, client: TableClient, consumer_id: str, shard: tuple[int, int] | None, mode: str, digest: str
+    ) -> None:
+        self.consumer_id = consumer_id
+        self._client, self._mode, self._digest = client, mode, digest
+        self._name = consumer_name(consumer_id, shard)
+        self._owner = client.ids.new_uuid()
+        self._lock = threading.Lock()
+        self._stop_beating: Callable[[], None] | None = None
+        self._stored: StreamPosition | None = None
+
+    @property
+    def stored(self) -> StreamPosition | None:
+        """The position that the table holds; None before the first."""
+        return self._stored
+
+    def open(self, start: Callable[[], StreamPosition], *, takeover: bool, ignores: bool) -> StreamPosition:
+        """Become the owner, and return the position to go on from.
+
+        Args:
+            start: returns the position of a consumer that has none.
+            takeover: take the consumer from another owner that is alive.
+            ignores: begin at `start` whatever is stored.
+
+        Raises:
+            ConsumerActive: another owner is alive.
+            InvalidInputError: the stored position is inside a commit that was read with another filter.
+        """
+        first: list[StreamPosition] = []
+
+        def claim(record: ConsumerRecord | None) -> ConsumerRecord:
+            now = self._client.clock.now()
+            if record is not None and is_active(record, now) and not takeover:
+                raise ConsumerActive(
+                    f"the consumer {self.consumer_id!r} is read by {record.owner} ({record.process or 'elsewhere'}), last heard "
+                    f"of at {record.updated}: wait until it has ended, or give takeover=True"
+                )
+            if record is None or ignores:
+                first[:] = first or [start()]
+                record = record_of(first[0], ConsumerRecord(first[0].done))
+            if record.files and record.filter != self._digest:
+                raise InvalidInputError(
+                    f"the consumer {self.consumer_id!r} stopped inside a commit that it read with another filter: give that "
+                    "filter, or reset the consumer"
+                )
+            return replace(self._owned(record, now), filter=self._digest, mode=self._mode)
+
+        record = change_consumer(self._client, self._name, claim)
+        self._stored = position_of(record)
+        self._stop_beating = self._client.time_source.schedule_periodic(
+            BEAT_SECONDS, self._beat, f"lakefmt-consumer-{self.consumer_id}"
+        )
+        return self._stored
+
+    def _owned(self, record: ConsumerRecord, now: datetime) -> ConsumerRecord:
+        return replace(record, owner=self._owner, process=_process_text(this_process()), updated=now)
+
+    def store(self, position: StreamPosition) -> None:
+        """Keep a position.
+
+        Raises:
+            LeaseLost: another owner took the consumer over, or it was reset or deleted.
+        """
+        self._change(lambda record: record_of(position, record))
+        self._stored = position
+
+    def _change(self, change: Callable[[ConsumerRecord], ConsumerRecord]) -> None:
+        def own(record: ConsumerRecord | None) -> ConsumerRecord:
+            if record is None or record.owner != self._owner:
+                what = "was deleted" if record is None else f"is read by {record.owner or 'nobody'} now, or was reset"
+                raise LeaseLost(f"the consumer {self.consumer_id!r} {what}: this reader's progress is not kept")
+            return change(replace(record, updated=self._client.clock.now()))
+
+        with self._lock:
+            change_consumer(self._client, self._name, own)
+
+    def _beat(self) -> None:
+        try:
+            self._change(lambda record: record)
+        except LakefmtError:
+            # A failed renewal is a missed one; the next stored position finds out whether the consumer is still ours.
+            return
+
+    def close(self) -> None:
+        """Let others read as this consumer; what fails is passed over, the owner then counts as dead after a minute."""
+        if self._stop_beating is not None:
+            self._stop_beating()
+            self._stop_beating = None
+            try:
+                self._change(lambda record: replace(record, owner="", process=""))
+            except LakefmtError:
+                return
+
+    def abandon(self) -> None:
+        """Stop as a process does that dies: the file stays as it is."""
+        if self._stop_beating is not None:
+            self._stop_beating()
+            self._stop_beating = None
+
+
+def _process_text(name: ProcessName | None) -> str:
+    return "" if name is None else f"{name.machine}|{name.space}|{name.pid}|{name.started}"
+
+
+def _parse_process(text: str) -> ProcessName | None:
+    parts = text.split("|")
+    if len(parts) != 4 or not all(part.isdigit() and len(part) < 20 for part in parts[2:]):
+        return None
+    return ProcessName(parts[0], parts[1], int(parts[2]), int(parts[3]))

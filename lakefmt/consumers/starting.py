@@ -1,0 +1,77 @@
+"""Where a stream begins and ends in a table (effects: reads only)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from lakefmt.consumers.arguments import End, Start
+from lakefmt.consumers.planning import CommitFinder
+from lakefmt.consumers.position import EARLIEST, StreamPosition
+from lakefmt.errors import InvalidInputError
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.read.snapshot import resolve_bound
+from lakefmt.timeline.instant import parse_instant_time
+
+__all__ = ["completion_moment", "end_time", "start_position"]
+
+
+def start_position(client: TableClient, finder: CommitFinder, start: Start) -> StreamPosition:
+    """Return where a stream begins.
+
+    Args:
+        client: the table.
+        finder: of the stream.
+        start: what the caller asked for.
+
+    Raises:
+        InvalidInputError: no such time.
+    """
+    if start.position is not None:
+        return start.position
+    if start.moment is not None:
+        return StreamPosition(resolve_bound(start.moment, client.load_config()))
+    if start.word in ("latest", "full"):
+        newest = finder.newest(client.load())
+        return StreamPosition(newest, whole=start.word == "full") if newest else StreamPosition()
+    return StreamPosition(_earliest(client, finder))
+
+
+def _earliest(client: TableClient, finder: CommitFinder) -> str:
+    """Return the position from which on nothing was cleaned away."""
+    done = looked_up_to = EARLIEST
+    retained = client.retained_from(client.load())
+    while retained is not None:
+        coming = finder.find(looked_up_to)
+        old = [step for step in coming.steps if step.instant.time <= retained]
+        lost, _ = finder.oldest_readable(coming.state, old)
+        done = lost or done
+        if coming.is_all or len(old) < len(coming.steps):
+            break
+        looked_up_to = coming.steps[-1].instant.order_time
+    return done
+
+
+def end_time(client: TableClient, finder: CommitFinder, end: End) -> str | None:
+    """Return the completion time up to which a stream reads; None: no end by time.
+
+    Args:
+        client: the table.
+        finder: of the stream.
+        end: what the caller asked for.
+    """
+    moment = None if end.moment is None else resolve_bound(end.moment, client.load_config())
+    if not end.newest:
+        return moment
+    newest = finder.newest(client.load()) or EARLIEST
+    return newest if moment is None else min(newest, moment)
+
+
+def completion_moment(client: TableClient, time: str) -> datetime | None:
+    """Return a completion time as a moment; None for a text that is none."""
+    zone = client.known_config.zone or datetime.now(UTC).astimezone().tzinfo or UTC
+    if len(time) not in (14, 17):
+        return None
+    try:
+        return parse_instant_time(time, zone)
+    except (ValueError, InvalidInputError):
+        return None

@@ -1,0 +1,148 @@
+"""Buffers: rows and Arrow data in the order in which they were applied, until they become a segment."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lakefmt.producers.stream.operators import RowOperator
+from lakefmt.producers.stream.rows import RowChecker, nullable
+from lakefmt.segments.codec import COLUMNS, OPERATOR
+
+__all__ = ["Buffer", "Tracked"]
+
+#: Set columns of a row, as a segment stores them.
+_TEXT: Final = pa.string()
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Rows that follow one another, with one operator each."""
+
+    checker: RowChecker
+    rows: list[Any] = field(default_factory=list)
+    operators: list[int] = field(default_factory=list)
+    columns: dict[int, str] = field(default_factory=dict)
+
+    def table(self) -> pa.Table:
+        made = self.checker.columns(self.rows)
+        made = made.append_column(OPERATOR, pa.array(self.operators, pa.int8()))
+        if not self.columns:
+            return made
+        texts = np.full(len(self.rows), None, object)
+        texts[list(self.columns)] = list(self.columns.values())
+        return made.append_column(COLUMNS, pa.array(texts, _TEXT))
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """A row that a caller follows.
+
+    Attributes:
+        future: is done at the moment asked for.
+        until: ``"durable"`` or ``"committed"``.
+        row: its number in its buffer.
+    """
+
+    future: Future[Any]
+    until: str
+    row: int
+
+
+def _cut(part: _Rows | pa.Table, first: int, end: int) -> _Rows | pa.Table:
+    if isinstance(part, pa.Table):
+        return part.slice(first, end - first)
+    columns = {number - first: text for number, text in part.columns.items() if first <= number < end}
+    return _Rows(part.checker, part.rows[first:end], part.operators[first:end], columns)
+
+
+@dataclass(slots=True)
+class Buffer:
+    """What was applied since the last seal.
+
+    Attributes:
+        rows: how many.
+        bytes: about how large.
+        opened: monotonic seconds of the first row.
+        offset: what the program said last of its position in its source.
+        marked: rows up to the last mark; None: there was none.
+        tracked: futures of rows that a caller follows.
+        strict: whether a row has an operator that looks its key up.
+        trigger: why it was sealed.
+        tail: it was sealed by itself, behind the last mark of a stream that marks offsets.
+    """
+
+    opened: float = 0.0
+    rows: int = 0
+    bytes: int = 0
+    offset: Any = None
+    marked: int | None = None
+    strict: bool = False
+    trigger: str = ""
+    tail: bool = False
+    tracked: list[Tracked] = field(default_factory=list)
+    _parts: list[_Rows | pa.Table] = field(default_factory=list)
+
+    def add_row(
+        self, checker: RowChecker, values: Any, operator: RowOperator, size: int, columns: str | None = None
+    ) -> None:
+        """Take a row that was checked."""
+        parts = self._parts
+        last = parts[-1] if parts else None
+        if last is None or type(last) is not _Rows or last.checker is not checker:
+            last = _Rows(checker)
+            parts.append(last)
+        if columns is not None:
+            last.columns[len(last.rows)] = columns
+        last.rows.append(values)
+        last.operators.append(operator.value)
+        self.rows += 1
+        self.bytes += size
+
+    def add_table(self, table: pa.Table, operator: RowOperator, columns: str | None = None) -> None:
+        """Take Arrow data in the table's schema."""
+        numbers = pa.array(np.full(table.num_rows, operator.value, np.int8))
+        table = table.cast(nullable(table.schema)).append_column(OPERATOR, numbers)
+        if columns is not None:
+            table = table.append_column(COLUMNS, pa.repeat(pa.scalar(columns), table.num_rows))
+        self._parts.append(table)
+        self.rows += table.num_rows
+        self.bytes += table.nbytes
+
+    def mark(self, offset: Any) -> None:
+        """Note the position in the source of the rows so far."""
+        self.offset, self.marked = offset, self.rows
+
+    def split(self) -> Buffer | None:
+        """Take away and return what was applied after the last mark; None: nothing was."""
+        if self.marked is None or self.marked == self.rows:
+            return None
+        rest = Buffer(opened=self.opened, strict=self.strict)
+        kept, parts = self.marked, self._parts
+        self._parts = []
+        for part in parts:
+            count = len(part.rows) if isinstance(part, _Rows) else part.num_rows
+            here = min(count, max(kept, 0))
+            kept -= here
+            if here:
+                self._parts.append(_cut(part, 0, here))
+            if here < count:
+                rest._parts.append(_cut(part, here, count))
+        rest.rows, self.rows = self.rows - self.marked, self.marked
+        rest.bytes = self.bytes * rest.rows // (rest.rows + self.rows)
+        self.bytes -= rest.bytes
+        rest.tracked = [each for each in self.tracked if each.row >= self.marked]
+        self.tracked = [each for each in self.tracked if each.row < self.marked]
+        return rest
+
+    def tables(self) -> list[pa.Table]:
+        """Return the rows as columns, in order; rows of one schema are one table.
+
+        Raises:
+            SchemaMismatch: a value does not fit its column after all.
+        """
+        return [part.table() if isinstance(part, _Rows) else part for part in self._parts]

@@ -1,0 +1,202 @@
+"""Commits the segments of an open stream: once a minute, by size, or with every flush (effects)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from lakefmt.errors import LakefmtError, StreamUnavailable
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.producers.stream.committing import SegmentCommit
+from lakefmt.producers.stream.failures import pause_seconds, retry_status_of, tries_again
+from lakefmt.producers.stream.metrics import StreamMetrics
+from lakefmt.producers.stream.opening import Finish, SegmentWriter
+from lakefmt.producers.stream.options import StreamOptions
+from lakefmt.segments.codec import Committed, SegmentHeader
+from lakefmt.segments.files import delete_segments
+from lakefmt.segments.names import SegmentPosition
+from lakefmt.segments.pending import committed_of_streams
+from lakefmt.values import CommitResult
+
+__all__ = ["Committer"]
+
+_log = logging.getLogger("lakefmt.streams")
+
+
+class Committer:
+    """Commits what a stream has made durable.
+
+    Args:
+        client: the table.
+        writer: the writer of the segments.
+        options: of the stream.
+        settings: of the commits.
+        finish: runs a commit, and what follows it.
+        metrics: counts.
+    """
+
+    def __init__(
+        self,
+        client: TableClient,
+        writer: SegmentWriter,
+        options: StreamOptions,
+        settings: Mapping[str, object],
+        finish: Finish,
+        metrics: StreamMetrics,
+    ) -> None:
+        self._client, self._writer, self._options = client, writer, options
+        self._settings, self._finish, self._metrics = settings, finish, metrics
+        self._lock = threading.Lock()  # protects what follows; held for moments
+        self._committing = threading.Lock()
+        self._pending: list[SegmentHeader] = []
+        self._futures: list[Future[Any]] = []
+        self._since: float | None = None  # monotonic seconds of the oldest segment
+        self._stop_timer: Callable[[], None] | None = None
+        self._stop_soon: Callable[[], None] | None = None
+        self._stopped = False
+        self.last_committed: Committed | None = writer.committed
+        self.last_confirmed: SegmentPosition | None = None
+
+    @property
+    def pending(self) -> list[SegmentHeader]:
+        """The segments that are durable and not committed, in order."""
+        with self._lock:
+            return list(self._pending)
+
+    @property
+    def oldest_seconds(self) -> float:
+        """How long the oldest uncommitted segment has waited."""
+        with self._lock:
+            return 0.0 if self._since is None else self._client.time_source.monotonic() - self._since
+
+    def add(self, headers: Sequence[SegmentHeader], futures: Sequence[Future[Any]]) -> None:
+        """Take segments that are durable; their commit is due when a timer or their size says so."""
+        with self._lock:
+            self._pending += headers
+            self._futures += futures
+            if headers:
+                self.last_confirmed = headers[-1].position
+                self._since = self._client.time_source.monotonic() if self._since is None else self._since
+            self._set_timers()
+
+    def _set_timers(self) -> None:
+        """Arrange the next commit; call with the lock."""
+        schedule, options = self._client.time_source.schedule_periodic, self._options
+        if not self._pending or not options.commit_interval or self._stopped:
+            return
+        if self._stop_timer is None:
+            self._stop_timer = schedule(options.commit_interval / 1000, self._on_time, "lakefmt-stream-commit")
+        due = self._pending[: self._due_count(whole=False)]
+        full = options.commit_bytes and sum(header.bytes for header in due) >= options.commit_bytes
+        if full and self._stop_soon is None:
+            self._stop_soon = schedule(0.0, self._on_time, "lakefmt-stream-commit-by-size")
+
+    def _on_time(self) -> None:
+        try:
+            self.commit(whole=False)
+        except LakefmtError as error:
+            self._metrics.commit_failures += 1
+            _log.warning("stream %s: its rows are durable, and not committed yet: %s", self._writer.stream, error)
+            with self._lock:
+                self._clear_timers()
+                self._set_timers()
+
+    def _clear_timers(self) -> None:
+        for stop in (self._stop_timer, self._stop_soon):
+            if stop is not None:
+                stop()
+        self._stop_timer = self._stop_soon = None
+
+    def commit_if_due(self) -> None:
+        """Commit when every flush is to be a commit."""
+        if not self._options.commit_interval and self._pending:
+            self.commit(whole=False)
+
+    def commit(self, *, whole: bool) -> CommitResult | None:
+        """Commit what is durable; None: there was nothing.
+
+        Args:
+            whole: also what stands behind the last mark of a stream that marks offsets.
+
+        Raises:
+            StreamUnavailable: another process owns the stream now; it commits the rows.
+            LakefmtError: the last failure, after as many attempts as the options say.
+        """
+        with self._committing:
+            headers, futures = self._due(whole=whole)
+            if not headers:
+                return None
+            begun = self._client.time_source.monotonic()
+            result = self._committed(headers, begun)
+            seconds = self._client.time_source.monotonic() - begun
+            self._metrics.committed(sum(header.rows for header in headers), seconds, result.instant)
+            with self._lock:
+                self._pending = self._pending[len(headers) :]
+                self._since = self._client.time_source.monotonic() if self._pending else None
+                self._clear_timers()
+                self._set_timers()
+            self._remember()
+            try:
+                delete_segments(self._client.store, self._writer.stream, [header.position for header in headers])
+            except LakefmtError as error:
+                _log.warning("stream %s: committed segments are left: %s", self._writer.stream, error)
+        for future in futures:
+            future.set_result(result)
+        return result
+
+    def _due(self, *, whole: bool) -> tuple[list[SegmentHeader], list[Future[Any]]]:
+        with self._lock:
+            count = self._due_count(whole=whole)
+            if not count:
+                self._clear_timers()
+                self._set_timers()
+            futures, self._futures = (self._futures, []) if count == len(self._pending) else ([], self._futures)
+            return self._pending[:count], futures
+
+    def _due_count(self, *, whole: bool) -> int:
+        """Return how many segments the next commit takes; call with the lock."""
+        count = len(self._pending)
+        while not whole and count and self._pending[count - 1].tail:
+            count -= 1
+        return count
+
+    def _committed(self, headers: Sequence[SegmentHeader], begun: float) -> CommitResult:
+        """Commit segments, with attempts after failures."""
+        attempts = 0
+        while True:
+            commit = SegmentCommit(self._client, self._writer.stream, headers, self._settings, self._writer.since)
+            try:
+                return self._finish(commit.run, commit.request)
+            except LakefmtError as error:
+                attempts += 1
+                seconds = self._client.time_source.monotonic() - begun
+                status = retry_status_of(error)
+                again = tries_again(self._options, status, attempts, seconds)
+                if isinstance(error, StreamUnavailable) or not again or self._stopped:
+                    raise
+                self._metrics.retried("" if status is None else status.name)
+                jitter = self._client.time_source.jitter()
+                self._client.time_source.sleep(pause_seconds(self._options, attempts, jitter))
+
+    def _remember(self) -> None:
+        state = self._client.load()
+        entries = committed_of_streams(self._client, state, {self._writer.stream: self._writer.since})
+        self.last_committed = entries.get(self._writer.stream, self.last_committed)
+
+    def follow(self, writer: SegmentWriter) -> None:
+        """Go on with a new claim: what was pending was committed when it was taken."""
+        with self._committing, self._lock:
+            self._writer, self._pending, self._since = writer, [], None
+            self.last_committed = writer.committed
+            futures, self._futures = self._futures, []
+        for future in futures:
+            future.set_result(writer.recovered.result)
+
+    def stop(self) -> None:
+        """Commit nothing more by itself."""
+        with self._lock:
+            self._stopped = True
+            self._clear_timers()

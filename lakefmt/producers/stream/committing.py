@@ -1,0 +1,237 @@
+"""Turns the segments of a stream into one commit (effects).
+
+The rows are written as the verbs of a table write. Under the table lock the commit looks at what the table has of the stream: what another
+process committed meanwhile is not committed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from lakefmt.config.settings import resolve_settings
+from lakefmt.config.table_config import merge_rule
+from lakefmt.errors import CommitConflict, ObjectNotFound, StreamUnavailable
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.index import choose_index
+from lakefmt.read.streamed.uncommitted import stored_rows
+from lakefmt.segments.codec import COLUMNS, OPERATOR, Committed, SegmentHeader, committed_of
+from lakefmt.segments.files import read_segments
+from lakefmt.segments.keyed import codes_in, fill_required, fitted, number_keys, row_identities, stored_identities
+from lakefmt.segments.pending import committed_of_streams
+from lakefmt.segments.resolve import Resolved, joined_rows, needs_stored, operators_of, resolve_rows
+from lakefmt.storage.api import with_versions
+from lakefmt.storage.local.process_lock import process_locks
+from lakefmt.timeline.commit_entries import decode_entry, encode_entry, stream_entry_name
+from lakefmt.values import CommitResult, WriteOperation
+from lakefmt.write.commit.entries import AlreadyDone, CommitEntries, EntryView
+from lakefmt.write.commit.retry import retried
+from lakefmt.write.context import MOVED_AWAY, WriteRequest
+from lakefmt.write.ingest import KeyedBatch
+from lakefmt.write.transaction import WriteTransaction, run_write
+
+__all__ = ["SegmentCommit", "commit_options", "has_record_keys", "is_across"]
+
+_MODE = "hoodie.write.concurrency.mode"
+_PROVIDER = "hoodie.write.lock.provider"
+
+
+def commit_options(client: TableClient, asked: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings of a stream's commits: beside other writers, unless the caller or the table says otherwise.
+
+    Args:
+        client: the table.
+        asked: settings that the caller gave the stream.
+    """
+    options = dict(asked)
+    stated = {**client.load_config().properties, **client.options, **options}
+    if _MODE in stated:
+        return options
+    store = client.store
+    if _PROVIDER not in stated and process_locks(store) is None and not store.url.startswith("memory://"):
+        if with_versions(store) is None:
+            return options  # several writers have no lock there: this one is alone, or the caller names a provider
+        options[_PROVIDER] = "StorageBasedLockProvider"
+    return {**options, _MODE: "optimistic_concurrency_control"}
+
+
+def has_record_keys(client: TableClient, state: TableState) -> bool:
+    """Return whether a table has record keys of its own."""
+    spec = client.key_spec(state.config)
+    return bool(spec.record_key_fields) and not spec.auto_keys
+
+
+def is_across(client: TableClient, state: TableState, options: Mapping[str, object]) -> bool:
+    """Return whether a key is one row of the whole table: its index is global."""
+    settings = resolve_settings({**client.options, **options}, None, state.config.properties)
+    return choose_index(client, settings, state.config, state).is_global
+
+
+class SegmentCommit:
+    """The commit of some segments of one stream; segments that are in the table already are left out.
+
+    Args:
+        client: the table.
+        stream: the stream.
+        headers: the segments, in order.
+        options: settings of the commit.
+        since: no commit requested up to this time has an entry of the stream.
+    """
+
+    def __init__(
+        self,
+        client: TableClient,
+        stream: str,
+        headers: Sequence[SegmentHeader],
+        options: Mapping[str, object],
+        since: str = "",
+    ) -> None:
+        self._client, self._stream, self._headers, self._since = client, stream, tuple(headers), since
+        operation = WriteOperation.UPSERT if has_record_keys(client, client.load()) else WriteOperation.INSERT
+        self._request = WriteRequest(operation, dict(options))
+        self.request = self._request
+
+    def run(self) -> CommitResult:
+        """Commit; the result is ``skipped`` when the table has all of them.
+
+        Raises:
+            CommitConflict: others were faster, as often as the settings allow.
+            CorruptFile: a segment is damaged.
+            StreamUnavailable: another process is the owner of the stream now.
+        """
+        done = retried(self._client, self._request, self._attempt)
+        return CommitResult(None, operation=self._request.operation, skipped=True) if done is None else done
+
+    def _attempt(self) -> CommitResult | None:
+        client = self._client
+        state = client.load()
+        before = committed_of_streams(client, state, {self._stream: self._since}).get(self._stream)
+        left = [each for each in self._headers if before is None or each.position > before.position]
+        if not left:
+            return None
+        try:
+            tables = read_segments(client.store, left)
+        except ObjectNotFound as error:
+            raise CommitConflict(f"{error}: another process committed it meanwhile") from None
+        request = replace(self._request, entries=self._entries(left, before))
+        schema = client.schema(state)
+        rows = fitted(joined_rows(tables), schema, _renamed(client, state, tables))
+        if request.operation is WriteOperation.INSERT:
+            plain = fill_required(_without_marks(rows), schema)
+            return run_write(client, request, schema, plain)
+        return self._upsert(request, state, schema, rows)
+
+    def _entries(self, left: Sequence[SegmentHeader], before: Committed | None) -> CommitEntries:
+        last = left[-1]
+        offsets = [header.offset for header in left if header.offset is not None]
+        offset = offsets[-1] if offsets else None if before is None else before.offset
+        name = stream_entry_name(self._stream)
+
+        def entries(view: EntryView) -> Mapping[str, str] | AlreadyDone:
+            fields = decode_entry(view.entries, name)
+            now = None if fields is None else committed_of(fields)
+            if now is not None and now.position >= last.position:
+                return AlreadyDone(None)
+            if now is not None and now.position >= left[0].position:
+                raise CommitConflict(f"another process committed segments of stream {self._stream!r} meanwhile")
+            return {name: encode_entry({"epoch": last.epoch, "sequence": last.sequence, "offset": offset}, view.now_ms)}
+
+        return entries
+
+    def _upsert(
+        self, request: WriteRequest, state: TableState, schema: pa.Schema, rows: pa.Table
+    ) -> CommitResult | None:
+        across = is_across(self._client, state, request.options)
+        resolved, based_on = _resolved(self._client, state, rows, schema, across=across)
+        if not len(resolved.deletes):
+            return self._empty(request)
+        filled = fill_required(resolved.rows, schema)
+        transaction = WriteTransaction.begin(self._client, request, schema, based_on)
+        with transaction.aborted_on_error():
+            keyed = transaction.key(filled)
+            if resolved.deletes.any():
+                if keyed.num_rows != filled.num_rows:
+                    raise StreamUnavailable("rows of one key are left after they were combined")
+                marked = keyed.table.append_column(MOVED_AWAY, pa.array(resolved.deletes))
+                keyed = KeyedBatch(marked, keyed.keys, keyed.partitions)
+            located = transaction.locate(keyed)
+            return transaction.commit_unless_empty(transaction.write(transaction.place(located)))
+
+    def _empty(self, request: WriteRequest) -> CommitResult | None:
+        """Commit only what is to remember of the stream: its rows came to nothing."""
+        transaction = WriteTransaction.begin(self._client, request)
+        with transaction.aborted_on_error():
+            return transaction.commit_unless_empty([])
+
+
+def _without_marks(rows: pa.Table) -> pa.Table:
+    return rows.drop_columns([name for name in (OPERATOR, COLUMNS) if name in rows.column_names])
+
+
+def _resolved(
+    client: TableClient, state: TableState, rows: pa.Table, schema: pa.Schema, *, across: bool
+) -> tuple[Resolved, TableState | None]:
+    """Return one row for each key, and the state that stored rows were read from, if they were."""
+    spec = client.key_spec(state.config)
+    identities, keys, _ = row_identities(spec, rows, across=across)
+    numbers, distinct = number_keys(identities)
+    required = [
+        name.split(".", 1)[0]
+        for name in merge_rule(state.config).stored.fields
+        if not schema.field(name.split(".", 1)[0]).nullable
+    ]
+    none = np.array([], np.int64)
+    if not needs_stored(operators_of(rows)):
+        resolved = resolve_rows(rows, numbers, None, none)
+        if not required or not resolved.deletes.any():
+            return resolved, None
+        return _with_stored_order(client, state, resolved, keys, identities, required, across=across), state
+    stored = stored_rows(client, state, keys)
+    of_stored = codes_in(stored_identities(stored, across=across), distinct)
+    stored, of_stored = stored.filter(pa.array(of_stored >= 0)), of_stored[of_stored >= 0]
+    return resolve_rows(rows, numbers, stored, of_stored), state
+
+
+def _with_stored_order(
+    client: TableClient,
+    state: TableState,
+    resolved: Resolved,
+    keys: pa.Array,
+    identities: pa.Array,
+    required: Sequence[str],
+    *,
+    across: bool,
+) -> Resolved:
+    """Give deletes without an ordering value that of the stored row: where it must not be null, zero would lose."""
+    vanished = resolved.source[resolved.deletes]
+    stored = stored_rows(client, state, keys.take(pa.array(vanished)))
+    places = codes_in(identities.take(pa.array(resolved.source)), stored_identities(stored, across=across))
+    rows = resolved.rows
+    for name in required:
+        column = rows.column(name)
+        lacks = column.is_null().to_numpy(zero_copy_only=False) & resolved.deletes & (places >= 0)
+        if not lacks.any():
+            continue
+        both = pa.chunked_array([*column.chunks, *stored.column(name).chunks], column.type)
+        taken = np.where(lacks, places + len(column), np.arange(len(column)))
+        rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), both.take(pa.array(taken)))
+    return replace(resolved, rows=rows)
+
+
+def _renamed(client: TableClient, state: TableState, tables: Sequence[pa.Table]) -> dict[str, str]:
+    """Return the new names of columns that were renamed after rows were flushed."""
+    current = client.schema(state).names
+    vanished = {name for table in tables for name in table.column_names} - {*current, OPERATOR, COLUMNS}
+    history = client.schema_history(state) if vanished else None
+    if history is None:
+        return {}
+    names: dict[int, str] = {column.number: column.name for column in history.latest.columns}
+    return {
+        column.name: names[column.number]
+        for schema in history.schemas
+        for column in schema.columns
+        if column.name in vanished and column.number in names
+    }

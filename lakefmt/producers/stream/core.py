@@ -1,0 +1,454 @@
+"""The buffers of a stream, and who empties them (effects).
+
+One lock protects the buffers and is held for moments; another one orders the writing of segments, a third one commits. No lock
+is held while a row waits for a place.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from lakefmt.errors import (
+    BackPressureTimeout,
+    BufferFull,
+    FlushFailed,
+    InvalidInputError,
+    LakefmtError,
+    StreamClosed,
+)
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.producers.stream.buffer import Buffer, Tracked
+from lakefmt.producers.stream.committer import Committer
+from lakefmt.producers.stream.failures import FailedBatch
+from lakefmt.producers.stream.flushing import Flusher
+from lakefmt.producers.stream.metrics import StreamMetrics
+from lakefmt.producers.stream.opening import Finish, SegmentWriter
+from lakefmt.producers.stream.options import FlushMode, StreamOptions
+from lakefmt.producers.stream.rate import RateLimit
+from lakefmt.producers.stream.rows import RowChecker
+from lakefmt.segments.operators import STRICT, RowOperator
+from lakefmt.segments.resolve import joined_rows
+
+__all__ = ["StreamCore"]
+
+_log = logging.getLogger("lakefmt.streams")
+
+
+class StreamCore:
+    """What a stream does; its face is :class:`lakefmt.producers.stream.stream.Stream`.
+
+    Args:
+        client: the table.
+        writer: writes segments.
+        options: of the stream.
+        checker: checks rows.
+        finish: runs a commit, and what follows it.
+        commit_options: settings of the commits.
+    """
+
+    def __init__(
+        self,
+        client: TableClient,
+        writer: SegmentWriter,
+        options: StreamOptions,
+        checker: RowChecker,
+        finish: Finish,
+        commit_options: Mapping[str, object],
+    ) -> None:
+        self.client, self.options, self.checker = client, options, checker
+        self.metrics = StreamMetrics()
+        self._commit_options, self._finish = commit_options, finish
+        self.committer = Committer(client, writer, options, commit_options, finish, self.metrics)
+        self.flusher = Flusher(client, writer, options, self.metrics, self._reclaim, lambda: self.committer.pending)
+        self.is_closed = False
+        self.failure: FlushFailed | None = None
+        self._failed: list[FailedBatch] = []
+        self._buffer = Buffer()
+        self._sealed: deque[Buffer] = deque()
+        self._bytes = 0  # of the sealed buffers; that of the open one is its own
+        self._marks = False
+        self._changed = threading.Condition(threading.Lock())
+        self._writing = threading.Lock()
+        self._worker: threading.Thread | None = None
+        self._stop_timer: Callable[[], None] | None = None
+        self._process = os.getpid()
+        self._rate = RateLimit.of(options, client.time_source)
+        self._manual = options.flush_mode is FlushMode.MANUAL_FLUSH
+        self._background = options.flush_mode is FlushMode.AUTO_FLUSH_BACKGROUND
+
+    # --- taking rows ---------------------------------------------------------------------------------------------
+
+    def take_row(
+        self,
+        checker: RowChecker,
+        values: Sequence[Any],
+        operator: RowOperator,
+        columns: str | None = None,
+        tracked: Tracked | None = None,
+    ) -> None:
+        """Take a row that was checked.
+
+        Raises:
+            InvalidInputError: it is larger than the largest segment.
+            BufferFull: the stream flushes by hand only, and holds all it may.
+            BackPressureTimeout: there was no place for it in time.
+            FlushFailed: the stream has failed.
+            StreamClosed: it was closed.
+        """
+        size, options = checker.size(values), self.options
+        if size > options.grpc_max_message_length:
+            raise InvalidInputError(
+                f"a row of about {size:,} bytes is larger than grpc_max_message_length {options.grpc_max_message_length:,}"
+            )
+        if self._rate is not None:
+            self._rate.take(1, size)
+        with self._changed:
+            self._wait_for_place(size)
+            overflows = self._buffer.rows and self._buffer.bytes + size > options.mutation_buffer_space
+            sealed = bool(overflows) and not self._manual and self._seal("bytes")
+            buffer = self._buffer
+            if tracked is not None:
+                buffer.tracked.append(Tracked(tracked.future, tracked.until, buffer.rows))
+            buffer.add_row(checker, values, operator, size, columns)
+            if operator in STRICT and checker.keys:
+                buffer.strict = True
+            self.metrics.rows_applied += 1
+            sealed = self._after_rows() or sealed
+        if sealed and not self._background:
+            self.drain()
+
+    def take_table(self, table: pa.Table, operator: RowOperator, columns: str | None = None) -> None:
+        """Take Arrow data in the table's columns; errors as for :meth:`take_row`."""
+        # A part of the pool at a time, so that a large table meets the bound of bytes as rows do.
+        step = max(1, table.num_rows * self.options.grpc_max_message_length // max(1, table.nbytes))
+        for first in range(0, table.num_rows, step):
+            part = table.slice(first, step)
+            if self._rate is not None:
+                self._rate.take(part.num_rows, part.nbytes)
+            with self._changed:
+                self._wait_for_place(part.nbytes)
+                self._buffer.add_table(part, operator, columns)
+                self._buffer.strict |= operator in STRICT and bool(self.checker.keys)
+                self.metrics.rows_applied += part.num_rows
+                sealed = self._after_rows()
+            if sealed and not self._background:
+                self.drain()
+
+    def _after_rows(self) -> bool:
+        """Seal the buffer when it is full, else set its timer; call with the lock."""
+        buffer, options = self._buffer, self.options
+        if self._manual:
+            return False
+        if buffer.rows >= options.mutation_buffer_lines_num:
+            return self._seal("rows")
+        if buffer.bytes >= options.mutation_buffer_space:
+            return self._seal("bytes")
+        if options.flush_interval and self._stop_timer is None:
+            self._set_timer()
+        return False
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this process opened the stream."""
+        return self._process == os.getpid()
+
+    def check_usable(self) -> None:
+        """Raise when the stream takes no rows.
+
+        Raises:
+            StreamClosed: it was closed, or belongs to the parent of this process.
+            FlushFailed: it has failed.
+        """
+        if self.is_closed:
+            raise StreamClosed("the stream is closed")
+        if self._process != os.getpid():
+            raise StreamClosed("the stream belongs to the process that opened it: a forked child opens its own")
+        if self.failure is not None:
+            # A new error each time: one that is raised twice collects the traces of both.
+            raise FlushFailed(str(self.failure)) from self.failure.__cause__
+
+    def _has_place(self, size: int) -> bool:
+        held = self._bytes + self._buffer.bytes
+        within = held + size <= self.options.max_buffered_bytes or not held
+        return within and (self._manual or len(self._sealed) < self.options.mutation_buffer_max_num)
+
+    def _wait_for_place(self, size: int) -> None:
+        """Wait until a row of `size` bytes has a place; call with the lock, which is not held meanwhile."""
+        self.check_usable()
+        if self._has_place(size):
+            return
+        if self._manual:
+            raise BufferFull(
+                f"the stream holds {self._bytes + self._buffer.bytes:,} bytes, as many as max_buffered_bytes allows: flush it"
+            )
+        monotonic = self.client.time_source.monotonic
+        begun, timeout = monotonic(), self.options.apply_timeout
+        while not self._has_place(size):
+            if not self._sealed:
+                self._seal("bytes")  # no other buffer would make place
+            if not self._background:
+                self._changed.release()
+                try:
+                    self.drain()
+                finally:
+                    self._changed.acquire()
+            else:
+                waited = monotonic() - begun
+                if timeout is not None and waited * 1000 >= timeout:
+                    raise BackPressureTimeout(
+                        f"no buffer was free within {timeout} ms: storage is slower than the rows come"
+                    )
+                self._changed.wait(None if timeout is None else timeout / 1000 - waited)
+            self.check_usable()
+        self.metrics.backpressure_seconds += monotonic() - begun
+
+    def would_wait(self, size: int = 0) -> bool:
+        """Return whether a row applied now might wait."""
+        with self._changed:
+            last = self._buffer.rows + 1 >= self.options.mutation_buffer_lines_num
+            return not self._has_place(size) or (last and not self._background and not self._manual)
+
+    def mark(self, offset: Any) -> None:
+        """Associate a position in the source with the rows so far.
+
+        Raises:
+            InvalidInputError: it is no JSON value.
+        """
+        try:
+            text = json.dumps(offset, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidInputError(f"an offset is a JSON value, which this is not: {error}") from None
+        with self._changed:
+            self.check_usable()
+            self._marks = True
+            self._buffer.mark(json.loads(text))
+
+    # --- sealing -------------------------------------------------------------------------------------------------
+
+    def _seal(self, trigger: str) -> bool:
+        """Close the buffer; call with the lock. False: there is nothing to write."""
+        buffer = self._buffer
+        if self._stop_timer is not None:
+            self._stop_timer()
+            self._stop_timer = None
+        if not buffer.rows and buffer.marked is None:
+            return False
+        by_itself = trigger in ("rows", "bytes", "timer")
+        rest = buffer.split() if by_itself and buffer.marked is not None else None
+        buffer.trigger = trigger
+        buffer.tail = by_itself and self._marks and buffer.marked is None
+        self._buffer = rest or Buffer()
+        self._sealed.append(buffer)
+        self._bytes += buffer.bytes
+        if rest is not None and self.options.flush_interval:
+            self._set_timer()
+        if self._background:
+            self._start_worker()
+            self._changed.notify_all()
+        return True
+
+    def _set_timer(self) -> None:
+        buffer = self._buffer
+        self._stop_timer = self.client.time_source.schedule_periodic(
+            self.options.flush_interval / 1000, partial(self._on_time, buffer), "lakefmt-stream-flush"
+        )
+
+    def _on_time(self, buffer: Buffer) -> None:
+        with self._changed:
+            if buffer is not self._buffer or self.is_closed or not self._seal("timer"):
+                return
+        if not self._background:
+            self._drain_quietly()
+
+    def _start_worker(self) -> None:
+        if self._worker is None:
+            self._worker = threading.Thread(target=self._work, name="lakefmt-stream-writer", daemon=True)
+            self._worker.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._sealed or self.failure is not None:
+                    if self.is_closed:
+                        return
+                    self._changed.wait()
+            self._drain_quietly()
+
+    def _drain_quietly(self) -> None:
+        try:
+            self.drain()
+        except FlushFailed as error:
+            _log.warning("stream %s failed: %s", self.flusher.writer.stream, error)
+        except LakefmtError as error:
+            _log.warning("stream %s: %s", self.flusher.writer.stream, error)
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Write every sealed buffer, in order; return when all are durable.
+
+        Raises:
+            FlushFailed: some rows are not.
+        """
+        with self._writing:
+            while self.failure is None and (some := self._next_buffers()):
+                self._write(some)
+        if self.failure is not None:
+            raise FlushFailed(str(self.failure)) from self.failure.__cause__
+        self.committer.commit_if_due()
+
+    def _next_buffers(self) -> list[Buffer]:
+        """Return the first buffers that wait; several make one segment, as far as its size allows."""
+        with self._changed:
+            some, size = list[Buffer](), 0
+            for buffer in self._sealed:
+                alone = some and (some[-1].tail != buffer.tail or some[-1].strict or buffer.strict)
+                if alone or (some and size + buffer.bytes > self.options.grpc_max_message_length):
+                    break
+                some.append(buffer)
+                size += buffer.bytes
+            return some
+
+    def _write(self, buffers: Sequence[Buffer]) -> None:
+        monotonic = self.client.time_source.monotonic
+        begun = monotonic()
+        try:
+            headers = self.flusher.flush(buffers, tail=buffers[-1].tail)
+        except FlushFailed as error:
+            self._fail(error, buffers)
+            return
+        except LakefmtError as error:
+            failed = FlushFailed(f"rows of stream {self.flusher.writer.stream!r} are not durable: {error}")
+            failed.__cause__ = error
+            self._fail(failed, buffers)
+            return
+        rows = sum(header.rows for header in headers)
+        self.metrics.flushed(buffers[-1].trigger, rows, monotonic() - begun)
+        tracked = [each for buffer in buffers for each in buffer.tracked]
+        self.committer.add(headers, [each.future for each in tracked if each.until == "committed"])
+        with self._changed:
+            for buffer in buffers:
+                self._sealed.popleft()
+                self._bytes -= buffer.bytes
+            self._changed.notify_all()
+        for each in tracked:
+            if each.until == "durable":
+                each.future.set_result(None)
+
+    def _fail(self, error: FlushFailed, buffers: Sequence[Buffer]) -> None:
+        """Stop taking rows; everything that is not durable is a failed row."""
+        with self._changed:
+            waiting = [*list(self._sealed)[len(buffers) :], self._buffer]
+            batch = error.batch
+            first = batch if isinstance(batch, FailedBatch) else _batch_of(buffers, error.__cause__)
+            self._failed += [each for each in (first, _batch_of(waiting, None)) if each is not None]
+            tracked = [each for buffer in (*self._sealed, self._buffer) for each in buffer.tracked]
+            self._sealed.clear()
+            self._bytes, self._buffer, self.failure = 0, Buffer(), error
+            if self._stop_timer is not None:
+                self._stop_timer()
+                self._stop_timer = None
+            self._changed.notify_all()
+        for each in tracked:
+            each.future.set_exception(error)
+
+    # --- flush, close --------------------------------------------------------------------------------------------
+
+    def flush(self, trigger: str = "explicit") -> None:
+        """Make everything durable that was applied before the call.
+
+        Raises:
+            FlushFailed: some rows are not.
+            StreamClosed: the stream was closed.
+        """
+        with self._changed:
+            self.check_usable()
+            self._seal(trigger)
+        self.drain()
+
+    def failed_rows(self) -> list[FailedBatch]:
+        """Return the rows that are not durable, and why."""
+        with self._changed:
+            return list(self._failed)
+
+    def reopen(self) -> None:
+        """Take rows again after a failure, under a new claim; the failed rows are the caller's."""
+        with self._writing:
+            if self.is_closed:
+                raise StreamClosed("the stream is closed: open another one")
+            writer = self._reclaim()
+            self.flusher.writer = writer
+            with self._changed:
+                self.failure = None
+                self._failed.clear()
+                self._changed.notify_all()
+
+    def _reclaim(self) -> SegmentWriter:
+        """Claim the stream again; what was confirmed is committed, what was not is given up."""
+        old = self.flusher.writer
+        old.held.release()
+        confirmed = self.committer.last_confirmed
+        writer = SegmentWriter.open(
+            self.client,
+            old.stream,
+            self._commit_options,
+            self._finish,
+            self.options.lease_interval_ms,
+            confirmed,
+        )
+        self.committer.follow(writer)
+        return writer
+
+    def rows_at_risk(self) -> int:
+        """Return how many rows were applied and are not durable."""
+        with self._changed:
+            return self._buffer.rows + sum(buffer.rows for buffer in self._sealed)
+
+    def gauges(self) -> dict[str, Any]:
+        """Return what is held now."""
+        with self._changed:
+            return {
+                "bytes_buffered": self._bytes + self._buffer.bytes,
+                "buffers_waiting": len(self._sealed),
+                "rows_buffered": self._buffer.rows + sum(buffer.rows for buffer in self._sealed),
+            }
+
+    def discard(self) -> int:
+        """Drop the open buffer; return how many rows it had."""
+        with self._changed:
+            rows, tracked = self._buffer.rows, self._buffer.tracked
+            self._buffer = Buffer()
+            if self._stop_timer is not None:
+                self._stop_timer()
+                self._stop_timer = None
+        for each in tracked:
+            each.future.cancel()
+        return rows
+
+    def end(self) -> None:
+        """Release everything; call once."""
+        with self._changed:
+            self.is_closed = True
+            if self._stop_timer is not None:
+                self._stop_timer()
+                self._stop_timer = None
+            self._changed.notify_all()
+        self.committer.stop()
+        worker = self._worker
+        if worker is not None and worker is not threading.current_thread():
+            worker.join()
+        self.flusher.writer.end()
+
+
+def _batch_of(buffers: Sequence[Buffer], cause: BaseException | None) -> FailedBatch | None:
+    tables = [table for buffer in buffers for table in buffer.tables()]
+    return FailedBatch(joined_rows(tables), cause) if tables else None

@@ -1,0 +1,304 @@
+"""Makes buffers durable: buffers become segments, in their order, with attempts after failures (effects)."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakefmt.arguments import shown
+from lakefmt.errors import (
+    DuplicateKey,
+    FlushFailed,
+    InvalidInputError,
+    KeyNotFound,
+    LakefmtError,
+    SchemaChanged,
+    SchemaMismatch,
+    StreamUnavailable,
+)
+from lakefmt.producers.stream.buffer import Buffer
+from lakefmt.producers.stream.committing import has_record_keys, is_across
+from lakefmt.producers.stream.failures import FailedBatch, pause_seconds, retry_status_of, tries_again
+from lakefmt.producers.stream.options import ErrorTypeHandler, StreamOptions
+from lakefmt.read.streamed.uncommitted import stored_rows
+from lakefmt.segments.codec import OPERATOR, SegmentHeader, encode_segment
+from lakefmt.segments.files import read_segments
+from lakefmt.segments.keyed import codes_in, fitted, number_keys, row_identities, stored_identities
+from lakefmt.segments.names import ANONYMOUS
+from lakefmt.segments.operators import RowOperator
+from lakefmt.segments.resolve import joined_rows, operators_of, strict_violations
+from lakefmt.timeline.store import put_if_absent_confirmed
+
+if TYPE_CHECKING:
+    from lakefmt.filegroups.table_client import TableClient, TableState
+    from lakefmt.producers.stream.metrics import StreamMetrics
+    from lakefmt.producers.stream.opening import SegmentWriter
+
+__all__ = ["Flusher"]
+
+DEAD_LETTERS = ".hoodie/.lakefmt/dead-letters"
+
+_log = logging.getLogger("lakefmt.streams")
+
+
+@dataclass(slots=True)
+class _Segment:
+    """A segment that is to be written; the same bytes at every attempt."""
+
+    rows: pa.Table
+    offset: Any
+    tail: bool
+    header: SegmentHeader | None = None
+    data: bytes = b""
+
+
+class Flusher:
+    """Writes buffers as segments. One thread at a time uses it.
+
+    Args:
+        client: the table.
+        writer: writes segments.
+        options: of the stream.
+        metrics: counts.
+        reclaim: takes the stream again after it was lost, and returns the new writer.
+        pending: tells the segments that are durable and not committed.
+    """
+
+    def __init__(
+        self,
+        client: TableClient,
+        writer: SegmentWriter,
+        options: StreamOptions,
+        metrics: StreamMetrics,
+        reclaim: Callable[[], SegmentWriter],
+        pending: Callable[[], Sequence[SegmentHeader]],
+    ) -> None:
+        self.client, self.writer, self._options, self._metrics = client, writer, options, metrics
+        self._reclaim, self._pending = reclaim, pending
+        self._letters = 0
+        self._across: tuple[object, bool] | None = None
+
+    def flush(self, buffers: Sequence[Buffer], *, tail: bool) -> list[SegmentHeader]:
+        """Make buffers durable, and return their segments.
+
+        Args:
+            buffers: in order.
+            tail: their source sends their rows again unless a mark follows.
+
+        Raises:
+            FlushFailed: some rows are not durable; the error's ``batch`` has them.
+        """
+        begun = self.client.time_source.monotonic()
+        segments: list[_Segment] | None = None
+        done: list[SegmentHeader] = []
+        attempts = 0
+        while True:
+            try:
+                if segments is None:
+                    segments = self._segments(buffers, tail=tail)
+                self._write(segments, done)
+                return done
+            except LakefmtError as error:
+                failure: Exception = error
+            except Exception as error:  # noqa: BLE001  (an unexpected error must not lose rows)
+                failure = error
+            attempts += 1
+            if not self._again(failure, attempts, self.client.time_source.monotonic() - begun):
+                rows = self._unsent(buffers, segments)
+                if self._handled(rows, failure) == "retry":
+                    continue
+                self._give_up(segments)
+                return done
+            if isinstance(failure, StreamUnavailable):
+                self.writer = self._reclaim()
+                for segment in segments or ():
+                    segment.header = None
+
+    def _again(self, error: Exception, attempts: int, seconds: float) -> bool:
+        """Wait and return True when another attempt is to be made."""
+        status = retry_status_of(error)
+        lost = isinstance(error, StreamUnavailable)
+        if lost and self.writer.stream.startswith(ANONYMOUS) and attempts <= self._options.request_failed_retry_times:
+            return True  # the process that took it only finished its work: no other opens a stream of this id
+        if not tries_again(self._options, status, attempts, seconds) or lost:
+            return False
+        name = "" if status is None else status.name
+        if self._options.request_failed_retry_log_debug_enable:
+            _log.debug("stream %s: attempt %d failed (%s): %s", self.writer.stream, attempts, name, error)
+        self._metrics.retried(name)
+        time_source = self.client.time_source
+        time_source.sleep(pause_seconds(self._options, attempts, time_source.jitter()))
+        return True
+
+    # --- segments ------------------------------------------------------------------------------------------------
+
+    def _segments(self, buffers: Sequence[Buffer], *, tail: bool) -> list[_Segment]:
+        """Return the segments of buffers: as few as the largest size of one allows."""
+        state = self.client.load()
+        schema = self.client.schema(state)
+        tables = [table for buffer in buffers for table in buffer.tables()]
+        offsets = [buffer.offset for buffer in buffers if buffer.marked is not None]
+        offset = offsets[-1] if offsets else None
+        if not tables:
+            return [_Segment(_no_rows(schema), offset, tail)]
+        rows = _in_schema(tables, schema)
+        if any(buffer.strict for buffer in buffers):
+            self._check_strict(state, rows)
+        count = max(1, -(-rows.nbytes // self._options.grpc_max_message_length))
+        step = max(1, -(-rows.num_rows // count))
+        starts = range(0, rows.num_rows, step)
+        return [_Segment(rows.slice(first, step), offset if first == starts[-1] else None, tail) for first in starts]
+
+    def _write(self, segments: list[_Segment], done: list[SegmentHeader]) -> None:
+        """Write what is left of some segments; what is durable moves to `done`."""
+        while segments:
+            segment = segments[0]
+            if segment.header is None:
+                segment.data = segment.data or encode_segment(segment.rows)
+                across = self._is_across()
+                # Only a segment with an offset ends a part of the source.
+                segment.header = self.writer.header(
+                    segment.rows.num_rows, segment.data, offset=segment.offset, across=across, tail=segment.tail
+                )
+            self.writer.write(segment.header, segment.data)
+            done.append(segment.header)
+            segments.pop(0)
+
+    def _is_across(self) -> bool:
+        config = self.client.load_config()
+        if self._across is None or self._across[0] is not config:
+            state = self.client.load()
+            across = has_record_keys(self.client, state) and is_across(self.client, state, self._options.properties)
+            self._across = (config, across)
+        return self._across[1]
+
+    def _give_up(self, segments: list[_Segment] | None) -> None:
+        """Delete what there is of segments that were given up: the outcome of the last attempt may be unknown."""
+        for segment in segments or ():
+            if segment.header is not None:
+                try:
+                    self.writer.forget(segment.header)
+                except LakefmtError as error:
+                    _log.warning("stream %s: a segment that was given up may be there: %s", self.writer.stream, error)
+
+    def _unsent(self, buffers: Sequence[Buffer], segments: list[_Segment] | None) -> pa.Table:
+        if segments is not None:
+            return pa.concat_tables([segment.rows for segment in segments])
+        tables = [table for buffer in buffers for table in buffer.tables()]
+        return joined_rows(tables) if tables else pa.table({})
+
+    # --- strict operators ----------------------------------------------------------------------------------------
+
+    def _check_strict(self, state: TableState, rows: pa.Table) -> None:
+        """Look up the keys of strict operators in the table and in what is durable and not committed.
+
+        Raises:
+            DuplicateKey: an insert of a key that is there.
+            KeyNotFound: an update or delete of a key that is not there.
+        """
+        headers = list(self._pending())
+        schema = self.client.schema(state)
+        before = [fitted(table, schema) for table in read_segments(self.client.store, headers)]
+        first = sum(table.num_rows for table in before)
+        every = joined_rows([*before, rows])
+        across = self._is_across()
+        spec = self.client.key_spec(state.config)
+        identities, keys, _ = row_identities(spec, every, across=across)
+        numbers, distinct = number_keys(identities)
+        stored = codes_in(stored_identities(stored_rows(self.client, state, keys), across=across), distinct)
+        present = np.zeros(len(distinct), bool)
+        present[stored[stored >= 0]] = True
+        operators = operators_of(every)
+        wrong = np.flatnonzero(strict_violations(operators, numbers, present, first))
+        if not len(wrong):
+            return
+        row = int(wrong[0])
+        key, more = shown(str(keys[row])), f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        if operators[row] == RowOperator.INSERT.value:
+            raise DuplicateKey(f"key {key}{more} cannot be inserted: the table has it; use UPSERT or INSERT_IGNORE")
+        raise KeyNotFound(f"key {key}{more} cannot be changed: the table does not have it; use UPSERT or DELETE_IGNORE")
+
+    # --- failures ------------------------------------------------------------------------------------------------
+
+    def _handled(self, rows: pa.Table, error: Exception) -> str:
+        """Ask the handler; return ``"skip"`` or ``"retry"``.
+
+        Raises:
+            FlushFailed: the stream fails.
+        """
+        handler = self._options.error_type_handler
+        batch = FailedBatch(rows, error)
+        if handler is ErrorTypeHandler.IGNORE:
+            answer = "skip"
+        elif isinstance(handler, ErrorTypeHandler):
+            answer = "fail"
+        else:
+            answer = handler(batch, error)
+        if answer == "retry":
+            return answer
+        if answer == "skip":
+            self._bury(rows, error)
+            return answer
+        if answer != "fail":
+            raise InvalidInputError(f"error_type_handler answered {shown(answer)}: expected 'retry', 'skip' or 'fail'")
+        failed = FlushFailed(f"{rows.num_rows} rows of stream {self.writer.stream!r} are not durable: {error}")
+        failed.batch = batch
+        raise failed from error
+
+    def _bury(self, rows: pa.Table, error: Exception) -> None:
+        """Write skipped rows to the dead letters, or say that they are gone."""
+        self._metrics.dead_letter_rows += rows.num_rows
+        folder = self._options.dead_letter_path
+        if folder is None:
+            _log.warning("stream %s: %d rows were skipped and are gone: %s", self.writer.stream, rows.num_rows, error)
+            return
+        self._letters += 1
+        name = f"{DEAD_LETTERS}/{folder}/{self.writer.stream}-{self.writer.held.epoch:08d}-{self._letters:08d}.arrow"
+        letter = rows.append_column("_error", pa.repeat(pa.scalar(str(error)), rows.num_rows))
+        put_if_absent_confirmed(self.client.store, name, encode_segment(letter), durable=self.writer.durable)
+
+
+def _no_rows(schema: pa.Schema) -> pa.Table:
+    fields = [field.with_nullable(True) for field in schema]
+    return pa.schema([*fields, pa.field(OPERATOR, pa.int8())]).empty_table()
+
+
+def _in_schema(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Return the rows of buffers in the table's columns as they are now.
+
+    Raises:
+        SchemaChanged: they do not fit any more.
+    """
+    rows = joined_rows(list(tables))
+    try:
+        fit = fitted(rows, schema)
+    except SchemaMismatch as error:
+        buffered = pa.schema([field for field in rows.schema if not field.name.startswith("_lakefmt_")])
+        raise SchemaChanged(
+            f"the table's columns were changed so that rows of the stream do not fit: {error}; they were {buffered.names}, "
+            f"and are {schema.names}; the rows are kept"
+        ) from None
+    vanished = [name for name in rows.column_names if name not in schema.names and not name.startswith("_lakefmt_")]
+    # Rows flushed under the old columns keep what they set: their commit renames it, or leaves it out as the table does.
+    for name in vanished:
+        fit = fit.append_column(rows.schema.field(name), rows.column(name))
+    required = [field.name for field in schema if not field.nullable and field.name not in rows.column_names]
+    if required:
+        raise SchemaChanged(f"the table has new required columns {', '.join(required)}, which rows of the stream lack")
+    return fit
+
+
+def encode_columns(columns: Sequence[str]) -> str:
+    """Return the names of the columns that a row sets, as a segment stores them.
+
+    Example:
+        >>> encode_columns(("id", "v"))
+        '["id","v"]'
+    """
+    return json.dumps(list(columns), separators=(",", ":"))

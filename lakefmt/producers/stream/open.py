@@ -1,0 +1,49 @@
+"""Opens a stream (effects)."""
+
+from __future__ import annotations
+
+import logging
+
+from lakefmt.errors import InvalidInputError
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.producers.stream.committing import commit_options, has_record_keys
+from lakefmt.producers.stream.core import StreamCore
+from lakefmt.producers.stream.opening import Finish, SegmentWriter, recover_others
+from lakefmt.producers.stream.options import FlushMode, StreamOptions
+from lakefmt.producers.stream.rows import RowChecker
+from lakefmt.producers.stream.stream import AddColumns, Stream
+from lakefmt.segments.keyed import key_columns_of
+from lakefmt.segments.names import ANONYMOUS, check_writer_id
+from lakefmt.segments.operators import RowOperator
+
+__all__ = ["open_row_stream"]
+
+_log = logging.getLogger("lakefmt.streams")
+
+
+def open_row_stream(
+    client: TableClient,
+    operation: str | None,
+    writer_id: str | None,
+    options: StreamOptions,
+    finish: Finish,
+    add_columns: AddColumns,
+) -> Stream:
+    """Open a stream; see ``Table.open_stream``."""
+    state = client.load()
+    schema, keyed = client.schema(state), has_record_keys(client, state)
+    if keyed and operation == "append":
+        raise InvalidInputError("the table has keys: a stream into it needs operation='upsert' (CDC), not 'append'")
+    if keyed and options.flush_mode is FlushMode.AUTO_FLUSH_BACKGROUND:
+        _log.info("%s has keys: buffers of a stream are written one after the other", client.store.url)
+    stream = f"{ANONYMOUS}{client.ids.new_uuid()}" if writer_id is None else check_writer_id(writer_id)
+    if writer_id is not None and writer_id.startswith(ANONYMOUS):
+        raise InvalidInputError(f"a writer id must not begin with {ANONYMOUS!r}")
+    settings = commit_options(client, options.properties)
+    recover_others(client, settings, finish, left_out=stream)
+    writer = SegmentWriter.open(client, stream, settings, finish, options.lease_interval_ms)
+    keys = key_columns_of(client.key_spec(state.config)) if keyed else ()
+    checker = RowChecker(schema, keys, strict=options.strict_columns)
+    core = StreamCore(client, writer, options, checker, finish, settings)
+    operators = frozenset(RowOperator) if keyed else frozenset({RowOperator.INSERT})
+    return Stream(client, core, operators, RowOperator.UPSERT if keyed else RowOperator.INSERT, add_columns)

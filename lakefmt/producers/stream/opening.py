@@ -1,0 +1,246 @@
+"""Opens the writing of a stream, and finishes what writers that died have left (effects; docs/streams.md, Recovery)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from lakefmt.config.settings import resolve_settings
+from lakefmt.errors import StreamUnavailable
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.producers.stream.committing import SegmentCommit
+from lakefmt.segments.claims import HeldClaim, is_owned, list_epochs, take_claim
+from lakefmt.segments.codec import Committed, SegmentHeader, checksum
+from lakefmt.segments.files import delete_segments, list_positions, list_streams, write_segment
+from lakefmt.segments.names import (
+    ANONYMOUS,
+    SegmentPosition,
+    claim_name,
+    data_name,
+    note_name,
+    stream_folder,
+)
+from lakefmt.segments.pending import committed_of_streams, load_streams, plan_streams
+from lakefmt.segments.plan import StreamPlan, next_sequence
+from lakefmt.values import CommitResult
+from lakefmt.write.context import WriteRequest
+
+__all__ = ["Finish", "Recovered", "SegmentWriter", "is_durable", "recover_others", "recover_stream"]
+
+#: Runs a commit as the writing verbs of a table do: one at a time, and then the table services.
+Finish = Callable[[Callable[[], CommitResult | None], WriteRequest], CommitResult]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What was found of a stream whose writer is gone.
+
+    Attributes:
+        stream: its id.
+        result: the commit of its rows; None: there were none.
+        rows: how many rows were committed.
+        dropped: segments that were deleted: never confirmed, in the table already, or sent again by their source.
+        left: True when its writer is alive, and nothing was done.
+    """
+
+    stream: str
+    result: CommitResult | None = None
+    rows: int = 0
+    dropped: int = 0
+    left: bool = False
+
+
+def is_durable(client: TableClient) -> bool:
+    """Return whether a segment is on the disk before a flush returns."""
+    settings = resolve_settings({}, client.options, client.load_config().properties)
+    return settings.text("lakefmt.durability") == "fsync"
+
+
+def recover_others(
+    client: TableClient, options: Mapping[str, object], finish: Finish, left_out: str | None = None
+) -> list[Recovered]:
+    """Commit what writers that died have flushed; streams of living writers are left alone.
+
+    Args:
+        client: the table.
+        options: settings of the commits.
+        finish: runs each commit.
+        left_out: a stream that is left out.
+    """
+    streams = [stream for stream in list_streams(client.store) if stream != left_out]
+    return [recover_stream(client, stream, options, finish) for stream in streams]
+
+
+def recover_stream(client: TableClient, stream: str, options: Mapping[str, object], finish: Finish) -> Recovered:
+    """Commit what the writer of a stream has flushed, if it is dead.
+
+    Args:
+        client: the table.
+        stream: the stream.
+        options: settings of the commit.
+        finish: runs the commit.
+    """
+    store = client.store
+    (in_store,) = load_streams(client, [stream])
+    newest = in_store.claims[-1] if in_store.claims else None
+    if newest is not None and is_owned(store, stream, newest, client.clock.now().timestamp()):
+        return Recovered(stream, left=True)
+    if newest is not None and newest.closed and not in_store.headers:
+        return Recovered(stream)
+    writer = SegmentWriter.open(client, stream, options, finish)
+    writer.end()
+    return writer.recovered
+
+
+class SegmentWriter:
+    """Writes the segments of one stream under one claim.
+
+    Args:
+        client: the table.
+        held: the claim.
+        committed: what the table has of the stream.
+        sequence: number of the next segment.
+        recovered: what was found when it was opened.
+    """
+
+    def __init__(
+        self, client: TableClient, held: HeldClaim, committed: Committed | None, sequence: int, recovered: Recovered
+    ) -> None:
+        self.client, self.held, self.committed, self.recovered = client, held, committed, recovered
+        self.sequence = sequence
+        self.durable = is_durable(client)
+
+    @classmethod
+    def open(
+        cls,
+        client: TableClient,
+        stream: str,
+        options: Mapping[str, object],
+        finish: Finish,
+        interval_ms: int = 60_000,
+        confirmed: SegmentPosition | None = None,
+    ) -> SegmentWriter:
+        """Claim a stream, commit what earlier writers flushed, and return its writer.
+
+        Args:
+            client: the table.
+            stream: the stream.
+            options: settings of the commit.
+            finish: runs the commit.
+            interval_ms: pause between renewals of the claim.
+            confirmed: the last segment that was confirmed, where the earlier writer is this process; None: not known.
+        """
+        store = client.store
+        (in_store,) = load_streams(client, [stream])
+        state = client.load()
+        before = committed_of_streams(client, state, {stream: in_store.since}).get(stream)
+        since = in_store.since or ("" if before is not None else state.timeline.highest_time or "")
+        held = take_claim(
+            store,
+            stream,
+            client.ids.new_uuid(),
+            before,
+            client.time_source,
+            since=since,
+            interval_ms=interval_ms,
+            durable=is_durable(client),
+        )
+        try:
+            return cls._taken_over(client, held, options, finish, since, confirmed)
+        except BaseException:
+            held.release()
+            raise
+
+    @classmethod
+    def _taken_over(
+        cls,
+        client: TableClient,
+        held: HeldClaim,
+        options: Mapping[str, object],
+        finish: Finish,
+        since: str,
+        confirmed: SegmentPosition | None,
+    ) -> SegmentWriter:
+        store, stream = client.store, held.stream
+        (in_store,) = load_streams(client, [stream])
+        state = client.load()
+        before = committed_of_streams(client, state, {stream: since}).get(stream)
+        seen = [header.position for header in in_store.headers]
+        if confirmed is not None:
+            seen = [position for position in seen if position <= confirmed]
+        last = max([*seen, SegmentPosition(0, 0) if before is None else before.position])
+        held.adopt(last, durable=is_durable(client))
+        (noted,) = load_streams(client, [stream])
+        (plan,) = plan_streams(client, state, [noted])
+        result = _commit(client, plan, options, finish, since)
+        dropped = [*plan.done, *plan.unconfirmed, *(header.position for header in plan.tail)]
+        delete_segments(store, stream, [*dropped, *(header.position for header in plan.to_commit)])
+        _remove_old_claims(client, held)
+        _, headless = list_positions(store, stream)
+        store.delete([data_name(stream, position) for position in headless])
+        now = committed_of_streams(client, client.load(), {stream: since}).get(stream)
+        sequence = next_sequence([*headless, *(header.position for header in in_store.headers)], now)
+        rows = sum(header.rows for header in plan.to_commit)
+        return cls(client, held, now, sequence, Recovered(stream, result, rows, len(dropped)))
+
+    @property
+    def stream(self) -> str:
+        """The stream."""
+        return self.held.stream
+
+    @property
+    def since(self) -> str:
+        """No commit requested up to this time holds an entry of the stream; empty: not known."""
+        return self.held.claim.since
+
+    def header(self, rows: int, data: bytes, *, offset: object, across: bool, tail: bool) -> SegmentHeader:
+        """Return the header of the next segment; its number is used up when it is confirmed."""
+        now_ms = int(self.client.clock.now().timestamp() * 1000)
+        return SegmentHeader(
+            self.stream, self.held.epoch, self.sequence, rows, len(data), checksum(data), now_ms, offset, across, tail
+        )
+
+    def write(self, header: SegmentHeader, data: bytes) -> None:
+        """Write a segment, and confirm it: no other process had claimed the stream when it was durable.
+
+        Raises:
+            StreamUnavailable: another one had.
+            StorageError: the store failed; the same segment can be written again.
+        """
+        write_segment(self.client.store, header, data, durable=self.durable)
+        self.held.check()
+        self.sequence = header.sequence + 1
+
+    def forget(self, header: SegmentHeader) -> None:
+        """Use up the number of a segment that is given up, and delete what there is of it."""
+        self.sequence = header.sequence + 1
+        delete_segments(self.client.store, header.stream, [header.position])
+
+    def end(self) -> None:
+        """Release the claim; of a stream without a writer id nothing is left when all is committed."""
+        store, stream = self.client.store, self.stream
+        headers, _ = list_positions(store, stream)
+        newest = list_epochs(store, stream)
+        if stream.startswith(ANONYMOUS) and not headers and newest[-1:] == [self.held.epoch]:
+            self.held.release()
+            store.delete_tree(stream_folder(stream))
+            return
+        self.held.release(closed=newest[-1:] == [self.held.epoch])
+
+
+def _commit(
+    client: TableClient, plan: StreamPlan, options: Mapping[str, object], finish: Finish, since: str
+) -> CommitResult | None:
+    if not plan.to_commit:
+        return None
+    commit = SegmentCommit(client, plan.stream, plan.to_commit, options, since)
+    return finish(commit.run, commit.request)
+
+
+def _remove_old_claims(client: TableClient, held: HeldClaim) -> None:
+    store, stream = client.store, held.stream
+    epochs = list_epochs(store, stream)
+    if epochs and epochs[-1] != held.epoch:
+        raise StreamUnavailable(f"stream {stream!r} was claimed by another process while it was opened")
+    old = [epoch for epoch in epochs if epoch != held.epoch]
+    store.delete([name for epoch in old for name in (claim_name(stream, epoch), note_name(stream, epoch))])

@@ -1,0 +1,396 @@
+"""A stream: what a program holds while it sends rows (effects)."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from lakefmt.arguments import shown
+from lakefmt.errors import InvalidInputError, LakefmtError, SchemaMismatch
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.producers.stream.buffer import Tracked
+from lakefmt.producers.stream.core import StreamCore
+from lakefmt.producers.stream.failures import FailedBatch
+from lakefmt.producers.stream.flushing import encode_columns
+from lakefmt.producers.stream.options import StreamOptions
+from lakefmt.producers.stream.rows import RowChecker, row_mapping
+from lakefmt.schema import conform
+from lakefmt.segments.codec import Committed
+from lakefmt.segments.keyed import key_columns_of
+from lakefmt.segments.operators import DELETES, RowOperator, parse_operator
+from lakefmt.values import CommitResult
+from lakefmt.write.ingest import open_stream, read_all
+
+__all__ = ["Stream"]
+
+AddColumns = Callable[[pa.Schema], None]
+
+
+class Stream:
+    """Rows into one table: buffered, durable after a flush, committed once a minute. Several threads may use it.
+
+    Open it with ``table.open_stream``. It is a context manager: leaving it normally flushes and commits, leaving it by an
+    exception drops the open buffer and commits what is durable.
+
+    Example:
+        >>> import lakefmt
+        >>> t = lakefmt.create_table("memory://doc-row-stream", data=pa.table({"id": ["a"], "v": [1]}), record_key="id")
+        >>> with t.open_stream() as stream:
+        ...     stream.upsert({"id": "a", "v": 1})
+        ...     stream.flush()
+        ...     t.read().num_rows, t.read(include_uncommitted=True).num_rows
+        (0, 1)
+        >>> t.read().num_rows
+        1
+    """
+
+    def __init__(
+        self,
+        client: TableClient,
+        core: StreamCore,
+        operators: frozenset[RowOperator],
+        default: RowOperator,
+        add_columns: AddColumns,
+    ) -> None:
+        self._client, self._core = client, core
+        self._operators, self._default = operators, default
+        self._add_columns = add_columns
+
+    # --- rows ----------------------------------------------------------------------------------------------------
+
+    @property
+    def options(self) -> StreamOptions:
+        """The options that the stream was opened with."""
+        return self._core.options
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that rows have."""
+        return self._core.checker.schema
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that make keys and partition paths; empty: the table has no keys."""
+        return self._core.checker.keys
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether rows of one key replace one another."""
+        return RowOperator.UPSERT in self._operators
+
+    @property
+    def writer_id(self) -> str:
+        """The id of the stream in commits and in the table's private folder."""
+        return self._core.flusher.writer.stream
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether a row applied now might wait for a place, or for its buffer to be written."""
+        return self._core.would_wait()
+
+    def insert(self, row: object) -> None:
+        """Insert a row; on a table with keys :meth:`flush` fails when its key is stored.
+
+        Args:
+            row: a mapping, a dataclass or an object with named fields.
+
+        Raises:
+            SchemaMismatch: a value does not fit its column, or there is no such column.
+            InvalidKey: a key column is missing or null.
+        """
+        self._apply(RowOperator.INSERT, row)
+
+    def upsert(self, row: object) -> None:
+        """Insert a row, or replace the stored row of its key; errors as for :meth:`insert`."""
+        self._apply(RowOperator.UPSERT, row)
+
+    def update(self, row: object) -> None:
+        """Replace the columns that are set; :meth:`flush` fails when the key is not stored."""
+        self._apply(RowOperator.UPDATE, row)
+
+    def delete(self, key: object) -> None:
+        """Delete the row of a key, if there is one.
+
+        Args:
+            key: a mapping or an object with the key columns; where there is one key column, its value; where there are
+                several, a tuple of their values.
+        """
+        self._apply(RowOperator.DELETE_IGNORE, self._key_row(key))
+
+    def _key_row(self, key: object) -> object:
+        names = self.key_columns
+        if isinstance(key, tuple) and len(key) == len(names) and not hasattr(key, "_fields"):
+            return dict(zip(names, key, strict=True))
+        if len(names) == 1 and isinstance(key, str | bytes | int | float):
+            return {names[0]: key}
+        return key
+
+    def _apply(self, operator: RowOperator, row: object, tracked: Tracked | None = None) -> None:
+        core = self._core
+        if operator not in self._operators:
+            raise self._refused(operator)
+        given: Any = row if type(row) is dict else row_mapping(row)
+        checker = core.checker
+        try:
+            values, columns = checker.values(operator, given)
+        except SchemaMismatch:
+            core.check_usable()
+            if not self._follows(given, checker):
+                core.metrics.rows_rejected += 1
+                raise
+            checker = core.checker
+            values, columns = checker.values(operator, given)
+        except InvalidInputError:
+            core.check_usable()
+            core.metrics.rows_rejected += 1
+            raise
+        core.take_row(checker, values, operator, None if columns is None else encode_columns(columns), tracked)
+
+    def _refused(self, operator: RowOperator) -> InvalidInputError:
+        if not self.is_keyed:
+            return InvalidInputError(
+                f"the stream appends rows and supports INSERT only, not {operator.name}: the table has no keys"
+            )
+        return InvalidInputError(f"the stream does not take {operator.name}")
+
+    def _follows(self, row: Mapping[str, Any], checker: RowChecker) -> bool:
+        """Return whether the table has, or gets now, the columns that a row brings."""
+        if not self.options.auto_refresh:
+            return False
+        if self.refresh_schema():
+            return True
+        new = [name for name in row if name not in checker.names]
+        if not new or not self.options.allow_new_columns:
+            return False
+        inferred = pa.RecordBatch.from_pylist([{name: row[name] for name in new}]).schema
+        self._add_columns(inferred)
+        return self.refresh_schema()
+
+    def apply_rows(self, operator: RowOperator | str, rows: Iterable[object]) -> None:
+        """Take rows; all are checked before the first is taken.
+
+        Args:
+            operator: what they do.
+            rows: mappings, dataclasses or objects with named fields.
+
+        Raises:
+            SchemaMismatch: a value does not fit; none of the rows is taken.
+        """
+        kind, core = parse_operator(operator), self._core
+        if kind not in self._operators:
+            raise self._refused(kind)
+        given = list(rows)
+        checker = core.checker
+        for row in given:
+            try:
+                checker.values(kind, row_mapping(row))
+            except SchemaMismatch:
+                if not self._follows(row_mapping(row), checker):
+                    core.metrics.rows_rejected += 1
+                    raise
+                checker = core.checker
+        for row in given:
+            self._apply(kind, row)
+
+    def apply_values(
+        self, operator: RowOperator, rows: Sequence[Sequence[Any]], columns: tuple[str, ...] | None = None
+    ) -> None:
+        """Take rows whose values are of the column types already.
+
+        Args:
+            operator: what the rows do.
+            rows: each a list of values in the order of :attr:`schema`, None where nothing is set.
+            columns: the columns that were set; None: all.
+        """
+        core = self._core
+        if operator not in self._operators:
+            raise self._refused(operator)
+        checker = core.checker
+        text = None if columns is None else encode_columns(columns)
+        for row in rows:
+            core.take_row(checker, row, operator, text)
+
+    def extend(self, rows: Iterable[object], operator: RowOperator | str | None = None) -> None:
+        """Take rows one after the other; errors as for :meth:`insert`, and those before the bad row are taken.
+
+        Args:
+            rows: mappings, dataclasses or objects with named fields.
+            operator: what they do; None: upsert where the table has keys, else insert.
+        """
+        kind = self._default if operator is None else parse_operator(operator)
+        for row in rows:
+            self._apply(kind, row)
+
+    def apply_tracked(self, operator: RowOperator | str, row: object, until: str = "committed") -> Future[Any]:
+        """Take a row, and return a future that is done when it is durable or committed.
+
+        Args:
+            operator: what it does.
+            row: as for :meth:`insert`.
+            until: ``"durable"`` or ``"committed"``: then the future's result is the commit.
+        """
+        if until not in ("durable", "committed"):
+            raise InvalidInputError(f"unknown until {shown(until)}: expected 'durable' or 'committed'")
+        future: Future[Any] = Future()
+        self._apply(parse_operator(operator), row, Tracked(future, until, 0))
+        return future
+
+    def write_arrow(self, data: object, operator: RowOperator | str | None = None) -> None:
+        """Take Arrow data: tables, batches, frames, lists of dicts; no row of them is looked at one by one.
+
+        Args:
+            data: anything that holds Arrow data.
+            operator: what the rows do; None: upsert where the table has keys, else insert.
+
+        Raises:
+            SchemaMismatch: the data do not fit the table's columns.
+            InvalidKey: a key column is missing or null.
+        """
+        kind = self._default if operator is None else parse_operator(operator)
+        if kind not in self._operators:
+            raise self._refused(kind)
+        self._core.check_usable()
+        schema, tables = open_stream(data)
+        rows = read_all(schema, tables)
+        if self.options.auto_refresh and not set(rows.column_names) <= set(self.schema.names):
+            self.refresh_schema()
+        wanted = self.schema
+        if kind in DELETES or kind is RowOperator.UPDATE:
+            wanted = pa.schema([field.with_nullable(field.name not in self.key_columns) for field in wanted])
+        elif self.key_columns:
+            wanted = pa.schema(
+                [field.with_nullable(field.nullable and field.name not in self.key_columns) for field in wanted]
+            )
+        set_columns = tuple(name for name in wanted.names if name in rows.column_names)
+        self._core.take_table(
+            conform(rows, wanted), kind, encode_columns(set_columns) if kind is RowOperator.UPDATE else None
+        )
+
+    # --- flush, commit, close ------------------------------------------------------------------------------------
+
+    def flush(self, wait: str = "durable") -> None:
+        """Make everything durable that was applied so far.
+
+        Args:
+            wait: ``"durable"`` or ``"committed"``.
+
+        Raises:
+            FlushFailed: rows are not durable; :meth:`failed_rows` has them.
+            StreamClosed: the stream was closed.
+        """
+        if wait not in ("durable", "committed"):
+            raise InvalidInputError(f"unknown wait {shown(wait)}: expected 'durable' or 'committed'")
+        self._core.flush()
+        if wait == "committed":
+            self._core.committer.commit(whole=True)
+
+    def commit(self) -> CommitResult | None:
+        """Flush, and commit what is durable; None: there was nothing to commit."""
+        self._core.flush()
+        return self._core.committer.commit(whole=True)
+
+    def close(self, discard: bool = False) -> None:
+        """Flush, commit and release the stream; a second call does nothing.
+
+        Args:
+            discard: drop what is not durable, commit the rest, and do not raise.
+
+        Raises:
+            FlushFailed: rows are not durable. The stream is closed all the same.
+        """
+        core = self._core
+        if core.is_closed:
+            return
+        try:
+            if discard:
+                self._discard()
+            else:
+                core.flush("close")
+                core.committer.commit(whole=True)
+        finally:
+            core.end()
+
+    def _discard(self) -> None:
+        core = self._core
+        dropped = core.discard()
+        with contextlib.suppress(LakefmtError):  # failed_rows() has them
+            core.drain()
+        with contextlib.suppress(LakefmtError):  # the next stream that is opened commits what is durable
+            core.committer.commit(whole=True)
+        if dropped:
+            warnings.warn(f"{dropped} rows of stream {self.writer_id!r} were dropped", RuntimeWarning, stacklevel=4)
+
+    def failed_rows(self) -> list[FailedBatch]:
+        """Return the rows that could not be made durable, and why."""
+        return self._core.failed_rows()
+
+    def reopen(self) -> None:
+        """Take rows again after a failure; the failed rows are not sent again by themselves."""
+        self._core.reopen()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the stream was closed."""
+        return self._core.is_closed
+
+    # --- source, schema, metrics ---------------------------------------------------------------------------------
+
+    def mark(self, offset: Any) -> None:
+        """Associate a position in the source, a JSON value, with the rows applied so far.
+
+        The position is committed together with the rows. Segments that the stream seals by itself end at a mark.
+        """
+        self._core.mark(offset)
+
+    @property
+    def last_committed(self) -> Committed | None:
+        """The newest committed segment of this writer and its offset; None: the table has nothing of it."""
+        return self._core.committer.last_committed
+
+    def refresh_schema(self) -> bool:
+        """Look at the table's columns again; return whether they changed."""
+        state = self._client.load()
+        schema, checker = self._client.schema(state), self._core.checker
+        if schema.equals(checker.schema):
+            return False
+        keys = key_columns_of(self._client.key_spec(state.config)) if checker.keys else ()
+        self._core.checker = RowChecker(schema, keys, strict=self.options.strict_columns)
+        return True
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the stream's counters by name (docs/streams.md, Metrics)."""
+        core = self._core
+        oldest = core.committer.oldest_seconds
+        return core.metrics.as_dict() | core.gauges() | {"oldest_uncommitted_age_seconds": oldest}
+
+    # --- life ----------------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return f"Stream({self._client.store.url!r}, {self.writer_id!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(discard=kind is not None)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("a stream belongs to the process that opened it and cannot be pickled")
+
+    def __del__(self) -> None:
+        core = getattr(self, "_core", None)
+        if core is not None and not core.is_closed and core.is_mine:
+            warnings.warn(
+                f"stream {core.flusher.writer.stream!r} was not closed: {core.rows_at_risk()} rows are not durable",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )

@@ -1,0 +1,178 @@
+"""Snapshots that also show what streams have made durable and not committed yet (effects: reads only).
+
+Only lakefmt shows these rows, and only to who asks. Rows of a table without keys are added to the stored ones. Where a
+table has keys, the rows of the streams and the stored rows are merged by the table's rule, as the next commit will do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.config.table_config import merge_rule
+from lakefmt.errors import ObjectNotFound, SnapshotExpired
+from lakefmt.filegroups.merge.base import Incoming, merge_into_base
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.read.filters import Filter, keep_rows
+from lakefmt.read.scan import Query, check_query_type, plan_query
+from lakefmt.read.snapshot import Snapshot
+from lakefmt.schema import with_meta_columns
+from lakefmt.segments.codec import COLUMNS, OPERATOR, SegmentHeader
+from lakefmt.segments.files import read_segments
+from lakefmt.segments.keyed import codes_in, fill_required, fitted, number_keys, row_identities, stored_identities
+from lakefmt.segments.pending import load_streams, plan_streams
+from lakefmt.segments.resolve import joined_rows, needs_stored, operators_of, resolve_rows
+from lakefmt.values import META_COLUMNS, PARTITION_PATH, RECORD_KEY
+
+__all__ = ["UncommittedSnapshot", "load_uncommitted", "stored_rows"]
+
+Mask = npt.NDArray[np.bool_]
+
+
+def stored_rows(client: TableClient, state: TableState, keys: pa.Array) -> pa.Table:
+    """Return the stored rows of record keys, with meta columns."""
+    return Snapshot(client, state).read(filter=pc.field(RECORD_KEY).isin(keys.unique()), meta_columns=True)
+
+
+def load_uncommitted(client: TableClient) -> UncommittedSnapshot:
+    """Return a snapshot of now with the rows of all streams.
+
+    Raises:
+        SnapshotExpired: a segment was committed and deleted meanwhile; read again.
+        CorruptFile: a segment is damaged.
+    """
+    streams = load_streams(client)
+    state = client.load()
+    plans = plan_streams(client, state, streams)
+    headers = tuple(header for plan in plans for header in sorted(plan.to_commit, key=lambda each: each.position))
+    return UncommittedSnapshot(client, state, headers)
+
+
+@dataclass(frozen=True)
+class UncommittedSnapshot(Snapshot):
+    """A snapshot with the segments of streams that were not committed at that moment."""
+
+    headers: tuple[SegmentHeader, ...] = ()
+
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Filter = None,
+        query: str = "snapshot",
+        *,
+        meta_columns: bool = False,
+    ) -> pa.Table:
+        """Read rows; arguments as for ``Table.read``."""
+        return self.scan(columns, filter, query, meta_columns=meta_columns).read_all()
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Filter = None,
+        query: str = "snapshot",
+        *,
+        meta_columns: bool = False,
+    ) -> pa.RecordBatchReader:
+        """Stream rows in bounded memory; arguments as for ``Table.read``."""
+        check_query_type(query)
+        plan = plan_query(self.schema, columns, filter, meta_columns=meta_columns)
+        if not self.headers or query != "snapshot":
+            return super().scan(columns, filter, query, meta_columns=meta_columns)
+        changed = self._changed
+        rows = keep_rows(changed.rows, plan.condition).select(list(plan.columns))
+        below = super().scan(_with_identity(plan, keyed=changed.identities is not None), filter, meta_columns=False)
+        schema = plan.result_schema
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in below:
+                yield from _kept(batch, changed, plan).cast(schema).to_batches()
+            yield from rows.cast(schema).to_batches()
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+    @cached_property
+    def _changed(self) -> _Changed:
+        try:
+            tables = read_segments(self.client.store, self.headers)
+        except ObjectNotFound as error:
+            raise SnapshotExpired(f"{error} is gone: it was committed meanwhile") from None
+        incoming = fitted(joined_rows(tables), self.schema)
+        spec = self.client.key_spec(self._known.config)
+        if spec.auto_keys or not spec.record_key_fields:
+            plain = incoming.drop_columns([name for name in (OPERATOR, COLUMNS) if name in incoming.column_names])
+            return _Changed(_with_meta(plain, self.schema, None, None), None, across=True)
+        return self._merged(incoming)
+
+    def _merged(self, incoming: pa.Table) -> _Changed:
+        """Return what the rows of the streams and the stored rows of their keys come to."""
+        client, state = self.client, self._known
+        spec, rule = client.key_spec(state.config), merge_rule(state.config)
+        across = any(header.across for header in self.headers)
+        identities, keys, _ = row_identities(spec, incoming, across=across)
+        numbers, distinct = number_keys(identities)
+        stored = stored_rows(client, state, keys)
+        of_stored = codes_in(stored_identities(stored, across=across), distinct)
+        stored = stored.filter(pa.array(of_stored >= 0))
+        of_stored = of_stored[of_stored >= 0]
+        below = stored if needs_stored(operators_of(incoming)) else None
+        resolved = resolve_rows(incoming, numbers, below, of_stored if below is not None else np.array([], np.int64))
+        _, new_keys, new_partitions = row_identities(spec, resolved.rows, across=across)
+        rows = _with_meta(fill_required(resolved.rows, self.schema), self.schema, new_keys, new_partitions)
+        # A key of the whole table, or of its partition: what tells rows apart stands for the key while they are merged.
+        identity_texts = row_identities(spec, resolved.rows, across=across)[0]
+        base = _replaced(stored, stored_identities(stored, across=across))
+        with_deletes = Incoming(_replaced(rows, identity_texts), resolved.deletes)
+        merged = merge_into_base(base.cast(rows.schema), with_deletes, rule=rule).table
+        plain_keys = merged.column(RECORD_KEY).combine_chunks()
+        places = codes_in(plain_keys, pa.concat_arrays([identity_texts, base.column(RECORD_KEY).combine_chunks()]))
+        originals = pa.concat_arrays([new_keys, stored.column(RECORD_KEY).combine_chunks()])
+        merged = _replaced(merged, originals.take(pa.array(places)))
+        return _Changed(merged, distinct, across=across)
+
+
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """The rows of all keys that streams change, and what tells the keys; None: the table has none."""
+
+    rows: pa.Table
+    identities: pa.Array | None
+    across: bool
+
+
+def _with_identity(plan: Query, *, keyed: bool) -> list[str]:
+    return list(dict.fromkeys([*plan.columns, *((RECORD_KEY, PARTITION_PATH) if keyed else ())]))
+
+
+def _kept(batch: pa.RecordBatch, changed: _Changed, plan: Query) -> pa.Table:
+    """Return the stored rows whose keys no stream changes."""
+    rows = pa.Table.from_batches([batch])
+    if changed.identities is not None and rows.num_rows:
+        identity_texts = stored_identities(rows, across=changed.across)
+        rows = rows.filter(pc.invert(pc.is_in(identity_texts, value_set=changed.identities)))
+    return rows.select(list(plan.columns))
+
+
+def _with_meta(rows: pa.Table, schema: pa.Schema, keys: pa.Array | None, partitions: pa.Array | None) -> pa.Table:
+    """Return rows with meta columns: those that only a commit can tell are null."""
+    full = with_meta_columns(schema)
+    made = {RECORD_KEY: keys, PARTITION_PATH: partitions}
+    columns = [
+        rows.column(field.name)
+        if field.name not in META_COLUMNS
+        else made.get(field.name)
+        if made.get(field.name) is not None
+        else pa.nulls(rows.num_rows, field.type)
+        for field in full
+    ]
+    return pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in full]))
+
+
+def _replaced(rows: pa.Table, keys: pa.Array) -> pa.Table:
+    index = rows.schema.get_field_index(RECORD_KEY)
+    return rows.set_column(index, pa.field(RECORD_KEY, pa.string()), keys)

@@ -1,0 +1,64 @@
+"""Real-time streams under the names of the ClickZetta SDK (docs/realtime.md).
+
+A program written for it changes its imports and its ``connect`` call. ``connection``, ``cursor`` and ``stream`` act;
+``rows``, ``converters`` and ``sql_types`` turn values into what a table stores; ``statements`` reads SQL; ``options`` and
+``errors`` have the SDK's names. The rows themselves travel through ``lakefmt.producers.stream``.
+"""
+
+from lakefmt.producers.stream.operators import RowOperator
+from lakefmt.producers.stream.options import ErrorTypeHandler, FlushMode, RetryMode, RetryStatus
+from lakefmt.realtime.catalog import Catalog, FolderCatalog
+from lakefmt.realtime.connection import Connection, connect
+from lakefmt.realtime.cursor import Cursor
+from lakefmt.realtime.errors import (
+    CastFailed,
+    CZException,
+    DatabaseError,
+    DataError,
+    Error,
+    FlushTaskCallException,
+    IntegrityError,
+    InterfaceError,
+    InternalError,
+    NotSupportedError,
+    OperationalError,
+    ProgrammingError,
+    RowRefused,
+    StreamClosed,
+)
+from lakefmt.realtime.options import CZSessionOptions, ProtocolType, RealtimeOperation, RealtimeOptionsBuilder
+from lakefmt.realtime.rows import Row
+from lakefmt.realtime.stream import RealtimeStream
+
+__all__ = [
+    "CZException",
+    "CZSessionOptions",
+    "CastFailed",
+    "Catalog",
+    "Connection",
+    "Cursor",
+    "DataError",
+    "DatabaseError",
+    "Error",
+    "ErrorTypeHandler",
+    "FlushMode",
+    "FlushTaskCallException",
+    "FolderCatalog",
+    "IntegrityError",
+    "InterfaceError",
+    "InternalError",
+    "NotSupportedError",
+    "OperationalError",
+    "ProgrammingError",
+    "ProtocolType",
+    "RealtimeOperation",
+    "RealtimeOptionsBuilder",
+    "RealtimeStream",
+    "RetryMode",
+    "RetryStatus",
+    "Row",
+    "RowOperator",
+    "RowRefused",
+    "StreamClosed",
+    "connect",
+]

@@ -1,0 +1,286 @@
+"""Segments, their headers and claims as bytes (pure; docs/streams.md, Files)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lakefmt.errors import CorruptFile
+from lakefmt.segments.names import SegmentPosition
+
+__all__ = [
+    "COLUMNS",
+    "MAX_HEADER_BYTES",
+    "MAX_SEGMENT_BYTES",
+    "OPERATOR",
+    "Claim",
+    "Committed",
+    "SegmentHeader",
+    "checksum",
+    "committed_of",
+    "decode_claim",
+    "decode_header",
+    "decode_segment",
+    "encode_claim",
+    "encode_header",
+    "encode_note",
+    "encode_segment",
+]
+
+#: Column of a segment: the number of each row's operator.
+OPERATOR: Final = "_lakefmt_operator"
+#: Column of a segment: the names of the columns that a row sets, as a JSON list; null: all.
+COLUMNS: Final = "_lakefmt_columns"
+MAX_HEADER_BYTES: Final = 4 * 1024 * 1024
+MAX_SEGMENT_BYTES: Final = 1 << 31
+_FORMAT: Final = 1
+_MOST: Final = 1 << 53
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHeader:
+    """What is known of a segment without reading its rows.
+
+    Attributes:
+        stream: the stream.
+        epoch: number of the opening that wrote it.
+        sequence: its number in the stream.
+        rows: how many there are.
+        bytes: size of the file of rows.
+        digest: of the bytes of that file.
+        at: epoch milliseconds when it was written.
+        offset: what the program said of the position in its source; None: nothing.
+        across: a key is one row of the whole table (its index is global); False: of its partition.
+        tail: it was sealed by itself behind the last mark of a stream that marks offsets: its source sends it again.
+    """
+
+    stream: str
+    epoch: int
+    sequence: int
+    rows: int
+    bytes: int
+    digest: str
+    at: int
+    offset: Any = None
+    across: bool = False
+    tail: bool = False
+
+    @property
+    def position(self) -> SegmentPosition:
+        """Where it stands in its stream."""
+        return SegmentPosition(self.epoch, self.sequence)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The claim of a process on a stream: none but the newest may write.
+
+    Attributes:
+        epoch: its number.
+        owner: id of the opening.
+        host: name of the machine.
+        pid: number of the process.
+        since: no commit requested up to this time holds an entry of this stream; empty: not known.
+        adopts: the last segment of earlier claims that this one has seen; None: it has not looked yet.
+        interval_ms: pause between renewals.
+        closed: the stream was closed.
+    """
+
+    epoch: int
+    owner: str
+    host: str
+    pid: int
+    since: str = ""
+    adopts: SegmentPosition | None = None
+    interval_ms: int = 60_000
+    closed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a commit says of a stream: everything up to this segment is in the table.
+
+    Attributes:
+        epoch: of the newest committed segment.
+        sequence: of the newest committed segment.
+        offset: the newest offset that was marked.
+        at: epoch milliseconds of the commit.
+    """
+
+    epoch: int
+    sequence: int
+    offset: Any = None
+    at: int = 0
+
+    @property
+    def position(self) -> SegmentPosition:
+        """Where that segment stands."""
+        return SegmentPosition(self.epoch, self.sequence)
+
+
+def checksum(data: bytes | memoryview) -> str:
+    """Return the digest of a segment's bytes."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def encode_segment(table: pa.Table) -> bytes:
+    """Return rows as an Arrow stream; not compressed, since compressed buffers say themselves how much memory they take."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def decode_segment(data: bytes, header: SegmentHeader) -> pa.Table:
+    """Return the rows of a segment.
+
+    Raises:
+        CorruptFile: the bytes are not those that the header names.
+    """
+    what = f"segment {header.epoch}-{header.sequence} of stream {header.stream}"
+    if len(data) != header.bytes or checksum(data) != header.digest:
+        raise CorruptFile(f"{what} is damaged: its bytes are not those that were flushed")
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+            table = reader.read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptFile(f"{what} is damaged: {str(error)[:200]}") from None
+    if table.num_rows != header.rows:
+        raise CorruptFile(f"{what} is damaged: it has {table.num_rows} rows, not {header.rows}")
+    return table
+
+
+def encode_header(header: SegmentHeader) -> bytes:
+    """Return a header as JSON."""
+    return json.dumps({"format": _FORMAT, **asdict(header)}, separators=(",", ":")).encode()
+
+
+def decode_header(data: bytes, name: str) -> SegmentHeader:
+    """Return a header.
+
+    Args:
+        data: its bytes.
+        name: its file, for messages.
+
+    Raises:
+        CorruptFile: it is none.
+
+    Example:
+        >>> header = SegmentHeader("w", 1, 2, 3, 4, "0" * 32, 5, {"part": 0})
+        >>> decode_header(encode_header(header), "x") == header
+        True
+    """
+    body = _json(data, name)
+    try:
+        return SegmentHeader(
+            _text(body, "stream"),
+            _number(body, "epoch"),
+            _number(body, "sequence"),
+            _number(body, "rows"),
+            _number(body, "bytes"),
+            _text(body, "digest"),
+            _number(body, "at"),
+            body.get("offset"),
+            body.get("across") is True,
+            body.get("tail") is True,
+        )
+    except ValueError as error:
+        raise CorruptFile(f"{name} is no header of a segment: {error}") from None
+
+
+def encode_claim(claim: Claim) -> bytes:
+    """Return a claim as JSON, without what its owner notes later."""
+    fields = {key: value for key, value in asdict(claim).items() if key not in ("adopts", "closed")}
+    return json.dumps({"format": _FORMAT, **fields}, separators=(",", ":")).encode()
+
+
+def encode_note(claim: Claim) -> bytes:
+    """Return what the owner of a claim notes."""
+    return json.dumps({"format": _FORMAT, "adopts": claim.adopts, "closed": claim.closed}).encode()
+
+
+def decode_claim(data: bytes, note: bytes | None, name: str) -> Claim:
+    """Return a claim.
+
+    Args:
+        data: its bytes.
+        note: what its owner noted; None: nothing yet.
+        name: its file, for messages.
+
+    Raises:
+        CorruptFile: it is none.
+
+    Example:
+        >>> claim = Claim(3, "o", "h", 7, adopts=SegmentPosition(2, 9))
+        >>> decode_claim(encode_claim(claim), encode_note(claim), "x") == claim
+        True
+    """
+    body, noted = _json(data, name), {} if note is None else _json(note, name)
+    try:
+        adopts = noted.get("adopts")
+        if adopts is not None and not (isinstance(adopts, list) and len(adopts) == 2):
+            raise ValueError("adopts is no position")
+        return Claim(
+            _number(body, "epoch"),
+            _text(body, "owner"),
+            _text(body, "host"),
+            _number(body, "pid"),
+            _text(body, "since"),
+            None if adopts is None else SegmentPosition(*(_count(each, "adopts") for each in adopts)),
+            _number(body, "interval_ms"),
+            noted.get("closed") is True,
+        )
+    except ValueError as error:
+        raise CorruptFile(f"{name} is no claim on a stream: {error}") from None
+
+
+def committed_of(fields: Mapping[str, object]) -> Committed:
+    """Return what the fields of a commit's entry say of a stream.
+
+    Raises:
+        CorruptFile: they say nothing of the kind.
+
+    Example:
+        >>> committed_of({"epoch": 1, "sequence": 2, "offset": [3], "at": 4})
+        Committed(epoch=1, sequence=2, offset=[3], at=4)
+    """
+    try:
+        epoch, sequence = _number(fields, "epoch"), _number(fields, "sequence")
+        return Committed(epoch, sequence, fields.get("offset"), _number(fields, "at"))
+    except ValueError as error:
+        raise CorruptFile(f"a commit's entry of a stream is damaged: {error}") from None
+
+
+def _json(data: bytes, what: str) -> Mapping[str, object]:
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise CorruptFile(f"{what} is damaged: it is no JSON mapping")
+    if body.get("format", _FORMAT) != _FORMAT:
+        raise CorruptFile(f"{what} is of a format that this version does not know: {str(body['format'])[:40]}")
+    return body
+
+
+def _number(body: Mapping[str, object], key: str) -> int:
+    return _count(body.get(key), key)
+
+
+def _count(value: object, key: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST:
+        raise ValueError(f"{key} is no count")
+    return value
+
+
+def _text(body: Mapping[str, object], key: str) -> str:
+    value = body.get(key)
+    if not isinstance(value, str) or len(value) > 1000:
+        raise ValueError(f"{key} is no text")
+    return value

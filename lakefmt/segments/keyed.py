@@ -1,0 +1,153 @@
+"""Rows of segments in the columns of a table, and the numbers of their keys (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
+from lakefmt.schema import conform
+from lakefmt.segments.codec import COLUMNS, OPERATOR
+from lakefmt.values import PARTITION_PATH, RECORD_KEY
+
+__all__ = [
+    "codes_in",
+    "fill_required",
+    "fitted",
+    "key_columns_of",
+    "number_keys",
+    "row_identities",
+    "stored_identities",
+]
+
+Numbers = npt.NDArray[np.int64]
+
+
+def key_columns_of(spec: KeySpec) -> tuple[str, ...]:
+    """Return the columns that make a row's key and its partition path."""
+    names = (*spec.record_key_fields, *(field.name for field in spec.partition_fields))
+    return tuple(dict.fromkeys(name.split(".", 1)[0] for name in names))
+
+
+def fitted(rows: pa.Table, schema: pa.Schema, renamed: Mapping[str, str] | None = None) -> pa.Table:
+    """Return rows of segments with the columns of a table, all nullable, and the columns of the stream.
+
+    A column that the table does not have any more is left out, as it is from the table's own rows.
+
+    Args:
+        rows: of segments.
+        schema: the table's.
+        renamed: names that columns have got since the rows were flushed.
+
+    Raises:
+        SchemaMismatch: a value does not fit its column any more.
+    """
+    for old, new in (renamed or {}).items():
+        rows = _renamed(rows, old, new)
+    wanted = pa.schema([field.with_nullable(True) for field in schema])
+    made = conform(rows.select([name for name in rows.column_names if name in schema.names]), wanted)
+    for name in (OPERATOR, COLUMNS):
+        if name in rows.column_names:
+            made = made.append_column(name, rows.column(name))
+    return made
+
+
+def _renamed(rows: pa.Table, old: str, new: str) -> pa.Table:
+    """Return rows with a column under its new name; some of them may have it already."""
+    if old not in rows.column_names:
+        return rows
+    values = rows.column(old)
+    if new not in rows.column_names:
+        return rows.rename_columns([new if name == old else name for name in rows.column_names])
+    kept = pc.coalesce(rows.column(new), values.cast(rows.schema.field(new).type))
+    place = rows.schema.get_field_index(new)
+    return rows.set_column(place, rows.schema.field(new), kept).drop_columns([old])
+
+
+def row_identities(spec: KeySpec, rows: pa.Table, *, across: bool) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Return what tells a row of others, its record key and its partition path.
+
+    Args:
+        spec: how keys are made.
+        rows: with the columns that make them.
+        across: a key is one row of the whole table; False: of its partition.
+
+    Raises:
+        InvalidKey: a key or partition value cannot be used.
+    """
+    keys, partitions = _flat(build_record_keys(spec, rows)), _flat(build_partition_paths(spec, rows)).cast(pa.string())
+    return _identities(keys, partitions, across=across), keys, partitions
+
+
+def stored_identities(rows: pa.Table, *, across: bool) -> pa.Array:
+    """Return what tells stored rows, which have meta columns, of others."""
+    return _identities(
+        _flat(rows.column(RECORD_KEY)), _flat(rows.column(PARTITION_PATH)).cast(pa.string()), across=across
+    )
+
+
+def _identities(keys: pa.Array, partitions: pa.Array, *, across: bool) -> pa.Array:
+    return keys if across else pc.binary_join_element_wise(partitions, keys, "\x00")
+
+
+def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def number_keys(identities: pa.Array) -> tuple[Numbers, pa.Array]:
+    """Return a number for each row, the same for the same key, and the keys by number.
+
+    Example:
+        >>> numbers, keys = number_keys(pa.array(["a", "b", "a"]))
+        >>> numbers.tolist(), keys.to_pylist()
+        ([0, 1, 0], ['a', 'b'])
+    """
+    coded = identities.dictionary_encode()
+    return coded.indices.to_numpy(zero_copy_only=False).astype(np.int64), coded.dictionary
+
+
+def codes_in(identities: pa.Array, keys: pa.Array) -> Numbers:
+    """Return the number of each key among `keys`; -1: it is not there."""
+    places = _flat(pc.fill_null(pc.index_in(identities, value_set=keys), -1))
+    codes: Numbers = places.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes
+
+
+def fill_required(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows in a schema; nulls in its required columns become zeros.
+
+    Rows that delete their key have no values there, and what stands for them is never stored.
+    """
+    columns = []
+    for field in schema:
+        column = rows.column(field.name)
+        if not field.nullable and column.null_count:
+            zero = pa.array([_zero(field.type)], field.type)
+            both = pa.chunked_array([*column.chunks, zero], field.type)
+            places = np.where(column.is_null().to_numpy(zero_copy_only=False), len(column), np.arange(len(column)))
+            column = both.take(pa.array(places))
+        columns.append(column)
+    return pa.table(columns, schema=schema)
+
+
+def _zero(kind: pa.DataType) -> Any:
+    """Return a value of a type."""
+    if pt.is_struct(kind):
+        return {field.name: None if field.nullable else _zero(field.type) for field in kind}
+    if pt.is_map(kind) or pt.is_list(kind) or pt.is_large_list(kind):
+        return []
+    if pt.is_fixed_size_list(kind):
+        return [_zero(kind.value_type)] * kind.list_size
+    if pt.is_string(kind) or pt.is_large_string(kind):
+        return ""
+    if pt.is_fixed_size_binary(kind):
+        return bytes(kind.byte_width)
+    if pt.is_binary(kind) or pt.is_large_binary(kind):
+        return b""
+    return False if pt.is_boolean(kind) else 0

@@ -1,0 +1,126 @@
+"""What the streams of a table have made durable and not committed (effects)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.segments.claims import list_claims
+from lakefmt.segments.codec import Claim, Committed, SegmentHeader, committed_of
+from lakefmt.segments.files import delete_segments, list_headers, list_streams
+from lakefmt.segments.names import STREAMS
+from lakefmt.segments.plan import StreamPlan, plan_stream
+from lakefmt.timeline.commit_entries import decode_entry, stream_entry_name
+from lakefmt.values import InstantTime
+
+__all__ = ["StreamState", "committed_of_streams", "forget_committed", "load_streams", "plan_streams"]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """What the store has of a stream.
+
+    Attributes:
+        stream: its id.
+        headers: of its segments.
+        claims: on it, oldest first.
+    """
+
+    stream: str
+    headers: tuple[SegmentHeader, ...]
+    claims: tuple[Claim, ...]
+
+    @property
+    def since(self) -> str:
+        """No commit requested up to this time holds an entry of the stream; empty: not known."""
+        return self.claims[-1].since if self.claims else ""
+
+
+def load_streams(client: TableClient, streams: Iterable[str] | None = None) -> list[StreamState]:
+    """Return what the store has of streams; None: of all.
+
+    Call it before the timeline is loaded: a segment that is listed and then committed is committed in the commit.
+
+    Raises:
+        CorruptFile: a header or a claim is damaged.
+    """
+    store = client.store
+    return [
+        StreamState(stream, tuple(list_headers(store, stream)), tuple(list_claims(store, stream)))
+        for stream in (list_streams(store) if streams is None else streams)
+    ]
+
+
+def plan_streams(client: TableClient, state: TableState, streams: Iterable[StreamState]) -> list[StreamPlan]:
+    """Return what becomes of the segments of streams, as of a state of the table that was loaded later.
+
+    Raises:
+        CorruptFile: the entry of a commit is damaged.
+    """
+    each = list(streams)
+    committed = committed_of_streams(client, state, {stream.stream: stream.since for stream in each})
+    return [plan_stream(s.stream, s.headers, s.claims, committed.get(s.stream)) for s in each]
+
+
+def committed_of_streams(client: TableClient, state: TableState, wanted: Mapping[str, str]) -> dict[str, Committed]:
+    """Return the newest entry of each stream in the commits of a table.
+
+    Args:
+        client: the table.
+        state: where to look.
+        wanted: the streams, and for each a time: commits requested up to it hold no entry; empty: not known.
+
+    Raises:
+        CorruptFile: an entry, a commit or the archive is damaged.
+    """
+    committed: dict[str, Committed] = {}
+    seen = _search(client, state, wanted, committed, frozenset())
+    oldest = state.timeline.first_active
+    missing = [stream for stream, since in wanted.items() if stream not in committed and (not oldest or since < oldest)]
+    if missing and oldest:
+        _search(client, client.with_history(state), {stream: wanted[stream] for stream in missing}, committed, seen)
+    return committed
+
+
+def forget_committed(client: TableClient, state: TableState) -> int:
+    """Delete segments that are in the table already; return how many there were.
+
+    A rollback or a restore that takes their commit away must not bring their rows back: they would be committed again.
+
+    Args:
+        client: the table.
+        state: the table before that.
+
+    Raises:
+        CorruptFile: a header or a claim is damaged.
+    """
+    count = 0
+    if client.store.list_directories(STREAMS):
+        for plan in plan_streams(client, state, load_streams(client)):
+            delete_segments(client.store, plan.stream, plan.done)
+            count += len(plan.done)
+    return count
+
+
+def _search(
+    client: TableClient,
+    state: TableState,
+    wanted: Mapping[str, str],
+    committed: dict[str, Committed],
+    seen: frozenset[InstantTime],
+) -> frozenset[InstantTime]:
+    looked = set(seen)
+    for instant in reversed(state.timeline.commits_by_completion):
+        missing = [stream for stream, since in wanted.items() if stream not in committed and instant.time > since]
+        if instant.time in looked:
+            continue
+        looked.add(instant.time)
+        if not missing:
+            continue
+        entries = client.commit_metadata(state, instant).extra_metadata
+        for stream in missing:
+            fields = decode_entry(entries, stream_entry_name(stream))
+            if fields is not None:
+                committed[stream] = committed_of(fields)
+    return frozenset(looked)

@@ -1,0 +1,246 @@
+"""The process for services: round after round over its tables until it is asked to stop (effects)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from lakefmt.arguments import mapping_argument
+from lakefmt.errors import InvalidInputError, LakefmtError
+from lakefmt.filegroups.table_client import TableState
+from lakefmt.services.lease import hold_table
+from lakefmt.services.pool import OperationPool
+from lakefmt.services.round import QUIET_SECONDS, TableRound, needed_services
+from lakefmt.services.status import ServicesStatus, ServiceStep, TableStatus, with_steps
+from lakefmt.storage.redaction import printable_url
+from lakefmt.storage.time_source import TimeSource
+from lakefmt.table import Table, open_table
+
+if TYPE_CHECKING:
+    from lakefmt.timeline.instant import Instant
+
+__all__ = ["ServiceLoop", "run"]
+
+_log = logging.getLogger("lakefmt.services")
+
+AnyTable = str | os.PathLike[str] | Table
+
+
+def run(
+    tables: AnyTable | Iterable[AnyTable],
+    *,
+    once: bool = False,
+    interval: float = 10.0,
+    workers: int = 1,
+    options: Mapping[str, object] | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    lease_seconds: float = 60.0,
+    stop: threading.Event | None = None,
+    on_round: Callable[[ServicesStatus], None] | None = None,
+    time_source: TimeSource | None = None,
+) -> ServicesStatus:
+    """Serve tables: recover streams, compact, cluster, clean and archive as the settings of each table say.
+
+    Writers go on beside it; they do best with ``lakefmt.write.only=true``, so that only this process runs services. Safe to
+    run twice, and to be killed: what it had begun is finished by the next round of any process.
+
+    Args:
+        tables: tables, or their paths or URLs; one or several.
+        once: True returns after one round.
+        interval: seconds between two rounds.
+        workers: processes that execute the operations of compactions; 1: this process does.
+        options: settings, above those of the tables.
+        storage_options: credentials of tables given by path or URL.
+        lease_seconds: how long a process that died keeps others from its table.
+        stop: when set, the service that runs is finished and the call returns.
+        on_round: called after every round with the status.
+        time_source: how time passes; a virtual one in tests.
+
+    Returns:
+        The status after the last round.
+
+    Raises:
+        InvalidInputError: there is no table, or a limit that cannot be.
+
+    Example:
+        >>> import lakefmt, lakefmt.services, pyarrow as pa
+        >>> t = lakefmt.create_table("memory://doc-serve", schema=pa.schema([("id", pa.string())]), record_key="id",
+        ...     table_type="mor", options={"lakefmt.write.only": True})
+        >>> for _ in range(6): _ = t.upsert(pa.table({"id": ["a"]}))
+        >>> status = lakefmt.services.run(t, once=True)
+        >>> status.tables[0].steps["compaction"].result
+        'done'
+    """
+    loop = ServiceLoop(
+        tables,
+        interval=interval,
+        workers=workers,
+        options=options,
+        storage_options=storage_options,
+        lease_seconds=lease_seconds,
+        stop=stop,
+        time_source=time_source,
+    )
+    return loop.run(once=once, on_round=on_round)
+
+
+@dataclass
+class _Served:
+    """One table, and what the last complete round saw of it."""
+
+    given: AnyTable
+    status: TableStatus
+    table: Table | None = None
+    seen: tuple[Instant, ...] | None = None
+    seen_at: float = field(default=0.0)
+
+
+class ServiceLoop:
+    """Rounds over tables; :attr:`status` may be read from any thread. See :func:`run`."""
+
+    def __init__(
+        self,
+        tables: AnyTable | Iterable[AnyTable],
+        *,
+        interval: float = 10.0,
+        workers: int = 1,
+        options: Mapping[str, object] | None = None,
+        storage_options: Mapping[str, object] | None = None,
+        lease_seconds: float = 60.0,
+        stop: threading.Event | None = None,
+        time_source: TimeSource | None = None,
+    ) -> None:
+        given = [tables] if isinstance(tables, (str, os.PathLike, Table)) else list(tables)
+        if not given:
+            raise InvalidInputError("services need at least one table")
+        if not all(isinstance(each, (str, os.PathLike, Table)) for each in given):
+            raise InvalidInputError("services take tables, or their paths or URLs")
+        if interval < 0 or workers < 1 or lease_seconds <= 0:
+            raise InvalidInputError("services need workers and a lease, and an interval that is not negative")
+        # A round serves a table with the handle's own settings: those that keep its commits from running services go.
+        self._options = {**mapping_argument(options, "options"), "lakefmt.write.only": False}
+        self._storage_options = storage_options
+        self._interval = interval
+        self._lease_seconds = lease_seconds
+        self._workers = workers
+        self._stop = stop or threading.Event()
+        self._time_source = time_source
+        self._served = [_Served(each, TableStatus(_name(each))) for each in given]
+        self._owner = ""
+        self._rounds = 0
+
+    @property
+    def status(self) -> ServicesStatus:
+        """What was done so far."""
+        return ServicesStatus(
+            self._owner, self._rounds, tuple(each.status for each in self._served), self._stop.is_set()
+        )
+
+    def stop(self) -> None:
+        """Let the service that runs finish, and end."""
+        self._stop.set()
+
+    def run(self, *, once: bool = False, on_round: Callable[[ServicesStatus], None] | None = None) -> ServicesStatus:
+        """Run rounds until :meth:`stop`; with `once`, one round.
+
+        Args:
+            once: return after one round.
+            on_round: called after every round.
+        """
+        storage_options = None if self._storage_options is None else dict(self._storage_options)
+        with OperationPool(self._workers, storage_options) as pool:
+            while not self._stop.is_set():
+                for served in self._served:
+                    if not self._stop.is_set():
+                        self._serve(served, pool)
+                self._rounds += 1
+                if on_round is not None:
+                    on_round(self.status)
+                if once or self._wait():
+                    break
+        return self.status
+
+    def _wait(self) -> bool:
+        """Wait for the next round; True when the loop is to end."""
+        if self._time_source is None:
+            return self._stop.wait(self._interval)
+        self._time_source.sleep(self._interval)
+        return self._stop.is_set()
+
+    def _serve(self, served: _Served, pool: OperationPool) -> None:
+        served.status = replace(served.status, state="working", message="")
+        try:
+            state, steps = self._round(served, pool)
+        except LakefmtError as error:
+            self._fail(served, str(error))
+        except Exception as error:  # noqa: BLE001 - a table that cannot be served must not end the services of others
+            self._fail(served, f"{type(error).__name__}: {error} (please report it)")
+        else:
+            for step in steps:
+                if step.result == "failed":
+                    _log.warning("%s: %s", served.status.table, step)
+            served.status = with_steps(replace(served.status, state=state), steps)
+
+    def _fail(self, served: _Served, message: str) -> None:
+        _log.warning("%s: %s", served.status.table, message)
+        served.status = replace(served.status, state="failed", message=message)
+
+    def _round(self, served: _Served, pool: OperationPool) -> tuple[str, tuple[ServiceStep, ...]]:
+        table = self._opened(served)
+        client = table.client
+        state = client.load()
+        steps: tuple[ServiceStep, ...] = ()
+        name = "idle"
+        if self._is_new(served, state, client.time_source.monotonic()) and needed_services(
+            client, self._options, state
+        ):
+            with hold_table(client, self._owner, self._lease_seconds) as still_ours:
+                if still_ours is None:
+                    name = "elsewhere"
+                else:
+                    steps = TableRound(
+                        table,
+                        self._options,
+                        run_operations=pool.run_operations if self._spreads(client.store.url) else None,
+                        still_ours=still_ours,
+                        is_stopping=self._stop.is_set,
+                    ).run()
+            state = client.load()
+        settled = name == "idle" and all(step.result in ("done", "nothing") for step in steps)
+        done = any(step.result == "done" for step in steps)
+        # After a round that did something there may be more to do, which the next round sees.
+        served.seen = state.timeline.instants if settled and not done else None
+        served.seen_at = client.time_source.monotonic()
+        served.status = replace(
+            served.status,
+            looked_at=client.clock.now(),
+            commits=len(state.timeline.commits),
+            pending=tuple(str(instant) for instant in state.timeline.pending),
+        )
+        return name, steps
+
+    def _is_new(self, served: _Served, state: TableState, now: float) -> bool:
+        """Return whether anything changed since the last look; time alone may make a service due, so also after a while."""
+        return served.seen != state.timeline.instants or now - served.seen_at >= QUIET_SECONDS / 5
+
+    def _spreads(self, url: str) -> bool:
+        return self._workers > 1 and not url.startswith("memory://")
+
+    def _opened(self, served: _Served) -> Table:
+        if served.table is None:
+            given = served.given
+            if not isinstance(given, Table):
+                given = open_table(given, storage_options=self._storage_options)
+            served.table = given
+            served.status = replace(served.status, table=given.client.store.url)
+        if not self._owner:
+            self._owner = served.table.client.ids.new_uuid()
+        return served.table
+
+
+def _name(given: AnyTable) -> str:
+    return given.client.store.url if isinstance(given, Table) else printable_url(os.fspath(given))

@@ -1,0 +1,405 @@
+"""Rows of a stream that is more than memory, written file group by file group (effects: temporary files and the write's files).
+
+1. Rows are put in the order of their keys on the disk, so that all rows of a key come together: they are combined and
+   looked up part by part, as one batch is. 2. What is found goes to the disk again, in the order of the file groups; how many
+   rows each file group takes is counted meanwhile. 3. The planner of every write makes files of these counts, and each file
+   is written when its rows are there. New rows of a partition that are more than a part become new files as they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.formats.names import has_bucket_number
+from lakefmt.index import check_no_buckets
+from lakefmt.sorting.external_sort import gather_windows, sort_stream
+from lakefmt.values import RECORD_KEY, FileId, PartitionPath, TableType
+from lakefmt.write._slice_state import log_placing
+from lakefmt.write.assign import Assigned, FileSizing, new_file, new_rows
+from lakefmt.write.bound_context import BoundContext
+from lakefmt.write.bulk.placed_parts import placed_parts
+from lakefmt.write.context import MOVED_AWAY, FileAssignment, WriteStatus
+from lakefmt.write.files.base_file import Announcements, write_assigned
+from lakefmt.write.files.meta_columns import POSITION
+from lakefmt.write.ingest import KeyedBatch, record_keys, with_keys
+from lakefmt.write.pipeline import LocatedRows, PlacedRows, complete_log_rows
+from lakefmt.write.task_groups import NEW, FoundRows, GroupToWrite, numbered_file, plan_groups
+
+__all__ = ["GroupSteps", "write_by_group"]
+
+#: The column that tells the file group of a row while it is on the disk.
+_GROUP: Final = "_lakefmt_file_group"
+#: What is held at a time is this part of the memory: rows are there several times while they are made ready.
+_PARTS: Final = 8
+#: New rows that are planned together, and files that are written together.
+_ROWS_PLANNED, _FILES_WRITTEN = 1 << 20, 1000
+
+Numbers = npt.NDArray[np.int64]
+
+
+class GroupSteps(Protocol):
+    """What this way of writing asks of a write."""
+
+    client: TableClient
+    bound: BoundContext
+    state: TableState
+
+    def key(self, table: pa.Table, /) -> KeyedBatch:
+        """Return rows with their keys, combined where the operation asks for it."""
+        ...
+
+    def locate(self, batch: KeyedBatch, /) -> LocatedRows:
+        """Return where the keys of a batch are stored."""
+        ...
+
+    def write_placed(self, placed: PlacedRows, announcements: Announcements, /) -> list[WriteStatus]:
+        """Write every file of a placement."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOptions:
+    """How rows are written by file group.
+
+    Attributes:
+        memory_bytes: what may be held of them.
+        looks_up: rows of a key have to come together: they are combined, or their keys looked up.
+        across_partitions: a key is one row of the whole table.
+        appends: no key is looked for.
+        fills: new rows may go to stored files that are small.
+    """
+
+    memory_bytes: int
+    looks_up: bool
+    across_partitions: bool
+    appends: bool
+    fills: bool
+
+
+def write_by_group(
+    write: GroupSteps, keyed: Callable[[pa.Table], KeyedBatch], tables: Iterable[pa.Table], how: GroupOptions
+) -> tuple[list[WriteStatus], frozenset[PartitionPath]]:
+    """Write the rows of a stream.
+
+    Args:
+        write: the write.
+        keyed: makes the keys of rows, as they come.
+        tables: the rows.
+        how: what may be held, and what the operation asks for.
+
+    Returns:
+        What was written, and the partitions that have rows.
+
+    Raises:
+        StorageError: the temporary directory could not take the rows, or the store failed.
+    """
+    found = _Found()
+    conformed = (keyed(table).table for table in tables)
+    parts: Generator[pa.Table]
+    if how.looks_up:
+        parts = placed_parts(conformed, lambda table: _key_order(keyed(table), how.across_partitions), how.memory_bytes)
+    else:
+        parts = (table for table, _ in gather_windows(conformed, how.memory_bytes // _PARTS))
+    with closing(parts):
+        rows = _located(write, parts, found)
+        with closing(
+            sort_stream(rows, lambda table: table.column(_GROUP).combine_chunks(), how.memory_bytes)
+        ) as ordered:
+            first = next(ordered, None)  # all rows have been looked up by then
+            if first is None:
+                return [], found.partitions
+            files = _Files(write, found, how)
+            return files.write(_starting_with([first], ordered)), found.partitions
+
+
+def _starting_with(first: list[pa.Table], rest: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield tables without holding on to the first."""
+    yield first.pop()
+    yield from rest
+
+
+def _key_order(batch: KeyedBatch, across_partitions: bool) -> pa.Array:
+    """Return each row's partition and key as one text; with a key of the whole table the key alone."""
+    keys = record_keys(batch)
+    if across_partitions:
+        return keys
+    return pc.binary_join_element_wise(batch.partitions.cast(pa.string()), keys, "\x00")
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the look-ups have found, counted."""
+
+    counts: dict[tuple[PartitionPath, FileId], int] = field(default_factory=dict)
+    rows: int = 0
+    num_bytes: int = 0
+    sizing: FileSizing | None = None
+
+    @property
+    def partitions(self) -> frozenset[PartitionPath]:
+        return frozenset(partition for partition, _ in self.counts)
+
+    def add(self, groups: Sequence[tuple[PartitionPath, FileId]], counts: Sequence[int]) -> None:
+        for group, count in zip(groups, counts, strict=True):  # file groups, not rows
+            if count:
+                self.counts[group] = self.counts.get(group, 0) + count
+
+
+def _located(write: GroupSteps, parts: Iterable[pa.Table], found: _Found) -> Iterator[pa.Table]:
+    """Look up parts of the rows, and yield them with the file group of each."""
+    for part in parts:
+        located = write.locate(write.key(part))
+        del part
+        found.sizing = found.sizing or located.sizing
+        rows = _rows_by_group(located, found)
+        found.rows += rows.num_rows
+        found.num_bytes += rows.nbytes
+        yield rows
+        del rows, located
+
+
+def _rows_by_group(located: LocatedRows, found: _Found) -> pa.Table:
+    batch, routes = located.batch, located.routes
+    stay, leave, new = routes.stay, routes.leave, new_rows(batch.num_rows, routes)
+    pairs = [each for each in (stay, leave) if each is not None]
+    rows = np.concatenate([*(each.rows for each in pairs), new])
+    # The groups are numbered: first the slices, then the partitions for new rows.
+    names = [PartitionPath(name) for name in batch.partitions.dictionary.to_pylist()]  # partitions, not rows
+    groups = [(each.partition, each.file_id) for each in located.slices] + [(name, NEW) for name in names]
+    new_codes = batch.partitions.indices.to_numpy(zero_copy_only=False)[new].astype(np.int64) + len(located.slices)
+    codes = np.concatenate([*(each.slices for each in pairs), new_codes])
+    found.add(groups, np.bincount(codes, minlength=len(groups)).tolist())
+    table = with_keys(batch.table, batch.keys)
+    marks = np.zeros(batch.num_rows, bool)
+    if MOVED_AWAY in table.column_names:
+        marks = table.column(MOVED_AWAY).to_numpy().astype(bool)
+        table = table.drop_columns([MOVED_AWAY])
+    marks = marks[rows]
+    places = np.full(len(rows), -1, np.int64)
+    if stay is not None and stay.positions is not None:
+        places[: len(stay.rows)] = stay.positions
+    if leave is not None:
+        before = len(rows) - len(new) - len(leave.rows)
+        marks[before : before + len(leave.rows)] = True
+    texts = pa.array([_text_of(each) for each in groups], pa.string()).take(pa.array(codes))
+    more = {_GROUP: texts, MOVED_AWAY: pa.array(marks), POSITION: pa.array(places)}
+    taken = table.take(pa.array(rows))
+    for name, column in more.items():
+        taken = taken.append_column(name, column)
+    return taken
+
+
+def _text_of(group: tuple[PartitionPath, FileId]) -> str:
+    return f"{group[0]}\x00{group[1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A file whose rows are all there."""
+
+    group: GroupToWrite
+    rows: pa.Table
+
+
+class _Files:
+    """The files of a write whose rows come in the order of their file groups; new rows of a partition come first."""
+
+    def __init__(self, write: GroupSteps, found: _Found, how: GroupOptions) -> None:
+        self._write = write
+        self._bound = write.bound
+        self._found = found
+        self._how = how
+        self._sizing = found.sizing or FileSizing(1, 0, 1.0)
+        self._logs = log_placing(
+            write.client, write.state, positions=write.bound.settings.flag("hoodie.write.record.positions")
+        )
+        self._announcements = Announcements(self._bound, goes_on=True)
+        self._held_bytes = how.memory_bytes // _PARTS
+        self._sequence = 0
+        row_bytes = found.num_bytes / max(1, found.rows)
+        #: Partitions with more new rows than are held: they are written as they come.
+        self._many = frozenset(
+            partition
+            for (partition, file_id), count in found.counts.items()
+            if file_id == NEW and count * row_bytes > self._held_bytes
+        )
+        self._planned: dict[tuple[PartitionPath, FileId], GroupToWrite] = {}
+        #: Files of each partition that take new rows, in the order in which they take them.
+        self._takers: dict[PartitionPath, list[GroupToWrite]] = {}
+        self._slices: dict[tuple[PartitionPath, FileId], FileSlice] = {}
+        for some in self._chunks():
+            self._plan(some)
+
+    def _chunks(self) -> Iterator[list[FoundRows]]:
+        """Yield what was found, whole partitions at a time; of new rows only those that are planned."""
+        some: list[FoundRows] = []
+        rows = 0
+        by_partition = sorted(self._found.counts.items(), key=itemgetter(0))
+        for partition, counts in groupby(by_partition, key=lambda each: each[0][0]):
+            for (_, file_id), count in counts:
+                if file_id != NEW or partition not in self._many:
+                    some.append(FoundRows(partition, file_id, count))
+                    rows += count if file_id == NEW else 1
+            if rows > _ROWS_PLANNED:
+                yield some
+                some, rows = [], 0
+        if some:
+            yield some
+
+    def _plan(self, some: Sequence[FoundRows]) -> None:
+        write, instant = self._write, self._bound.instant
+        names = list(dict.fromkeys(each.partition for each in some))
+        slices = write.client.slices(write.state, names) if self._how.fills or not self._how.appends else []
+        opened = {each.partition for each in some if each.file_id == NEW} | self._many
+        if any(has_bucket_number(each.file_id) for each in slices):
+            check_no_buckets(slices, opened)
+        sizing = self._sizing if self._how.fills else replace(self._sizing, small_bytes=0)
+        new_uuid = write.client.ids.new_uuid
+        for group in plan_groups(some, slices, sizing, instant, new_uuid, self._logs, appends=self._how.appends):
+            file = numbered_file(group.assignment, instant, self._next_number())
+            group = replace(group, assignment=replace(file, num_rows=group.found_rows + group.new_rows))
+            where = (file.partition, file.file_id)
+            self._planned[where] = group
+            if group.new_rows:
+                self._takers.setdefault(file.partition, []).append(group)
+            if group.file_slice is not None:
+                self._slices[where] = group.file_slice
+
+    def _next_number(self) -> int:
+        number, self._sequence = self._sequence, self._sequence + 1
+        return number
+
+    def write(self, ordered: Iterable[pa.Table]) -> list[WriteStatus]:
+        """Write all files."""
+        statuses: list[WriteStatus] = []
+        waiting: list[_Ready] = []
+        held = 0
+        for ready in self._ready(ordered, statuses):
+            waiting.append(ready)
+            held += ready.rows.nbytes
+            if held >= self._held_bytes or len(waiting) >= _FILES_WRITTEN:
+                statuses += self._flush(waiting)
+                held = 0
+        if waiting:
+            statuses += self._flush(waiting)
+        return statuses
+
+    def _ready(self, ordered: Iterable[pa.Table], statuses: list[WriteStatus]) -> Iterator[_Ready]:
+        """Yield each file when its rows are there; new files of many rows are written here."""
+        shares: dict[FileId, pa.Table] = {}
+        for name, pieces in groupby(_pieces(ordered), key=itemgetter(0)):
+            first, _, last = name.partition("\x00")
+            partition, file_id = PartitionPath(first), FileId(last)
+            rows = (piece for _, piece in pieces)
+            if file_id == NEW and partition in self._many:
+                statuses += self._stream(partition, self._found.counts[partition, NEW], rows)
+                continue
+            whole = pa.concat_tables(list(rows))
+            if file_id != NEW:
+                group = self._planned[partition, file_id]
+                more = shares.pop(file_id, None)
+                yield _Ready(group, whole if more is None else pa.concat_tables([whole, more]))
+                continue
+            start = 0
+            for group in self._takers[partition]:
+                share = whole.slice(start, group.new_rows)
+                start += group.new_rows
+                if group.found_rows:
+                    shares[group.assignment.file_id] = share  # its other rows come next
+                else:
+                    yield _Ready(group, share)
+
+    def _stream(self, partition: PartitionPath, count: int, rows: Iterator[pa.Table]) -> Iterator[WriteStatus]:
+        """Write new files of one partition as their rows come."""
+        per_file, coming = self._sizing.rows_per_file, _Coming(rows)
+        while count:
+            size = min(count, per_file)
+            count -= size
+            new_uuid, number = self._write.client.ids.new_uuid, self._next_number()
+            file: FileAssignment = new_file(partition, self._bound.instant, number, new_uuid, rows=size)
+            announced = self._announcements.announce([file])
+            yield write_assigned(self._bound, file, coming.take(size), alone=True, announced=announced)
+            pa.default_memory_pool().release_unused()
+
+    def _flush(self, waiting: list[_Ready]) -> list[WriteStatus]:
+        """Write files whose rows are there, side by side."""
+        table = pa.concat_tables([each.rows for each in waiting]).drop_columns([_GROUP])
+        groups = [each.group for each in waiting]
+        counts = [each.rows.num_rows for each in waiting]
+        waiting.clear()
+        marks, places = table.column(MOVED_AWAY).to_numpy(), table.column(POSITION).to_numpy()
+        table = table.drop_columns([POSITION] if marks.any() else [POSITION, MOVED_AWAY])
+        keys = None
+        if RECORD_KEY in table.column_names:
+            keys = table.column(RECORD_KEY).combine_chunks()
+            table = table.drop_columns([RECORD_KEY])
+        here = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(marks), np.int32)), pa.array([""]))
+        ends = np.cumsum([0, *counts])
+        assigned = []
+        for number, group in enumerate(groups):
+            span = slice(int(ends[number]), int(ends[number + 1]))
+            positions = places[span] if self._are_placed(group, places[span], marks[span]) else None
+            assigned.append(Assigned(group.assignment, np.arange(span.start, span.stop), positions=positions))
+        batch = KeyedBatch(table, keys, here)
+        slices = [
+            self._slices[where]
+            for where in ((g.assignment.partition, g.assignment.file_id) for g in groups)
+            if where in self._slices
+        ]
+        assigned = (
+            complete_log_rows(
+                self._write.client, self._bound, self._write.state, assigned, slices, keys, table.column_names
+            )
+            if self._bound.config.table_type is TableType.MERGE_ON_READ
+            else assigned
+        )
+        del table
+        statuses = self._write.write_placed(PlacedRows(batch, assigned), self._announcements)
+        del batch, keys, assigned
+        pa.default_memory_pool().release_unused()
+        return statuses
+
+    def _are_placed(self, group: GroupToWrite, places: Numbers, marks: npt.NDArray[np.bool_]) -> bool:
+        """Tell whether a log's rows bring their places in the base file along."""
+        if self._logs is None or not self._logs.positions or group.assignment.log is None:
+            return False
+        return bool((places >= 0).any()) and not marks.any()
+
+
+def _pieces(ordered: Iterable[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the rows of each file group as they come, with its name."""
+    for table in ordered:
+        runs = pc.run_end_encode(table.column(_GROUP).combine_chunks(), run_end_type=pa.int64())
+        start = 0
+        for name, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):  # file groups, not rows
+            yield name, table.slice(start, end - start)
+            start = end
+
+
+class _Coming:
+    """Tables that are taken a number of rows at a time."""
+
+    def __init__(self, tables: Iterator[pa.Table]) -> None:
+        self._tables = tables
+        self._rest: pa.Table | None = None
+
+    def take(self, rows: int) -> Iterator[pa.Table]:
+        """Yield the next rows, as many as said."""
+        while rows:
+            table = next(self._tables) if self._rest is None else self._rest
+            self._rest = table.slice(rows) if table.num_rows > rows else None
+            given = table.slice(0, rows)
+            rows -= given.num_rows
+            yield given.drop_columns([_GROUP, POSITION])

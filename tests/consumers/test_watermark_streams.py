@@ -1,0 +1,160 @@
+"""Streams that begin, end and wait by watermarks."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lakefmt
+from lakefmt.consumers.alignment import Mark, WatermarkAlignment, is_held_back
+from lakefmt.consumers.steps import StreamStep, cut_at_watermark, split_by_drift
+from lakefmt.testing.virtual_time import VirtualTime
+from lakefmt.values import WriteOperation
+from tests.consumers.stream_tables import append_table, ids, on_virtual_time, read_all, rows
+
+
+def insert(table: lakefmt.Table, n: int, mark: int | None = None) -> None:
+    """Commit a row; a commit of another engine has no entries, one of lakefmt repeats those before it."""
+    if mark is None:
+        table.insert(rows(n))
+    else:
+        table._write(WriteOperation.INSERT, rows(n), {}, entries=lambda view: {"lakefmt.watermark": str(mark)})
+
+
+def table_with(marks: list[int | None]) -> lakefmt.Table:
+    """A table with a commit of row n for each watermark; None: the commit says none."""
+    table = append_table()
+    for n, mark in enumerate(marks):
+        insert(table, n, mark)
+    return table
+
+
+def test_a5_a_bounded_stream_ends_before_the_first_commit_past_the_watermark() -> None:
+    table = table_with([10, 20, 20, 30, 40])
+    assert ids(read_all(table, end={"watermark": 20})) == [0, 1, 2]
+    assert ids(read_all(table, end={"watermark": 20}, include_boundary=True)) == [0, 1, 2, 3]
+    assert ids(read_all(table, end={"watermark": 5})) == []
+    assert ids(read_all(table, end={"watermark": 19})) == [0]
+    assert ids(read_all(table, end={"watermark": 40})) == [0, 1, 2, 3, 4]
+    assert [batch.watermark for batch in read_all(table)] == [10, 20, 20, 30, 40]
+
+
+def test_a5_a_first_full_scan_is_always_handed_out() -> None:
+    table = table_with([10, 50])
+    assert sorted(ids(read_all(table, "full", end={"watermark": 20}))) == [0, 1]
+    with table.stream("full", end={"watermark": 20}, poll_interval=3600.0) as stream:
+        assert sorted(ids(stream)) == [0, 1]  # it ends: the snapshot is past the bound
+
+
+def test_a5_a_follower_ends_when_the_commit_past_the_watermark_comes() -> None:
+    table, time = table_with([10]), VirtualTime()
+    for at, mark in ((30.0, 15), (60.0, 21)):
+        time.at(at, lambda mark=mark: insert(table, mark, mark))
+    with on_virtual_time(table, time).stream(end={"watermark": 20}, poll_interval=10.0) as stream:
+        assert ids(stream) == [0, 15]
+    assert 60.0 <= time.now < 71.0
+
+
+def test_a5_a_stream_starts_at_the_first_commit_later_than_a_watermark() -> None:
+    table = table_with([10, 20, 20, 30])
+    assert ids(read_all(table, {"watermark": 20})) == [3]
+    assert ids(read_all(table, {"watermark": 9})) == [0, 1, 2, 3]
+    with table.stream({"watermark": 30}, poll_interval=0.01) as stream:
+        insert(table, 8, 30)
+        insert(table, 9, 31)
+        assert ids([next(stream)]) == [9]
+
+
+def test_ap_12_commits_without_a_watermark_have_the_one_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = table_with([10])
+    # As another engine commits: without lakefmt's entries.
+    monkeypatch.setattr("lakefmt.write.commit.entries.add_entries", lambda client, state, metadata, *rest: metadata)
+    insert(table, 1)
+    first = table.client.load().timeline.commits[0].order_time
+    assert [batch.watermark for batch in read_all(table)] == [10, 10]
+    assert [batch.watermark for batch in read_all(table, first)] == [10]
+
+
+def test_ap_12_services_and_overwrites_keep_the_watermark() -> None:
+    table = table_with([10, 12])
+    table.cluster()
+    table.insert_overwrite(rows(5))
+    table.insert(rows(6))
+    assert [batch.watermark for batch in read_all(table, streaming_read_overwrite=True)] == [10, 12, 12, 12]
+
+
+@settings(max_examples=200)
+@given(st.lists(st.integers(0, 9)), st.integers(-1, 10), st.booleans())
+def test_a5_the_rule_of_bounded_streams(increments: list[int], bound: int, boundary: bool) -> None:
+    marks = list(itertools.accumulate(increments))
+    steps = [StreamStep(None, watermark=mark) for mark in marks]  # type: ignore[arg-type]
+    kept, ended = cut_at_watermark(steps, bound, include_boundary=boundary)
+    within = [mark for mark in marks if mark <= bound]
+    assert ended == (len(within) < len(marks))
+    assert [step.watermark for step in kept] == within + marks[len(within) : len(within) + (boundary and ended)]
+
+
+@settings(max_examples=200)
+@given(st.lists(st.integers(0, 9)), st.integers(0, 20), st.integers(1, 5))
+def test_ap_14_commits_that_are_read_side_by_side_differ_by_no_more_than_the_drift(
+    increments: list[int], drift: int, most: int
+) -> None:
+    marks = list(itertools.accumulate(increments))
+    steps = [StreamStep(None, watermark=mark) for mark in marks]  # type: ignore[arg-type]
+    groups = split_by_drift(steps, drift, most)
+    assert [step for group in groups for step in group] == steps
+    assert all(group[-1].watermark - group[0].watermark <= drift for group in groups)  # type: ignore[operator]
+    assert all(1 <= len(group) <= most for group in groups)
+
+
+@pytest.mark.parametrize(
+    ("others", "held"),
+    [
+        ({"b": Mark(10, 9.0)}, True),
+        ({"b": Mark(50, 9.0)}, False),
+        ({"b": Mark(10, 1.0)}, False),  # idle
+        ({"b": Mark(None, 9.0)}, True),
+        ({"b": Mark(10, 1.0), "c": Mark(10, 9.5)}, True),
+        ({}, False),
+    ],
+)
+def test_ap_14_who_is_held_back(others: dict[str, Mark], held: bool) -> None:
+    assert is_held_back("a", {"a": Mark(100, 9.0), **others}, 50, 10.0, 5.0) is held
+
+
+def test_ap_14_a_stream_that_is_ahead_waits_for_the_others() -> None:
+    ahead, behind = table_with([0, 100, 200]), table_with([0, 10, 200])
+    group = WatermarkAlignment(max_drift=50)
+    fast = ahead.stream(follow=False, alignment=group, poll_interval=0.002)
+    slow = behind.stream(follow=False, alignment=group, poll_interval=0.002)
+    seen: list[tuple[str, int | None]] = []
+
+    def read_fast() -> None:
+        for batch in fast:
+            seen.append(("fast", batch.watermark))
+        fast.close()
+
+    thread = threading.Thread(target=read_fast)
+    thread.start()
+    for batch in slow:
+        seen.append(("slow", batch.watermark))
+    slow.close()
+    thread.join(60)
+    assert sorted(seen) == sorted([("fast", 0), ("fast", 100), ("fast", 200), ("slow", 0), ("slow", 10), ("slow", 200)])
+    # At 100 it is more than 50 ahead of 10, so its next rows came after the other stream had left 10.
+    assert seen.index(("fast", 200)) > seen.index(("slow", 200))
+
+
+def test_ap_14_an_idle_stream_holds_no_other_back() -> None:
+    time = VirtualTime()
+    table = on_virtual_time(table_with([0, 1000]), time)
+    group = WatermarkAlignment(max_drift=10, idle_timeout=30.0)
+    idle = on_virtual_time(table_with([]), time).stream("latest", alignment=group)
+    with table.stream(follow=False, alignment=group, poll_interval=5.0) as stream:
+        assert ids(stream) == [0, 1]
+    assert 30.0 <= time.now <= 41.0
+    idle.close()

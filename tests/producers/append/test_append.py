@@ -1,0 +1,338 @@
+"""Appends that are done once, watermarks, and how an append table is made (AP-1, AP-4, AP-12, AP-34)."""
+
+from __future__ import annotations
+
+import multiprocessing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lakefmt
+from lakefmt.errors import (
+    InvalidInputError,
+    InvalidKey,
+    SchemaMismatch,
+    StorageError,
+    UnknownSetting,
+    UnsupportedFeature,
+)
+from lakefmt.producers.append.options import OPTIONS, translate_options
+from lakefmt.timeline.commit_entries import watermark_of
+
+SCHEMA = pa.schema([("product", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+
+
+def rows(*numbers: int, product: str = "a") -> pa.Table:
+    some = [datetime(2026, 1, 1, tzinfo=UTC)] * len(numbers)
+    return pa.table({"product": [product] * len(numbers), "n": list(numbers), "at": some}, schema=SCHEMA)
+
+
+def make(url: str | Path, **more: object) -> lakefmt.Table:
+    return lakefmt.create_table(str(url), schema=SCHEMA, kind="append", **more)  # type: ignore[arg-type]
+
+
+def numbers_of(table: lakefmt.Table) -> list[int]:
+    return sorted(table.read()["n"].to_pylist())
+
+
+def watermark(table: lakefmt.Table) -> int | None:
+    return watermark_of(table.client.newest_entries(table.client.load()))
+
+
+# --- once ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_repeated_number_is_skipped_and_names_the_instant(tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    first = table.append(rows(1), txn=("loader", 17))
+    for number in (17, 16, 0):
+        again = table.append(rows(2), txn=("loader", number))
+        assert again.skipped
+        assert (again.instant, again.completion_time) == (first.instant, first.completion_time)
+    assert table.append(rows(2), txn=("loader", 18)).num_inserts == 1
+    assert not table.append(rows(3), txn=("other", 1)).skipped
+    assert numbers_of(table) == [1, 2, 3]
+
+
+@settings(max_examples=25)
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 4)), max_size=12))
+def test_every_number_is_appended_at_most_once(calls: list[tuple[str, int]]) -> None:
+    table = make("memory://append-once")
+    try:
+        expected: list[int] = []
+        last: dict[str, int] = {}
+        for count, (application, number) in enumerate(calls):
+            result = table.append(rows(count), txn=(application, number))
+            assert result.skipped == (number <= last.get(application, -1))
+            if not result.skipped:
+                expected.append(count)
+                last[application] = number
+        assert numbers_of(table) == expected
+    finally:
+        store = table.client.store
+        store.delete([each.name for each in store.list("", recursive=True)])
+
+
+def _append(path: str, number: int, done: multiprocessing.SimpleQueue) -> None:  # type: ignore[type-arg]
+    table = lakefmt.open_table(path)
+    results = [table.append(rows(number), txn=("loader", number)) for number in range(number)]
+    done.put([result.skipped for result in results])
+
+
+@pytest.mark.slow
+def test_two_processes_with_the_same_numbers_append_each_once(tmp_path: Path) -> None:
+    make(tmp_path / "t")
+    context = multiprocessing.get_context("spawn")
+    done = context.SimpleQueue()
+    workers = [context.Process(target=_append, args=(str(tmp_path / "t"), 6, done)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+    first, second = done.get(), done.get()
+    assert numbers_of(lakefmt.open_table(str(tmp_path / "t"))) == list(range(6))
+    assert sum(not skipped for skipped in first + second) == 6
+
+
+def test_a_commit_whose_answer_was_lost_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make(tmp_path / "t")
+    write = table._write
+
+    def lost(*args: object, **more: object) -> object:
+        write(*args, **more)  # type: ignore[arg-type]
+        raise StorageError("the answer was lost")
+
+    monkeypatch.setattr(table, "_write", lost)
+    result = table.append(rows(1), txn=("loader", 1))
+    assert result.skipped
+    assert result.instant is not None
+    monkeypatch.undo()
+    assert table.append(rows(1), txn=("loader", 1)).skipped
+    assert numbers_of(table) == [1]
+
+
+def test_a_store_that_failed_before_the_commit_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make(tmp_path / "t")
+
+    def fails(*args: object, **more: object) -> object:
+        raise StorageError("down")
+
+    monkeypatch.setattr(table, "_write", fails)
+    with pytest.raises(StorageError, match="down"):
+        table.append(rows(1), txn=("loader", 1))
+
+
+def test_a_number_is_known_when_its_commit_is_archived(tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    first = table.append(rows(0), txn=("loader", 1))
+    for number in range(1, 8):
+        table.append(rows(number))
+    table.archive(options={"hoodie.keep.min.commits": 2})
+    assert all(each.time != first.instant for each in table.client.load().timeline.commits)
+    again = lakefmt.open_table(str(tmp_path / "t")).append(rows(0), txn=("loader", 1))
+    assert again.skipped
+    assert again.instant == first.instant
+
+
+def test_a_restore_forgets_the_numbers_that_it_undoes(tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    first = table.append(rows(1), txn=("loader", 1))
+    assert first.instant is not None
+    table.savepoint(first.instant)
+    table.append(rows(2), txn=("loader", 2))
+    table.restore(first.instant)
+    assert not table.append(rows(2), txn=("loader", 2)).skipped
+    assert numbers_of(table) == [1, 2]
+
+
+def test_an_append_without_rows_keeps_its_number(tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    assert table.append(rows(), txn=("loader", 1)).instant is not None
+    assert table.append(rows(1), txn=("loader", 1)).skipped
+    assert table.append(rows()).instant is None
+
+
+@pytest.mark.parametrize(
+    "txn", ["loader", ("loader",), ("a/b", 1), ("a", -1), ("a", True), ("a", "1"), ("a", 2**63), 5]
+)
+def test_a_txn_that_is_none_is_refused(txn: object) -> None:
+    table = make("memory://append-bad-txn", if_exists="open")
+    with pytest.raises(InvalidInputError):
+        table.append(rows(1), txn=txn)  # type: ignore[arg-type]
+    assert not table.client.load().timeline.instants
+
+
+# --- watermarks ----------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(-(10**15), 10**15)), max_size=6))
+@settings(max_examples=20)
+def test_ap_12_the_watermark_never_falls_and_is_inherited(marks: list[int | None]) -> None:
+    table = make("memory://append-marks")
+    try:
+        largest: int | None = None
+        for count, mark in enumerate(marks):
+            table.append(rows(count), watermark=mark)
+            largest = largest if mark is None else mark if largest is None else max(mark, largest)
+            assert watermark(table) == largest
+    finally:
+        store = table.client.store
+        store.delete([each.name for each in store.list("", recursive=True)])
+
+
+def test_ap_29_a_state_by_its_watermark(tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    for number, mark in ((1, None), (2, 10), (3, None), (4, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))):
+        table.append(rows(number), watermark=mark)
+    assert sorted(table.as_of(watermark=10).read()["n"].to_pylist()) == [1, 2]
+    assert sorted(table.as_of(watermark=11).read()["n"].to_pylist()) == [1, 2, 3, 4]
+    with pytest.raises(lakefmt.errors.InstantNotFound):
+        table.as_of(watermark=1001)
+    with pytest.raises(InvalidInputError):
+        table.as_of()
+    for bad in ("1", 1.5, True, datetime(2026, 1, 1)):
+        with pytest.raises(InvalidInputError):
+            table.append(rows(5), watermark=bad)  # type: ignore[arg-type]
+
+
+# --- writers beside each other -------------------------------------------------------------------------------------
+
+
+def test_a3_writers_beside_each_other_never_conflict(tmp_path: Path) -> None:
+    make(tmp_path / "t")
+    options = {
+        "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+        "hoodie.write.num.retries.on.conflict.failures": 0,
+    }
+    first, second = (lakefmt.open_table(str(tmp_path / "t"), options=options) for _ in range(2))
+    from lakefmt import lowlevel
+
+    for number in range(0, 60, 2):
+        slow = lowlevel.begin_write(first, "insert")
+        work = lowlevel.assign(slow, rows(number))
+        done = [lowlevel.write_files(slow, each, some) for each, some in work]
+        second.append(rows(number + 1))
+        lowlevel.commit(slow, done)
+    assert numbers_of(second) == list(range(60))
+    # Small files were merged all the same.
+    assert len(second.client.slices(second.client.load())) <= 40
+
+
+# --- making one ----------------------------------------------------------------------------------------------------
+
+
+def test_ap_1_ap_4_paimons_names_make_the_same_table(tmp_path: Path) -> None:
+    ours = make(tmp_path / "a", order="per_bucket", bucket_key="product", buckets=8)
+    theirs = make(tmp_path / "b", properties={"bucket": "8", "bucket-key": "product"})
+    same = {key: value for key, value in ours.properties.properties.items() if key.startswith("lakefmt.")}
+    for key, value in same.items():
+        assert theirs.properties.properties[key] == value
+    assert same["lakefmt.append.order"] == "per_bucket"
+
+
+@pytest.mark.parametrize("name", sorted(OPTIONS))
+def test_ap_4_every_option_is_taken_or_refused_with_a_reason(name: str) -> None:
+    values = {"bucket": "4", "clustering.strategy": "zorder", "snapshot.time-retained": "1 h"}
+    default = OPTIONS[name].default if OPTIONS[name].default not in ("", "none", "unlimited") else "5"
+    given = {name: values.get(name, default)}
+    if OPTIONS[name].refused:
+        with pytest.raises(UnsupportedFeature, match=name):
+            translate_options(given)
+        return
+    made = translate_options(given)
+    assert made[f"lakefmt.paimon.{name}"]
+    assert not OPTIONS[name].becomes or OPTIONS[name].becomes in made
+
+
+def test_ap_4_an_unknown_option_names_the_nearest() -> None:
+    with pytest.raises(UnknownSetting, match="did you mean 'target-file-size'"):
+        translate_options({"target-file-sise": "1 mb"})
+    for name, value in (
+        ("bucket", "0"),
+        ("bucket", "x"),
+        ("target-file-size", "big"),
+        ("snapshot.time-retained", "soon"),
+        ("full-compaction.delta-commits", "-1"),
+    ):
+        with pytest.raises(InvalidInputError, match=name):
+            translate_options({name: value})
+    with pytest.raises(InvalidInputError, match="contradicts"):
+        translate_options({"target-file-size": "1 mb", "hoodie.parquet.max.file.size": "5"})
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        ({"record_key": "n"}, InvalidInputError),
+        ({"ordering": "at"}, InvalidInputError),
+        ({"order": "sorted"}, InvalidInputError),
+        ({"bucket_key": "product"}, InvalidInputError),
+        ({"buckets": 4}, InvalidInputError),
+        ({"order": "per_bucket", "buckets": 0}, InvalidInputError),
+        ({"order": "per_bucket", "buckets": 4}, InvalidInputError),
+        ({"order": "per_bucket", "bucket_key": "nothing", "buckets": 4}, SchemaMismatch),
+        ({"properties": {"hoodie.populate.meta.fields": "false"}}, UnsupportedFeature),
+        ({"properties": {"lakefmt.event.time.column": "product"}}, SchemaMismatch),
+        ({"properties": {"lakefmt.event.time.column": "at", "lakefmt.allowed.delay": "x"}}, InvalidInputError),
+        ({"kind": "log"}, InvalidInputError),
+    ],
+)
+def test_what_does_not_go_together_is_refused(tmp_path: Path, more: dict[str, object], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        lakefmt.create_table(str(tmp_path / "t"), **{"schema": SCHEMA, "kind": "append", **more})  # type: ignore[arg-type]
+    assert not (tmp_path / "t" / ".hoodie" / "hoodie.properties").exists()
+
+
+def test_ap_1_verbs_that_need_keys_say_so(tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    table.append(rows(1))
+    for call in (lambda: table.upsert(rows(1)), lambda: table.update("n = 1", {"n": 2})):
+        with pytest.raises((InvalidKey, InvalidInputError, UnsupportedFeature), match="key"):
+            call()
+    assert numbers_of(table) == [1]
+    assert table.delete("n = 1").num_deletes == 1, "a filter finds rows by their generated keys"
+
+
+@pytest.mark.parametrize("order", [{}, {"order": "per_bucket", "bucket_key": "product", "buckets": 8}])
+def test_a1_both_examples(tmp_path: Path, order: dict[str, object]) -> None:
+    table = make(tmp_path / "t", **order)
+    for number in range(3):
+        table.append([{"product": p, "n": number, "at": datetime(2026, 1, 1, tzinfo=UTC)} for p in "abc"])
+    assert numbers_of(table) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    keys = table.read(meta_columns=True)["_hoodie_record_key"].to_pylist()
+    assert len(set(keys)) == 9
+
+
+# --- many partitions -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a12_ap_34_many_partitions_are_written_and_warned_of(tmp_path: Path) -> None:
+    schema = pa.schema([("p", pa.int64()), ("n", pa.int64())])
+    table = lakefmt.create_table(str(tmp_path / "t"), schema=schema, partition_by="p", kind="append")
+    some = pa.table({"p": [n % 300 for n in range(900)], "n": list(range(900))}, schema=schema)
+    result = table.append(some)
+    assert any("300 files" in warning for warning in result.warnings)
+    assert numbers_of(table) == list(range(900))
+    streamed = table.append(iter([some.slice(0, 450), some.slice(450)]))
+    assert streamed.num_inserts == 900
+
+
+def test_expire_partitions_by_value_and_by_update(tmp_path: Path) -> None:
+    schema = pa.schema([("day", pa.date32()), ("n", pa.int64())])
+    table = lakefmt.create_table(str(tmp_path / "t"), schema=schema, partition_by="day", kind="append")
+    days = [datetime(2020, 1, 1, tzinfo=UTC).date(), datetime(2999, 1, 1, tzinfo=UTC).date()]
+    table.append(pa.table({"day": days, "n": [1, 2]}, schema=schema))
+    month = timedelta(days=30)
+    assert table.expire_partitions(month, dry_run=True) == table.expire_partitions(month)
+    assert numbers_of(table) == [2]
+    assert table.expire_partitions(month, by="update") == ()
+    assert len(table.expire_partitions(datetime(9999, 1, 1, tzinfo=UTC), by="update")) == 1
+    assert numbers_of(table) == []
+    for bad in ({"older_than": 5}, {"older_than": datetime(2026, 1, 1)}, {"older_than": month, "by": "size"}):
+        with pytest.raises(InvalidInputError):
+            table.expire_partitions(**bad)  # type: ignore[arg-type]

@@ -1,0 +1,228 @@
+"""Entries of streams, applications and the watermark live on from commit to commit (RS-33, RS-34, AP-12)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lakefmt
+from lakefmt.errors import CorruptFile, InvalidInputError
+from lakefmt.filegroups.table_client import TableState
+from lakefmt.timeline.commit import CommitMetadata
+from lakefmt.timeline.commit_entries import (
+    RETENTION_MS,
+    WATERMARK,
+    combine_entries,
+    decode_entry,
+    encode_entry,
+    stream_entry_name,
+    txn_entry_name,
+    watermark_of,
+)
+from lakefmt.transactions.commit_entries import find_entries
+from lakefmt.values import WriteOperation
+from lakefmt.write.commit.entries import AlreadyDone, EntryView
+
+SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
+
+TEXTS = st.dictionaries(
+    st.sampled_from([txn_entry_name("a"), txn_entry_name("b"), stream_entry_name("s")]),
+    st.integers(0, 3 * RETENTION_MS).map(lambda at: encode_entry({"number": 1}, at)),
+)
+MARKS: st.SearchStrategy[dict[str, str]] = st.one_of(
+    st.just({}), st.integers(-(2**62), 2**62).map(lambda mark: {WATERMARK: str(mark)})
+)
+
+
+@given(TEXTS, MARKS, TEXTS, MARKS, st.integers(0, 4 * RETENTION_MS))
+def test_rs_34_a_commit_has_its_own_entries_and_the_recent_ones_before_it(
+    stored: dict[str, str], mark: dict[str, str], new: dict[str, str], new_mark: dict[str, str], at: int
+) -> None:
+    merged = combine_entries({**stored, **mark}, {**new, **new_mark}, at)
+    for name, text in new.items():
+        assert merged[name] == text
+    for name, text in stored.items():
+        if name not in new:
+            fields = decode_entry(stored, name)
+            assert fields is not None
+            assert (name in merged) == (fields["at"] + RETENTION_MS >= at)
+            assert merged.get(name, text) == text
+    marks = [int(each[WATERMARK]) for each in (mark, new_mark) if each]
+    assert watermark_of(merged) == (max(marks) if marks else None)
+    assert merged.keys() <= stored.keys() | new.keys() | {WATERMARK}
+
+
+@pytest.mark.parametrize("text", ["", "x", "[]", "{}", '{"at":"1"}', '{"at":true}', "[" * 100_000])
+def test_rs_34_a_damaged_entry_is_refused_by_who_asks_and_stays_for_the_others(text: str) -> None:
+    stored = {txn_entry_name("a"): text}
+    with pytest.raises(CorruptFile, match=r"lakefmt\.txn\.a"):
+        decode_entry(stored, txn_entry_name("a"))
+    assert combine_entries(stored, {}, now_ms=10 * RETENTION_MS) == stored
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "x" * 129, "ä b", "a\n", 5, None])
+def test_names_of_applications_are_checked(name: object) -> None:
+    with pytest.raises(InvalidInputError, match="1 to 128"):
+        txn_entry_name(name)  # type: ignore[arg-type]
+
+
+def make(url: str, **more: object) -> lakefmt.Table:
+    return lakefmt.create_table(url, schema=SCHEMA, record_key="id", **more)  # type: ignore[arg-type]
+
+
+def rows(*ids: str) -> pa.Table:
+    return pa.table({"id": list(ids), "v": list(range(len(ids)))}, schema=SCHEMA)
+
+
+class Said:
+    """What the commit of a test says."""
+
+    def __init__(self, entries: Mapping[str, str] | AlreadyDone) -> None:
+        self.entries = entries
+        self.views: list[EntryView] = []
+
+    def __call__(self, view: EntryView) -> Mapping[str, str] | AlreadyDone:
+        self.views.append(view)
+        return self.entries
+
+
+def write(table: lakefmt.Table, data: pa.Table, said: object) -> lakefmt.CommitResult:
+    return table._write(WriteOperation.UPSERT, data, {}, entries=said)  # type: ignore[arg-type]
+
+
+def stored(table: lakefmt.Table) -> dict[str, str]:
+    return table.client.newest_entries(table.client.load())
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_rs_34_every_commit_and_table_service_repeats_the_entries(tmp_path: object, version: int) -> None:
+    options = {"lakefmt.write.services.background": "false"}
+    table = make(f"{tmp_path}/t", table_type="mor", table_version=version, options=options)
+    name = stream_entry_name("w")
+    said = Said({name: encode_entry({"epoch": 1, "sequence": 7, "offset": None}, 2**60), WATERMARK: "5"})
+    write(table, rows("a"), said)
+    assert said.views[0].entries == {}
+    before = stored(table)
+    assert before[name]
+    assert before[WATERMARK] == "5"
+    table.upsert(rows("a", "b"))
+    assert stored(table) == before
+    table.insert(rows("c"))
+    assert stored(table) == before
+    table.compact()
+    latest = table.client.load().timeline.latest_commit
+    assert latest is not None
+    assert stored(table) == before
+    table.cluster()
+    assert stored(table) == before
+    table.delete(["a"])
+    table.insert_overwrite_table(rows("z"))
+    assert stored(table) == before
+    write(table, rows("z"), Said({WATERMARK: "4"}))
+    assert stored(table) == before, "the watermark never falls"
+
+
+def test_rs_33_a_commit_without_rows_keeps_its_entries() -> None:
+    table = make("memory://entries-empty")
+    result = write(table, rows(), Said({WATERMARK: "9"}))
+    assert result.instant is not None
+    assert stored(table) == {WATERMARK: "9"}
+    assert table.read().num_rows == 0
+
+
+def test_a_commit_of_another_engine_hides_no_entry() -> None:
+    table = make("memory://entries-foreign")
+    write(table, rows("a"), Said({WATERMARK: "9"}))
+    earlier = stored(table)
+    forget = table.client.commit_metadata
+
+    # A commit of Spark says nothing of lakefmt: the same as one whose entries are left out.
+    state = table.client.load()
+    latest = state.timeline.latest_commit
+    assert latest is not None
+    table.upsert(rows("b"))
+    state = table.client.load()
+    newest = state.timeline.latest_commit
+    assert newest is not None
+
+    def without(asked: TableState, instant: object) -> object:
+        metadata = forget(asked, instant)  # type: ignore[arg-type]
+        if instant == newest:
+            metadata.extra_metadata.pop(WATERMARK, None)  # type: ignore[attr-defined]
+        return metadata
+
+    table.client.commit_metadata = without  # type: ignore[assignment, method-assign]
+    assert table.client.newest_entries(state) == {}
+    assert find_entries(table.client, state) == earlier
+    write(table, rows("c"), Said({}))
+    assert stored(table) == earlier
+
+
+def test_a_write_that_was_done_is_skipped_and_leaves_nothing() -> None:
+    table = make("memory://entries-skip")
+    first = table.upsert(rows("a"))
+    files = {each.name for each in table.client.store.list("", recursive=True) if each.name.endswith(".parquet")}
+    assert first.instant is not None
+    result = write(table, rows("b"), Said(AlreadyDone(first.instant)))
+    assert result.skipped
+    assert result.instant == first.instant
+    assert result.completion_time == first.completion_time
+    assert "skipped" in str(result)
+    assert table.read()["id"].to_pylist() == ["a"]
+    now = {each.name for each in table.client.store.list("", recursive=True)}
+    assert {name for name in now if name.endswith(".parquet")} == files
+    assert not any("heartbeat" in name or ".temp" in name for name in now)
+    assert not table.client.load().timeline.pending
+
+
+def test_a_hook_that_refuses_changes_nothing() -> None:
+    table = make("memory://entries-refuse")
+    table.upsert(rows("a"))
+
+    def refuse(view: EntryView) -> Mapping[str, str]:
+        raise InvalidInputError("fenced")
+
+    with pytest.raises(InvalidInputError, match="fenced"):
+        write(table, rows("b"), refuse)
+    assert table.read()["id"].to_pylist() == ["a"]
+    assert not table.client.load().timeline.pending
+
+
+def test_ap_12_two_writers_at_once_lose_no_entry(tmp_path: object) -> None:
+    options = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
+    table = make(f"{tmp_path}/t", properties={})
+    ready = threading.Barrier(4)
+
+    def work(name: str, mark: int) -> None:
+        own = lakefmt.open_table(f"{tmp_path}/t", options=options)
+        ready.wait()
+        text = encode_entry({"number": mark}, 2**60)
+        write(own, rows(name), Said({txn_entry_name(name): text, WATERMARK: str(mark)}))
+
+    threads = [threading.Thread(target=work, args=(f"w{n}", n)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    entries = stored(table)
+    assert {name for name in entries if name != WATERMARK} == {txn_entry_name(f"w{n}") for n in range(4)}
+    assert entries[WATERMARK] == "3"
+
+
+def test_names_of_entries_cannot_be_set_by_callers() -> None:
+    table = make("memory://entries-taken")
+    for name in (WATERMARK, txn_entry_name("a"), stream_entry_name("s")):
+        with pytest.raises(InvalidInputError, match="taken"):
+            table.upsert(rows("a"), commit_metadata={name: "1"})
+
+
+def test_entries_are_those_names_only() -> None:
+    told = CommitMetadata(
+        WriteOperation.INSERT, extra_metadata={"schema": "s", "lakefmt.keys": "k", "lakefmt.txn.a": "x"}
+    )
+    assert told.entries == {"lakefmt.txn.a": "x"}
