@@ -60,8 +60,8 @@ _SOLO_INSTANT = "00000000000000"
 #: The millisecond digits of the first initialisation in version 6.
 _FIRST_SUFFIX_V6 = 10
 _FILE_NAME = re.compile(
-    r"(?:(?P<base>[^._/][^_/]*)_(?P<base_token>\d+-\d+-\d+)_(?P<base_instant>\d{14,20})\.hfile"
-    r"|\.(?P<log>[^._/][^_/]*)_(?P<log_instant>\d{14,20})\.log\.(?P<version>\d{1,9})_(?P<log_token>\d+-\d+-\d+))",
+    r"(?:(?P<base>[^._/][^_/]*)_(?P<base_token>\d+-\d+-\d+)_(?P<base_instant>\d{14,26})\.hfile"
+    r"|\.(?P<log>[^._/][^_/]*)_(?P<log_instant>\d{14,26})\.log\.(?P<version>\d{1,9})_(?P<log_token>\d+-\d+-\d+))",
     re.ASCII,
 )
 _NUMBER_OF_GROUP = re.compile(r"(?P<prefix>.+)-(?P<number>\d{4,10})-0", re.ASCII)

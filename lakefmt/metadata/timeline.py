@@ -1,7 +1,7 @@
 """The timeline of the metadata table: its instants, and which of them count (effects on the store).
 
 Its files are named as those of any table, with two differences: the instants of initialisations begin with fourteen
-zeros, and in version 6 an instant may have three further digits (docs/format.md, Metadata table).
+zeros, and in version 6 an instant may have further digits, three for each service (docs/format.md, Metadata table).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakefmt.values import InstantTime, TableVersion
 
 __all__ = ["INITIALISATION", "MetadataInstant", "MetadataTimeline", "MetadataTimelineStore"]
 
-_NAME = re.compile(r"(\d{14,20})(?:_(\d{14,20}))?\.([a-z]+)(?:\.(requested|inflight))?", re.ASCII)
+_NAME = re.compile(r"(\d{14,26})(?:_(\d{14,20}))?\.([a-z]+)(?:\.(requested|inflight))?", re.ASCII)
 _ACTIONS = {action.value: action for action in Action}
 _LOG_COMPACTION = f".{Action.LOG_COMPACTION.value}."
 #: How the instants of initialisations begin.
@@ -33,7 +33,7 @@ class MetadataInstant:
     """One action on the metadata table at one time, in its highest state.
 
     Attributes:
-        time: the requested time, 14 to 20 digits.
+        time: the requested time, 14 to 26 digits.
         action: what it does; a completed compaction is a commit.
         state: how far it has come.
         completion: the completion time; the requested time in layout 1; None while it is pending.

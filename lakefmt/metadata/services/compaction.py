@@ -21,6 +21,8 @@ __all__ = ["compact_metadata_table", "compaction_instant", "has_logs_on", "insta
 
 #: What Hudi appends to the last deltacommit's time for a compaction in version 6.
 _COMPACTION_SUFFIX_V6 = "001"
+#: Longer times have the suffix of a service or of an initialisation.
+_LONGEST_TIME = 17
 #: With writers that always overlap there is never a moment without pending instants: then it is compacted all the same.
 _OVERDUE = 3
 _PLAN_VERSION = 2
@@ -85,6 +87,8 @@ def instant_before(
         return None
     waiting = _waiting(pending)
     if version is TableVersion.SIX:
+        if len(newest) > _LONGEST_TIME:  # of a service, whose writer died before its own deltacommit: the next one is near
+            return None
         return None if any(time <= newest for time in waiting if time != pending.time) else newest + suffix
     before = _millisecond_before(min(waiting, default=pending.time))
     free = before > timeline.highest_time and all(before != each.time for each in pending.timeline)
