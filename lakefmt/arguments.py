@@ -7,6 +7,7 @@ the depth of values with a type to infer is checked first.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, TypeGuard, TypeVar
@@ -32,6 +33,7 @@ __all__ = [
     "instance_argument",
     "is_encodable",
     "mapping_argument",
+    "number_argument",
     "partitions_argument",
     "shown",
     "text_argument",
@@ -284,6 +286,26 @@ def mapping_argument(value: object, name: str) -> dict[str, Any]:
     for key in mapping:
         text_argument(key, f"a key of {name}")
     return mapping
+
+
+def number_argument(value: object, name: str, least: float, most: float = sys.float_info.max) -> float:
+    """Return a number within bounds; it stays an int if it is one.
+
+    Raises:
+        InvalidInputError: it is none, not finite, or outside.
+
+    Example:
+        >>> number_argument(2, "max_batches", 0)
+        2
+        >>> number_argument(float("nan"), "share", 0, 1)
+        Traceback (most recent call last):
+            ...
+        lakefmt.errors.InvalidInputError: share takes a number from 0 to 1, not nan
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        bound = "on" if most == sys.float_info.max else f"to {most:g}"
+        raise InvalidInputError(f"{name} takes a number from {least:g} {bound}, not {shown(value)}")
+    return value
 
 
 def instance_argument(value: object, kind: type[T], name: str) -> T:

@@ -152,11 +152,11 @@ def create_table(
     )
     columns = open_stream(data)[0] if schema is None else schema
     asked_properties = mapping_argument(properties, "properties")
-    if text_argument(kind, "kind") != "keyed" or (order, bucket_key, buckets) != (None, None, None):
+    bucketing = {"order": order, "bucket_key": bucket_key, "buckets": buckets}
+    if text_argument(kind, "kind") != "keyed" or any(value is not None for value in bucketing.values()):
         from lakefmt.producers.append.creation import append_properties  # few programs make such a table
 
         keyed = {"record_key": record_key, "ordering": ordering, "merge": merge}
-        bucketing = {"order": order, "bucket_key": bucket_key, "buckets": buckets}
         asked_properties = append_properties(columns, asked_properties, kind=kind, keyed_by=keyed, **bucketing)
     try:
         run_creation(

@@ -166,7 +166,7 @@ class TableAlter:
         check_texts(comment=comment)
         if nullable is not None:
             check_flags(nullable=nullable)
-        if (type, nullable, comment) == (None, None, None) and not place.is_given:
+        if all(value is None for value in (type, nullable, comment)) and not place.is_given:
             raise InvalidInputError("update_column needs what to change: type=, nullable=, comment=, after= or before=")
         name = text_argument(name, "name")
 

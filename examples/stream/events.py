@@ -38,7 +38,7 @@ def make_events(raw: Path, target: Path, months: Sequence[int]) -> int:
     events = pa.concat_tables([plans, reports]).sort_by("updated").combine_chunks()
     with pa.OSFile(str(target), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
         writer.write_table(events)
-    return events.num_rows
+    return int(events.num_rows)
 
 
 class Events:
@@ -50,7 +50,7 @@ class Events:
         self._times: npt.NDArray[np.int64] = self.rows["updated"].cast(pa.int64()).to_numpy()
 
     def __len__(self) -> int:
-        return self.rows.num_rows
+        return int(self.rows.num_rows)
 
     @property
     def days(self) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -161,19 +160,6 @@ def check_names_tuple(value: object, name: str) -> None:
     """Raise unless a value is a tuple of texts."""
     if not isinstance(value, tuple) or not all(isinstance(each, str) for each in value):
         raise InvalidInputError(f"{name} must be a tuple of column names")
-
-
-def check_number(value: object, name: str, least: float, most: float) -> float:
-    """Return a number within bounds.
-
-    Raises:
-        InvalidInputError: it is none, not finite, or outside.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise InvalidInputError(f"{name} must be a number from {least:g} to {most:g}")
-    if not math.isfinite(value):
-        raise InvalidInputError(f"{name} must be a finite number")
-    return float(value)
 
 
 def checked_fields(kind: type, given: object, what: str) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lakefmt.advice.amounts import OPERATIONS, Amounts, predict_amounts
-from lakefmt.advice.choices import TableChoice, check_number
+from lakefmt.advice.choices import TableChoice
 from lakefmt.advice.profile import TableProfile
+from lakefmt.arguments import number_argument
 from lakefmt.errors import InvalidInputError
 
 __all__ = ["CostCurves", "ExpectedCost", "expected_cost", "parse_curves"]
@@ -127,4 +128,4 @@ def _operations(given: object) -> list[tuple[str, Any]]:
 def _numbers(given: object, what: str, least: float) -> dict[str, float]:
     if not isinstance(given, Mapping) or len(given) > _MOST_UNITS:
         raise InvalidInputError(f"{what} must be an object of at most {_MOST_UNITS} numbers")
-    return {str(name): check_number(value, what, least, _MOST_SECONDS) for name, value in given.items()}
+    return {str(name): number_argument(value, what, least, _MOST_SECONDS) for name, value in given.items()}

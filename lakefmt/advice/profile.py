@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from lakefmt.advice.choices import TableChoice, check_count, check_names_tuple, check_number, checked_fields
+from lakefmt.advice.choices import TableChoice, check_count, check_names_tuple, checked_fields
+from lakefmt.arguments import number_argument
 from lakefmt.errors import InvalidInputError
 
 __all__ = ["TableProfile"]
@@ -69,12 +70,12 @@ class TableProfile:
         check_count(self.partitions, "partitions", 1, _MOST)
         check_count(self.key_bytes, "key_bytes", 1, 1 << 20)
         check_count(self.batch_rows, "batch_rows", 1, _MOST)
-        check_number(self.row_bytes, "row_bytes", 0.01, float(1 << 40))
+        number_argument(self.row_bytes, "row_bytes", 0.01, float(1 << 40))
         for name in (*_SHARES, "filter_share"):
-            check_number(getattr(self, name), name, 0.0, 1.0)
-        check_number(self.batch_partitions, "batch_partitions", 1.0, float(_MOST))
-        check_number(self.commits_per_day, "commits_per_day", 0.0, 1e9)
-        check_number(self.reads_per_commit, "reads_per_commit", 0.0, 1e6)
+            number_argument(getattr(self, name), name, 0.0, 1.0)
+        number_argument(self.batch_partitions, "batch_partitions", 1.0, float(_MOST))
+        number_argument(self.commits_per_day, "commits_per_day", 0.0, 1e9)
+        number_argument(self.reads_per_commit, "reads_per_commit", 0.0, 1e6)
         if not isinstance(self.rising_keys, bool):
             raise InvalidInputError("rising_keys must be true or false")
         check_names_tuple(self.filter_columns, "filter_columns")

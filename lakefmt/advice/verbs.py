@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lakefmt.arguments import texts_argument
+from lakefmt.arguments import number_argument, texts_argument
 from lakefmt.filegroups.table_client import TableVerbs
 
 if TYPE_CHECKING:
@@ -41,10 +41,9 @@ class AdviceVerbs(TableVerbs):
         """
         # Imported here: few programs ask for advice, and all wait for the import.
         from lakefmt.advice.advise import advise_choice
-        from lakefmt.advice.choices import check_number
         from lakefmt.advice.kept_curves import load_curves
         from lakefmt.advice.profiling import profile_table
 
-        reads = check_number(reads_per_commit, "reads_per_commit", 0.0, 1e6)
+        reads = number_argument(reads_per_commit, "reads_per_commit", 0.0, 1e6)
         columns = [] if filter_columns is None else texts_argument(filter_columns, "filter_columns")
         return advise_choice(profile_table(self.client, reads_per_commit=reads, filter_columns=columns), load_curves())

@@ -137,7 +137,7 @@ class Catalog:
         return f"{self._warehouse}/{_checked(database)}.db/{_checked(table)}"
 
 
-def _checked(name: str) -> str:
+def _checked(name: object) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidInputError(f"a name has letters, digits, '_' and '-', unlike {str(name)[:80]!r}")
     return name

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lakefmt.consumers.arguments import check_number
+from lakefmt.arguments import number_argument
 
 __all__ = ["Mark", "WatermarkAlignment", "is_held_back"]
 
@@ -63,8 +63,8 @@ class WatermarkAlignment:
     """
 
     def __init__(self, max_drift: int, idle_timeout: float | None = None) -> None:
-        self.max_drift = int(check_number(max_drift, "max_drift", 0))
-        self.idle_timeout = None if idle_timeout is None else check_number(idle_timeout, "idle_timeout", 0)
+        self.max_drift = int(number_argument(max_drift, "max_drift", 0))
+        self.idle_timeout = None if idle_timeout is None else number_argument(idle_timeout, "idle_timeout", 0)
         self._marks: dict[str, Mark] = {}
         self._lock = threading.Lock()
 

@@ -23,7 +23,6 @@ __all__ = [
     "StartLike",
     "check_choice",
     "check_consumer_id",
-    "check_number",
     "check_shard",
     "parse_buckets",
     "parse_end",
@@ -151,21 +150,6 @@ def check_choice(value: object, name: str, choices: Collection[str]) -> str:
     """
     if not isinstance(value, str) or value not in choices:
         raise InvalidInputError(f"{name}={shown(value)}: one of {', '.join(choices)} is expected")
-    return value
-
-
-def check_number(value: object, name: str, least: float, most: float = float("inf")) -> float:
-    """Return a number within bounds.
-
-    Raises:
-        InvalidInputError: it is not.
-
-    Example:
-        >>> check_number(2, "max_batches", 0)
-        2
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise InvalidInputError(f"{name}={shown(value)}: a number from {least:g} on is expected")
     return value
 
 

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lakefmt.arguments import check_flags, instance_argument
+from lakefmt.arguments import check_flags, instance_argument, number_argument
 from lakefmt.consumers.alignment import WatermarkAlignment
 from lakefmt.consumers.arguments import (
     EndLike,
     StartLike,
     check_choice,
     check_consumer_id,
-    check_number,
     check_shard,
     parse_buckets,
     parse_end,
@@ -123,9 +122,9 @@ def _options(client: TableClient, call: StreamCall) -> FollowOptions:
         include_row_kind=call.include_row_kind,
         mode=check_choice(call.mode, "mode", ("exactly_once", "at_least_once")),
         on_expired=check_choice(call.on_expired, "on_expired", ("fail", "earliest", "full")),
-        poll_interval=check_number(call.poll_interval, "poll_interval", 0.001, 86_400),
-        max_batches=int(check_number(call.max_batches, "max_batches", 0, _MOST_BATCHES)),
-        threads=int(check_number(call.threads, "threads", 1, _MOST_THREADS)),
+        poll_interval=number_argument(call.poll_interval, "poll_interval", 0.001, 86_400),
+        max_batches=int(number_argument(call.max_batches, "max_batches", 0, _MOST_BATCHES)),
+        threads=int(number_argument(call.threads, "threads", 1, _MOST_THREADS)),
         alignment=call.alignment,
         max_drift=None if call.alignment is None else call.alignment.max_drift,
     )

@@ -1,4 +1,4 @@
-"""The progress of a consumer, kept in the table (effects; AP-15, AP-19).
+"""The progress of a consumer, kept in the table (effects; docs/streams.md).
 
 A consumer's file is replaced by compare-and-swap where the store can, and names who reads at present. A reader that took it over,
 or a caller that reset or deleted it, makes the next change of the former owner fail.

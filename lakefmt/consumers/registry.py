@@ -1,4 +1,4 @@
-"""The consumers of a table: list, reset, delete (effects; AP-18)."""
+"""The consumers of a table: list, reset, delete (effects; docs/streams.md)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Final
 
+from lakefmt.arguments import check_texts, text_argument
 from lakefmt.consumers.arguments import StartLike, check_consumer_id, check_shard, parse_start
 from lakefmt.consumers.planning import CommitFinder
 from lakefmt.consumers.progress import (
@@ -171,6 +172,7 @@ class TableConsumers:
             ConsumerActive: a reader uses one of the ids; none was removed.
             ObjectNotFound: there is none of that id.
         """
+        check_texts(id=text_argument(id, "id"), exclude=exclude)
         chosen = [
             (name, consumer_id)
             for name, consumer_id, _ in self._names()

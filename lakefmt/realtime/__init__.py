@@ -1,6 +1,6 @@
 """Real-time streams under the names of the ClickZetta SDK (docs/realtime.md).
 
-A program written for it changes its imports and its ``connect`` call. ``connection``, ``cursor`` and ``stream`` act;
+A program written for it changes its imports and how it connects. ``connection``, ``cursor`` and ``stream`` act;
 ``rows``, ``converters`` and ``sql_types`` turn values into what a table stores; ``statements`` reads SQL; ``options`` and
 ``errors`` have the SDK's names. The rows themselves travel through ``lakefmt.producers.stream``.
 """

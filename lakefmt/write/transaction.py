@@ -481,7 +481,7 @@ class WriteTransaction:
 
     def _placed_by_bucket(self, located: LocatedRows) -> PlacedRows:
         from lakefmt.config.append_layout import append_layout  # few tables keep the order of rows
-        from lakefmt.write.queue_rows import assign_queue_rows
+        from lakefmt.write.bulk.queue_rows import assign_queue_rows
 
         layout, size = append_layout(self.state.config.properties), located.sizing.rows_per_file
         if layout is None:

@@ -6,7 +6,7 @@ import inspect
 import itertools
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt.consumers.registry import TableConsumers
 from lakefmt.producers.append.tags import TableTags
 from lakefmt.read.stats import TimelineView
 from lakefmt.storage.memory import MemoryStore
@@ -136,14 +137,30 @@ def _tags(place: Place) -> TableTags:
 
 
 def _tagged(name: str) -> Callable[..., object]:
-    """Delete or restore a tag; for the call that works it is made first."""
+    """Delete or restore a tag; for the call that works it is made first, and goes when the call is refused."""
 
     def call(place: Place, **given: object) -> object:
-        if isinstance(given.get("name"), str) and given["name"] == "good":
-            place.table.tags.create("good")
-        return getattr(place.table.tags, name)(**given)
+        if not isinstance(given.get("name"), str) or given["name"] != "good":
+            return getattr(place.table.tags, name)(**given)
+        place.table.tags.create("good")
+        tagged = place.look()
+        try:
+            return getattr(place.table.tags, name)(**given)
+        except lakefmt.LakefmtError:
+            if place.look() == tagged:
+                place.restore()
+            raise
 
     return call
+
+
+def _stream_and_close(place: Place, **given: object) -> object:
+    with place.table.stream(**given) as stream:
+        return stream.position
+
+
+def _consumers(place: Place) -> TableConsumers:
+    return place.table.consumers
 
 
 def _index(place: Place) -> TableIndexes:
@@ -266,7 +283,14 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
         for name in ("upsert", "insert", "bulk_insert", "insert_overwrite", "insert_overwrite_table")
     },
     "Table.append": _verb("append", _DATA, ("data",)),
-    "Table.overwrite": _verb("overwrite", _DATA, ("data",)),
+    # That a row is for another partition than those named is seen while it is written.
+    "Table.overwrite": replace(_verb("overwrite", _DATA, ("data",)), leaves=True),
+    "Table.advise": _verb("advise"),
+    "Table.stream": EntryPoint(_stream_and_close),
+    "Table.consumers": _shown(_table, "consumers"),
+    "TableConsumers.list": _on(_consumers, "list"),
+    "TableConsumers.reset": _on(_consumers, "reset", {"id": lambda place: "report"}),
+    "TableConsumers.delete": _on(_consumers, "delete", {"id": lambda place: "report-*"}),
     "Table.as_of": _verb("as_of", {"when": lambda place: place.first}),
     "Table.expire_partitions": _verb("expire_partitions", {"older_than": lambda place: timedelta(days=1)}),
     "Table.tags": _shown(_table, "tags"),
@@ -352,7 +376,7 @@ def public_entry_points() -> dict[str, object]:
     for where, face in {"lakefmt": lakefmt, "lowlevel": lowlevel}.items():
         values = {name: getattr(face, name) for name in face.__all__}
         found |= {f"{where}.{name}": value for name, value in values.items() if inspect.isfunction(value)}
-    for cls in (Table, lakefmt.Snapshot, TableIndexes, TableTags, TableAlter, TimelineView):
+    for cls in (Table, lakefmt.Snapshot, TableIndexes, TableTags, TableConsumers, TableAlter, TimelineView):
         own = [base for base in cls.__mro__ if base.__module__.startswith("lakefmt.")]
         names = {name for base in own for name in (*vars(base), *base.__annotations__) if not name.startswith("_")}
         found |= {f"{cls.__name__}.{name}": getattr(cls, name, None) for name in sorted(names)}

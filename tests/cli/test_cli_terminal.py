@@ -72,7 +72,7 @@ def test_a_bar_for_those_who_wait(monkeypatch):
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)
     monkeypatch.setenv("TERM", "xterm")
-    bar = progress._Bar("writing", 10)
+    bar = progress._Bar("writing", 10, "rows")
     bar.advance(4)
     bar._show()  # what the timer does after a second
     bar.advance(3)
@@ -86,7 +86,7 @@ def test_no_bar_for_those_who_do_not_wait_or_look(monkeypatch):
     monkeypatch.setattr("sys.stderr", screen)
     with progress.progress("writing") as count:
         count(5)
-    ended = progress._Bar("writing", None)
+    ended = progress._Bar("writing", None, "rows")
     ended.end()
     ended._show()
     assert screen.getvalue() == ""

@@ -64,6 +64,14 @@ class Verb:
 #: Every partition is older.
 LONG_AFTER = datetime(2999, 1, 1, tzinfo=UTC)
 
+
+def read_as_consumer(table: Table) -> None:
+    """Read all there is, keeping the progress in the table."""
+    with table.stream(follow=False, consumer_id="report", mode="at_least_once") as stream:
+        for _ in stream:
+            pass
+
+
 VERBS: dict[str, Verb] = {
     "upsert": Verb("upsert", lambda t: t.upsert(rows(3, 9, ts=2))),
     "upsert_streamed": Verb("upsert", lambda t: t.upsert(iter([rows(3, 9, ts=2)] * 8), options=FEW_BYTES)),
@@ -82,6 +90,12 @@ VERBS: dict[str, Verb] = {
         lambda t: [t.tags.delete(tag.name) for tag in t.tags.list()],
         service=True,
         prepare=lambda t: t.tags.create("first"),
+    ),
+    "stream": Verb("stream", lambda t: read_as_consumer(t), service=True),
+    "consumers": Verb(
+        "consumers",
+        lambda t: [t.consumers.reset("report"), t.consumers.reset("other"), t.consumers.delete("*")],
+        service=True,
     ),
     "insert": Verb("insert", lambda t: t.insert(rows(20, 24, ts=2))),
     "bulk_insert": Verb("bulk_insert", lambda t: t.bulk_insert(rows(20, 24, ts=2))),
@@ -132,6 +146,7 @@ READING = frozenset(
         "index",
         "check",
         "savepoints",
+        "advise",
     ]
 )
 

@@ -63,6 +63,8 @@ from lakefmt.timeline.archive.lsm_timeline import decode_manifest, parse_manifes
 from lakefmt.timeline.archive.store import HistoryStore
 from lakefmt.timeline.archive.v6_log import LogArchive
 from lakefmt.timeline.commit import CommitMetadata, decode_commit
+from lakefmt.timeline.commit_entries import decode_entry, encode_entry
+from lakefmt.timeline.consumers import ConsumerRecord, decode_consumer, encode_consumer
 from lakefmt.timeline.heartbeat import heartbeat_name, make_stamp, read_stamp
 from lakefmt.timeline.instant import Action, Instant, State, parse_instant_file, parse_instant_time
 from lakefmt.timeline.locks._owner_notes import decode_stamp
@@ -670,6 +672,28 @@ DECODERS: tuple[Decoder, ...] = (
         {"real": archive_file()},
     ),
     *_sorted_archive_parts(),
+    Decoder(
+        "entry of a commit",
+        ("timeline.commit_entries.decode_entry",),
+        lambda data: decode_entry({"lakefmt.txn.a": data.decode("latin-1")}, "lakefmt.txn.a"),
+        {"real": encode_entry({"number": 17}, now_ms=1_790_000_000_000).encode()},
+    ),
+    Decoder(
+        "progress of a consumer",
+        ("timeline.consumers.decode_consumer",),
+        lambda data: decode_consumer(data, "report.json"),
+        {
+            "real": encode_consumer(
+                ConsumerRecord(
+                    "20260101000000000",
+                    datetime(2026, 1, 1, tzinfo=UTC),
+                    "20260101000000000",
+                    {"city=sf": -1},
+                    owner="process 5",
+                )
+            )
+        },
+    ),
     Decoder(
         "manifest",
         ("timeline.archive.lsm_timeline.decode_manifest",),

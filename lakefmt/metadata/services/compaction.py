@@ -87,7 +87,9 @@ def instant_before(
         return None
     waiting = _waiting(pending)
     if version is TableVersion.SIX:
-        if len(newest) > _LONGEST_TIME:  # of a service, whose writer died before its own deltacommit: the next one is near
+        if (
+            len(newest) > _LONGEST_TIME
+        ):  # of a service, whose writer died before its own deltacommit: the next one is near
             return None
         return None if any(time <= newest for time in waiting if time != pending.time) else newest + suffix
     before = _millisecond_before(min(waiting, default=pending.time))

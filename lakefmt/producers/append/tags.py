@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from lakefmt.arguments import shown
+from lakefmt.arguments import check_texts, shown, text_argument
 from lakefmt.errors import AlreadyExistsError, CorruptFile, InstantNotFound, InvalidInputError, ObjectNotFound
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.api import PutOutcome
+from lakefmt.transactions.client import open_write_client
 from lakefmt.undo.restore import RestoreResult, restore_table
 from lakefmt.undo.savepoint import create_savepoint, delete_savepoint, list_savepoints
 from lakefmt.values import InstantTime
@@ -122,6 +123,8 @@ class TableTags:
             [1]
         """
         path = _file_of(name)
+        check_texts(instant=instant)
+        open_write_client(self._client, options)  # a bad option is refused before anything is there
         with self._writing:
             commit = self._commit(instant)
             with suppress(InstantNotFound):
@@ -164,6 +167,7 @@ class TableTags:
         Raises:
             InstantNotFound: there is no such tag.
         """
+        open_write_client(self._client, options)  # a bad option is refused before the tag is deleted
         with self._writing:
             tag = load_tag(self._client, name)
             self._client.store.delete([_file_of(name)])
@@ -195,7 +199,7 @@ class TableTags:
         """
         if keep is not None and (type(keep) is not int or keep < 1):
             raise InvalidInputError(f"keep takes a number from 1 on, not {shown(keep)}")
-        name = f"{prefix}{self._client.clock.now().astimezone(UTC):%Y-%m-%d}"
+        name = f"{text_argument(prefix, 'prefix')}{self._client.clock.now().astimezone(UTC):%Y-%m-%d}"
         pattern = re.compile(re.escape(prefix) + r"\d{4}-\d\d-\d\d")
         _file_of(name)
         daily = [tag for tag in self.list() if pattern.fullmatch(tag.name)]
