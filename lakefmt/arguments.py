@@ -300,11 +300,11 @@ def number_argument(value: object, name: str, least: float, most: float = sys.fl
         >>> number_argument(float("nan"), "share", 0, 1)
         Traceback (most recent call last):
             ...
-        lakefmt.errors.InvalidInputError: share takes a number from 0 to 1, not nan
+        lakefmt.errors.InvalidInputError: share=nan: a number from 0 to 1 is expected
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         bound = "on" if most == sys.float_info.max else f"to {most:g}"
-        raise InvalidInputError(f"{name} takes a number from {least:g} {bound}, not {shown(value)}")
+        raise InvalidInputError(f"{name}={shown(value)}: a number from {least:g} {bound} is expected")
     return value
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from lakefmt.arguments import shown
+from lakefmt.arguments import foreign_items, shown
 from lakefmt.consumers.position import StreamPosition, decode_position
 from lakefmt.errors import InvalidInputError
 from lakefmt.timeline.watermarks import check_watermark
@@ -215,7 +215,7 @@ def parse_buckets(buckets: object) -> BucketFilter | None:
     if callable(buckets):
         return lambda bucket: bool(buckets(bucket))
     if isinstance(buckets, Iterable) and not isinstance(buckets, str | bytes):
-        wanted = list(buckets)
+        wanted = list(foreign_items(buckets, "buckets cannot be read"))
         if all(type(number) is int and number >= 0 for number in wanted):
             chosen = frozenset(wanted)
             return lambda bucket: bucket in chosen

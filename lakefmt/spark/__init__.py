@@ -2,7 +2,7 @@
 
 ``format("lakefmt")`` reads and writes after :func:`register`; :func:`read` and :func:`write` are the same as functions.
 The rows of a large write are keyed, placed and written by Spark's tasks; one process plans and commits.
-:func:`stream_batch` writes streams; ``compact``, ``cluster`` and ``clean`` run table services by tasks of the cluster.
+:func:`stream_batch` writes streams; table services run as tasks of the cluster.
 No rule of the table format lives here: this package translates options, types and errors.
 """
 

@@ -134,7 +134,7 @@ def test_ap_8_a_failure_in_a_thread_reaches_the_reader() -> None:
 
 def test_a3_the_streamed_bag_is_the_written_bag_beside_writers_and_services() -> None:
     beside = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
-    table = append_table(beside)
+    table = append_table(beside, kind="append")
     writers, commits, rows_each = 3, 6, 5
     done = threading.Event()
     failures: list[BaseException] = []
@@ -173,4 +173,5 @@ def test_a3_the_streamed_bag_is_the_written_bag_beside_writers_and_services() ->
         service.join()
     assert not failures
     assert sorted(found) == list(range(total))
-    assert bag(read_all(table)) == dict.fromkeys(range(total), 1)
+    # Not the stream once more: the service may have cleaned its first commits away.
+    assert sorted(table.read()["id"].to_pylist()) == list(range(total))

@@ -64,14 +64,6 @@ class Verb:
 #: Every partition is older.
 LONG_AFTER = datetime(2999, 1, 1, tzinfo=UTC)
 
-
-def read_as_consumer(table: Table) -> None:
-    """Read all there is, keeping the progress in the table."""
-    with table.stream(follow=False, consumer_id="report", mode="at_least_once") as stream:
-        for _ in stream:
-            pass
-
-
 VERBS: dict[str, Verb] = {
     "upsert": Verb("upsert", lambda t: t.upsert(rows(3, 9, ts=2))),
     "upsert_streamed": Verb("upsert", lambda t: t.upsert(iter([rows(3, 9, ts=2)] * 8), options=FEW_BYTES)),
@@ -91,7 +83,6 @@ VERBS: dict[str, Verb] = {
         service=True,
         prepare=lambda t: t.tags.create("first"),
     ),
-    "stream": Verb("stream", lambda t: read_as_consumer(t), service=True),
     "consumers": Verb(
         "consumers",
         lambda t: [t.consumers.reset("report"), t.consumers.reset("other"), t.consumers.delete("*")],
@@ -157,6 +148,7 @@ ELSEWHERE = {
     "compact": "tests/compaction/test_compact.py",
     "cluster": "tests/compaction/test_cluster.py",
     "services": "tests/compaction/test_background.py",
+    "stream": "tests/consumers/test_progress.py",
     "open_stream": "tests/producers/stream/test_stream_durability.py",
     "open_stream_async": "tests/producers/stream/test_stream_durability.py",
     "recover_streams": "tests/producers/stream/test_stream_durability.py",
