@@ -144,20 +144,14 @@ def create_table(
     if (schema is None) == (data is None):
         raise InvalidInputError("give either schema= or data=")
     check_texts(name=name, database=database)
-    place, handle_options = location_text(path), mapping_argument(options, "options")
+    store, handle_options = open_store(location_text(path), storage_options), mapping_argument(options, "options")
     settings = resolve_settings(handle_options)
     asked = None if indexes is None else parse_index_requests(indexes)
-    client = TableClient(
-        open_store(place, storage_options), with_merger(handle_options, merge), metadata_listing=ListingByMetadata()
-    )
+    client = TableClient(store, with_merger(handle_options, merge), metadata_listing=ListingByMetadata())
     columns = open_stream(data)[0] if schema is None else schema
-    asked_properties = mapping_argument(properties, "properties")
+    keyed = {"record_key": record_key, "ordering": ordering, "merge": merge}
     bucketing = {"order": order, "bucket_key": bucket_key, "buckets": buckets}
-    if text_argument(kind, "kind") != "keyed" or any(value is not None for value in bucketing.values()):
-        from lakefmt.producers.append.creation import append_properties  # few programs make such a table
-
-        keyed = {"record_key": record_key, "ordering": ordering, "merge": merge}
-        asked_properties = append_properties(columns, asked_properties, kind=kind, keyed_by=keyed, **bucketing)
+    asked_properties = _asked_properties(columns, properties, kind, keyed, bucketing)
     try:
         run_creation(
             client,
@@ -180,6 +174,25 @@ def create_table(
             raise
         return Table(client)
     return Table(client, _creation_warnings(columns))
+
+
+def _asked_properties(
+    columns: pa.Schema, properties: object, kind: object, keyed: Mapping[str, object], bucketing: Mapping[str, object]
+) -> dict[str, str]:
+    given = mapping_argument(properties, "properties")
+    if text_argument(kind, "kind") == "keyed" and all(value is None for value in bucketing.values()):
+        return given
+    from lakefmt.producers.append.creation import append_properties  # few programs make such a table
+
+    return append_properties(
+        columns,
+        given,
+        kind=kind,
+        order=bucketing["order"],
+        bucket_key=bucketing["bucket_key"],
+        buckets=bucketing["buckets"],
+        keyed_by=keyed,
+    )
 
 
 def _creation_warnings(schema: pa.Schema) -> tuple[str, ...]:

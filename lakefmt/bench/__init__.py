@@ -2,5 +2,5 @@
 
 ``workloads`` names the profiles, ``rows`` makes rows after a profile, ``cells`` lists what is measured. ``measure`` runs one
 cell in this process and ``child`` in one of its own; ``run`` runs all that are not done yet and ``records`` keeps the
-results. ``table_text`` and ``page`` show them, ``machine_factors`` compares them with the costs that advice rests on.
+results. ``table_text`` and ``page`` show them, ``fit`` compares them with the costs that advice rests on.
 """

@@ -54,8 +54,12 @@ def print_rewrite(
         as_json: print one JSON object.
     """
     if as_json:
-        told = {"instant": result.instant, "finished": list(result.finished), "files": [s.path for s in result.files]}
-        print_json({"plan": plan, **told, "rows": result.num_rows, "bytes": result.bytes_written})
+        summary = {
+            "instant": result.instant,
+            "finished": list(result.finished),
+            "files": [s.path for s in result.files],
+        }
+        print_json({"plan": plan, **summary, "rows": result.num_rows, "bytes": result.bytes_written})
         return
     for time in result.finished:
         click.echo(f"pending {service} {time} is completed")

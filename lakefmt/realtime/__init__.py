@@ -7,7 +7,7 @@ A program written for it changes its imports and how it connects. ``connection``
 
 from lakefmt.producers.stream.operators import RowOperator
 from lakefmt.producers.stream.options import ErrorTypeHandler, FlushMode, RetryMode, RetryStatus
-from lakefmt.realtime.catalog import Catalog, FolderCatalog
+from lakefmt.realtime.catalog import FolderCatalog, TableCatalog
 from lakefmt.realtime.connection import Connection, connect
 from lakefmt.realtime.cursor import Cursor
 from lakefmt.realtime.errors import (
@@ -34,7 +34,6 @@ __all__ = [
     "CZException",
     "CZSessionOptions",
     "CastFailed",
-    "Catalog",
     "Connection",
     "Cursor",
     "DataError",
@@ -60,5 +59,6 @@ __all__ = [
     "RowOperator",
     "RowRefused",
     "StreamClosed",
+    "TableCatalog",
     "connect",
 ]

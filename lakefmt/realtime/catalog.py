@@ -8,14 +8,14 @@ from typing import Final, Protocol, runtime_checkable
 from lakefmt.arguments import shown
 from lakefmt.realtime.errors import ProgrammingError
 
-__all__ = ["Catalog", "FolderCatalog"]
+__all__ = ["FolderCatalog", "TableCatalog"]
 
 #: A name becomes a part of a path, so it must not leave the folder.
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_$-]{0,254}", re.ASCII)
 
 
 @runtime_checkable
-class Catalog(Protocol):
+class TableCatalog(Protocol):
     """Says where a table is. A program may hand its own to ``connect(catalog=…)``."""
 
     def location(self, schema: str, table: str) -> str:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from lakefmt.arguments import check_texts, mapping_argument, shown, text_argument
 from lakefmt.errors import InvalidInputError, TableNotFound
 from lakefmt.producers.stream.options import FlushMode
-from lakefmt.realtime.catalog import Catalog, FolderCatalog
+from lakefmt.realtime.catalog import FolderCatalog, TableCatalog
 from lakefmt.realtime.errors import InterfaceError, NotSupportedError
 from lakefmt.realtime.options import CZSessionOptions, RealtimeOperation
 from lakefmt.realtime.settings import conversion_rules, split_properties
@@ -37,7 +37,7 @@ _METADATA: Final = ".hoodie"
 def connect(
     *,
     base_path: str | os.PathLike[str] | None = None,
-    catalog: Catalog | None = None,
+    catalog: TableCatalog | None = None,
     schema: str = "default",
     storage_options: Mapping[str, object] | None = None,
     table_options: Mapping[str, object] | None = None,
@@ -101,7 +101,7 @@ def connect(
     check_texts(schema=schema)
     if catalog is None:
         catalog = FolderCatalog(location_text(base_path))
-    elif not isinstance(catalog, Catalog):
+    elif not isinstance(catalog, TableCatalog):
         raise InvalidInputError(f"a catalog has a method location(schema, table), and {shown(catalog)} has none")
     return Connection(
         catalog,
@@ -118,7 +118,7 @@ class Connection:
 
     def __init__(
         self,
-        catalog: Catalog,
+        catalog: TableCatalog,
         schema: str,
         *,
         storage_options: Mapping[str, object] | None,
@@ -294,7 +294,7 @@ class Connection:
     def run_drop(self, statement: DropTable) -> None:
         """Remove the table of a statement and everything below its path.
 
-        Its properties go first, so that nobody opens it any more, and its metadata last: a drop that was interrupted
+        Its properties go first, so that no reader opens it any more, and its metadata last: a drop that was interrupted
         is finished by the next one.
 
         Raises:

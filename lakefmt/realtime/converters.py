@@ -28,11 +28,11 @@ from lakefmt.realtime._scalar_converters import (
     text_converter,
     wall_clock_converter,
 )
-from lakefmt.realtime.sql_types import Kind, SqlField, SqlType
+from lakefmt.realtime.sql_types import SqlField, SqlKind, SqlType
 
 __all__ = ["column_converter"]
 
-_BITS: Final = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}
+_BITS: Final = {SqlKind.INT8: 8, SqlKind.INT16: 16, SqlKind.INT32: 32, SqlKind.INT64: 64}
 
 
 def column_converter(field: SqlField, stored: pa.DataType, rules: ConversionRules) -> Converter:
@@ -47,38 +47,38 @@ def column_converter(field: SqlField, stored: pa.DataType, rules: ConversionRule
         UnsupportedFeature: rows cannot have such a column.
 
     Example:
-        >>> field = SqlField("tags", SqlType(Kind.ARRAY, inner=(SqlField("element", SqlType(Kind.INT32)),)))
+        >>> field = SqlField("tags", SqlType(SqlKind.ARRAY, inner=(SqlField("element", SqlType(SqlKind.INT32)),)))
         >>> column_converter(field, pa.list_(pa.int32()), ConversionRules())(["1", None])
         [1, None]
     """
     kind = field.type.kind
-    if kind is Kind.INTERVAL_YEAR_MONTH:
+    if kind is SqlKind.INTERVAL_YEAR_MONTH:
         raise UnsupportedFeature(f"column {field.name!r} has type INTERVAL_YEAR_MONTH: rows cannot hold it")
-    if kind in (Kind.ARRAY, Kind.VECTOR):
+    if kind in (SqlKind.ARRAY, SqlKind.VECTOR):
         return _list_converter(field.type, stored, rules)
-    if kind is Kind.MAP:
+    if kind is SqlKind.MAP:
         return _map_converter(field.type, stored, rules)
-    if kind is Kind.STRUCT:
+    if kind is SqlKind.STRUCT:
         return _struct_converter(field.type, stored, rules)
     return _scalar(field.type, stored, rules)
 
 
 def _scalar(sql: SqlType, stored: pa.DataType, rules: ConversionRules) -> Converter:
     milliseconds = pt.is_timestamp(stored) and stored.unit == "ms"
-    makers: dict[Kind, Callable[[], Converter]] = {
-        Kind.BOOLEAN: boolean_converter,
-        Kind.FLOAT: lambda: float_converter("FLOAT", single=True),
-        Kind.DOUBLE: lambda: float_converter("DOUBLE", single=False),
-        Kind.DECIMAL: lambda: decimal_converter(sql.precision, sql.scale),
-        Kind.CHAR: lambda: text_converter("CHAR", rules, sql.length),
-        Kind.VARCHAR: lambda: text_converter("VARCHAR", rules, sql.length),
-        Kind.STRING: lambda: text_converter("STRING", rules),
-        Kind.JSON: lambda: json_converter(rules),
-        Kind.BINARY: lambda: binary_converter(stored.byte_width if pt.is_fixed_size_binary(stored) else None),
-        Kind.DATE: date_converter,
-        Kind.TIMESTAMP_LTZ: lambda: instant_converter(rules, milliseconds=milliseconds),
-        Kind.TIMESTAMP_NTZ: lambda: wall_clock_converter(milliseconds=milliseconds),
-        Kind.INTERVAL_DAY_TIME: interval_converter,
+    makers: dict[SqlKind, Callable[[], Converter]] = {
+        SqlKind.BOOLEAN: boolean_converter,
+        SqlKind.FLOAT: lambda: float_converter("FLOAT", single=True),
+        SqlKind.DOUBLE: lambda: float_converter("DOUBLE", single=False),
+        SqlKind.DECIMAL: lambda: decimal_converter(sql.precision, sql.scale),
+        SqlKind.CHAR: lambda: text_converter("CHAR", rules, sql.length),
+        SqlKind.VARCHAR: lambda: text_converter("VARCHAR", rules, sql.length),
+        SqlKind.STRING: lambda: text_converter("STRING", rules),
+        SqlKind.JSON: lambda: json_converter(rules),
+        SqlKind.BINARY: lambda: binary_converter(stored.byte_width if pt.is_fixed_size_binary(stored) else None),
+        SqlKind.DATE: date_converter,
+        SqlKind.TIMESTAMP_LTZ: lambda: instant_converter(rules, milliseconds=milliseconds),
+        SqlKind.TIMESTAMP_NTZ: lambda: wall_clock_converter(milliseconds=milliseconds),
+        SqlKind.INTERVAL_DAY_TIME: interval_converter,
     }
     if sql.kind in _BITS:
         return integer_converter(sql.kind.value, _BITS[sql.kind])
@@ -101,7 +101,7 @@ def _inner(field: SqlField, stored: pa.DataType, rules: ConversionRules, what: s
 
 def _list_converter(sql: SqlType, stored: pa.DataType, rules: ConversionRules) -> Converter:
     element = _inner(sql.inner[0], stored.value_type, rules, "an element")
-    dimension = sql.length if sql.kind is Kind.VECTOR else None
+    dimension = sql.length if sql.kind is SqlKind.VECTOR else None
 
     def convert(value: Any) -> list[Any]:
         if dimension is not None and isinstance(value, np.ndarray):
@@ -146,7 +146,7 @@ def _pairs(value: Any) -> list[tuple[Any, Any]]:
 
 def _struct_converter(sql: SqlType, stored: pa.DataType, rules: ConversionRules) -> Converter:
     names = [field.name for field in sql.inner]
-    known = frozenset(names)
+    named = frozenset(names)
     converters = [
         _inner(field, stored.field(n).type, rules, f"field {field.name!r}") for n, field in enumerate(sql.inner)
     ]
@@ -156,7 +156,7 @@ def _struct_converter(sql: SqlType, stored: pa.DataType, rules: ConversionRules)
         if isinstance(values, Mapping):
             if missing := [name for name in names if name not in values]:
                 raise ValueError(f"field {missing[0]!r} is missing")
-            if not rules.ignore_extra and (extra := [name for name in values if name not in known]):
+            if not rules.ignore_extra and (extra := [name for name in values if name not in named]):
                 raise ValueError(f"{str(extra[0])!r} is not a field of this STRUCT")
             values = [values[name] for name in names]
         return {name: each(part) for name, each, part in zip(names, converters, values, strict=True)}

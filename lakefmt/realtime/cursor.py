@@ -108,12 +108,12 @@ class Cursor:
 
     def _select(self, statement: Select) -> None:
         table, fields = self.connection.open_for_reading(statement.table)
-        known = {field.name: field for field in fields}
+        by_name = {field.name: field for field in fields}
         wanted = [(field.name, field.name) for field in fields] if statement.columns is None else statement.columns
-        missing = [name for name, _ in wanted if name not in known]
+        missing = [name for name, _ in wanted if name not in by_name]
         if missing:
             raise ProgrammingError(
-                f"table {statement.table.name!r} has no column {missing[0]!r}: it has {', '.join(known)}"
+                f"table {statement.table.name!r} has no column {missing[0]!r}: it has {', '.join(by_name)}"
             )
         if statement.count is not None:
             smallest = [fields[0].name]
@@ -124,7 +124,7 @@ class Cursor:
         columns = list(dict.fromkeys(name for name, _ in wanted))
         rows = self.connection.read(table, columns, statement.where)
         taken = pa.Table.from_arrays([rows.column(name) for name, _ in wanted], names=[alias for _, alias in wanted])
-        self._fields = tuple(known[name] for name, _ in wanted)
+        self._fields = tuple(by_name[name] for name, _ in wanted)
         self._rows = typed_columns(taken, self._fields)
 
     def _check_open(self) -> None:

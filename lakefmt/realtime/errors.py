@@ -29,6 +29,7 @@ __all__ = [
     "CastFailed",
     "DataError",
     "DatabaseError",
+    "DatabaseInternalError",
     "Error",
     "FlushTaskCallException",
     "IntegrityError",
@@ -89,10 +90,14 @@ class IntegrityError(DatabaseError):
     kind = "sql_integrity"
 
 
-class InternalError(DatabaseError):
+class DatabaseInternalError(DatabaseError):
     """lakefmt broke an invariant of its own while it ran a statement."""
 
     kind = "sql_internal"
+
+
+#: What DB-API 2.0 calls it.
+InternalError = DatabaseInternalError
 
 
 class OperationalError(DatabaseError):

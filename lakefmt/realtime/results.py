@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakefmt.realtime.sql_types import Kind, SqlField
+from lakefmt.realtime.sql_types import SqlField, SqlKind
 
 __all__ = ["as_python", "typed_columns"]
 
@@ -23,9 +23,9 @@ def typed_columns(rows: pa.Table, fields: Sequence[SqlField]) -> pa.Table:
 
 
 def _typed(column: pa.ChunkedArray, field: SqlField) -> pa.ChunkedArray:
-    if field.type.kind is Kind.TIMESTAMP_NTZ and pt.is_timestamp(column.type) and column.type.tz:
+    if field.type.kind is SqlKind.TIMESTAMP_NTZ and pt.is_timestamp(column.type) and column.type.tz:
         return column.cast(pa.timestamp(column.type.unit))
-    if field.type.kind is Kind.INTERVAL_DAY_TIME and pt.is_int64(column.type):
+    if field.type.kind is SqlKind.INTERVAL_DAY_TIME and pt.is_int64(column.type):
         return column.cast(pa.duration("us"))
     return column
 

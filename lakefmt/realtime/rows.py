@@ -185,9 +185,9 @@ class Row:
             elif value is not UNSET:
                 row._take(self._layout, name, value)
         if self.operator in WHOLE_ROWS:
-            known = frozenset(self._layout.names)
+            listed = frozenset(self._layout.names)
             for n, name in enumerate(layout.names):
-                if name not in known and not layout.required[n]:
+                if name not in listed and not layout.required[n]:
                     row._values[n] = None
         return row
 

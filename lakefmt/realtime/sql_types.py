@@ -18,7 +18,16 @@ import pyarrow.types as pt
 
 from lakefmt.errors import CorruptFile, UnsupportedFeature
 
-__all__ = ["MOST_CHARACTERS", "SQL_TYPES", "Kind", "SqlField", "SqlType", "arrow_type", "decode_types", "encode_types"]
+__all__ = [
+    "MOST_CHARACTERS",
+    "SQL_TYPES",
+    "SqlField",
+    "SqlKind",
+    "SqlType",
+    "arrow_type",
+    "decode_types",
+    "encode_types",
+]
 
 #: The property of a table that keeps the SQL types of its columns.
 SQL_TYPES: Final = "lakefmt.sql.types"
@@ -27,7 +36,7 @@ MOST_CHARACTERS: Final = 1 << 30
 _DEEPEST: Final = 32
 
 
-class Kind(StrEnum):
+class SqlKind(StrEnum):
     """The name of an SQL type, without its parameters."""
 
     BOOLEAN = "BOOLEAN"
@@ -66,20 +75,20 @@ class SqlType:
         inner: the element of ARRAY and VECTOR; key and value of MAP; the fields of STRUCT.
     """
 
-    kind: Kind
+    kind: SqlKind
     length: int = 0
     precision: int = 0
     scale: int = 0
     inner: tuple[SqlField, ...] = ()
 
     def __str__(self) -> str:
-        if self.kind is Kind.DECIMAL:
+        if self.kind is SqlKind.DECIMAL:
             return f"DECIMAL({self.precision},{self.scale})"
-        if self.kind in (Kind.CHAR, Kind.VARCHAR):
+        if self.kind in (SqlKind.CHAR, SqlKind.VARCHAR):
             return f"{self.kind.value}({self.length})"
-        if self.kind is Kind.VECTOR:
+        if self.kind is SqlKind.VECTOR:
             return f"VECTOR({self.inner[0].type}, {self.length})"
-        if self.kind is Kind.STRUCT:
+        if self.kind is SqlKind.STRUCT:
             return f"STRUCT<{', '.join(f'{field.name}: {field.type}' for field in self.inner)}>"
         if self.inner:
             return f"{self.kind.value}<{', '.join(str(field.type) for field in self.inner)}>"
@@ -97,23 +106,23 @@ class SqlField:
 
 #: Kinds without parameters and the Arrow types that lakefmt stores for them.
 _PLAIN: Final = {
-    Kind.BOOLEAN: pa.bool_(),
-    Kind.INT8: pa.int32(),
-    Kind.INT16: pa.int32(),
-    Kind.INT32: pa.int32(),
-    Kind.INT64: pa.int64(),
-    Kind.FLOAT: pa.float32(),
-    Kind.DOUBLE: pa.float64(),
-    Kind.CHAR: pa.string(),
-    Kind.VARCHAR: pa.string(),
-    Kind.STRING: pa.string(),
-    Kind.JSON: pa.string(),
-    Kind.BINARY: pa.binary(),
-    Kind.DATE: pa.date32(),
-    Kind.TIMESTAMP_LTZ: pa.timestamp("us", "UTC"),
+    SqlKind.BOOLEAN: pa.bool_(),
+    SqlKind.INT8: pa.int32(),
+    SqlKind.INT16: pa.int32(),
+    SqlKind.INT32: pa.int32(),
+    SqlKind.INT64: pa.int64(),
+    SqlKind.FLOAT: pa.float32(),
+    SqlKind.DOUBLE: pa.float64(),
+    SqlKind.CHAR: pa.string(),
+    SqlKind.VARCHAR: pa.string(),
+    SqlKind.STRING: pa.string(),
+    SqlKind.JSON: pa.string(),
+    SqlKind.BINARY: pa.binary(),
+    SqlKind.DATE: pa.date32(),
+    SqlKind.TIMESTAMP_LTZ: pa.timestamp("us", "UTC"),
     # The wall clock is stored as if it were UTC: hudi-rs does not read Avro's local timestamps.
-    Kind.TIMESTAMP_NTZ: pa.timestamp("us", "UTC"),
-    Kind.INTERVAL_DAY_TIME: pa.int64(),
+    SqlKind.TIMESTAMP_NTZ: pa.timestamp("us", "UTC"),
+    SqlKind.INTERVAL_DAY_TIME: pa.int64(),
 }
 
 
@@ -124,25 +133,25 @@ def arrow_type(kind: SqlType, path: str = "") -> pa.DataType:
         UnsupportedFeature: no column can have that type.
 
     Example:
-        >>> arrow_type(SqlType(Kind.DECIMAL, precision=10, scale=2))
+        >>> arrow_type(SqlType(SqlKind.DECIMAL, precision=10, scale=2))
         Decimal128Type(decimal128(10, 2))
-        >>> arrow_type(SqlType(Kind.ARRAY, inner=(SqlField("element", SqlType(Kind.INT8)),)))
+        >>> arrow_type(SqlType(SqlKind.ARRAY, inner=(SqlField("element", SqlType(SqlKind.INT8)),)))
         ListType(list<element: int32>)
     """
-    if kind.kind is Kind.INTERVAL_YEAR_MONTH:
+    if kind.kind is SqlKind.INTERVAL_YEAR_MONTH:
         raise UnsupportedFeature(
             f"column {path!r} has type INTERVAL_YEAR_MONTH, which cannot be stored: store a number of months"
         )
-    if kind.kind is Kind.DECIMAL:
+    if kind.kind is SqlKind.DECIMAL:
         return pa.decimal128(kind.precision, kind.scale)
     if not kind.inner:
         return _PLAIN[kind.kind]
     fields = [
         pa.field(inner.name, arrow_type(inner.type, f"{path}.{inner.name}"), inner.nullable) for inner in kind.inner
     ]
-    if kind.kind is Kind.STRUCT:
+    if kind.kind is SqlKind.STRUCT:
         return pa.struct(fields)
-    if kind.kind is not Kind.MAP:
+    if kind.kind is not SqlKind.MAP:
         return pa.list_(fields[0].with_name("element"))
     if pt.is_string(fields[0].type):
         return pa.map_(pa.string(), fields[1].with_name("value"))
@@ -156,7 +165,7 @@ def encode_types(fields: tuple[SqlField, ...]) -> str:
     """Return the value of :data:`SQL_TYPES` for a table with these columns.
 
     Example:
-        >>> encode_types((SqlField("a", SqlType(Kind.VARCHAR, length=3)),))
+        >>> encode_types((SqlField("a", SqlType(SqlKind.VARCHAR, length=3)),))
         '{"a":{"kind":"VARCHAR","length":3}}'
     """
     return json.dumps({field.name: _document(field.type) for field in fields}, separators=(",", ":"))
@@ -188,7 +197,7 @@ def decode_types(text: str | None, schema: pa.Schema) -> tuple[SqlField, ...]:
     """
     remembered = {} if text is None else _remembered(text)
     return tuple(
-        SqlField(field.name, _known_or_stored(remembered.get(field.name), field), field.nullable) for field in schema
+        SqlField(field.name, _declared_or_stored(remembered.get(field.name), field), field.nullable) for field in schema
     )
 
 
@@ -217,19 +226,19 @@ def _sql_type(document: object, depth: int) -> SqlType:
         for name, each, nullable in document.get("inner", ())
     )
     length, precision, scale = numbers
-    return SqlType(Kind(document["kind"]), length, precision, scale, inner)
+    return SqlType(SqlKind(document["kind"]), length, precision, scale, inner)
 
 
-def _known_or_stored(known: SqlType | None, field: pa.Field) -> SqlType:
+def _declared_or_stored(declared: SqlType | None, field: pa.Field) -> SqlType:
     # A column that was dropped and added again, or widened by another engine, has the type that is stored now.
-    if known is not None and _fits(known, field.type):
-        return known
+    if declared is not None and _fits(declared, field.type):
+        return declared
     return _stored(field.type, field.name)
 
 
-def _fits(known: SqlType, stored: pa.DataType) -> bool:
+def _fits(declared: SqlType, stored: pa.DataType) -> bool:
     try:
-        return bool(arrow_type(known) == stored or _shape(arrow_type(known)) == _shape(stored))
+        return bool(arrow_type(declared) == stored or _shape(arrow_type(declared)) == _shape(stored))
     except (UnsupportedFeature, KeyError, ValueError, IndexError, pa.ArrowInvalid):
         return False
 
@@ -246,14 +255,14 @@ def _shape(kind: pa.DataType) -> str:
 
 
 _STORED: Final = {
-    "bool": Kind.BOOLEAN,
-    "int32": Kind.INT32,
-    "int64": Kind.INT64,
-    "float": Kind.FLOAT,
-    "double": Kind.DOUBLE,
-    "string": Kind.STRING,
-    "binary": Kind.BINARY,
-    "date32[day]": Kind.DATE,
+    "bool": SqlKind.BOOLEAN,
+    "int32": SqlKind.INT32,
+    "int64": SqlKind.INT64,
+    "float": SqlKind.FLOAT,
+    "double": SqlKind.DOUBLE,
+    "string": SqlKind.STRING,
+    "binary": SqlKind.BINARY,
+    "date32[day]": SqlKind.DATE,
 }
 
 
@@ -262,18 +271,18 @@ def _stored(kind: pa.DataType, path: str) -> SqlType:
     if plain is not None:
         return SqlType(plain)
     if pt.is_fixed_size_binary(kind) and not pt.is_decimal(kind):
-        return SqlType(Kind.BINARY)
+        return SqlType(SqlKind.BINARY)
     if pt.is_timestamp(kind):
-        return SqlType(Kind.TIMESTAMP_LTZ if kind.tz else Kind.TIMESTAMP_NTZ)
+        return SqlType(SqlKind.TIMESTAMP_LTZ if kind.tz else SqlKind.TIMESTAMP_NTZ)
     if pt.is_decimal(kind):
-        return SqlType(Kind.DECIMAL, precision=kind.precision, scale=kind.scale)
+        return SqlType(SqlKind.DECIMAL, precision=kind.precision, scale=kind.scale)
     if pt.is_list(kind):
-        return SqlType(Kind.ARRAY, inner=(_inner(kind.value_field, f"{path}.element"),))
+        return SqlType(SqlKind.ARRAY, inner=(_inner(kind.value_field, f"{path}.element"),))
     if pt.is_map(kind):
-        return SqlType(Kind.MAP, inner=(_inner(kind.key_field, path), _inner(kind.item_field, f"{path}.value")))
+        return SqlType(SqlKind.MAP, inner=(_inner(kind.key_field, path), _inner(kind.item_field, f"{path}.value")))
     if pt.is_struct(kind):
         fields = (kind.field(i) for i in range(kind.num_fields))
-        return SqlType(Kind.STRUCT, inner=tuple(_inner(field, f"{path}.{field.name}") for field in fields))
+        return SqlType(SqlKind.STRUCT, inner=tuple(_inner(field, f"{path}.{field.name}") for field in fields))
     raise UnsupportedFeature(
         f"column {path!r} has type {kind}, for which rows have no SQL type: write it as Arrow data"
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt.arguments import shown, text_argument
 from lakefmt.realtime.errors import NotSupportedError, ProgrammingError
-from lakefmt.realtime.sql_types import MOST_CHARACTERS, Kind, SqlField, SqlType
+from lakefmt.realtime.sql_types import MOST_CHARACTERS, SqlField, SqlKind, SqlType
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -218,7 +218,7 @@ def _create(tree: Any) -> CreateTable:
 def _partitions(properties: Any) -> tuple[str, ...]:
     from sqlglot import exp
 
-    found: list[str] = []
+    names: list[str] = []
     for each in () if properties is None else properties.expressions:
         if isinstance(each, exp.SchemaCommentProperty):
             continue
@@ -228,8 +228,8 @@ def _partitions(properties: Any) -> tuple[str, ...]:
         for part in parts:
             if not isinstance(part, (exp.Identifier, exp.Column, exp.Paren)):
                 raise NotSupportedError(f"PARTITIONED BY takes names of columns, not {part.sql()!r:.100}")
-            found.append(part.name)
-    return tuple(found)
+            names.append(part.name)
+    return tuple(names)
 
 
 def _check_names(columns: Sequence[SqlField], key: Sequence[str], partitions: Sequence[str]) -> None:
@@ -264,37 +264,37 @@ def _column(tree: Any) -> tuple[SqlField, bool]:
 
 
 @cache
-def _plain_types() -> dict[str, Kind]:
+def _plain_types() -> dict[str, SqlKind]:
     """Return kinds by sqlglot's names of types without parameters."""
     return {
-        "BOOLEAN": Kind.BOOLEAN,
-        "TINYINT": Kind.INT8,
-        "SMALLINT": Kind.INT16,
-        "INT": Kind.INT32,
-        "BIGINT": Kind.INT64,
-        "FLOAT": Kind.FLOAT,
-        "DOUBLE": Kind.DOUBLE,
-        "TEXT": Kind.STRING,
-        "JSON": Kind.JSON,
-        "BINARY": Kind.BINARY,
-        "VARBINARY": Kind.BINARY,
-        "DATE": Kind.DATE,
-        "TIMESTAMP": Kind.TIMESTAMP_LTZ,
-        "TIMESTAMPTZ": Kind.TIMESTAMP_LTZ,
-        "TIMESTAMPLTZ": Kind.TIMESTAMP_LTZ,
-        "TIMESTAMPNTZ": Kind.TIMESTAMP_NTZ,
+        "BOOLEAN": SqlKind.BOOLEAN,
+        "TINYINT": SqlKind.INT8,
+        "SMALLINT": SqlKind.INT16,
+        "INT": SqlKind.INT32,
+        "BIGINT": SqlKind.INT64,
+        "FLOAT": SqlKind.FLOAT,
+        "DOUBLE": SqlKind.DOUBLE,
+        "TEXT": SqlKind.STRING,
+        "JSON": SqlKind.JSON,
+        "BINARY": SqlKind.BINARY,
+        "VARBINARY": SqlKind.BINARY,
+        "DATE": SqlKind.DATE,
+        "TIMESTAMP": SqlKind.TIMESTAMP_LTZ,
+        "TIMESTAMPTZ": SqlKind.TIMESTAMP_LTZ,
+        "TIMESTAMPLTZ": SqlKind.TIMESTAMP_LTZ,
+        "TIMESTAMPNTZ": SqlKind.TIMESTAMP_NTZ,
     }
 
 
 #: Names that sqlglot does not know as types.
 _NAMED: Final = {
-    "INT16": Kind.INT16,
-    "INT32": Kind.INT32,
-    "INT64": Kind.INT64,
-    "FLOAT32": Kind.FLOAT,
-    "FLOAT64": Kind.DOUBLE,
-    "BOOL": Kind.BOOLEAN,
-    "INTERVAL_DAY_TIME": Kind.INTERVAL_DAY_TIME,
+    "INT16": SqlKind.INT16,
+    "INT32": SqlKind.INT32,
+    "INT64": SqlKind.INT64,
+    "FLOAT32": SqlKind.FLOAT,
+    "FLOAT64": SqlKind.DOUBLE,
+    "BOOL": SqlKind.BOOLEAN,
+    "INTERVAL_DAY_TIME": SqlKind.INTERVAL_DAY_TIME,
 }
 
 
@@ -318,10 +318,10 @@ def _sql_type(tree: Any, path: str) -> SqlType:
         return _decimal(numbers, path)
     if name in ("CHAR", "VARCHAR"):
         if name == "VARCHAR" and not numbers:
-            return SqlType(Kind.STRING)
+            return SqlType(SqlKind.STRING)
         length = numbers[0] if numbers else 1
         _check_range(length, f"the length of {path!r}")
-        return SqlType(Kind(name), length=length)
+        return SqlType(SqlKind(name), length=length)
     if name in ("ARRAY", "MAP", "STRUCT", "VECTOR"):
         return _nested(tree, name, numbers, path)
     plain = _plain_types().get(name)
@@ -339,13 +339,13 @@ def _decimal(numbers: list[int], path: str) -> SqlType:
     precision, scale = [*numbers, *(10, 0)[len(numbers) :]][:2] if len(numbers) <= 2 else (0, 0)
     if not 1 <= precision <= 38 or scale > precision:
         raise ProgrammingError(f"column {path!r}: DECIMAL takes 1 to 38 digits, and not more of them behind the point")
-    return SqlType(Kind.DECIMAL, precision=precision, scale=scale)
+    return SqlType(SqlKind.DECIMAL, precision=precision, scale=scale)
 
 
 def _interval(tree: Any, path: str) -> SqlType:
     text = tree.sql().upper()
     if "DAY" in text and ("SECOND" in text or "TIME" in text):
-        return SqlType(Kind.INTERVAL_DAY_TIME)
+        return SqlType(SqlKind.INTERVAL_DAY_TIME)
     raise NotSupportedError(f"column {path!r} has type {text}: of intervals, INTERVAL DAY TO SECOND can be stored")
 
 
@@ -358,15 +358,20 @@ def _nested(tree: Any, name: str, numbers: list[int], path: str) -> SqlType:
             SqlField(field.name, field.type, field.nullable)
             for field, _ in (_column_in(part, f"{path}.{part.name}") for part in parts)
         )
-        return SqlType(Kind.STRUCT, inner=fields)
+        return SqlType(SqlKind.STRUCT, inner=fields)
     types = [_sql_type(part, f"{path}.element") for part in parts if isinstance(part, exp.DataType)]
     if name == "MAP" and len(types) == 2:
-        return SqlType(Kind.MAP, inner=(SqlField("key", types[0], nullable=False), SqlField("value", types[1])))
+        return SqlType(SqlKind.MAP, inner=(SqlField("key", types[0], nullable=False), SqlField("value", types[1])))
     if name == "ARRAY" and len(types) == 1:
-        return SqlType(Kind.ARRAY, inner=(SqlField("element", types[0]),))
-    if name == "VECTOR" and len(types) == 1 and types[0].kind in (Kind.FLOAT, Kind.INT8, Kind.INT32) and numbers:
+        return SqlType(SqlKind.ARRAY, inner=(SqlField("element", types[0]),))
+    if (
+        name == "VECTOR"
+        and len(types) == 1
+        and types[0].kind in (SqlKind.FLOAT, SqlKind.INT8, SqlKind.INT32)
+        and numbers
+    ):
         _check_range(numbers[0], f"the dimension of {path!r}")
-        return SqlType(Kind.VECTOR, length=numbers[0], inner=(SqlField("element", types[0]),))
+        return SqlType(SqlKind.VECTOR, length=numbers[0], inner=(SqlField("element", types[0]),))
     raise ProgrammingError(f"column {path!r} has type {tree.sql()}, whose parts are missing or wrong")
 
 

@@ -71,25 +71,25 @@ class RealtimeStream:
             StreamClosed: the stream is closed.
             InvalidInputError: no such operator, or this table does not take it.
         """
-        known = self._by_name.get(operator)
-        if known is None:
-            known = self._checked_operator(operator)
+        checked = self._by_name.get(operator)
+        if checked is None:
+            checked = self._checked_operator(operator)
         if self._native.closed:
             raise StreamClosed(f"the stream into table {self._table!r} is closed")
         if self._native.schema is not self._layout.schema:
             self._current_layout()
-        return Row(self._layout, known)
+        return Row(self._layout, checked)
 
     def _checked_operator(self, operator: object) -> RowOperator:
         if not isinstance(operator, (RowOperator, str)):
             raise InvalidInputError(f"Invalid operator {shown(operator)}: expected a RowOperator or its name")
-        known = parse_operator(operator)
-        if known not in self._operators:
+        checked = parse_operator(operator)
+        if checked not in self._operators:
             raise InvalidInputError(
-                f"Invalid operator {known.name}: table {self._table!r} has no key, so its streams are append-only and "
+                f"Invalid operator {checked.name}: table {self._table!r} has no key, so its streams are append-only and "
                 "support INSERT only"
             )
-        return known
+        return checked
 
     def apply(self, *rows: Row) -> None:
         """Take rows in their order; they are durable after :meth:`flush` or when a buffer is full.

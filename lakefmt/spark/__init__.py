@@ -9,7 +9,7 @@ No rule of the table format lives here: this package translates options, types a
 from lakefmt.spark.reading import read_dataframe as read
 from lakefmt.spark.registration import register, unregister
 from lakefmt.spark.services import clean_table as clean
-from lakefmt.spark.services import cluster_table as cluster
+from lakefmt.spark.services import cluster_by_tasks as cluster
 from lakefmt.spark.services import compact_table as compact
 from lakefmt.spark.streams.sink import stream_batch
 from lakefmt.spark.writing.dataframe import explain_write, last_commit

@@ -32,7 +32,7 @@ from lakefmt.values import WriteStat
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["clean_table", "cluster_table", "compact_table"]
+__all__ = ["clean_table", "cluster_by_tasks", "compact_table"]
 
 _Rows = Iterator[pa.RecordBatch]
 #: Files that one task of a clean deletes; the store takes them in requests of many.
@@ -88,7 +88,7 @@ def compact_table(
     return run_compaction(client, schedule=schedule, run=run, verify=verify, run_operations=run_operations)
 
 
-def cluster_table(
+def cluster_by_tasks(
     spark: SparkSession,
     path: str,
     columns: str | Sequence[str] | None = None,

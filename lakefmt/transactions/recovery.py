@@ -117,8 +117,8 @@ def _read_by_level(
     names = {name.rsplit("/", 1)[-1] for name in directories}
     claims = list_claims() if HEARTBEATS.rsplit("/", 1)[-1] in names else []
     markers = list_markers() if ".temp" in names else []
-    found = (results[0], backup_among(objects)) if first else ()
-    return Look(config.timeline_directory, timeline, claims, markers, found)
+    backups = (results[0], backup_among(objects)) if first else ()
+    return Look(config.timeline_directory, timeline, claims, markers, backups)
 
 
 def undo_dead_writes(

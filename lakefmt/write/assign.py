@@ -390,11 +390,11 @@ def is_worth_filling(file_bytes: int, incoming_bytes: float) -> bool:
 
 def _small_files(slices: Sequence[FileSlice], sizing: FileSizing) -> dict[PartitionPath, list[tuple[int, int]]]:
     """Return the size and the number of each small file, by partition."""
-    found: dict[PartitionPath, list[tuple[int, int]]] = {}
+    by_partition: dict[PartitionPath, list[tuple[int, int]]] = {}
     for number, file_slice in enumerate(slices):
         if file_slice.base is not None and is_small(file_slice, sizing.small_bytes):
-            found.setdefault(file_slice.partition, []).append((file_slice.base.size, number))
-    return found
+            by_partition.setdefault(file_slice.partition, []).append((file_slice.base.size, number))
+    return by_partition
 
 
 def _fill_small_files(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt.consumers.parallel_reading import read_lanes
 from lakefmt.consumers.steps import StreamPart, StreamStep, partition_order
-from tests.consumers.stream_tables import append_table, bag, ids, keyed_table, read_all
+from tests.consumers.stream_tables import append_table, ids, keyed_table, read_all
 
 VALUES = {
     "int": (pa.int64(), [10, 9, None, -3, 100]),

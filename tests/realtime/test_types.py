@@ -23,8 +23,8 @@ from lakefmt.realtime._scalar_converters import ConversionNotes, ConversionRules
 from lakefmt.realtime.results import as_python, typed_columns
 from lakefmt.realtime.rows import Row, RowLayout
 from lakefmt.realtime.sql_types import (
-    Kind,
     SqlField,
+    SqlKind,
     SqlType,
     arrow_type,
     decode_types,
@@ -90,14 +90,14 @@ def test_c24_null_where_the_column_allows_it(name: str) -> None:
 
 def test_rs_18_every_line_of_the_table_has_cases() -> None:
     kinds = {layout_of(line.sql).fields[1].type.kind for line in LINES.values()}
-    assert kinds == set(Kind) - {Kind.INTERVAL_YEAR_MONTH}
+    assert kinds == set(SqlKind) - {SqlKind.INTERVAL_YEAR_MONTH}
 
 
 def test_an_interval_of_years_and_months_is_refused_and_named() -> None:
     with pytest.raises(NotSupportedError, match="'c' has type INTERVAL YEAR TO MONTH"):
         layout_of("INTERVAL YEAR TO MONTH")
     with pytest.raises(UnsupportedFeature, match="column 'c' has type INTERVAL_YEAR_MONTH"):
-        arrow_type(SqlType(Kind.INTERVAL_YEAR_MONTH), "c")
+        arrow_type(SqlType(SqlKind.INTERVAL_YEAR_MONTH), "c")
 
 
 def test_floats_keep_nan() -> None:
@@ -277,7 +277,7 @@ def test_types_of_a_table_that_remembers_none_follow_what_is_stored() -> None:
 
 
 def test_a_remembered_type_that_no_longer_fits_gives_way_to_what_is_stored() -> None:
-    remembered = encode_types((SqlField("a", SqlType(Kind.VARCHAR, length=3)),))
+    remembered = encode_types((SqlField("a", SqlType(SqlKind.VARCHAR, length=3)),))
     assert str(decode_types(remembered, pa.schema([("a", pa.int64())]))[0].type) == "INT64"
 
 

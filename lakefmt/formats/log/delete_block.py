@@ -28,7 +28,7 @@ import pyarrow.types as pt
 
 from lakefmt.errors import CorruptFile, SchemaMismatch, UnsupportedFeature
 from lakefmt.formats.avro.columnar.codec import encode_rows
-from lakefmt.formats.avro.columnar.decode import Cursor, DamagedInput, read_values, spread
+from lakefmt.formats.avro.columnar.decode import ByteCursor, DamagedInput, read_values, spread
 from lakefmt.formats.avro.columnar.encode import encode_segments, even_bytes, measure_record, span_segment
 from lakefmt.formats.avro.columnar.plan import Node, plan_rows
 from lakefmt.formats.avro.columnar.segments import Segment
@@ -567,7 +567,7 @@ def decode_delete_content(content: bytes | memoryview, *, what: str) -> DeleteRe
 
 
 def _decode_list(data: bytes) -> DeleteRecords:
-    source = Cursor(np.frombuffer(data, np.uint8), 0, len(data))
+    source = ByteCursor(np.frombuffer(data, np.uint8), 0, len(data))
     offsets = record_starts(data)
     limit = np.full(len(offsets), len(data), np.int64)
     texts = []
@@ -578,7 +578,7 @@ def _decode_list(data: bytes) -> DeleteRecords:
     return DeleteRecords(texts[0], texts[1], orderings)
 
 
-def _read_orderings(source: Cursor, offsets: I64, limit: I64) -> tuple[tuple[Ordering, ...], I64]:
+def _read_orderings(source: ByteCursor, offsets: I64, limit: I64) -> tuple[tuple[Ordering, ...], I64]:
     branches = source.data.take(offsets) >> 1
     several = np.flatnonzero(branches == SEVERAL)
     if not len(several):
@@ -601,7 +601,7 @@ def _read_orderings(source: Cursor, offsets: I64, limit: I64) -> tuple[tuple[Ord
 
 
 def _read_ordering(
-    source: Cursor, offsets: I64, limit: I64, wrappers: tuple[_Wrapper, ...] = _WRAPPERS
+    source: ByteCursor, offsets: I64, limit: I64, wrappers: tuple[_Wrapper, ...] = _WRAPPERS
 ) -> tuple[Ordering, I64]:
     """Return the values at `offsets` by type, and their end offsets."""
     branches = source.data.take(offsets)

@@ -105,7 +105,7 @@ def write_by_group(
     Raises:
         StorageError: the temporary directory could not take the rows, or the store failed.
     """
-    found = _Found()
+    counted = _Found()
     conformed = (keyed(table).table for table in tables)
     parts: Generator[pa.Table]
     if how.looks_up:
@@ -113,15 +113,15 @@ def write_by_group(
     else:
         parts = (table for table, _ in gather_windows(conformed, how.memory_bytes // _PARTS))
     with closing(parts):
-        rows = _located(write, parts, found)
+        rows = _located(write, parts, counted)
         with closing(
             sort_stream(rows, lambda table: table.column(_GROUP).combine_chunks(), how.memory_bytes)
         ) as ordered:
             first = next(ordered, None)  # all rows have been looked up by then
             if first is None:
-                return [], found.partitions
-            files = _Files(write, found, how)
-            return files.write(_starting_with([first], ordered)), found.partitions
+                return [], counted.partitions
+            files = _Files(write, counted, how)
+            return files.write(_starting_with([first], ordered)), counted.partitions
 
 
 def _starting_with(first: list[pa.Table], rest: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -157,20 +157,20 @@ class _Found:
                 self.counts[group] = self.counts.get(group, 0) + count
 
 
-def _located(write: GroupSteps, parts: Iterable[pa.Table], found: _Found) -> Iterator[pa.Table]:
+def _located(write: GroupSteps, parts: Iterable[pa.Table], counted: _Found) -> Iterator[pa.Table]:
     """Look up parts of the rows, and yield them with the file group of each."""
     for part in parts:
         located = write.locate(write.key(part))
         del part
-        found.sizing = found.sizing or located.sizing
-        rows = _rows_by_group(located, found)
-        found.rows += rows.num_rows
-        found.num_bytes += rows.nbytes
+        counted.sizing = counted.sizing or located.sizing
+        rows = _rows_by_group(located, counted)
+        counted.rows += rows.num_rows
+        counted.num_bytes += rows.nbytes
         yield rows
         del rows, located
 
 
-def _rows_by_group(located: LocatedRows, found: _Found) -> pa.Table:
+def _rows_by_group(located: LocatedRows, counted: _Found) -> pa.Table:
     batch, routes = located.batch, located.routes
     stay, leave, new = routes.stay, routes.leave, new_rows(batch.num_rows, routes)
     pairs = [each for each in (stay, leave) if each is not None]
@@ -180,7 +180,7 @@ def _rows_by_group(located: LocatedRows, found: _Found) -> pa.Table:
     groups = [(each.partition, each.file_id) for each in located.slices] + [(name, NEW) for name in names]
     new_codes = batch.partitions.indices.to_numpy(zero_copy_only=False)[new].astype(np.int64) + len(located.slices)
     codes = np.concatenate([*(each.slices for each in pairs), new_codes])
-    found.add(groups, np.bincount(codes, minlength=len(groups)).tolist())
+    counted.add(groups, np.bincount(codes, minlength=len(groups)).tolist())
     table = with_keys(batch.table, batch.keys)
     marks = np.zeros(batch.num_rows, bool)
     if MOVED_AWAY in table.column_names:
@@ -216,23 +216,23 @@ class _Ready:
 class _Files:
     """The files of a write whose rows come in the order of their file groups; new rows of a partition come first."""
 
-    def __init__(self, write: GroupSteps, found: _Found, how: GroupOptions) -> None:
+    def __init__(self, write: GroupSteps, counted: _Found, how: GroupOptions) -> None:
         self._write = write
         self._bound = write.bound
-        self._found = found
+        self._found = counted
         self._how = how
-        self._sizing = found.sizing or FileSizing(1, 0, 1.0)
+        self._sizing = counted.sizing or FileSizing(1, 0, 1.0)
         self._logs = log_placing(
             write.client, write.state, positions=write.bound.settings.flag("hoodie.write.record.positions")
         )
         self._announcements = Announcements(self._bound, goes_on=True)
         self._held_bytes = how.memory_bytes // _PARTS
         self._sequence = 0
-        row_bytes = found.num_bytes / max(1, found.rows)
+        row_bytes = counted.num_bytes / max(1, counted.rows)
         #: Partitions with more new rows than are held: they are written as they come.
         self._many = frozenset(
             partition
-            for (partition, file_id), count in found.counts.items()
+            for (partition, file_id), count in counted.counts.items()
             if file_id == NEW and count * row_bytes > self._held_bytes
         )
         self._planned: dict[tuple[PartitionPath, FileId], GroupToWrite] = {}
@@ -299,10 +299,10 @@ class _Files:
     def _ready(self, ordered: Iterable[pa.Table], statuses: list[WriteStatus]) -> Iterator[_Ready]:
         """Yield each file when its rows are there; new files of many rows are written here."""
         shares: dict[FileId, pa.Table] = {}
-        for name, pieces in groupby(_pieces(ordered), key=itemgetter(0)):
+        for name, parts_of_group in groupby(_pieces(ordered), key=itemgetter(0)):
             first, _, last = name.partition("\x00")
             partition, file_id = PartitionPath(first), FileId(last)
-            rows = (piece for _, piece in pieces)
+            rows = (part_rows for _, part_rows in parts_of_group)
             if file_id == NEW and partition in self._many:
                 statuses += self._stream(partition, self._found.counts[partition, NEW], rows)
                 continue

@@ -181,12 +181,12 @@ def begin_instant(
         InvalidInputError: the settings could lose rows.
         LockUnavailable: the table lock could not be had in time.
     """
-    known = client.known_config
+    expected = client.known_config
     while True:
-        pending = _begin_if_current(client, request, incoming, first, known)
+        pending = _begin_if_current(client, request, incoming, first, expected)
         if pending is not None:
             return pending
-        known = client.load_config()
+        expected = client.load_config()
 
 
 def _begin_if_current(
@@ -194,17 +194,17 @@ def _begin_if_current(
     request: WriteRequest,
     incoming: pa.Schema | None,
     first: FirstSchema | None,
-    known: TableConfig,
+    expected: TableConfig,
 ) -> PendingWrite | None:
     """Begin a write by the settings of properties that were read before; None, and nothing is changed, when they are others."""
-    write_client = open_write_client(client, request.options, known)
+    write_client = open_write_client(client, request.options, expected)
     rules = concurrency_of(write_client)
     later: list[Callable[[], object]] = []
     with ExitStack() as held:
         with write_client.lock.hold() as lease:
-            look = read_under_lock(write_client, known, properties=True)
+            look = read_under_lock(write_client, expected, properties=True)
             properties, _ = cast("tuple[dict[str, str], str]", look.properties[0])
-            if properties != known.properties:
+            if properties != expected.properties:
                 return None
             config = open_for_writing(write_client, look.properties)
             timeline = undo_dead_writes(write_client, config, rules, lease, look, later)

@@ -173,10 +173,10 @@ class Announcements:
         """Announce files as those before were, and return what :func:`announce` says."""
         if self._each_alone or not assignments:
             return None
-        said = announce(self._bound, assignments, more=self._together)
-        self._together = said is not None
+        announced = announce(self._bound, assignments, more=self._together)
+        self._together = announced is not None
         self._each_alone = not self._together
-        return said
+        return announced
 
 
 def prepare(bound: BoundContext, assignment: FileAssignment, *, announced: bool | None = None) -> bool:

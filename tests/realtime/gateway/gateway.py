@@ -30,28 +30,28 @@ from google.protobuf.json_format import MessageToJson, Parse
 from lakefmt.errors import LakefmtError
 from lakefmt.realtime import Connection, RealtimeStream, connect
 from lakefmt.realtime.options import RealtimeOptionsBuilder
-from lakefmt.realtime.sql_types import Kind, SqlField, decode_types
+from lakefmt.realtime.sql_types import SqlField, SqlKind, decode_types
 
 INSTANCE = 7
 #: Kinds whose values the client sends as they are; its converters of the others are faulty.
 CATEGORIES = {
-    Kind.BOOLEAN: types.BOOLEAN,
-    Kind.INT8: types.INT8,
-    Kind.INT16: types.INT16,
-    Kind.INT32: types.INT32,
-    Kind.INT64: types.INT64,
-    Kind.FLOAT: types.FLOAT32,
-    Kind.DOUBLE: types.FLOAT64,
-    Kind.DECIMAL: types.DECIMAL,
-    Kind.CHAR: types.CHAR,
-    Kind.VARCHAR: types.VARCHAR,
-    Kind.STRING: types.STRING,
-    Kind.JSON: types.JSON,
-    Kind.BINARY: types.BINARY,
-    Kind.DATE: types.DATE,
-    Kind.TIMESTAMP_LTZ: types.TIMESTAMP_LTZ,
-    Kind.ARRAY: types.ARRAY,
-    Kind.STRUCT: types.STRUCT,
+    SqlKind.BOOLEAN: types.BOOLEAN,
+    SqlKind.INT8: types.INT8,
+    SqlKind.INT16: types.INT16,
+    SqlKind.INT32: types.INT32,
+    SqlKind.INT64: types.INT64,
+    SqlKind.FLOAT: types.FLOAT32,
+    SqlKind.DOUBLE: types.FLOAT64,
+    SqlKind.DECIMAL: types.DECIMAL,
+    SqlKind.CHAR: types.CHAR,
+    SqlKind.VARCHAR: types.VARCHAR,
+    SqlKind.STRING: types.STRING,
+    SqlKind.JSON: types.JSON,
+    SqlKind.BINARY: types.BINARY,
+    SqlKind.DATE: types.DATE,
+    SqlKind.TIMESTAMP_LTZ: types.TIMESTAMP_LTZ,
+    SqlKind.ARRAY: types.ARRAY,
+    SqlKind.STRUCT: types.STRUCT,
 }
 
 
@@ -59,17 +59,17 @@ def data_type(field: SqlField, number: int = 0) -> types.DataType:
     """Return a column's type as the protocol has it."""
     sql = field.type
     message = types.DataType(category=CATEGORIES[sql.kind], nullable=field.nullable, field_id=number)
-    if sql.kind is Kind.DECIMAL:
+    if sql.kind is SqlKind.DECIMAL:
         message.decimalTypeInfo.precision, message.decimalTypeInfo.scale = sql.precision, sql.scale
-    elif sql.kind is Kind.CHAR:
+    elif sql.kind is SqlKind.CHAR:
         message.charTypeInfo.length = sql.length
-    elif sql.kind is Kind.VARCHAR:
+    elif sql.kind is SqlKind.VARCHAR:
         message.varCharTypeInfo.length = sql.length
-    elif sql.kind is Kind.TIMESTAMP_LTZ:
+    elif sql.kind is SqlKind.TIMESTAMP_LTZ:
         message.timestamp_info.tsUnit = types.MICROSECONDS
-    elif sql.kind is Kind.ARRAY:
+    elif sql.kind is SqlKind.ARRAY:
         message.arrayTypeInfo.elementType.CopyFrom(data_type(sql.inner[0]))
-    elif sql.kind is Kind.STRUCT:
+    elif sql.kind is SqlKind.STRUCT:
         for inner in sql.inner:
             message.structTypeInfo.fields.add(name=inner.name, type=data_type(inner))
     return message

@@ -9,7 +9,7 @@ from lakefmt.errors import UnsupportedFeature
 from lakefmt.formats.avro.columnar.plan import Node
 from lakefmt.formats.avro.columnar.varint import I64, U8, overlapping_words, padded, split_numbers
 
-__all__ = ["Cursor", "DamagedInput"]
+__all__ = ["ByteCursor", "DamagedInput"]
 
 Flags = npt.NDArray[np.bool_]
 
@@ -26,7 +26,7 @@ class DamagedInput(Exception):
     """A record does not fit its schema; :mod:`~lakefmt.formats.avro.columnar.codec` says of which file."""
 
 
-class Cursor:
+class ByteCursor:
     """A stretch of bytes with some records, and what may still be allocated for their nulls.
 
     Offsets inside count from `begin`, so that they fit into Arrow's.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lakefmt.formats.avro.columnar._cursor import Cursor, DamagedInput
+from lakefmt.formats.avro.columnar._cursor import ByteCursor, DamagedInput
 from lakefmt.formats.avro.columnar.plan import Node
 from lakefmt.formats.avro.columnar.varint import I64
 from lakefmt.formats.avro.reader import read_long
@@ -45,7 +45,7 @@ class Items:
     end: I64
 
 
-def skip(source: Cursor, node: Node, positions: I64, limit: I64) -> I64:
+def skip(source: ByteCursor, node: Node, positions: I64, limit: I64) -> I64:
     """Return where the values at `positions` end.
 
     Raises:
@@ -62,7 +62,7 @@ def skip(source: Cursor, node: Node, positions: I64, limit: I64) -> I64:
     return end
 
 
-def _skip_value(source: Cursor, node: Node, positions: I64, limit: I64) -> I64:
+def _skip_value(source: ByteCursor, node: Node, positions: I64, limit: I64) -> I64:
     size = _even_size(node)
     if size:
         return source.skip_bytes(node, positions, size, limit)
@@ -75,7 +75,7 @@ def _skip_value(source: Cursor, node: Node, positions: I64, limit: I64) -> I64:
     return source.numbers(node, positions, limit)[1]
 
 
-def _skip_parts(source: Cursor, node: Node, positions: I64, limit: I64) -> I64:
+def _skip_parts(source: ByteCursor, node: Node, positions: I64, limit: I64) -> I64:
     for part in node.parts:
         positions = skip(source, part, positions, limit)
     return positions
@@ -98,7 +98,7 @@ def _even_sum(node: Node) -> int:
 # ----------------------------------------------------------------------------------------------------------- items
 
 
-def find_items(source: Cursor, node: Node, positions: I64, limit: I64) -> Items:
+def find_items(source: ByteCursor, node: Node, positions: I64, limit: I64) -> Items:
     """Return the items of the arrays or maps at `positions`.
 
     Raises:
@@ -118,7 +118,7 @@ def find_items(source: Cursor, node: Node, positions: I64, limit: I64) -> Items:
 class _Steps:
     """Lists that are being walked over: of each that has not ended, its row, where it stands and what its block has left."""
 
-    source: Cursor
+    source: ByteCursor
     node: Node
     at: I64
     limit: I64

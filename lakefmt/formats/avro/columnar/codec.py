@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakefmt.errors import CorruptFile, InvalidInputError, SchemaMismatch
-from lakefmt.formats.avro.columnar.decode import Cursor, DamagedInput, read_columns
+from lakefmt.formats.avro.columnar.decode import ByteCursor, DamagedInput, read_columns
 from lakefmt.formats.avro.columnar.encode import length_segment, measure_record
 from lakefmt.formats.avro.columnar.plan import Node, nullable_type, plan_rows
 from lakefmt.formats.avro.columnar.segments import Segment, place_records, total_sizes
@@ -184,7 +184,7 @@ def decode_rows(
     batches = []
     for low, high in _ranges(begins, stops):
         try:
-            source = Cursor(raw, int(begins[low]), int(stops[high - 1]))
+            source = ByteCursor(raw, int(begins[low]), int(stops[high - 1]))
             arrays = read_columns(source, root, begins[low:high], stops[low:high], wanted)
             batches.append(pa.record_batch(arrays, schema=shape))
         except DamagedInput as error:

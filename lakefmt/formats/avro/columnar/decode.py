@@ -14,13 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakefmt.formats.avro.columnar._cursor import Cursor, DamagedInput
+from lakefmt.formats.avro.columnar._cursor import ByteCursor, DamagedInput
 from lakefmt.formats.avro.columnar._nested import find_items, skip
 from lakefmt.formats.avro.columnar.plan import Node
 from lakefmt.formats.avro.columnar.varint import I64, U8, anywhere
 from lakefmt.schema.types import struct_fields
 
-__all__ = ["Cursor", "DamagedInput", "read_columns", "read_values", "spread"]
+__all__ = ["ByteCursor", "DamagedInput", "read_columns", "read_values", "spread"]
 
 Flags = npt.NDArray[np.bool_]
 _Read = tuple[pa.Array, I64]
@@ -28,7 +28,7 @@ _Read = tuple[pa.Array, I64]
 _MAX_UNSCALED = 16
 
 
-def read_columns(source: Cursor, root: Node, begins: I64, stops: I64, wanted: Sequence[int]) -> list[pa.Array]:
+def read_columns(source: ByteCursor, root: Node, begins: I64, stops: I64, wanted: Sequence[int]) -> list[pa.Array]:
     """Return the columns of some records that have the numbers `wanted`, in this order.
 
     Raises:
@@ -48,7 +48,7 @@ def read_columns(source: Cursor, root: Node, begins: I64, stops: I64, wanted: Se
     return [arrays[number] for number in wanted]
 
 
-def read_values(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read:
+def read_values(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _Read:
     """Return the values of `node` that begin at `positions`, and where they end; none passes its `limit`.
 
     Raises:
@@ -92,7 +92,7 @@ def _checked(array: pa.Array, node: Node) -> pa.Array:
 # ---------------------------------------------------------------------------------------------------- plain values
 
 
-def _read_number(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read:
+def _read_number(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _Read:
     values, end = source.numbers(node, positions, limit)
     if node.kind == "int":
         if int(values.max(initial=0)) >= 1 << 31 or int(values.min(initial=0)) < -(1 << 31):
@@ -102,7 +102,7 @@ def _read_number(source: Cursor, node: Node, positions: I64, limit: I64) -> _Rea
     return _checked(array, node) if pt.is_time(node.arrow) else array, end
 
 
-def _read_boolean(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read:
+def _read_boolean(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _Read:
     end = source.skip_bytes(node, positions, 1, limit)
     values = source.data.take(positions)
     if int(values.max(initial=0)) > 1:
@@ -111,13 +111,13 @@ def _read_boolean(source: Cursor, node: Node, positions: I64, limit: I64) -> _Re
     return pa.Array.from_buffers(node.arrow, len(positions), [None, pa.py_buffer(bits)]), end
 
 
-def _read_float(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read:
+def _read_float(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _Read:
     size = 4 if node.kind == "float" else 8
     end = source.skip_bytes(node, positions, size, limit)
     return _array(node, anywhere(source.data, size)[positions]), end
 
 
-def _read_fixed(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read:
+def _read_fixed(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _Read:
     end = source.skip_bytes(node, positions, node.size, limit)
     items = anywhere(source.data, node.size)[positions]
     if not pt.is_decimal(node.arrow):
@@ -125,7 +125,7 @@ def _read_fixed(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read
     return _decimal(node, items.view(np.uint8).reshape(-1, node.size)), end
 
 
-def _read_enum(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read:
+def _read_enum(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _Read:
     values, end = source.numbers(node, positions, limit)
     if int(values.max(initial=0)) >= len(node.symbols) or int(values.min(initial=0)) < 0:
         raise DamagedInput(f"column {node.path!r}: a symbol that the schema does not have")
@@ -136,7 +136,7 @@ def _read_enum(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read:
 # ------------------------------------------------------------------------------------------------- text and bytes
 
 
-def _read_text(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read:
+def _read_text(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _Read:
     begins, lengths, end = source.spans(node, positions, limit)
     if pt.is_decimal(node.arrow):
         return _short_decimals(source, node, begins, lengths), end
@@ -150,7 +150,7 @@ def _read_text(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read:
     return array, end
 
 
-def _joined(source: Cursor, begins: I64, lengths: I64, end: I64) -> pa.Buffer:
+def _joined(source: ByteCursor, begins: I64, lengths: I64, end: I64) -> pa.Buffer:
     """Return the spans of the source one behind the other."""
     length = int(lengths[0]) if len(lengths) else 0
     if (lengths == length).all():
@@ -165,7 +165,7 @@ def _joined(source: Cursor, begins: I64, lengths: I64, end: I64) -> pa.Buffer:
     return every.take(pa.array(np.arange(0, len(bounds), 2, dtype=np.int32))).buffers()[2]
 
 
-def _short_decimals(source: Cursor, node: Node, begins: I64, lengths: I64) -> pa.Array:
+def _short_decimals(source: ByteCursor, node: Node, begins: I64, lengths: I64) -> pa.Array:
     table = np.empty((len(begins), _MAX_UNSCALED), np.uint8)
     for size in np.unique(lengths):
         if not 0 < size <= _MAX_UNSCALED:
@@ -197,7 +197,7 @@ def _unscaled(node: Node, items: U8) -> U8:
 # ---------------------------------------------------------------------------------------------------------- nested
 
 
-def _read_record(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read:
+def _read_record(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _Read:
     arrays = []
     for part in node.parts:
         array, positions = read_values(source, part, positions, limit)
@@ -205,7 +205,7 @@ def _read_record(source: Cursor, node: Node, positions: I64, limit: I64) -> _Rea
     return pa.StructArray.from_arrays(arrays, fields=struct_fields(node.arrow)), positions
 
 
-def _read_items(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read:
+def _read_items(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _Read:
     items = find_items(source, node, positions, limit)
     offsets = np.zeros(len(positions) + 1, np.int32)
     np.cumsum(items.counts, out=offsets[1:])
@@ -220,7 +220,7 @@ def _read_items(source: Cursor, node: Node, positions: I64, limit: I64) -> _Read
     return pa.Array.from_buffers(node.arrow, len(positions), [None, pa.py_buffer(offsets)], children=[inner]), items.end
 
 
-_READERS: dict[str, Callable[[Cursor, Node, I64, I64], _Read]] = {
+_READERS: dict[str, Callable[[ByteCursor, Node, I64, I64], _Read]] = {
     "boolean": _read_boolean,
     "int": _read_number,
     "long": _read_number,
