@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lakefmt.config import settings
+from lakefmt.producers.append.options import paimon_options_markdown
 from lakefmt.spark import option_table
 from lakefmt.timeline.instant import transitions_table
 
@@ -65,6 +66,7 @@ def _medians(part: str, work: str) -> dict[str, str]:
 GENERATED: dict[str, Callable[[], str]] = {
     "settings": settings.settings_markdown,
     "spark-options": option_table.options_markdown,
+    "paimon-options": paimon_options_markdown,
     "transitions": transitions_table,
     "readme-speed": lambda: readme_speed((DOCS / "speed.md").read_text("utf-8")),
 }

@@ -198,3 +198,18 @@ def option_rows() -> list[str]:
         note = f"refused: {option.note}" if option.refused else option.note
         rows.append(f"| `{name}` | {option.default or '–'} | {'; '.join(filter(None, (here, note)))} |")
     return rows
+
+
+def paimon_options_markdown() -> str:
+    """Return the table of Paimon's options for the documentation.
+
+    Example:
+        >>> paimon_options_markdown().splitlines()[1]
+        '|---|---|---|'
+    """
+    lines = ["| option | Paimon's default | here |", "|---|---|---|"]
+    for name, option in OPTIONS.items():
+        meaning = f"`{option.becomes}`" if option.becomes else ""
+        remark = ("refused: " if option.refused else "") + option.note
+        lines.append(f"| `{name}` | {option.default or '–'} | {'; '.join(filter(None, (meaning, remark)))} |")
+    return "\n".join(lines)
