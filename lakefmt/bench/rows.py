@@ -87,7 +87,8 @@ class RowSource:
         others = self._rng.permutation(self.partitions - 1)
         spread, first = self.profile.spread, 0
         for count, rows in spread:
-            for _ in range(round(count)):
+            # A table has no more partitions than rows, whatever the profile says.
+            for _ in range(min(round(count), self.partitions - first)):
                 partition = self.partitions - 1 if not first else int(others[first - 1])
                 first += 1
                 updates = self._stored(partition, round(rows * self.profile.update_share))

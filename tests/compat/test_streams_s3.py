@@ -34,7 +34,7 @@ def s3() -> Iterator[tuple[str, dict[str, Any]]]:
         "secret": "very-secret-text",
         "client_kwargs": {"endpoint_url": f"http://{host}:{port}", "region_name": "us-east-1"},
     }
-    bucket = f"lake-{next(BUCKETS)}"
+    bucket = f"streams-{next(BUCKETS)}"
     s3fs.S3FileSystem(**options, skip_instance_cache=True).call_s3("create_bucket", Bucket=bucket)
     yield f"s3://{bucket}/trips", options
     server.stop()

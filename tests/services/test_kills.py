@@ -81,7 +81,7 @@ def test_a15_services_are_killed_at_random_beside_a_writer(
     for number in range(12):
         table.upsert(batch(number))
         if number % 2:
-            killed = _run_until_killed(url, dice.randrange(1, 25))
+            killed = _run_until_killed(url, dice.randrange(1, 13))
             kills += killed
             assert held(table.read()) == expected(number)
     assert kills >= 4, "the dice let it live"
