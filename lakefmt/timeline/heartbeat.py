@@ -81,12 +81,24 @@ class Heartbeat:
         """Claim the instant time; False if it is taken."""
         if put_if_absent_confirmed(self._store, self._name, self._stamp, durable=False) is PutOutcome.REFUSED:
             return False
+        self._begin()
+        return True
+
+    def take_over(self) -> None:
+        """Replace the heartbeat of a dead writer; call under the table lock.
+
+        It is never deleted first: a process that died in between would leave an instant without heartbeat, which counts as
+        alive for as long as a writer of an engine without heartbeats may be silent.
+        """
+        self._store.put(self._name, self._stamp)
+        self._begin()
+
+    def _begin(self) -> None:
         if self._locks is not None:
             self._held = self._locks.hold(self._name)
         self._stop_beating = self._time_source.schedule_periodic(
             self._interval, self._beat, f"lakefmt-heartbeat-{self._name[-17:]}"
         )
-        return True
 
     @property
     def is_beating(self) -> bool:

@@ -10,12 +10,12 @@ from lakefmt.arguments import mapping_argument
 from lakefmt.config.mergers import adopt_merger
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig
-from lakefmt.errors import InternalError, StorageError, WriterActive
+from lakefmt.errors import InternalError, StorageError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.manage import SEEN_KEY
 from lakefmt.metadata.observer import MetadataTableObserver
 from lakefmt.storage.api import PutOutcome
-from lakefmt.timeline.heartbeat import Heartbeat, Liveness, heartbeat_name, is_alive
+from lakefmt.timeline.heartbeat import Heartbeat, Liveness, is_alive
 from lakefmt.timeline.instant import Action, Instant, State, instant_file_name
 from lakefmt.timeline.locks.open import TableLock, lock_options, open_lock
 from lakefmt.timeline.locks.reentrant import held_lock_of
@@ -172,14 +172,9 @@ def take_over_heartbeat(write_client: WriteClient, pending: Instant) -> Heartbea
     Args:
         write_client: the writer.
         pending: an instant whose writer is dead, or was only to plan it.
-
-    Raises:
-        WriterActive: another process has taken the instant over.
     """
-    write_client.client.store.delete([heartbeat_name(pending.time)])
     heartbeat = _heartbeat(write_client, pending.time)
-    if not heartbeat.claim():
-        raise WriterActive(f"the {pending.action.value} {pending.time} was taken over by another process")
+    heartbeat.take_over()
     return heartbeat
 
 

@@ -86,7 +86,6 @@ class InstantTransaction:
         """Take over a pending instant whose writer is dead, or was only to plan it; call under the table lock.
 
         Raises:
-            WriterActive: another process has taken it over.
             LeaseLost: the lock was lost; nothing was changed.
         """
         lease.check()
