@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.api import with_versions
+from lakefmt.storage.api import remove_abandoned, with_versions
 from lakefmt.timeline.locks.lease import TimedLease
 from lakefmt.timeline.locks.storage import StorageLockBackend
 
@@ -60,6 +60,8 @@ def hold_table(client: TableClient, owner: str, seconds: float) -> Iterator[Call
     if handle is None:
         yield None
         return
+    # A process that was killed while it renewed the lease left the temporary file of that write.
+    remove_abandoned(store, LEASE_NAME.rpartition("/")[0], recursive=False)
     lease = TimedLease(handle, backend.what, client.time_source, asked)
     stop = lease.start()
     try:
