@@ -336,7 +336,7 @@ def test_dying_at_every_effect_of_the_thread(version: int, waiting: Waiting, mod
     services = BackgroundServices(TableClient(counted, options, time_source=ByHand()))
     services.wake()
     services.close()
-    assert len(counted.effects) >= 8
+    assert len(counted.effects) >= 7
     for n in range(1, len(counted.effects) + 1):
         # As it was, in the same place: plans have whole paths.
         store = prepared

@@ -42,7 +42,11 @@ for name in ("put_if_absent", "put", "delete"):
     setattr(LocalStore, name, counted)
 options = {"lakefmt.durability": "none", "hoodie.compact.inline.max.delta.commits": 2, "hoodie.clean.commits.retained": 2,
            "hoodie.keep.min.commits": 4, "hoodie.keep.max.commits": 6}
-lakefmt.services.run(sys.argv[1], once=True, options=options, lease_seconds=0.01)
+state = "elsewhere"
+while state == "elsewhere":  # the lease of the process killed before this one has not ended yet
+    left = int(sys.argv[2])
+    status = lakefmt.services.run(sys.argv[1], once=True, options=options, lease_seconds=0.5)
+    state = status.tables[0].state
 """
 OPTIONS = {
     "lakefmt.durability": "none",
