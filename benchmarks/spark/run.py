@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,10 +21,9 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from benchmarks.harness.data import Dataset, load_table, prepare
+from benchmarks.spark.launch import ROOT, find_spark, run_work
 
-ROOT = Path(__file__).resolve().parents[2]
 WORK = Path(__file__).with_name("session_work.py")
-BUNDLE = "1.2.0"
 #: Work → the share of Hudi's time that lakefmt may take, where the project promises one.
 PROMISED = {"load cow": 0.65, "1 % upsert cow": 0.33, "1 % upsert mor": 0.4}
 #: Read → the share of the time of Spark's own Parquet reader over the same files.
@@ -42,12 +40,8 @@ def store_parts(data: Dataset, folder: Path) -> None:
 
 
 def run_session(found: Mapping[str, Any], folder: Path, rounds: int) -> dict[str, Any]:
-    """Run the works in an interpreter with PySpark 3.5 and Hudi's JAR, and return the seconds."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_", "PYTHON"))}
-    variables = {**kept, "JAVA_HOME": str(found["java"]), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)}
-    variables["LAKEFMT_HUDI_BUNDLE"] = found["bundles"][BUNDLE]
-    command = [str(found["python"]), str(WORK), str(folder), str(rounds), "lakefmt", "hudi"]
-    subprocess.run(command, env=variables, check=True)
+    """Run the works in one session, and return the seconds."""
+    run_work(found, WORK, str(folder), str(rounds), "lakefmt", "hudi")
     return dict(json.loads((folder / "seconds.json").read_text("utf-8")))
 
 
@@ -83,10 +77,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     wanted = parser.parse_args(arguments)
-    program = [sys.executable, str(ROOT / "tools" / "spark_env.py")]
-    found = json.loads(subprocess.run(program, stdout=subprocess.PIPE, text=True, check=True).stdout)
-    if not (found["python"] and found["java"] and found["bundles"].get(BUNDLE)):
-        print(f"Spark is missing: {', '.join(found['missing'])}")
+    found = find_spark()
+    if found is None:
         return 1
     data = prepare(ROOT / ".cache" / "bench-data", wanted.rows)
     with TemporaryDirectory() as folder:

@@ -1,0 +1,64 @@
+"""Micro-batches of a stream of PySpark into a table: seconds of each batch, and whether they grow.
+
+    python -m benchmarks.spark.bench_stream [--batches 200] [--rows 1000] [--hudi]
+
+Each batch is one file of `--rows` rows whose keys are drawn from 100,000, into 30 partitions, upserted by default settings of a
+stream, compactions beside it included. The table must have one row for each key in the end. ``--hudi`` writes the same stream
+with Apache Hudi, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from benchmarks.harness.machine import describe
+from benchmarks.spark.launch import find_spark, run_work
+
+WORK = Path(__file__).with_name("stream_work.py")
+PROMISED_SECONDS = 0.5
+
+
+def row_of(stream: dict[str, object]) -> str:
+    """Return the line of one stream. Pure."""
+    seconds = np.asarray(stream["seconds"], np.float64)[1:]  # the first batch makes the table and warms up
+    fifth = max(len(seconds) // 5, 1)
+    first, last = np.median(seconds[:fifth]), np.median(seconds[-fifth:])
+    figures = f"{np.median(seconds):.2f} s | {np.quantile(seconds, 0.99):.2f} s | {first:.2f} → {last:.2f} s"
+    return f"| {stream['engine']}, {stream['kind']} | {figures} |"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure, and print the table; a table that lacks a row or has one twice is an error."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batches", type=int, default=200)
+    parser.add_argument("--rows", type=int, default=1000)
+    parser.add_argument("--hudi", action="store_true", help="write the same stream with Apache Hudi, too")
+    wanted = parser.parse_args(arguments)
+    paths = find_spark()
+    if paths is None:
+        return 1
+    engines = ["lakefmt", "hudi"] if wanted.hudi else ["lakefmt"]
+    with TemporaryDirectory() as folder:
+        run_work(paths, WORK, folder, str(wanted.batches), str(wanted.rows), *engines)
+        answer = json.loads((Path(folder) / "batches.json").read_text("utf-8"))
+    print(describe(Path.cwd()))
+    print(
+        f"{wanted.batches} batches of {wanted.rows:,} rows; PySpark {answer['pyspark']}, local[2]; asked: p50 ≤ {PROMISED_SECONDS} s\n"
+    )
+    print("| stream | p50 | p99 | p50 of the first → the last fifth |\n|---|---|---|---|")
+    print("\n".join(map(row_of, answer["streams"])))
+    wrong = [one for one in answer["streams"] if one["rows"] != answer["keys"]]
+    for one in wrong:
+        print(f"WRONG: {one['engine']} {one['kind']} has {one['rows']:,} rows, not {answer['keys']:,}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
