@@ -24,7 +24,14 @@ from lakefmt.config.table_config import (
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 from lakefmt.filegroups.table_client import NOTES, TableClient
 from lakefmt.formats.names import PARTITION_METADATA
-from lakefmt.index import bucket_properties, open_index, record_index_name, save_table_buckets
+from lakefmt.index import (
+    INDEX_TYPE,
+    asked_bucket_properties,
+    bucket_properties,
+    open_index,
+    record_index_name,
+    save_table_buckets,
+)
 from lakefmt.keys import (
     KeyGeneratorType,
     KeySpec,
@@ -322,7 +329,7 @@ def run_creation(
     )
     _check_millisecond_partitions(spec, given, stored)
     _check_key_types(spec, stored)
-    index, properties = _with_index(index, properties, spec, kind, TableVersion.parse(table_version))
+    index, properties = _with_index(index, properties, settings, spec, kind, TableVersion.parse(table_version))
     mode = _merge_mode(merge, fields)
     planned = _plan_properties(
         name,
@@ -371,13 +378,19 @@ def _check_arguments(schema: object, properties: Mapping[str, str], **texts: str
 
 
 def _with_index(
-    index: str, properties: Mapping[str, str], spec: KeySpec, kind: TableType, version: TableVersion
+    index: str,
+    properties: Mapping[str, str],
+    settings: Settings,
+    spec: KeySpec,
+    kind: TableType,
+    version: TableVersion,
 ) -> tuple[str, Mapping[str, str]]:
     """Return the index of the table, and its properties with those of the index.
 
     Args:
-        index: the argument; where it is the default, ``hoodie.index.type`` among the properties names the index.
+        index: the argument; where it is the default, ``hoodie.index.type`` among properties or options names the index.
         properties: what the caller asks for.
+        settings: those of the call, which may name the buckets, too.
         spec: the table's keys.
         kind: the table's type.
         version: the table's.
@@ -386,9 +399,10 @@ def _with_index(
         UnknownSetting: there is no such index.
         UnsupportedFeature: the table cannot have it.
     """
-    named = properties.get("hoodie.index.type")
+    asked = asked_bucket_properties(settings)
+    named = properties.get(INDEX_TYPE, asked.pop(INDEX_TYPE, None))
     if named is not None and index.lower() not in ("bloom", named.lower()):
-        raise InvalidInputError(f"properties: hoodie.index.type={named} contradicts index={index!r}")
+        raise InvalidInputError(f"hoodie.index.type={named} contradicts index={index!r}")
     index = named or index
     has_meta_fields = _stated(properties, "hoodie.populate.meta.fields")
     record = record_index_name(index, spec.record_key_fields, version, has_meta_fields=has_meta_fields)
@@ -396,7 +410,7 @@ def _with_index(
         return record, properties
     open_index(index)
     if index.lower() == "bucket":
-        return "bucket", {**properties, **bucket_properties(properties, spec.record_key_fields, kind)}
+        return "bucket", {**properties, **bucket_properties({**asked, **properties}, spec.record_key_fields, kind)}
     if index.lower() == "global_bloom" and not has_meta_fields:
         raise UnsupportedFeature("files without meta columns have no filters: use index='global_simple'")
     return index, properties

@@ -24,7 +24,7 @@ from lakefmt.index.api import (
 )
 from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.index.bucket.fixed import check_no_buckets
-from lakefmt.index.bucket.settings import bucket_properties
+from lakefmt.index.bucket.settings import INDEX_TYPE, asked_bucket_properties, bucket_properties
 from lakefmt.index.bucket.table_index import save_table_buckets
 from lakefmt.index.context import index_commit
 from lakefmt.index.explain import IndexView, LookUpReport
@@ -41,6 +41,7 @@ from lakefmt.index.registry import (
 
 __all__ = [
     "INDEX_NAMES",
+    "INDEX_TYPE",
     "TABLE_INDEX_NAMES",
     "ConsistentBucketIndex",
     "Index",
@@ -59,6 +60,7 @@ __all__ = [
     "PlacingIndex",
     "RecordIndex",
     "announce_commit",
+    "asked_bucket_properties",
     "bringing_instants",
     "bucket_properties",
     "capabilities_of",

@@ -160,8 +160,15 @@ def test_numbers_of_buckets_that_cannot_be(count: int) -> None:
 
 def make(name: str, **how: object) -> lakefmt.Table:
     schema = pa.schema([("id", pa.string()), ("n", pa.int64()), ("p", pa.string()), ("v", pa.int64())])
-    arguments = {"record_key": "id", "partition_by": "p", "index": "bucket", "properties": {NUM: "4"}, **how}
-    return lakefmt.create_table(f"memory://bucket-{name}", schema=schema, options=FAST, **arguments)  # type: ignore[arg-type]
+    arguments = {
+        "record_key": "id",
+        "partition_by": "p",
+        "index": "bucket",
+        "properties": {NUM: "4"},
+        "options": FAST,
+        **how,
+    }
+    return lakefmt.create_table(f"memory://bucket-{name}", schema=schema, **arguments)  # type: ignore[arg-type]
 
 
 def rows(first: int, last: int, v: int) -> pa.Table:
@@ -261,6 +268,15 @@ def test_a_call_that_contradicts_the_tables_buckets_is_refused(options: dict[str
         table.upsert(rows(0, 8, 2), options=options)
     table.upsert(rows(0, 8, 2), options={TYPE: "bucket", NUM: 4})
     assert table.read().num_rows == 8
+
+
+@pytest.mark.parametrize("index", ["bucket", "bloom"])
+def test_options_of_the_creation_name_the_buckets(index: str) -> None:
+    table = make(f"asked-{index}", index=index, properties={}, options={TYPE: "BUCKET", NUM: 3})
+    opened = lakefmt.open_table(table.client.store.url)
+    opened.upsert(rows(0, 30, 1))
+    assert stored_properties(table)[NUM] == "3"
+    assert len(opened.file_groups()) == 6  # three in each of two partitions
 
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])

@@ -20,6 +20,7 @@ __all__ = [
     "HASH_FIELD",
     "INDEX_TYPE",
     "BucketSettings",
+    "asked_bucket_properties",
     "bucket_properties",
     "check_asked_buckets",
     "check_engine",
@@ -37,6 +38,8 @@ DEFAULT_BUCKETS: Final = 256
 CONSISTENT_HASHING: Final = "CONSISTENT_HASHING"
 _SIMPLE: Final = "SIMPLE"
 _ENGINES: Final = (_SIMPLE, CONSISTENT_HASHING)
+#: Where a setting comes from that a caller named.
+_ASKED: Final = ("call", "handle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,16 @@ def bucket_properties(
     return kept
 
 
+def asked_bucket_properties(settings: Settings) -> dict[str, str]:
+    """Return the kind of index, and the properties of a bucket index, that the options of a call name, as text.
+
+    Args:
+        settings: the call's, the handle's and the defaults.
+    """
+    names = (INDEX_TYPE, NUM_BUCKETS, HASH_FIELD, BUCKET_ENGINE, PARTITION_EXPRESSIONS, PARTITION_RULE)
+    return {key: str(settings.values[key]) for key in names if settings.origins.get(key) in _ASKED}
+
+
 def check_asked_buckets(config: TableConfig, settings: Settings) -> None:
     """Raise when a call contradicts the bucket index that a table keeps: its rows would be in wrong file groups.
 
@@ -135,7 +148,7 @@ def check_asked_buckets(config: TableConfig, settings: Settings) -> None:
     names = (INDEX_TYPE, NUM_BUCKETS, HASH_FIELD, BUCKET_ENGINE, PARTITION_EXPRESSIONS, PARTITION_RULE, INDEX_CLASS)
     for key in names:
         kept, asked = config.properties.get(key), settings.values.get(key)
-        is_asked = asked is not None and settings.origins.get(key) in ("call", "handle")
+        is_asked = asked is not None and settings.origins.get(key) in _ASKED
         if is_asked and (kept is None or str(asked).replace(" ", "").lower() != kept.replace(" ", "").lower()):
             raise UnknownSetting(
                 f"{key}={asked} contradicts the table, whose rows lie in the buckets of its own index "
