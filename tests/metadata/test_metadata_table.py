@@ -205,6 +205,25 @@ def test_a_metadata_table_whose_directory_is_gone_is_made_anew() -> None:
     check_metadata_table(table)
 
 
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_metadata_table_in_the_layout_of_another_version_is_not_used_and_made_anew(kind: str) -> None:
+    # As `call run_clustering` of Spark 1.2.0 leaves a table of version 6: its metadata table has version 9.
+    table, newer = make(kind, version=6), make(kind, version=9)
+    for each in (table, newer):
+        each.upsert(rows(0, 4, 1))
+    store, other = table.client.store, newer.client.store
+    store.delete_tree(METADATA_DIRECTORY)
+    for entry in other.list(METADATA_DIRECTORY, recursive=True):
+        store.put(entry.name, other.read(entry.name))
+    opened = lakefmt.open_table(store.url)
+    assert opened.read(filter=[("id", "=", "k1")]).num_rows == 1
+    assert opened.read().num_rows == 4
+    opened.upsert(rows(2, 6, 2))
+    assert lakefmt.open_table(store.url).read().num_rows == 6
+    check_metadata_table(table)
+    assert not table.index.check().findings
+
+
 def test_a_missing_file_group_is_refused() -> None:
     table = make()
     table.upsert(rows(0, 4, 1))

@@ -18,11 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config.table_config import TableConfig
-from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
+from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, UnsupportedFeature
 from lakefmt.filegroups.logs.block_selection import PlacedBlock, select_blocks
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices
 from lakefmt.formats.hfile.reader import RECORD_SCHEMA, HFileReader
 from lakefmt.formats.log.blocks import BlockKind
+from lakefmt.formats.properties import decode_properties
 from lakefmt.metadata.layout import METADATA_DIRECTORY, check_file_groups, file_group_numbers
 from lakefmt.metadata.reading.metadata_files import MetadataFileCache, MetadataFiles, OpenedBlock
 from lakefmt.metadata.reading.written_groups import WrittenGroups
@@ -30,6 +31,7 @@ from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.instant import Instant, State
+from lakefmt.timeline.store import MAX_BODY_BYTES
 from lakefmt.timeline.timeline import Timeline, build_timeline
 from lakefmt.values import FileId, InstantTime, PartitionPath
 
@@ -37,6 +39,7 @@ __all__ = ["GroupRecords", "MetadataTable", "RecordRun", "newest_records", "read
 
 _READY = "hoodie.table.metadata.partitions"
 _PROPERTIES = f"{METADATA_DIRECTORY}/.hoodie/hoodie.properties"
+_LAYOUT = "hoodie.timeline.layout.version"
 _INITIALISATION = "0" * 14
 _INSTANT_DIGITS = 17
 #: Of fewer keys the threads cost more than they save.
@@ -120,6 +123,9 @@ class MetadataTable:
     ) -> MetadataTable | None:
         """Return the metadata table as it is now; None when there is none, whatever the properties say.
 
+        None also where it has another timeline layout than the data table, as the procedures of Spark make it for tables
+        of version 6: storage says the same, and the next write makes it anew.
+
         Parameters:
             store: the data table's store.
             config: the data table's properties.
@@ -131,7 +137,7 @@ class MetadataTable:
         """
         loaded = MetadataTimelineStore(store, config.version, durable=False).load()
         if not loaded.completed():
-            if store.info(_PROPERTIES) is None:
+            if _is_unusable(store, config):
                 return None
             raise CorruptFile(
                 f"{METADATA_DIRECTORY} has no completed instant: its first write failed. Write to the table with "
@@ -360,6 +366,15 @@ def _check_place(last_key: bytes | None, place: tuple[int, int], what: str) -> N
 
 
 # ----------------------------------------------------------------------------------------------------------- timeline
+
+
+def _is_unusable(store: ObjectStore, config: TableConfig) -> bool:
+    """Return whether there is no metadata table, or one of another timeline layout than the data table has."""
+    try:
+        properties = decode_properties(store.read(_PROPERTIES, MAX_BODY_BYTES), what=_PROPERTIES)
+    except ObjectNotFound:
+        return True
+    return properties.get(_LAYOUT, str(config.version.layout)) != str(config.version.layout)
 
 
 def _as_timeline(loaded: MetadataTimeline, layout: int) -> Timeline:
