@@ -1,8 +1,9 @@
 """Run the test stages one after another and close with what was and was not proved: ``python tools/run_tests.py fast``.
 
 Every stage runs, also after a failed one; its output goes straight to the terminal, its counts come from pytest's own
-report file, never from a pipe. The environments of later stages are made while earlier ones run: that waits for a network. The exit status is 0 only when every stage passed and nothing that had to be judged
-was left out. With ``CI=true`` a missing judge is a failure; elsewhere the closing lines name it.
+report file, never from a pipe. The environments of later stages are made while earlier ones run: that waits for a network.
+The exit status is 0 only when every stage passed and nothing that had to be judged was left out. With ``CI=true`` a missing
+judge is a failure; elsewhere the closing lines name it.
 """
 
 from __future__ import annotations
@@ -185,9 +186,16 @@ def can_judge() -> bool:
     return bool(found["python"] and found["java"] and found["bundles"])
 
 
+def environment_of_tests() -> dict[str, str]:
+    """Return the variables of a test run: Python keeps what it compiled, for every process that the tests start imports it."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def run_bounded(command: list[str], limit_seconds: float) -> int:
     """Run `command` on this terminal and return its exit status; 124 when it had to be stopped at the limit."""
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment_of_tests(), stdin=subprocess.DEVNULL, start_new_session=True
+    ) as process:
         try:
             return process.wait(timeout=limit_seconds)
         except subprocess.TimeoutExpired:

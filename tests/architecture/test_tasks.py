@@ -133,6 +133,12 @@ def test_a_stage_keeps_its_exit_status():
     assert runner.run_bounded([sys.executable, "-c", "raise SystemExit(3)"], 30.0) == 3
 
 
+def test_what_python_compiled_is_kept_for_the_processes_of_the_tests(monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    program = "import sys; raise SystemExit(9 if sys.dont_write_bytecode else 0)"
+    assert runner.run_bounded([sys.executable, "-c", program], 30.0) == 0
+
+
 @pytest.mark.parametrize(
     ("fixtures", "marks", "gets"),
     [

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lakefmt.storage import memory
+
 ROOT = Path(__file__).resolve().parents[2]
 #: Spark's own environments import them (tests/spark); they have no examples.
 WITHOUT_EXAMPLES = {
@@ -29,6 +31,7 @@ def module_names() -> list[str]:
 def test_the_examples_of_a_module_run(name, tmp_path, monkeypatch, capsys):
     module = importlib.import_module(name)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(memory, "_spaces", {})  # memory:// as in a new process
     result = doctest.testmod(module, optionflags=FLAGS)
     assert result.failed == 0, capsys.readouterr().out
 

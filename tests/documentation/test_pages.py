@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from documentation_blocks import Block, Page, PageError, blocks, commands, make_targets, pages
 
+from lakefmt.storage import memory
+
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = make_targets((ROOT / "Makefile").read_text("utf-8"))
 
@@ -18,6 +20,7 @@ def test_the_blocks_of_a_page_run(path, tmp_path, monkeypatch, record_property):
     folder = tmp_path / "page"
     folder.mkdir()
     monkeypatch.chdir(folder)
+    monkeypatch.setattr(memory, "_spaces", {})  # memory:// as in a new process: other tests use the same plain names
     page = Page(path.relative_to(ROOT).as_posix(), folder, TARGETS)
     page.run(path.read_text("utf-8"))
     for line in page.did:
