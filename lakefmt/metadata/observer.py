@@ -91,7 +91,11 @@ class MetadataTableObserver:
         if not timeline.completed():
             config = manager.rebuild()  # its directory is gone, or was never finished
             timeline = timelines.load()
-        self._record(pending, config, timeline)
+        try:
+            self._record(pending, config, timeline)
+        except StateError:
+            pending.prove_lock()  # who completed something else than this writer, had the lock meanwhile
+            raise
 
     def _record(self, pending: PendingCompletion, config: TableConfig, loaded: MetadataTimeline) -> None:
         writer = MetadataTableWriter(self.client.store, config, self.durable)
