@@ -28,6 +28,7 @@ FOUND = {
     1164: "in version 6 such a writer wrote over a log of another one: both had the name of the same base file",
     3002: "statistics of a partition were widened from those of a writer that began later and was done earlier",
     2641: "a writer that lost the lock while it slept rolled back an instant that was completed meanwhile",
+    4692: "in version 6 a clustering planned by a writer that lost the lock hid what was committed before the plan was stored",
     372: "two writers completed one compaction of the metadata table: the second ended with an internal error",
 }
 
