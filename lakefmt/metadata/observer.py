@@ -27,6 +27,7 @@ from lakefmt.metadata.manage import (
     wanted_partitions,
     without_definition,
 )
+from lakefmt.metadata.reading.listing import files_read_before
 from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.metadata.reading.record_index_reader import keys_in_file_group
 from lakefmt.metadata.reading.written_groups import known_commits
@@ -148,7 +149,9 @@ class MetadataTableObserver:
 
         @cache
         def metadata_table() -> MetadataTable:
-            return MetadataTable.at(self.client.store, config, pending.timeline, metadata_timeline)
+            return MetadataTable.at(
+                self.client.store, config, pending.timeline, metadata_timeline, files_read_before(self.client)
+            )
 
         def stored(keys: Sequence[str]) -> Mapping[str, MetadataRecord]:
             known = written_records(self.client).look_up(keys, metadata_timeline, pending.timeline)

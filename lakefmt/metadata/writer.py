@@ -404,7 +404,7 @@ class MetadataTableWriter:
         """
         for log_compaction in timeline.log_compactions_after(instant):
             self.remove(log_compaction, timeline)  # the logs that it stands for are still there, and count again
-        # First the completed file: from then on nobody believes the logs. The pending files tell whoever comes next of what
+        # First the completed file: from then on nobody believes the logs. The pending files show the next writer what
         # is left: in layout 1 a log that stays would count again with the next instant of the same time.
         instants = timeline.of_time(instant)
         self.timeline_store.reopen(instants)
