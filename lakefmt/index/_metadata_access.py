@@ -9,7 +9,7 @@ from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import SnapshotExpired
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.layout import METADATA_DIRECTORY, PartitionKind
-from lakefmt.metadata.reading.listing import ListingByMetadata
+from lakefmt.metadata.reading.listing import files_read_before
 from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
 
 __all__ = ["open_for_look_up", "why_missing"]
@@ -49,9 +49,7 @@ def open_for_look_up(client: TableClient, state: TableState | None) -> MetadataT
         SnapshotExpired: it was dropped meanwhile.
     """
     now = client.load() if state is None else state
-    listing = client.metadata_listing
-    cache = listing.cache if isinstance(listing, ListingByMetadata) else None
-    table = MetadataTable.open(client.store, now.config, now.timeline, cache)
+    table = MetadataTable.open(client.store, now.config, now.timeline, files_read_before(client))
     if table is None:
         raise SnapshotExpired(f"{METADATA_DIRECTORY} was dropped meanwhile: do it again")
     return table

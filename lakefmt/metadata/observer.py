@@ -27,6 +27,7 @@ from lakefmt.metadata.manage import (
     wanted_partitions,
     without_definition,
 )
+from lakefmt.metadata.reading.listing import files_read_before
 from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.metadata.reading.record_index_reader import keys_in_file_group
 from lakefmt.metadata.reading.written_groups import known_commits
@@ -91,7 +92,11 @@ class MetadataTableObserver:
         if not timeline.completed():
             config = manager.rebuild()  # its directory is gone, or was never finished
             timeline = timelines.load()
-        self._record(pending, config, timeline)
+        try:
+            self._record(pending, config, timeline)
+        except StateError:
+            pending.prove_lock()  # who completed something else than this writer, had the lock meanwhile
+            raise
 
     def _record(self, pending: PendingCompletion, config: TableConfig, loaded: MetadataTimeline) -> None:
         writer = MetadataTableWriter(self.client.store, config, self.durable)
@@ -144,7 +149,9 @@ class MetadataTableObserver:
 
         @cache
         def metadata_table() -> MetadataTable:
-            return MetadataTable.at(self.client.store, config, pending.timeline, metadata_timeline)
+            return MetadataTable.at(
+                self.client.store, config, pending.timeline, metadata_timeline, files_read_before(self.client)
+            )
 
         def stored(keys: Sequence[str]) -> Mapping[str, MetadataRecord]:
             known = written_records(self.client).look_up(keys, metadata_timeline, pending.timeline)

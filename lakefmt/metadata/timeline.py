@@ -263,10 +263,18 @@ class MetadataTimelineStore:
         if put_if_absent_confirmed(self._store, name, body, durable=self._durable) is PutOutcome.REFUSED:
             raise StateError(f"{name} exists already: instant {time} of the metadata table was completed before")
 
-    def remove(self, instants: Iterable[MetadataInstant]) -> None:
-        """Remove the files of instants, the completed one of each first."""
-        for instant in instants:
-            # Its name is the one without a state.
-            ordered = sorted(instant.file_names, key=lambda name: name.endswith((".requested", ".inflight")))
-            for name in ordered:
-                self._store.delete([f"{self.directory}/{name}"])
+    def reopen(self, instants: Iterable[MetadataInstant]) -> None:
+        """Remove the completed files of instants, which are pending from then on."""
+        self._store_delete(name for instant in instants for name in instant.file_names if not _is_pending_name(name))
+
+    def remove_pending(self, instants: Iterable[MetadataInstant]) -> None:
+        """Remove the requested and inflight files of instants."""
+        self._store_delete(name for instant in instants for name in instant.file_names if _is_pending_name(name))
+
+    def _store_delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._store.delete([f"{self.directory}/{name}"])
+
+
+def _is_pending_name(name: str) -> bool:
+    return name.endswith((".requested", ".inflight"))

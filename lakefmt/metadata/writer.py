@@ -404,9 +404,12 @@ class MetadataTableWriter:
         """
         for log_compaction in timeline.log_compactions_after(instant):
             self.remove(log_compaction, timeline)  # the logs that it stands for are still there, and count again
-        # First the completed file: from then on nobody believes the logs.
-        self.timeline_store.remove(timeline.of_time(instant))
+        # First the completed file: from then on nobody believes the logs. The pending files show the next writer what
+        # is left: in layout 1 a log that stays would count again with the next instant of the same time.
+        instants = timeline.of_time(instant)
+        self.timeline_store.reopen(instants)
         self.store.delete(self._files_written_by(instant))
+        self.timeline_store.remove_pending(instants)
 
     def _files_written_by(self, instant: str) -> list[str]:
         """Return the files that an instant wrote, relative to the data table."""

@@ -62,6 +62,9 @@ def run_rollback(
 
     Returns:
         The rollback's own instant time.
+
+    Raises:
+        LeaseLost: the lock was lost; nothing is deleted.
     """
     check_rollback_allowed(write_client, state.config, [target])
     timeline_store = write_client.timeline(state.config)
@@ -69,6 +72,8 @@ def run_rollback(
     rollback = InstantTransaction(write_client, time, Action.ROLLBACK)
     record = rollback_plan_record(write_client.client.store, plan)
     rollback.request(state.config, encode_body(BodyKind.ROLLBACK_PLAN, record))
+    if lease is not None:
+        lease.check()  # a target that was completed while this process slept stays: the next writer drops the plan
     if target.is_completed:
         # After the plan is on the timeline, else a death in between would look like a completed file that was lost;
         # before any data file is deleted, else readers would miss rows.

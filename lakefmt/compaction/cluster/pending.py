@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 
-from lakefmt.compaction.cluster.plan import ClusteringPlan
+from lakefmt.compaction.cluster.plan import ClusteringPlan, ClusteringSlice
 from lakefmt.compaction.cluster.records import parse_clustering_plan
 from lakefmt.errors import CommitConflict, ObjectNotFound
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.formats.names import parse_base_file
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, check_transition
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
@@ -67,8 +68,33 @@ def check_groups_unchanged(client: TableClient, state: TableState, time: Instant
 
 def _changed_by(client: TableClient, state: TableState, time: InstantTime, plan: ClusteringPlan) -> Instant | None:
     groups = plan.file_groups
-    later = (i for i in state.timeline.completed_of(*COMMIT_ACTIONS) if i.order_time > time)
-    return next((i for i in later if groups & client.commit_metadata(state, i).file_ids()), None)
+    completed = state.timeline.completed_of(*COMMIT_ACTIONS)
+    later = next(
+        (i for i in completed if i.order_time > time and groups & client.commit_metadata(state, i).file_ids()), None
+    )
+    # Layout 1 does not say when a commit completed: one that began before the plan may have done so after it.
+    return later or (_unseen_commit(client, state, time, plan) if state.timeline.layout == 1 else None)
+
+
+def _unseen_commit(client: TableClient, state: TableState, time: InstantTime, plan: ClusteringPlan) -> Instant | None:
+    """Return a commit that began before a plan and wrote a file of its file groups that the plan does not have."""
+    slices = [each for group in plan.groups for each in group.slices]
+    names = {(each.partition, each.file_id): {each.base_name, *each.log_names} for each in slices}
+    begun = {(each.partition, each.file_id): _base_instant(each) for each in slices}
+    oldest = min(begun.values(), default="")
+    for instant in state.timeline.completed_of(*COMMIT_ACTIONS):
+        if not oldest < instant.time <= time:
+            continue
+        for stat in client.commit_metadata(state, instant).stats:
+            group = stat.partition_path, stat.file_id
+            if group in names and instant.time > begun[group] and stat.path.rpartition("/")[2] not in names[group]:
+                return instant
+    return None
+
+
+def _base_instant(planned: ClusteringSlice) -> str:
+    parsed = None if planned.base_name is None else parse_base_file(planned.base_name)
+    return "" if parsed is None else parsed.instant
 
 
 def release_clustering(

@@ -19,7 +19,15 @@ from lakefmt.arrays import text_offsets
 from lakefmt.errors import CorruptFile, InvalidInputError
 from lakefmt.formats.hfile._index import KEY_TAIL
 
-__all__ = ["MAX_KEY_BYTES", "DataBlock", "EncodedKeyValues", "encode_key_values", "read_records"]
+__all__ = [
+    "MAX_KEY_BYTES",
+    "DataBlock",
+    "DecodedBlock",
+    "EncodedKeyValues",
+    "decoded_block",
+    "encode_key_values",
+    "read_records",
+]
 
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
@@ -31,6 +39,9 @@ _AROUND_KEY = 2 + len(KEY_TAIL)
 #: The two lengths before a key, and the zero byte behind a value.
 _AROUND_LENGTHS = 9
 _LEAST_RECORD = _HEAD + len(KEY_TAIL) + 1
+#: A block is kept decoded where there are at least this many records for each distinct value.
+_RECORDS_PER_VALUE = 16
+_FEW_RECORDS = 256
 #: Bytes that are looked at together: as many as stay in the processor's caches.
 _STEP = 1 << 18
 
@@ -70,6 +81,42 @@ class DataBlock:
         """Return the value of the records whose numbers are `rows`; None: of all."""
         rows = np.arange(self.num_rows) if rows is None else rows
         return self._parts.take(pa.array(4 * rows + 2))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodedBlock:
+    """The records of a data block in less memory than its bytes: keys, and values of which few are distinct.
+
+    Attributes:
+        nbytes: of memory.
+    """
+
+    nbytes: int
+    _keys: pa.BinaryArray
+    _values: pa.DictionaryArray
+
+    def keys(self, rows: I64) -> pa.BinaryArray:
+        """Return the key of the records whose numbers are `rows`."""
+        return self._keys.take(pa.array(rows))
+
+    def rows_of(self, wanted: pa.BinaryArray) -> I64:
+        """Return the numbers of the records whose key is one of `wanted`, ascending."""
+        return np.flatnonzero(pc.is_in(self._keys, value_set=wanted).to_numpy(zero_copy_only=False))
+
+    def values(self, rows: I64) -> pa.BinaryArray:
+        """Return the value of the records whose numbers are `rows`."""
+        return self._values.dictionary.take(self._values.indices.take(pa.array(rows)))
+
+
+def decoded_block(block: DataBlock) -> DecodedBlock | None:
+    """Return a block in less memory; None: it is small, or too many of its values are distinct."""
+    if block.num_rows < _FEW_RECORDS:
+        return None
+    values = block.values().dictionary_encode()
+    if len(values.dictionary) * _RECORDS_PER_VALUE > block.num_rows:
+        return None
+    keys = block.keys()
+    return DecodedBlock(keys.nbytes + values.nbytes, keys, values)
 
 
 def read_records(payload: bytes | memoryview, what: str) -> DataBlock:

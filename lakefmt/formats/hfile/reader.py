@@ -6,7 +6,7 @@ once as stand side by side. Files of HBase's writer (Hudi up to 1.0) and of Hudi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from lakefmt.errors import CorruptFile, UnsupportedFeature
 from lakefmt.formats.hfile._blocks import HEADER_BYTES, BlockType, Codec, read_frame, read_payload
 from lakefmt.formats.hfile._index import IndexEntry, read_leaf_index, read_meta_index, read_root_index
-from lakefmt.formats.hfile._records import DataBlock, read_records
+from lakefmt.formats.hfile._records import DataBlock, DecodedBlock, decoded_block, read_records
 from lakefmt.formats.hfile._trailer import TRAILER_BYTES, Trailer, read_file_info, read_trailer
 
-__all__ = ["RECORD_SCHEMA", "HFileReader", "ReadAt"]
+__all__ = ["RECORD_SCHEMA", "HFileReader", "ReadAt", "Reserve"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -29,6 +29,9 @@ ReadAt = Callable[[int, int], bytes | memoryview]
 Run = Callable[
     [Callable[[Sequence[int]], list[pa.RecordBatch]], Iterable[Sequence[int]]], Iterable[list[pa.RecordBatch]]
 ]
+
+#: Returns whether a number of bytes of decoded blocks may be kept for the next look-up.
+Reserve = Callable[[int], bool]
 
 #: The records of an HFile as columns.
 RECORD_SCHEMA = pa.schema(
@@ -89,6 +92,9 @@ class HFileReader:
         self._blocks = self._data_blocks(read_root_index(root, trailer.data_index_count, what))
         self._first_keys = pa.array([block.key for block in self._blocks], pa.binary())
         self._check_blocks()
+        #: Asked by look-ups whether a block may be kept; None: none is. What is kept is neither read nor decompressed again.
+        self.reserve: Reserve | None = None
+        self._decoded: dict[int, DecodedBlock] = {}
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview, what: str) -> HFileReader:
@@ -163,18 +169,25 @@ class HFileReader:
             run: how the look-ups of groups of blocks are run.
         """
         asked = pc.unique(keys.cast(pa.binary())).drop_null()
+        decoded = self._decoded
+        # Blocks are kept where most of them are asked, not for one key of many.
+        reserve = self.reserve if len(asked) >= len(self._blocks) else None
         if len(self._blocks) == 1 and len(asked):
-            return _joined([[_matches(block, asked) for _, block in self._load([0])]])
+            return _joined([[_matches(block, asked) for _, block in self._load_decoded([0], decoded, reserve)]])
         probes, bounds = self._assigned(asked)
         wanted = [block for block in range(len(self._blocks)) if bounds[block] < bounds[block + 1]]
 
         def found(group: Sequence[int]) -> list[pa.RecordBatch]:
             return [
                 _matches(block, probes[int(bounds[number]) : int(bounds[number + 1])])
-                for number, block in self._load(group)
+                for number, block in self._load_decoded(group, decoded, reserve)
             ]
 
-        return _joined(run(found, self._groups(wanted)))
+        return _joined(run(found, self._groups(wanted, decoded)))
+
+    def forget_blocks(self) -> None:
+        """Forget the blocks that look-ups have kept."""
+        self._decoded = {}
 
     def lookup_prefixes(self, prefixes: pa.Array, run: Run = map) -> pa.Table:
         """Return the records whose keys begin with any of the prefixes, in the order of the file.
@@ -224,13 +237,14 @@ class HFileReader:
 
     # ------------------------------------------------------------------------------------------------------- blocks
 
-    def _groups(self, blocks: Iterable[int]) -> Iterator[list[int]]:
-        """Yield the numbers of blocks that are read together: side by side, and not too many."""
+    def _groups(self, blocks: Iterable[int], decoded: Container[int] = ()) -> Iterator[list[int]]:
+        """Yield the numbers of blocks that are read together: side by side, and not too many; those that are decoded alone."""
         group: list[int] = []
         for number in blocks:
             if group:
                 first, last, this = self._blocks[group[0]], self._blocks[group[-1]], self._blocks[number]
                 is_adjacent = last.offset + last.size == this.offset
+                is_adjacent = is_adjacent and number not in decoded and group[-1] not in decoded
                 if not is_adjacent or this.offset + this.size - first.offset > _READ_TOGETHER:
                     yield group
                     group = []
@@ -247,6 +261,20 @@ class HFileReader:
             begin = entry.offset - first.offset
             payload = read_payload(data[begin : begin + entry.size], BlockType.DATA, self._trailer.codec, self._what)
             yield number, read_records(payload, self._what)
+
+    def _load_decoded(
+        self, group: Sequence[int], decoded: dict[int, DecodedBlock], reserve: Reserve | None
+    ) -> Iterator[tuple[int, DataBlock | DecodedBlock]]:
+        """Yield blocks that are read together, as :meth:`_load`; they are kept where `reserve` allows it."""
+        kept = decoded.get(group[0])
+        if kept is not None:
+            yield group[0], kept
+            return
+        for number, block in self._load(group):
+            small = None if reserve is None else decoded_block(block)
+            if small is not None and reserve is not None and reserve(small.nbytes):
+                decoded[number] = small
+            yield number, small or block
 
     def _read(self, at: int, size: int) -> memoryview:
         data = memoryview(self._read_at(at, size))
@@ -312,7 +340,7 @@ def _joined(groups: Iterable[list[pa.RecordBatch]]) -> pa.Table:
     return pa.Table.from_batches([batch for group in groups for batch in group if batch.num_rows], RECORD_SCHEMA)
 
 
-def _matches(block: DataBlock, wanted: pa.Array) -> pa.RecordBatch:
+def _matches(block: DataBlock | DecodedBlock, wanted: pa.Array) -> pa.RecordBatch:
     rows = block.rows_of(wanted)
     return _batch(block.keys(rows), block.values(rows))
 

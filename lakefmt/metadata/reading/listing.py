@@ -32,7 +32,7 @@ from lakefmt.storage.api import ObjectInfo
 from lakefmt.storage.object_names import check_name
 from lakefmt.values import PartitionPath
 
-__all__ = ["ListingByMetadata", "MetadataListing", "listed_files", "open_metadata_table"]
+__all__ = ["ListingByMetadata", "MetadataListing", "files_read_before", "listed_files", "open_metadata_table"]
 
 I64 = npt.NDArray[np.int64]
 T = TypeVar("T")
@@ -108,6 +108,16 @@ class ListingByMetadata:
         if _FILES not in ready_partitions(config) or not is_enabled(client.options):
             return storage
         return MetadataListing(client, partial(open_metadata_table, client, config, self.cache), storage)
+
+
+def files_read_before(client: TableClient) -> MetadataFileCache | None:
+    """Return the files of the metadata table that a table's handle keeps; None: it keeps none.
+
+    Parameters:
+        client: the data table.
+    """
+    listing = client.metadata_listing
+    return listing.cache if isinstance(listing, ListingByMetadata) else None
 
 
 class MetadataListing:

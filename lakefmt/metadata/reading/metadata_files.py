@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from threading import Lock
 from typing import NamedTuple
@@ -16,11 +17,11 @@ import pyarrow as pa
 from lakefmt.errors import ObjectNotFound, SnapshotExpired
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt.filegroups.reader import reading
-from lakefmt.formats.hfile.reader import HFileReader
+from lakefmt.formats.hfile.reader import HFileReader, Reserve
 from lakefmt.formats.log.blocks import MAX_LOG_BYTES, LogBlock
 from lakefmt.formats.log.delete_block import decode_delete_content
 from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
-from lakefmt.metadata.layout import METADATA_DIRECTORY, parse_metadata_file
+from lakefmt.metadata.layout import METADATA_DIRECTORY, PartitionKind, parse_metadata_file
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.archive.store import History, HistoryStore
@@ -31,6 +32,8 @@ __all__ = ["MetadataFileCache", "MetadataFiles", "OpenedBlock"]
 #: Files up to this size are read whole, and kept.
 _READ_WHOLE = 8 << 20
 _KEPT_BYTES = 64 << 20
+#: Bytes of decoded blocks that are kept beside them: those of about a million keys.
+_DECODED_BYTES = 64 << 20
 _HISTORY = f"{METADATA_DIRECTORY}/.hoodie/timeline/history"
 
 
@@ -44,6 +47,8 @@ class OpenedBlock:
 
     def __init__(self, whole: WholeBlock, what: str) -> None:
         self.block: LogBlock = whole.block
+        #: See :attr:`HFileReader.reserve`.
+        self.reserve: Reserve | None = None
         self._content = whole.content
         self._what = what
 
@@ -54,7 +59,14 @@ class OpenedBlock:
         Raises:
             CorruptFile: they are damaged.
         """
-        return HFileReader.from_bytes(self._content, self._what)
+        reader = HFileReader.from_bytes(self._content, self._what)
+        reader.reserve = self.reserve
+        return reader
+
+    def forget_blocks(self) -> None:
+        """Forget the decoded blocks of the records."""
+        if "reader" in self.__dict__:
+            self.reader.forget_blocks()
 
     @cached_property
     def deleted(self) -> pa.Array:
@@ -77,12 +89,38 @@ class _Version(NamedTuple):
     modified: float
 
 
+@dataclass(slots=True, eq=False)
+class _KeptFile:
+    """A file that was read, and when.
+
+    Attributes:
+        content: its blocks.
+        used: counts uses of the cache, at its last use.
+        used_before: the same, one use earlier.
+        decoded: bytes of its decoded blocks.
+    """
+
+    content: _Content
+    used: int
+    used_before: int = 0
+    decoded: int = 0
+
+    def forget_blocks(self) -> int:
+        """Forget the decoded blocks; return their bytes."""
+        for block in (self.content,) if isinstance(self.content, HFileReader) else self.content:
+            block.forget_blocks()
+        size, self.decoded = self.decoded, 0
+        return size
+
+
 class MetadataFileCache:
     """Files of the metadata table that were read before, the last used ones; for all readers of one table."""
 
     def __init__(self) -> None:
-        self._files: OrderedDict[_Version, _Content] = OrderedDict()
+        self._files: OrderedDict[_Version, _KeptFile] = OrderedDict()
         self._bytes = 0
+        self._decoded = 0
+        self._uses = 0
         self._lock = Lock()
         self._histories: dict[int, HistoryStore] = {}
 
@@ -101,20 +139,49 @@ class MetadataFileCache:
     def get(self, version: _Version) -> _Content | None:
         """Return a file that was read before."""
         with self._lock:
-            found = self._files.get(version)
-            if found is not None:
-                self._files.move_to_end(version)
-            return found
+            kept = self._files.get(version)
+            if kept is None:
+                return None
+            self._uses += 1
+            kept.used_before, kept.used = kept.used, self._uses
+            self._files.move_to_end(version)
+            return kept.content
 
     def put(self, version: _Version, content: _Content) -> None:
         """Keep a file."""
+        if PartitionKind.RECORD_INDEX.value in version.path:  # few of its values are distinct
+            for block in (content,) if isinstance(content, HFileReader) else content:
+                block.reserve = partial(self._reserve, version)
         with self._lock:
-            if version not in self._files:
+            if version in self._files:
+                self._decoded -= self._files.pop(version).forget_blocks()
+            else:
                 self._bytes += version.size
-            self._files[version] = content
+            self._uses += 1
+            self._files[version] = _KeptFile(content, self._uses)
             while self._bytes > _KEPT_BYTES:
-                oldest, _ = self._files.popitem(last=False)
+                oldest, kept = self._files.popitem(last=False)
                 self._bytes -= oldest.size
+                self._decoded -= kept.forget_blocks()
+
+    def _reserve(self, version: _Version, size: int) -> bool:
+        """Return whether a file may keep more decoded blocks; those of files that are used no more make room.
+
+        Files that were used since its own last use are as likely to be used again: they keep theirs.
+        """
+        with self._lock:
+            own = self._files.get(version)
+            if own is None:
+                return False
+            for kept in self._files.values():
+                if self._decoded + size <= _DECODED_BYTES or kept.used >= own.used_before:
+                    break
+                self._decoded -= kept.forget_blocks()
+            if self._decoded + size > _DECODED_BYTES:
+                return False
+            own.decoded += size
+            self._decoded += size
+            return True
 
 
 class MetadataFiles:

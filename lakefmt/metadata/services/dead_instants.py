@@ -43,7 +43,7 @@ def without_dead_instants(
     ]
     for instant in dead:
         if instant.action is Action.CLEAN:
-            writer.timeline_store.remove([instant])  # what it had to delete is found again
+            writer.timeline_store.remove_pending([instant])  # what it had to delete is found again
         elif instant.action is Action.COMPACTION and has_logs_on(writer, instant.time):
             compact_metadata_table(writer, timeline, instant.time, pending)
         elif instant.action in (Action.COMPACTION, Action.LOG_COMPACTION, Action.DELTA_COMMIT):

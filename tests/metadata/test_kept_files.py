@@ -1,0 +1,58 @@
+"""What a handle keeps of the metadata table: bounded, and without throwing out what the next look-up needs."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import lakefmt.metadata.reading.metadata_files as metadata_files
+from lakefmt.formats.hfile.reader import HFileReader
+from lakefmt.formats.hfile.writer import encode_hfile
+from lakefmt.metadata.reading.metadata_files import MetadataFileCache, _Version
+
+KEYS = pa.array([f"key-{number:05}".encode() for number in range(2_000)])
+
+
+def reader_of(path: str) -> HFileReader:
+    values = pa.array([b"value"] * len(KEYS))
+    return HFileReader.from_bytes(encode_hfile(KEYS, values), path)
+
+
+def names(count: int) -> list[_Version]:
+    return [_Version(f".hoodie/metadata/record_index/f{number}.hfile", 1, 1.0) for number in range(count)]
+
+
+def use(cache: MetadataFileCache, files: list[_Version]) -> list[bool]:
+    """Look every key up in every file; return which files have their block kept afterwards."""
+    readers = []
+    for version in files:
+        reader = cache.get(version)
+        if reader is None:
+            reader = reader_of(version.path)
+            cache.put(version, reader)
+        assert isinstance(reader, HFileReader)
+        assert len(reader.lookup(KEYS)) == len(KEYS)
+        readers.append(reader)
+    return [bool(reader._decoded) for reader in readers]
+
+
+def test_decoded_blocks_are_bounded_and_files_used_in_turn_keep_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, files = MetadataFileCache(), names(5)
+    assert use(cache, files[:1]) == [True]
+    monkeypatch.setattr(metadata_files, "_DECODED_BYTES", 3 * cache._decoded)
+    for _ in range(3):
+        assert use(cache, files) == [True, True, True, False, False]
+    assert use(cache, files[3:]) == [True, True], "the others were not used since"
+    assert cache._decoded <= metadata_files._DECODED_BYTES
+
+
+def test_a_file_that_goes_takes_its_decoded_blocks_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, files = MetadataFileCache(), names(3)
+    monkeypatch.setattr(metadata_files, "_KEPT_BYTES", 2)
+    assert use(cache, files) == [False, True, True]
+    one = cache._decoded
+    assert cache.get(files[0]) is None
+    use(cache, files[2:])
+    assert cache._decoded == one
+    cache.put(files[2], reader_of("new"))
+    assert cache._decoded < one
