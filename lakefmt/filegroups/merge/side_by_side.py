@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from lakefmt.config.merge_rule import MergeRule
 from lakefmt.values import RECORD_KEY
 
-__all__ = ["GROUP_NUMBER", "can_be_together", "grouped_rows", "split_groups"]
+__all__ = ["GROUP_NUMBER", "can_be_together", "grouped_rows", "split_groups", "stored_keys"]
 
 #: A column of the rows while they are together: the number of the file group.
 GROUP_NUMBER = "_lakefmt_group_number"
@@ -67,6 +67,11 @@ def split_groups(rows: pa.Table, groups: int) -> tuple[pa.Table, list[int]]:
     if (np.diff(numbers) < 0).any():  # rows that are new in their group come last
         rows = rows.take(pa.array(np.argsort(numbers, kind="stable")))
     index = rows.schema.get_field_index(RECORD_KEY)
-    keys = pc.utf8_slice_codeunits(rows.column(index), _WIDTH)
+    keys = stored_keys(rows.column(index))
     counts = np.bincount(numbers, minlength=groups)
     return rows.set_column(index, rows.schema.field(index), keys), list(map(int, counts))
+
+
+def stored_keys(keys: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return keys without the numbers of their groups."""
+    return pc.utf8_slice_codeunits(keys, _WIDTH)
