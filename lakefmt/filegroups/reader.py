@@ -239,10 +239,10 @@ class BaseFileReader:
                 raise CorruptFile(f"{file.path} has no column {RECORD_KEY}")
             return parquet.read(columns=[RECORD_KEY]).column(0)
 
-    def rows(self, file: BaseFile, columns: Sequence[str] | None = None) -> pa.Table:
+    def rows(self, file: BaseFile, columns: Sequence[str] | None = None, *, use_threads: bool = True) -> pa.Table:
         """Return a file's rows: all columns, or those of the named ones that it has."""
         with self._open(file) as parquet:
-            return self._read(parquet, file, columns, use_threads=True)
+            return self._read(parquet, file, columns, use_threads=use_threads)
 
     def row_groups(self, file: BaseFile, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield a file's rows, with those of the named columns that it has, row group by row group."""

@@ -1,4 +1,4 @@
-"""Read merge-on-read file slices: merge base file and logs slice by slice (effects: reads only).
+"""Read merge-on-read file slices: merge base file and logs, of small slices together (effects: reads only).
 
 Before the merge columns are pruned to those that are requested, filtered by or needed to merge.
 Filters run after the merge, because a log may change any column. A few slices are merged in
@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from os import cpu_count
 
 import pyarrow as pa
 
 from lakefmt.config.merge_rule import MergeRule
 from lakefmt.config.table_config import merge_rule
-from lakefmt.filegroups.logs.reader import read_log_rows
-from lakefmt.filegroups.merge.merged_slice import merge_logs
+from lakefmt.filegroups.logs.reader import read_log_rows, read_logs_of_slices
+from lakefmt.filegroups.merge.merged_slice import merge_logs, merge_logs_of_slices
+from lakefmt.filegroups.merge.side_by_side import can_be_together
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import VirtualColumns
@@ -29,6 +31,8 @@ from lakefmt.values import IS_DELETED, META_COLUMNS, RECORD_KEY, InstantTime
 __all__ = ["merged_tables"]
 
 _MOST_THREADS = 4
+#: Slices of so many bytes, and so many of them, are merged together at most.
+_GROUP_BYTES, _MOST_SLICES = 4 << 20, 64
 
 
 def merged_tables(
@@ -38,7 +42,7 @@ def merged_tables(
     query: Query,
     columns_of: TableState | None = None,
 ) -> Iterator[pa.Table]:
-    """Yield the rows of slices with logs, one table per slice, in the query's columns.
+    """Yield the rows of slices with logs, slice by slice, in the query's columns; small slices share a table.
 
     Args:
         client: the table.
@@ -56,20 +60,80 @@ def merged_tables(
         return
     rule = merge_rule(state.config)
     schema = pa.schema([query.schema.field(name) for name in _needed_columns(query, rule)])
-    unstored = client.virtual_columns(columns_of or state)
-    threads = min(_MOST_THREADS, cpu_count() or 1, len(slices))
+    work = _Work(client, state, schema, rule, query, client.virtual_columns(columns_of or state))
+    groups = [[each] for each in slices] if work.unstored is not None else _groups(slices)
+    threads = min(_MOST_THREADS, cpu_count() or 1, len(groups))
     with ThreadPoolExecutor(threads) as pool:
-        running: deque[Future[pa.Table]] = deque()
+        running: deque[Future[list[pa.Table]]] = deque()
         try:
-            for file_slice in slices:
-                running.append(pool.submit(_merged, client, state, file_slice, schema, rule, query, unstored))
+            for group in groups:
+                running.append(pool.submit(_merged_together, work, group))
                 if len(running) > threads:
-                    yield running.popleft().result()
+                    yield from running.popleft().result()
             while running:
-                yield running.popleft().result()
+                yield from running.popleft().result()
         finally:
             for waiting in running:
                 waiting.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What the merges of one read share.
+
+    Attributes:
+        client: the table.
+        state: which blocks count.
+        schema: the columns to read.
+        rule: the table's merge rule.
+        query: columns and filter.
+        unstored: columns that files lack.
+    """
+
+    client: TableClient
+    state: TableState
+    schema: pa.Schema
+    rule: MergeRule
+    query: Query
+    unstored: VirtualColumns | None
+
+
+def _groups(slices: Sequence[FileSlice]) -> list[list[FileSlice]]:
+    """Return the slices in groups to merge together: small ones that follow each other."""
+    groups: list[list[FileSlice]] = []
+    size = 0
+    for file_slice in slices:
+        size += file_slice.size_bytes
+        if groups and size <= _GROUP_BYTES and len(groups[-1]) < _MOST_SLICES:
+            groups[-1].append(file_slice)
+        else:
+            groups.append([file_slice])
+            size = file_slice.size_bytes
+    return groups
+
+
+def _merged_together(work: _Work, slices: Sequence[FileSlice]) -> list[pa.Table]:
+    """Return the rows of slices in one table, where the merge rule allows that, or in one table for each."""
+    if can_be_together(work.rule, len(slices)):
+        bases = [_base_rows(work, each, use_threads=False) for each in slices]
+        base_rows = [base.num_rows for base in bases]
+        state = work.state
+        read = read_logs_of_slices(
+            work.client.store,
+            slices,
+            base_rows,
+            work.schema,
+            work.rule,
+            layout=state.timeline.layout,
+            is_committed=lambda time: state.timeline.is_committed(InstantTime(time)),
+            bound=state.timeline.bound,
+        )
+        if read is not None:
+            logs, log_rows = read
+            rows = merge_logs_of_slices(pa.concat_tables(bases), base_rows, logs, log_rows, work.rule)
+            if rows is not None:
+                return [keep_rows(rows, work.query.condition).select(list(work.query.columns))]
+    return [_merged(work, each) for each in slices]
 
 
 def _needed_columns(query: Query, rule: MergeRule) -> list[str]:
@@ -85,33 +149,30 @@ def _needed_columns(query: Query, rule: MergeRule) -> list[str]:
     return [name for name in query.schema.names if name in wanted]
 
 
-def _merged(
-    client: TableClient,
-    state: TableState,
-    file_slice: FileSlice,
-    schema: pa.Schema,
-    rule: MergeRule,
-    query: Query,
-    unstored: VirtualColumns | None,
-) -> pa.Table:
-    base = schema.empty_table()
-    if file_slice.base is not None:
-        base = reconcile(client.reader.completing(unstored).rows(file_slice.base, schema.names), schema)
+def _base_rows(work: _Work, file_slice: FileSlice, *, use_threads: bool) -> pa.Table:
+    if file_slice.base is None:
+        return work.schema.empty_table()
+    reader = work.client.reader.completing(work.unstored)
+    return reconcile(reader.rows(file_slice.base, work.schema.names, use_threads=use_threads), work.schema)
+
+
+def _merged(work: _Work, file_slice: FileSlice) -> pa.Table:
+    base, state = _base_rows(work, file_slice, use_threads=True), work.state
     logs = read_log_rows(
-        client.store,
+        work.client.store,
         file_slice,
-        schema,
-        rule,
+        work.schema,
+        work.rule,
         layout=state.timeline.layout,
         is_committed=lambda time: state.timeline.is_committed(InstantTime(time)),
         bound=state.timeline.bound,
         positions=True,
-        unstored=unstored,
+        unstored=work.unstored,
     )
-    rows = keep_rows(merge_logs(base, logs, rule), query.condition)
-    if unstored is not None and unstored.makes_keys and RECORD_KEY in query.columns:
+    rows = keep_rows(merge_logs(base, logs, work.rule), work.query.condition)
+    if work.unstored is not None and work.unstored.makes_keys and RECORD_KEY in work.query.columns:
         # Virtual record keys are in no file: a read that merges nothing does not return them
         # either.
         index = rows.schema.get_field_index(RECORD_KEY)
         rows = rows.set_column(index, rows.schema.field(index), pa.nulls(rows.num_rows, pa.string()))
-    return rows.select(list(query.columns))
+    return rows.select(list(work.query.columns))

@@ -64,6 +64,7 @@ from lakefmt.write.files.base_file import (
 )
 from lakefmt.write.files.log_payloads import build_log_payloads, holds_whole_rows
 from lakefmt.write.files.meta_columns import POSITION
+from lakefmt.write.files.small_rewrites import bundle_rewrites, rewrite_together
 from lakefmt.write.files.workers import WorkerPool, results
 from lakefmt.write.ingest import KeyedBatch, record_keys, with_keys
 from lakefmt.write.mutations import DeleteKeys
@@ -442,9 +443,16 @@ def write_assigned_files(
         return [write(number) for number in range(len(assigned))]
     pa.default_memory_pool().release_unused()  # what the look-up took
     works: dict[int, Future[WriteStatus]] = {}
+
+    def rewrite(numbers: Sequence[int]) -> list[WriteStatus]:
+        some = [assigned[number] for number in numbers]
+        assignments, counts = [each.assignment for each in some], [len(each.rows) for each in some]
+        return rewrite_together(bound, assignments, counts, route(batch, joined(some)), footer_of, announced=announced)
+
     with WorkerPool(min(bound.threads, len(assigned))) as workers:
+        rewrites = [(numbers, workers.submit(rewrite, numbers)) for numbers in bundle_rewrites(bound, assigned)]
         bundles = bundle_logs(assigned, batch.table)
-        bundled = {number for bundle in bundles for number in bundle}
+        bundled = {number for bundle in (*bundles, *(numbers for numbers, _ in rewrites)) for number in bundle}
         for number in range(len(assigned)):
             if number not in bundled:
                 works[number] = workers.submit(write, number)
@@ -455,4 +463,8 @@ def write_assigned_files(
             for number, work in zip(bundle, made, strict=True):
                 works[number] = workers.submit(write_assigned_log, bound, work)
             wait([works[number] for number in bundle])  # or else all bundles' records would be held at once
-        return results([works[number] for number in range(len(assigned))])
+        written = {
+            number: status for numbers, work in rewrites for number, status in zip(numbers, work.result(), strict=True)
+        }
+        written |= zip(works, results(works.values()), strict=True)
+        return [written[number] for number in range(len(assigned))]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -48,9 +49,17 @@ from lakefmt.values import META_COLUMNS, PARTITION_PATH, RECORD_KEY, InstantTime
 if TYPE_CHECKING:
     from lakefmt.schema.column_ids import ColumnPlaces
 
-__all__ = ["LogRows", "find_unreadable_blocks", "read_log_look", "read_log_rows", "select_log_blocks"]
+__all__ = [
+    "LogRows",
+    "find_unreadable_blocks",
+    "read_log_look",
+    "read_log_rows",
+    "read_logs_of_slices",
+    "select_log_blocks",
+]
 
 I64 = npt.NDArray[np.int64]
+_Contents: TypeAlias = dict[tuple[str, int], bytes | memoryview]
 Mask = npt.NDArray[np.bool_]
 
 #: A log file is read whole; Hudi starts a new file at 1 GiB.
@@ -127,24 +136,80 @@ def read_log_rows(
             Hudi.
         UnsupportedFeature: a block of HFile records.
     """
-    contents: dict[tuple[str, int], bytes | memoryview] = {}
+    chosen, contents = _chosen_blocks(store, file_slice, layout, is_committed, bound)
+    rows, counts = _rows_of(chosen, contents, schema, rule, unstored)
+    return replace(rows, positions=_positions(file_slice, chosen, counts) if positions and layout > 1 else None)
+
+
+def read_logs_of_slices(
+    store: ObjectStore,
+    slices: Sequence[FileSlice],
+    base_rows: Sequence[int],
+    schema: pa.Schema,
+    rule: MergeRule,
+    *,
+    layout: int,
+    is_committed: Callable[[str], bool],
+    bound: str | None = None,
+) -> tuple[LogRows, list[int]] | None:
+    """Return the rows of several slices' logs, decoded together, and the number of rows of each slice.
+
+    The arguments are those of :func:`read_log_rows`; no columns are virtual, and `base_rows` are the numbers of rows of
+    the base files. Positions are those in the rows of these files one behind the other.
+
+    Returns:
+        None if rows have some of the columns only: these are read slice by slice.
+    """
+    chosen: list[PlacedBlock] = []
+    contents: _Contents = {}
+    ends: list[int] = []
+    for file_slice in slices:
+        blocks, of_slice = _chosen_blocks(store, file_slice, layout, is_committed, bound)
+        chosen += blocks
+        contents |= of_slice
+        ends.append(len(chosen))
+    if any(placed.block.is_partial for placed in chosen):
+        return None
+    rows, counts = _rows_of(chosen, contents, schema, rule, None)
+    spans = [slice(begin, end) for begin, end in pairwise([0, *ends])]
+    positions: list[I64] | None = [] if layout > 1 else None
+    first = 0
+    for file_slice, span, in_base in zip(slices, spans, base_rows, strict=True):
+        places = None if positions is None else _positions(file_slice, chosen[span], counts[span])
+        positions = None if positions is None or places is None else [*positions, places + first]
+        first += in_base
+    joined = None if positions is None else np.concatenate(positions)
+    return replace(rows, positions=joined), [sum(counts[span]) for span in spans]
+
+
+def _chosen_blocks(
+    store: ObjectStore, file_slice: FileSlice, layout: int, is_committed: Callable[[str], bool], bound: str | None
+) -> tuple[list[PlacedBlock], _Contents]:
+    """Return the blocks of a slice that count, and the contents of its blocks."""
+    contents: _Contents = {}
     placed: list[PlacedBlock] = []
     for log in file_slice.logs:
         for whole in _blocks(store, log):
             placed.append(PlacedBlock(log, whole.block))
             contents[(log.path, whole.block.start)] = whole.content
-    chosen = select_blocks(placed, layout=layout, is_committed=is_committed, bound=bound)
+    return select_blocks(placed, layout=layout, is_committed=is_committed, bound=bound), contents
+
+
+def _rows_of(
+    chosen: Sequence[PlacedBlock],
+    contents: _Contents,
+    schema: pa.Schema,
+    rule: MergeRule,
+    unstored: VirtualColumns | None,
+) -> tuple[LogRows, list[int]]:
+    """Return the rows of blocks, and the number of rows of each block."""
     parts, counts = [], list[int]()
     for run in _runs(chosen, unstored):
         part, rows = _decode(run, [contents[(p.file.path, p.block.start)] for p in run], schema, rule, unstored)
         parts.append(part)
         counts += rows
-    return replace(
-        _joined(parts, schema),
-        num_blocks=len(chosen),
-        instants=tuple(dict.fromkeys(p.block.instant_time or "" for p in chosen)),
-        positions=_positions(file_slice, chosen, counts) if positions and layout > 1 else None,
-    )
+    instants = tuple(dict.fromkeys(p.block.instant_time or "" for p in chosen))
+    return replace(_joined(parts, schema), num_blocks=len(chosen), instants=instants), counts
 
 
 def _runs(chosen: Sequence[PlacedBlock], unstored: VirtualColumns | None) -> list[list[PlacedBlock]]:

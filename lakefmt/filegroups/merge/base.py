@@ -97,7 +97,8 @@ class Incoming:
 class Merged:
     """The result of a merge: every incoming row is in exactly one of the counts.
 
-    ``replaced`` and ``removed`` are row numbers of the base file, ``removed`` ascending; inserted
+    ``replaced``, ``removed`` and ``met``, those with an incoming row, are row numbers of the base file,
+    ``removed`` ascending; ``ignored`` are those of the incoming deletes without a stored key. Inserted
     rows are last in ``table``.
     """
 
@@ -110,6 +111,8 @@ class Merged:
     inserted_keys: pa.ChunkedArray
     replaced: Rows = made(default_factory=lambda: np.empty(0, np.int64))
     removed: Rows = made(default_factory=lambda: np.empty(0, np.int64))
+    met: Rows = made(default_factory=lambda: np.empty(0, np.int64))
+    ignored: Rows = made(default_factory=lambda: np.empty(0, np.int64))
 
 
 def merge_into_base(
@@ -154,6 +157,7 @@ def merge_into_base(
     is_stored = np.zeros(len(keys), dtype=bool)
     is_stored[match] = True
     fresh = np.flatnonzero(~is_stored & ~incoming.deletes)
+    ignored = np.flatnonzero(~is_stored & incoming.deletes)
     inserts = incoming.table.take(pa.array(fresh)) if len(fresh) else incoming.table.slice(0, 0)
     removed = stored[wins & removes]
     if rule.custom is not None:
@@ -175,10 +179,12 @@ def merge_into_base(
         updated=len(replaced),
         deleted=len(removed),
         late=len(stored) - len(replaced) - len(removed),
-        ignored_deletes=int(np.count_nonzero(~is_stored & incoming.deletes)),
+        ignored_deletes=len(ignored),
         inserted_keys=inserts.column(RECORD_KEY),
         replaced=replaced,
         removed=removed,
+        met=stored,
+        ignored=ignored,
     )
 
 

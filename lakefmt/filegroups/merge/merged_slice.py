@@ -22,11 +22,12 @@ from lakefmt.filegroups.logs.reader import LogRows
 from lakefmt.filegroups.merge._custom import fold_rows
 from lakefmt.filegroups.merge.base import Incoming, merge_into_base
 from lakefmt.filegroups.merge.precombine import Fold, combine_rows, order_ranks
+from lakefmt.filegroups.merge.side_by_side import grouped_rows, split_groups
 from lakefmt.filegroups.ordering import has_order, ordering_columns, to_mask
 from lakefmt.schema import cast_rows
 from lakefmt.values import IS_DELETED, META_COLUMNS, RECORD_KEY
 
-__all__ = ["merge_logs", "only_rows", "with_delete_marks", "without_deleted"]
+__all__ = ["merge_logs", "merge_logs_of_slices", "only_rows", "with_delete_marks", "without_deleted"]
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
@@ -85,6 +86,27 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
         places = places[codes if combined is None else codes[combined.winners]]
     incoming = Incoming(table.select(base.column_names), deletes)
     return merge_into_base(base, incoming, rule=rule, places=places).table
+
+
+def merge_logs_of_slices(
+    base: pa.Table, base_rows: Sequence[int], logs: LogRows, log_rows: Sequence[int], rule: MergeRule
+) -> pa.Table | None:
+    """Return the rows of several file slices, one slice's behind the other's, as :func:`merge_logs` returns each one's.
+
+    Args:
+        base: the base files' rows one behind the other, as those of the logs.
+        base_rows: the number of rows of each slice's base file.
+        logs: the rows of the logs; none is partial.
+        log_rows: the number of rows of each slice's logs.
+        rule: the table's merge rule (:func:`~lakefmt.filegroups.merge.side_by_side.can_be_together`).
+
+    Returns:
+        None if a row has no key: then slices are merged one by one.
+    """
+    grouped, grouped_logs = grouped_rows(base, base_rows), grouped_rows(logs.table, log_rows)
+    if grouped is None or grouped_logs is None:
+        return None
+    return split_groups(merge_logs(grouped, replace(logs, table=grouped_logs), rule), len(base_rows))[0]
 
 
 def _places(base: pa.Table, logs: LogRows, codes: Rows, keys: pa.Array) -> Rows | None:

@@ -20,7 +20,14 @@ from lakefmt.filegroups.ordering import has_order
 from lakefmt.filegroups.reader import BaseFileReader, KnownFooter
 from lakefmt.formats.bloom.bloom_filter import BloomFilter, add_to_filters
 from lakefmt.formats.names import PARTITION_METADATA, MarkerType
-from lakefmt.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers, key_range, outermost
+from lakefmt.formats.parquet.base_file import (
+    BaseFileFooter,
+    BaseFileWriter,
+    KeySummary,
+    key_footers,
+    key_range,
+    outermost,
+)
 from lakefmt.formats.parquet.dictionary_columns import appended, dictionary_schema, same_text, without_unused
 from lakefmt.formats.properties import encode_properties
 from lakefmt.schema import reconcile, with_meta_columns
@@ -50,6 +57,7 @@ __all__ = [
     "announce",
     "bloom_filters_of_parts",
     "bloom_filters_of_small_files",
+    "prepare",
     "write_assigned",
     "write_assigned_log",
 ]
@@ -337,6 +345,25 @@ class FileInProgress:
         change_counts = {} if self._bound.cdc is None else log_changes(self._bound, self._assignment, base, merged)
         old_rows = base.num_rows
         del stored, base  # what is merged has values of its own
+        name = same_text(self._assignment.file_name, merged.table.num_rows)
+        named = without_unused(merged.table).add_column(self._schema.get_field_index(FILE_NAME), FILE_NAME, name)
+        self._store_merged(merged, named, old_rows, footer, change_counts)
+
+    def store_merged(self, merged: Merged, rows_in: int, old_rows: int, footer: BaseFileFooter) -> None:
+        """Write merged rows of the assigned base file, all columns there.
+
+        Args:
+            merged: the rows, and what became of those that were routed.
+            rows_in: how many were routed.
+            old_rows: rows of the base file.
+            footer: its footer.
+        """
+        self._rows_in += rows_in
+        self._store_merged(merged, merged.table, old_rows, footer, {})
+
+    def _store_merged(
+        self, merged: Merged, rows: pa.Table, old_rows: int, footer: BaseFileFooter, change_counts: Mapping[str, int]
+    ) -> None:
         self._counts = {
             "inserts": merged.inserted,
             "updates": merged.updated,
@@ -346,14 +373,12 @@ class FileInProgress:
             **change_counts,
         }
         if self._has_keys:
-            keys = merged.table.column(RECORD_KEY)
+            keys = rows.column(RECORD_KEY)
             ends = None if merged.deleted else _ends(footer.min_key, footer.max_key)
             self._keys.add(keys, ends=_wider(ends, merged.inserted_keys) if old_rows else None)
             old_filter = footer.bloom_filter()
             self._bloom = grown_filter(old_filter, old_rows, len(keys), merged.inserted_keys, self._settings)
-        name = same_text(self._assignment.file_name, merged.table.num_rows)
-        name_index = self._schema.get_field_index(FILE_NAME)
-        self._store_rows(without_unused(merged.table).add_column(name_index, FILE_NAME, name))
+        self._store_rows(rows)
 
     def _may_be_coded(self, schema: pa.Schema) -> set[str]:
         """Return the columns of text whose values are not needed while rows are merged and stored."""

@@ -1,0 +1,203 @@
+"""Rewrites many small base files together: their rows are read and merged as one table, and cut into files.
+
+A rewrite of a hundred rows costs its calls, not its rows. Every file has its marker, its name and its commit entry as if it
+had been written alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakefmt.errors import InternalError
+from lakefmt.filegroups.merge.base import Incoming, Merged, merge_into_base
+from lakefmt.filegroups.merge.side_by_side import GROUP_NUMBER, can_be_together, grouped_rows, split_groups, stored_keys
+from lakefmt.filegroups.model import BaseFile
+from lakefmt.filegroups.ordering import has_order
+from lakefmt.filegroups.reader import BaseFileReader, KnownFooter
+from lakefmt.formats.parquet.base_file import BaseFileFooter
+from lakefmt.schema import reconcile
+from lakefmt.values import FILE_NAME, META_COLUMNS, WriteOperation
+from lakefmt.write.assign import Assigned
+from lakefmt.write.bound_context import BoundContext
+from lakefmt.write.context import FileAssignment, WriteStatus
+from lakefmt.write.files.base_file import FileInProgress, adopt, prepare, write_assigned
+from lakefmt.write.files.meta_columns import routed_deletes, with_meta_of
+
+__all__ = ["bundle_rewrites", "rewrite_together"]
+
+#: A file of more bytes is rewritten alone; so many bytes of files, and so many files, are rewritten together at most.
+_SMALL_BYTES, _BUNDLE_BYTES, _MOST_FILES = 256 << 10, 4 << 20, 64
+#: Fewer files are rewritten one by one.
+_FEWEST_FILES = 8
+#: Bundles for each thread: the last ones of all threads should end together.
+_BUNDLES_OF_A_THREAD = 4
+
+
+def bundle_rewrites(bound: BoundContext, assigned: Sequence[Assigned]) -> list[list[int]]:
+    """Return which small files are rewritten together, as numbers of `assigned`."""
+    small = [number for number, each in enumerate(assigned) if _is_small(each)]
+    is_plain = bound.cdc is None and bound.virtual_columns is None and can_be_together(bound.rule, len(small))
+    if len(small) < _FEWEST_FILES or not is_plain:
+        return []
+    most = min(_MOST_FILES, max(_FEWEST_FILES, -(-len(small) // (bound.threads * _BUNDLES_OF_A_THREAD))))
+    bundles: list[list[int]] = []
+    size = _BUNDLE_BYTES
+    for number in small:
+        base = assigned[number].assignment.base
+        size += 0 if base is None else base.size
+        if not bundles or size > _BUNDLE_BYTES or len(bundles[-1]) >= most:
+            bundles.append([])
+            size = 0 if base is None else base.size
+        bundles[-1].append(number)
+    return bundles
+
+
+def _is_small(each: Assigned) -> bool:
+    assignment = each.assignment
+    if assignment.base is None or assignment.log is not None or not assignment.match_keys:
+        return False
+    return assignment.base.size <= _SMALL_BYTES and each.leaving is None and each.stored is None
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """A file to rewrite: its rows without the column of the file's name, and its footer."""
+
+    rows: pa.Table
+    footer: BaseFileFooter
+
+
+def rewrite_together(
+    bound: BoundContext,
+    assignments: Sequence[FileAssignment],
+    counts: Sequence[int],
+    rows: pa.Table,
+    footer_of: Callable[[BaseFile], KnownFooter | None],
+    *,
+    announced: bool | None,
+) -> list[WriteStatus]:
+    """Write rewritten base files, or adopt those that an earlier attempt wrote.
+
+    Args:
+        bound: the write.
+        assignments: the files.
+        counts: how many of the rows are each one's.
+        rows: routed rows with their record keys, one file's behind the other's.
+        footer_of: tells the footer of a base file, where the look-up has read it.
+        announced: what :func:`~lakefmt.write.files.base_file.announce` said of the write's files.
+
+    Raises:
+        StorageError: the store failed; the call may be repeated.
+    """
+    firsts = [prepare(bound, assignment, announced=announced) for assignment in assignments]
+    if not all(firsts) and any(adopt(bound, assignment) is not None for assignment in assignments):
+        return _one_by_one(bound, assignments, counts, rows, announced)
+    kept = bound.file_schema.remove(bound.file_schema.get_field_index(FILE_NAME))
+    reader = BaseFileReader(bound.store)
+    bases = [_read(reader, assignment, kept, footer_of) for assignment in assignments]
+    base_rows = [base.rows.num_rows for base in bases]
+    merged = _merge(bound, assignments, counts, rows, pa.concat_tables([base.rows for base in bases]), base_rows)
+    if merged is None:
+        return _one_by_one(bound, assignments, counts, rows, announced)
+    statuses = []
+    for assignment, part, count, base in zip(assignments, merged, counts, bases, strict=True):
+        with ExitStack() as stack:
+            file = FileInProgress(bound, assignment, stack)
+            file.store_merged(part, count, base.rows.num_rows, base.footer)
+            statuses.append(file.finish())
+    return statuses
+
+
+def _one_by_one(
+    bound: BoundContext,
+    assignments: Sequence[FileAssignment],
+    counts: Sequence[int],
+    rows: pa.Table,
+    announced: bool | None,
+) -> list[WriteStatus]:
+    ends = np.cumsum([0, *counts]).tolist()
+    parts = [rows.slice(ends[number], count) for number, count in enumerate(counts)]
+    return [
+        write_assigned(bound, assignment, [part], announced=announced)
+        for assignment, part in zip(assignments, parts, strict=True)
+    ]
+
+
+def _read(
+    reader: BaseFileReader,
+    assignment: FileAssignment,
+    kept: pa.Schema,
+    footer_of: Callable[[BaseFile], KnownFooter | None],
+) -> _Base:
+    base = assignment.base
+    if base is None:
+        raise InternalError("there is no base file to rewrite")
+    stored, footer = reader.rows_and_footer(base, kept.names, use_threads=False, known_footer=footer_of(base))
+    return _Base(reconcile(stored, kept), footer)
+
+
+def _merge(
+    bound: BoundContext,
+    assignments: Sequence[FileAssignment],
+    counts: Sequence[int],
+    rows: pa.Table,
+    base: pa.Table,
+    base_rows: Sequence[int],
+) -> list[Merged] | None:
+    """Return each file's merged rows with all columns; None if a row has no key."""
+    rule = bound.rule
+    if bound.operation is WriteOperation.DELETE or not has_order(rule.stored, rows.column_names):
+        rule = rule.without_order()  # without an event time the later write wins
+    incoming = grouped_rows(with_meta_of(bound.instant, assignments, counts, rows, bound.file_schema), counts)
+    stored = grouped_rows(base, base_rows)
+    if incoming is None or stored is None:
+        return None
+    present = frozenset((*META_COLUMNS, *rows.column_names))
+    columns = None if present.issuperset(bound.file_schema.names) else present
+    merged = merge_into_base(stored, Incoming(incoming, routed_deletes(bound, rows), columns), rule=rule)
+    return _cut(merged, bound.file_schema, assignments, counts, base_rows)
+
+
+def _cut(
+    merged: Merged,
+    schema: pa.Schema,
+    assignments: Sequence[FileAssignment],
+    counts: Sequence[int],
+    base_rows: Sequence[int],
+) -> list[Merged]:
+    """Return the part of each file, with its name in its rows."""
+    files = len(assignments)
+    new = merged.table.column(GROUP_NUMBER).slice(merged.table.num_rows - merged.inserted).to_numpy()
+    inserted = _counted(new, files)
+    of_base, of_incoming = np.repeat(np.arange(files), base_rows), np.repeat(np.arange(files), counts)
+    updated, deleted = _counted(of_base[merged.replaced], files), _counted(of_base[merged.removed], files)
+    met, ignored = _counted(of_base[merged.met], files), _counted(of_incoming[merged.ignored], files)
+    new_keys = stored_keys(merged.inserted_keys)
+    table, sizes = split_groups(merged.table, files)
+    names = pa.array([assignment.file_name for assignment in assignments])
+    index = schema.get_field_index(FILE_NAME)
+    table = table.add_column(index, FILE_NAME, names.take(pa.array(np.repeat(np.arange(files), sizes))))
+    parts, row, key = [], 0, 0
+    for number in range(files):
+        part = Merged(
+            table=table.slice(row, sizes[number]),
+            inserted=inserted[number],
+            updated=updated[number],
+            deleted=deleted[number],
+            late=met[number] - updated[number] - deleted[number],
+            ignored_deletes=ignored[number],
+            inserted_keys=new_keys.slice(key, inserted[number]),
+        )
+        parts.append(part)
+        row, key = row + sizes[number], key + inserted[number]
+    return parts
+
+
+def _counted(numbers: npt.NDArray[np.int64], files: int) -> list[int]:
+    return [int(count) for count in np.bincount(numbers, minlength=files)]
