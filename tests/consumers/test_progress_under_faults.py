@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 import lakefmt
@@ -56,9 +58,8 @@ def test_ap_15_a6_a_kill_at_any_effect_keeps_the_old_progress_or_the_new(
     for number in range(1, len(counted.effects) + 1):
         store = copied(made)
         first, second = Program(mode), Program(mode)
-        with pytest.raises(SimulatedCrash):
+        with contextlib.suppress(SimulatedCrash):  # closing passes failures over
             first.run(FaultStore(store, fail_at(number, fault)))
-            raise SimulatedCrash(number, "close passes failures over")
         second.run(store)
         story = f"{fault.value} effect {number}: {counted.effects[number - 1]}"
         begins = WRITTEN - len(second.taken)

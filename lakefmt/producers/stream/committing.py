@@ -21,7 +21,7 @@ from lakefmt.read.streamed.uncommitted import stored_rows
 from lakefmt.segments.codec import COLUMNS, OPERATOR, Committed, SegmentHeader, committed_of
 from lakefmt.segments.files import read_segments
 from lakefmt.segments.keyed import codes_in, fill_required, fitted, number_keys, row_identities, stored_identities
-from lakefmt.segments.pending import committed_of_streams
+from lakefmt.segments.pending import committed_of_streams, new_column_names
 from lakefmt.segments.resolve import Resolved, joined_rows, needs_stored, operators_of, resolve_rows
 from lakefmt.storage.api import with_versions
 from lakefmt.storage.local.process_lock import process_locks
@@ -118,7 +118,7 @@ class SegmentCommit:
             raise CommitConflict(f"{error}: another process committed it meanwhile") from None
         request = replace(self._request, entries=self._entries(left, before))
         schema = client.schema(state)
-        rows = fitted(joined_rows(tables), schema, _renamed(client, state, tables))
+        rows = fitted(joined_rows(tables), schema, new_column_names(client, state, tables))
         if request.operation is WriteOperation.INSERT:
             plain = fill_required(_without_marks(rows), schema)
             return run_write(client, request, schema, plain)
@@ -219,19 +219,3 @@ def _with_stored_order(
         taken = np.where(lacks, places + len(column), np.arange(len(column)))
         rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), both.take(pa.array(taken)))
     return replace(resolved, rows=rows)
-
-
-def _renamed(client: TableClient, state: TableState, tables: Sequence[pa.Table]) -> dict[str, str]:
-    """Return the new names of columns that were renamed after rows were flushed."""
-    current = client.schema(state).names
-    vanished = {name for table in tables for name in table.column_names} - {*current, OPERATOR, COLUMNS}
-    history = client.schema_history(state) if vanished else None
-    if history is None:
-        return {}
-    names: dict[int, str] = {column.number: column.name for column in history.latest.columns}
-    return {
-        column.name: names[column.number]
-        for schema in history.schemas
-        for column in schema.columns
-        if column.name in vanished and column.number in names
-    }

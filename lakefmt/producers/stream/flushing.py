@@ -32,6 +32,7 @@ from lakefmt.segments.files import read_segments
 from lakefmt.segments.keyed import codes_in, fitted, number_keys, row_identities, stored_identities
 from lakefmt.segments.names import ANONYMOUS
 from lakefmt.segments.operators import RowOperator
+from lakefmt.segments.pending import new_column_names
 from lakefmt.segments.resolve import joined_rows, operators_of, strict_violations
 from lakefmt.timeline.store import put_if_absent_confirmed
 
@@ -204,7 +205,9 @@ class Flusher:
         """
         headers = list(self._pending())
         schema = self.client.schema(state)
-        before = [fitted(table, schema) for table in read_segments(self.client.store, headers)]
+        tables = read_segments(self.client.store, headers)
+        renamed = new_column_names(self.client, state, tables)
+        before = [fitted(table, schema, renamed) for table in tables]
         first = sum(table.num_rows for table in before)
         every = joined_rows([*before, rows])
         across = self._is_across()

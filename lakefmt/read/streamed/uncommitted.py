@@ -26,7 +26,7 @@ from lakefmt.schema import with_meta_columns
 from lakefmt.segments.codec import COLUMNS, OPERATOR, SegmentHeader
 from lakefmt.segments.files import read_segments
 from lakefmt.segments.keyed import codes_in, fill_required, fitted, number_keys, row_identities, stored_identities
-from lakefmt.segments.pending import load_streams, plan_streams
+from lakefmt.segments.pending import load_streams, new_column_names, plan_streams
 from lakefmt.segments.resolve import joined_rows, needs_stored, operators_of, resolve_rows
 from lakefmt.values import META_COLUMNS, PARTITION_PATH, RECORD_KEY
 
@@ -102,7 +102,8 @@ class UncommittedSnapshot(Snapshot):
             tables = read_segments(self.client.store, self.headers)
         except ObjectNotFound as error:
             raise SnapshotExpired(f"{error} is gone: it was committed meanwhile") from None
-        incoming = fitted(joined_rows(tables), self.schema)
+        renamed = new_column_names(self.client, self._known, tables)
+        incoming = fitted(joined_rows(tables), self.schema, renamed)
         spec = self.client.key_spec(self._known.config)
         if spec.auto_keys or not spec.record_key_fields:
             plain = incoming.drop_columns([name for name in (OPERATOR, COLUMNS) if name in incoming.column_names])
