@@ -35,7 +35,9 @@ def batch(first: int, rows: int) -> pa.Table:
     """Return the rows of one commit: numbers from `first` on."""
     numbers = np.arange(first, first + rows)
     text = pa.array(np.char.add("row number ", numbers.astype("U12")))
-    return pa.table([pa.array(numbers * 7919 % 10_007), pa.array(numbers), text, pa.array(numbers * 0.5)], schema=SCHEMA)
+    return pa.table(
+        [pa.array(numbers * 7919 % 10_007), pa.array(numbers), text, pa.array(numbers * 0.5)], schema=SCHEMA
+    )
 
 
 def streamed(table: lakefmt.Table, start: str, threads: int, ordered: bool) -> Iterator[pa.RecordBatch]:
