@@ -2,11 +2,12 @@
 
 Usage::
 
-    python -m benchmarks.streams.bench_day [--hours 24] [--rows 20]
+    python -m benchmarks.streams.bench_day [--hours 24] [--rows 20] [--quick] [--points FILE]
 
 Every 10 simulated seconds `--rows` rows of 1,000 keys are applied and flushed, every minute they are committed, and every
 minute a process for services looks at the merge-on-read table (a compaction every 10 commits, 10 commits kept, 20 to 30 on the
-timeline). Real time is that of a day of commits without its pauses. A line per hour.
+timeline). Real time is that of a day of commits without its pauses. A line per hour; the rows of the table are compared with
+what was written. ``--quick``: 4 hours, under three minutes on a quiet machine.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import pyarrow as pa
 import lakefmt
 from benchmarks.harness.machine import describe
 from benchmarks.harness.memory import resident
+from benchmarks.streams.asked import at_most, keep_points, print_figures
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.services import ServiceLoop
 from lakefmt.storage.open import open_store
@@ -50,7 +52,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hours", type=int, default=24)
     parser.add_argument("--rows", type=int, default=20)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--points", type=Path)
     asked = parser.parse_args()
+    hours: list[tuple[int, int, int, float, float, float]] = []
     with tempfile.TemporaryDirectory() as work:
         print(describe(Path(work)))
         process = Process(VirtualTime())
@@ -67,8 +72,8 @@ def main() -> None:
         )
         with table.open_stream(writer_id="day", commit_interval=3_600_000, flush_interval=0) as stream:
             number = 0
-            for hour in range(1, asked.hours + 1):
-                begun, commits = time.perf_counter(), list[float]()
+            for hour in range(1, (4 if asked.quick else asked.hours) + 1):
+                begun, processor, commits = time.perf_counter(), time.process_time(), list[float]()
                 for _ in range(60):
                     for _ in range(6):
                         keys = [f"k{key}" for key in dice.integers(0, KEYS, asked.rows)]
@@ -84,19 +89,47 @@ def main() -> None:
                     loop.run(once=True)
                 reads = []
                 for _ in range(5):
-                    at = time.perf_counter()
+                    at = time.process_time()
                     rows = reader.read(["id", "ts"])
-                    reads.append(time.perf_counter() - at)
+                    reads.append(time.process_time() - at)
                 if dict(zip(rows["id"].to_pylist(), rows["ts"].to_pylist(), strict=True)) != last:
                     raise SystemExit("the table is not what was written")
                 files = sum(1 for path in Path(work, "t").glob("*") if path.is_file())
                 segments = sum(1 for path in Path(work, "t/.hoodie/.lakefmt/streams").rglob("*.arrow"))
                 instants = len(reader.client.load().timeline.instants)
+                used = time.process_time() - processor
+                hours.append((instants, files, segments, (resident() or 0) / 1e6, 1e3 * min(reads), used))
                 print(
                     f"{hour:5}{instants:10,}{files:8,}{segments:10,}{(resident() or 0) / 1e6:8.0f}"
                     f"{1e3 * min(reads):9.1f}{1e3 * float(np.median(commits)):11.1f}{time.perf_counter() - begun:9.1f}",
                     flush=True,
                 )
+    names = (
+        "instants on the timeline",
+        "files of the table",
+        "segments",
+        "resident MB",
+        "read, ms of processor",
+        "hour, s of processor",
+    )
+    # The first hour fills the table and the timeline: what follows has to stay as the second one is.
+    print_figures(
+        [
+            at_most(f"{name}: most / second hour", 1.0 + slack, max(after) / max(after[0], 1e-9), " ×", 2)
+            for name, slack, after in zip(
+                names,
+                (0.2, 0.2, 0.2, 0.25, 0.5, 0.25),
+                [column[1:] for column in zip(*hours, strict=True)],
+                strict=True,
+            )
+            if name != "segments"
+        ]
+        + [at_most("segments after a commit", 0, max(hour[2] for hour in hours), "", 0)]
+    )
+    if asked.points is not None:
+        for name, place in (("day-files", 1), ("day-read", 4)):
+            points = [(float(number), float(hour[place])) for number, hour in enumerate(hours, 1)]
+            keep_points(name, {"lakefmt, a commit a minute": points}, asked.points)
 
 
 if __name__ == "__main__":

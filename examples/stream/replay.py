@@ -6,10 +6,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import lakefmt
 from examples.quickstart.flights import KEY, SCHEMA, extract_flights
@@ -18,7 +21,7 @@ from examples.stream.events import make_events
 from examples.stream.parts import take_note
 from examples.stream.proof import prove
 from examples.stream.view import View
-from lakefmt.errors import InternalError
+from lakefmt.errors import InternalError, LakefmtError
 
 __all__ = ["Replay", "run_replay"]
 
@@ -111,17 +114,13 @@ def _start(*arguments: str) -> subprocess.Popen[bytes]:
 
 def _watch(replay: Replay, parts: _Parts, total: int, view: View) -> None:
     """Show how far the parts are until all events are committed; kill the writer in the middle."""
-    folder, begun, killed, counted, visible = replay.folder, time.monotonic(), False, 0.0, 0
-    table = lakefmt.open_table(folder / "flights")
-    with view:
+    folder, begun, killed = replay.folder, time.monotonic(), False
+    with _VisibleCount(folder / "flights") as visible, view:
         while True:
             parts.check()
             note, seen = take_note(folder / "writer.json"), take_note(folder / "follower.json")
             now = time.monotonic() - begun
-            if now - counted > _COUNT_SECONDS:
-                visible = table.read(["flight"], include_uncommitted=True).num_rows
-                counted = time.monotonic() - begun
-            view.show(now, total, note, seen, visible)
+            view.show(now, total, note, seen, visible.flights)
             if note.get("done"):
                 return
             if not killed and note.get("applied", 0) > total / 2 and note.get("commits", 0) > 0:
@@ -133,3 +132,28 @@ def _watch(replay: Replay, parts: _Parts, total: int, view: View) -> None:
             if now > replay.limit:
                 raise InternalError(f"the replay was not over after {replay.limit:g} s")
             time.sleep(_LOOK_SECONDS)
+
+
+class _VisibleCount:
+    """Counts, beside the view, the flights that a reader sees who asks for uncommitted rows, too."""
+
+    def __init__(self, table: Path) -> None:
+        self._table = lakefmt.open_table(table)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._count, daemon=True)
+        self.flights = 0
+
+    def _count(self) -> None:
+        while not self._stop.is_set():
+            # A read that meets the end of a commit is made again at the next look.
+            with suppress(LakefmtError):
+                self.flights = self._table.read(["flight"], include_uncommitted=True).num_rows
+            self._stop.wait(_COUNT_SECONDS)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()

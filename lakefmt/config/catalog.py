@@ -189,6 +189,15 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "lakefmt.write.threads", int, 0, "number of threads that write files; 0: number of cores, at most 8", minimum=0
     ),
     _honoured(
+        "lakefmt.write.open.files",
+        int,
+        256,
+        "files that a bulk insert, or an append of a stream, has open at a time. Rows of more partitions are put in the order of "
+        "their partitions first, through temporary files; where later rows are for more, the file that was written to longest ago "
+        "is finished, and its partition gets another one. Paimon's `write-max-writers-to-spill`",
+        minimum=1,
+    ),
+    _honoured(
         "lakefmt.write.window.bytes",
         int,
         128 * MIB,

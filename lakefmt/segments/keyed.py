@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -55,7 +56,17 @@ def fitted(rows: pa.Table, schema: pa.Schema, renamed: Mapping[str, str] | None 
     for name in (OPERATOR, COLUMNS):
         if name in rows.column_names:
             made = made.append_column(name, rows.column(name))
-    return made
+    return _with_new_names(made, renamed) if renamed and COLUMNS in made.column_names else made
+
+
+def _with_new_names(rows: pa.Table, renamed: Mapping[str, str]) -> pa.Table:
+    """Return rows whose updates name the columns that they set by their new names."""
+    texts = rows.column(COLUMNS).combine_chunks().dictionary_encode()
+    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    sets = [json.loads(text) for text in texts.dictionary.to_pylist()]  # sets of columns, not rows
+    named = pa.array([json.dumps([renamed.get(name, name) for name in each]) for each in sets], pa.string())
+    place = rows.schema.get_field_index(COLUMNS)
+    return rows.set_column(place, rows.schema.field(COLUMNS), named.take(texts.indices))
 
 
 def _renamed(rows: pa.Table, old: str, new: str) -> pa.Table:

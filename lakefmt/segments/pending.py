@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.segments.claims import list_claims
-from lakefmt.segments.codec import Claim, Committed, SegmentHeader, committed_of
+from lakefmt.segments.codec import COLUMNS, OPERATOR, Claim, Committed, SegmentHeader, committed_of
 from lakefmt.segments.files import delete_segments, list_headers, list_streams
 from lakefmt.segments.names import STREAMS
 from lakefmt.segments.plan import StreamPlan, plan_stream
 from lakefmt.timeline.commit_entries import decode_entry, stream_entry_name
 from lakefmt.values import InstantTime
 
-__all__ = ["StreamState", "committed_of_streams", "forget_committed", "load_streams", "plan_streams"]
+__all__ = [
+    "StreamState",
+    "committed_of_streams",
+    "forget_committed",
+    "load_streams",
+    "new_column_names",
+    "plan_streams",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,3 +133,25 @@ def _search(
             if fields is not None:
                 committed[stream] = committed_of(fields)
     return frozenset(looked)
+
+
+def new_column_names(client: TableClient, state: TableState, tables: Sequence[pa.Table]) -> dict[str, str]:
+    """Return the new names of columns that were renamed after rows were flushed.
+
+    Args:
+        client: the table.
+        state: its columns now.
+        tables: rows of segments.
+    """
+    current = client.schema(state).names
+    vanished = {name for table in tables for name in table.column_names} - {*current, OPERATOR, COLUMNS}
+    history = client.schema_history(state) if vanished else None
+    if history is None:
+        return {}
+    names: dict[int, str] = {column.number: column.name for column in history.latest.columns}
+    return {
+        column.name: names[column.number]
+        for schema in history.schemas
+        for column in schema.columns
+        if column.name in vanished and column.number in names
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
@@ -34,12 +34,13 @@ from lakefmt.services.needs import (
     seconds_without_commit,
 )
 from lakefmt.services.packing import PackingRules, SliceSize, choose_packed
-from lakefmt.services.status import ServiceStep
+from lakefmt.services.status import ServiceStep, joined_steps
 from lakefmt.transactions.client import open_write_client
 from lakefmt.transactions.clustering_plans import pending_clusterings
-from lakefmt.values import TableType, WriteStat
+from lakefmt.values import PartitionPath, TableType, WriteStat
 
 if TYPE_CHECKING:
+    from lakefmt.compaction.cluster.plan import ClusteringRules
     from lakefmt.compaction.cluster.run import ClusteringResult
     from lakefmt.compaction.compact.run import CompactionResult
     from lakefmt.table import Table
@@ -48,6 +49,8 @@ __all__ = ["QUIET_SECONDS", "TableRound", "needed_services", "service_settings"]
 
 #: After this many seconds without a commit, all small files of an append table are packed.
 QUIET_SECONDS: Final = 300.0
+#: Small files are looked for in this number of partitions at a time.
+PARTITIONS_AT_ONCE: Final = 256
 _IN_THE_WAY: Final = (CommitConflict, InstantNotFound, InstantNotPending, LeaseLost, LockUnavailable, WriterActive)
 
 
@@ -191,23 +194,43 @@ class TableRound:
         )
 
     def _pack(self) -> ServiceStep:
-        from lakefmt.compaction.cluster.run import ClusteringWish, clustering_rules, run_clustering
+        """Pack small files, some partitions at a time: the files of the others are not listed meanwhile."""
+        from lakefmt.compaction.cluster.partitions import choose_cluster_partitions
+        from lakefmt.compaction.cluster.run import clustering_rules
 
         client = self._client
-        write_client = open_write_client(client, self._options)
+        rules = clustering_rules(open_write_client(client, self._options).settings)
         state = client.load()
-        rules = clustering_rules(write_client.settings)
-        busy = frozenset(planned_groups(write_client, state))
+        quiet = seconds_without_commit(_facts(client, state)) >= QUIET_SECONDS
+        hour = client.clock.now().astimezone(state.config.zone).hour
+        paths = choose_cluster_partitions(client.listing(state.config).candidates(), rules.partitions, hour)
+        steps = []
+        for first in range(0, len(paths), PARTITIONS_AT_ONCE):
+            if first and self._is_stopping():
+                break
+            step = self._pack_partitions(paths[first : first + PARTITIONS_AT_ONCE], rules, quiet=quiet)
+            steps += [] if step is None else [step]
+        return joined_steps(steps) if steps else ServiceStep(Service.PACKING.value, "nothing")
+
+    def _pack_partitions(
+        self, partitions: Sequence[PartitionPath], rules: ClusteringRules, *, quiet: bool
+    ) -> ServiceStep | None:
+        from lakefmt.compaction.cluster.run import ClusteringWish, run_clustering
+
+        client = self._client
+        state = client.load()
+        busy = frozenset(planned_groups(open_write_client(client, self._options), state))
         sizes = [
             SliceSize(each.partition, each.file_id, each.size_bytes)
-            for each in client.slices(state)
+            for each in client.slices(state, partitions)
             if (each.partition, each.file_id) not in busy
         ]
-        packing = PackingRules(rules.small_bytes, rules.target_bytes)
-        chosen = choose_packed(sizes, packing, quiet=seconds_without_commit(_facts(client, state)) >= QUIET_SECONDS)
+        chosen = choose_packed(sizes, PackingRules(rules.small_bytes, rules.target_bytes), quiet=quiet)
         if not chosen:
-            return ServiceStep(Service.PACKING.value, "nothing")
-        return self._written(Service.PACKING, run_clustering(client, self._options, ClusteringWish(only=chosen)))
+            return None
+        self._still_ours()
+        wish = ClusteringWish(only=chosen, partitions={partition for partition, _ in chosen})
+        return self._written(Service.PACKING, run_clustering(client, self._options, wish))
 
     def _clean(self) -> ServiceStep:
         client = self._client

@@ -6,7 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 
-__all__ = ["RESULTS", "ServiceStep", "ServicesStatus", "TableStatus", "metrics_text", "status_json", "with_steps"]
+__all__ = [
+    "RESULTS",
+    "ServiceStep",
+    "ServicesStatus",
+    "TableStatus",
+    "joined_steps",
+    "metrics_text",
+    "status_json",
+    "with_steps",
+]
 
 #: How a step may end.
 RESULTS = ("done", "nothing", "busy", "failed")
@@ -103,6 +112,25 @@ class ServicesStatus:
         stopping = ", stopping" if self.is_stopping else ""
         head = f"lakefmt services {self.owner}: {len(self.tables):,} tables, {self.rounds:,} rounds{stopping}"
         return "\n".join([head, *map(str, self.tables)])
+
+
+def joined_steps(steps: Sequence[ServiceStep]) -> ServiceStep:
+    """Return several steps of one service as one.
+
+    Example:
+        >>> str(joined_steps([ServiceStep("packing", "done", "1", "a"), ServiceStep("packing", "done", "2", "b")]))
+        'packing: done, a; b'
+    """
+    newest = steps[-1]
+    return replace(
+        newest,
+        result="done" if any(step.result == "done" for step in steps) else newest.result,
+        instant=next((step.instant for step in reversed(steps) if step.instant is not None), None),
+        message="; ".join(step.message for step in steps if step.message),
+        seconds=sum(step.seconds for step in steps),
+        bytes_written=sum(step.bytes_written for step in steps),
+        files_deleted=sum(step.files_deleted for step in steps),
+    )
 
 
 def with_steps(status: TableStatus, steps: Sequence[ServiceStep]) -> TableStatus:

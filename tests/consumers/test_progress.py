@@ -160,6 +160,27 @@ def test_ap_16_a_clean_and_an_archive_step_keep_what_a_consumer_has_not_read() -
     assert table.archive(options=limits).plan.num_commits > 0
 
 
+def test_ap_21_a_savepoint_keeps_what_a_cleaner_that_knows_no_consumers_would_remove() -> None:
+    table = append_table({"hoodie.clean.automatic": False})
+    table.insert(rows(0))
+    with table.stream(consumer_id="feed", follow=False) as stream:
+        assert ids(stream) == [0]
+        stream.commit()
+    table.insert(rows(1))
+    table.tags.create("for-feed")
+    table.insert(rows(2))
+    table.cluster()
+    store = table.client.store
+    consumer = store.read(FILE)
+    store.delete([FILE])  # what the cleaner of another engine knows of it
+    for number in (3, 4):
+        table.insert(rows(number))
+    table.clean(options={"hoodie.clean.commits.retained": 1})
+    store.put(FILE, consumer)
+    with table.stream(consumer_id="feed", follow=False, takeover=True) as stream:
+        assert ids(itertools.islice(stream, 1)) == [1]
+
+
 def expired_table() -> tuple[lakefmt.Table, str]:
     """Rows of the first commits are only in a clustered file any more; returns a time before them."""
     table = append_table({"hoodie.clean.automatic": False})

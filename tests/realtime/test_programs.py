@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+import lakefmt.realtime
 from lakefmt.errors import InvalidInputError, LakefmtError, StreamClosed
 from lakefmt.realtime import (
     Connection,
@@ -211,6 +212,26 @@ def test_c12_rs_30_use_after_close(connection: Connection) -> None:
             call()
         assert isinstance(caught.value, StreamClosed)
     stream.close()  # the SDK raises here: a documented difference
+
+
+def test_rs_7_every_name_that_programs_import_is_in_one_module() -> None:
+    names = (
+        "connect Connection RealtimeOperation RealtimeOptionsBuilder FlushMode RetryStatus RetryMode ErrorTypeHandler "
+        "ProtocolType CZSessionOptions RowOperator CZException FlushTaskCallException Error InterfaceError DatabaseError "
+        "DataError IntegrityError InternalError OperationalError ProgrammingError NotSupportedError"
+    )
+    missing = [name for name in names.split() if not hasattr(lakefmt.realtime, name)]
+    assert not missing
+    assert [each.name for each in RowOperator] == [
+        "INSERT",
+        "INSERT_IGNORE",
+        "UPDATE",
+        "UPSERT",
+        "DELETE",
+        "DELETE_IGNORE",
+    ]
+    assert [each.value for each in RealtimeOperation] == ["append_only", "cdc"]
+    assert [each.value for each in FlushMode] == ["auto_flush_background", "auto_flush_sync", "manual_flush"]
 
 
 def test_rs_10_errors_are_one_tree() -> None:

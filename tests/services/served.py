@@ -45,11 +45,9 @@ def keyed(url: str, process: Process, commits: int = 0) -> Table:
     return table
 
 
-def append_table(url: str, process: Process) -> Table:
+def append_table(url: str, process: Process, partition_by: str | None = None) -> Table:
     """A table without keys that services pack."""
-    lakefmt.create_table(
-        url, schema=SCHEMA, record_key=None, options=WRITE_ONLY, properties={"lakefmt.table.kind": "append"}
-    )
+    lakefmt.create_table(url, schema=SCHEMA, kind="append", partition_by=partition_by, options=WRITE_ONLY)
     return opened(url, process)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import lakefmt
 from lakefmt import services
 from lakefmt.compaction.compact.run import CompactionResult, run_compaction
 from lakefmt.errors import InvalidInputError
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.services.loop import ServiceLoop
 from lakefmt.timeline.instant import Action
-from lakefmt.values import WriteStat
+from lakefmt.values import PartitionPath, WriteStat
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.services.served import append_table, keyed, process, rows
 
@@ -63,7 +65,7 @@ def test_a_plan_of_another_engine_is_executed(tmp_path: Path) -> None:
     assert not table.client.load().timeline.pending
 
 
-def test_ap_22_services_pack_small_files_of_append_tables(tmp_path: Path, hudi_rs_judge: HudiRsJudge) -> None:
+def test_ap_22_a8_services_pack_small_files_of_append_tables(tmp_path: Path, hudi_rs_judge: HudiRsJudge) -> None:
     """AP-22, AP-24: the packing is a clustering; write amplification stays below three; in the end one file is left."""
     time = process()
     url = str(tmp_path / "t")
@@ -84,6 +86,32 @@ def test_ap_22_services_pack_small_files_of_append_tables(tmp_path: Path, hudi_r
     assert status.bytes_written <= 3 * 30 * max(appended // 30, 1)
     assert table.read().num_rows == hudi_rs_judge.snapshot(url).num_rows == 300
     assert table.client.load().timeline.completed_of(Action.REPLACE_COMMIT)
+
+
+def test_ap_25_candidates_are_looked_for_in_some_partitions_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AP-25: no listing is of more partitions than a part, every partition has its turn, nothing is remembered."""
+    time = process()
+    table = append_table(str(tmp_path / "t"), time, partition_by="v")
+    for number in range(3):
+        table.bulk_insert(pa.concat_tables([rows(range(n * 10 + number, n * 10 + number + 1), n) for n in range(7)]))
+    asked: list[int] = []
+    slices = TableClient.slices
+
+    def counted(self: TableClient, state: TableState, partitions: Iterable[PartitionPath] | None = None) -> Any:
+        asked.append(99 if partitions is None else len(list(partitions)))
+        return slices(self, state, partitions)
+
+    monkeypatch.setattr("lakefmt.services.round.PARTITIONS_AT_ONCE", 3)
+    monkeypatch.setattr(TableClient, "slices", counted)
+    time.sleep(600.0)
+    step = ServiceLoop(table, time_source=time).run(once=True).tables[0].steps["packing"]
+    assert step.result == "done", step
+    assert max(asked) == 3
+    monkeypatch.undo()
+    assert len(table.file_groups()) == 7
+    assert table.read().num_rows == 21
 
 
 def _inserts(table: lakefmt.Table) -> list[tuple[WriteStat, ...]]:

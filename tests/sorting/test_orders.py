@@ -124,7 +124,7 @@ def hilbert_by_rotation(x: int, y: int, bits: int) -> int:
 
 
 @pytest.mark.parametrize(("dimensions", "bits"), [(1, 4), (2, 1), (2, 3), (3, 2), (4, 2)])
-def test_zorder_is_the_bits_in_turn(dimensions: int, bits: int) -> None:
+def test_ap_26_a9_zorder_is_the_bits_in_turn(dimensions: int, bits: int) -> None:
     points = grid(dimensions, bits)
     places = zorder_places([points[:, n] for n in range(dimensions)], bits)
     found = [place_of(row, dimensions * bits) for row in places]
@@ -180,7 +180,7 @@ def hilbert_by_single_bits(point: tuple[int, ...], bits: int) -> int:
 
 
 @pytest.mark.parametrize(("dimensions", "bits"), [(2, 3), (3, 3), (4, 2)])
-def test_all_rows_at_a_time_are_as_point_by_point(dimensions: int, bits: int) -> None:
+def test_ap_26_a9_hilbert_of_all_rows_is_that_of_each_point(dimensions: int, bits: int) -> None:
     points = grid(dimensions, bits)
     found = [place_of(row, dimensions * bits) for row in hilbert_places(list(points.T), bits)]
     assert found == [hilbert_by_single_bits(tuple(map(int, point)), bits) for point in points]

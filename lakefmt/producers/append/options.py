@@ -56,7 +56,7 @@ OPTIONS: Final[Mapping[str, PaimonOption]] = {
     "write-buffer-size": PaimonOption("256 mb", "lakefmt.write.window.bytes", "size"),
     "write-buffer-spillable": PaimonOption("true", note="kept; rows never wait for a commit in memory"),
     "write-buffer-for-append": PaimonOption("false", note="kept; files are written one after the other"),
-    "write-max-writers-to-spill": PaimonOption("10", note="kept; as many files are open as lakefmt.write.threads says"),
+    "write-max-writers-to-spill": PaimonOption("10", "lakefmt.write.open.files", "number"),
     "file.format": PaimonOption("parquet", note="parquet only"),
     "file.compression": PaimonOption("zstd", "hoodie.parquet.compression.codec"),
     "dynamic-partition-overwrite": PaimonOption("true", note="the argument mode= of table.overwrite"),

@@ -17,11 +17,11 @@ from lakefmt.config.table_config import merge_rule
 from lakefmt.errors import CommitConflict, ObjectNotFound, StreamUnavailable
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import choose_index
-from lakefmt.read.streamed.uncommitted import stored_rows
+from lakefmt.producers.stream.stored import stored_rows
 from lakefmt.segments.codec import COLUMNS, OPERATOR, Committed, SegmentHeader, committed_of
 from lakefmt.segments.files import read_segments
 from lakefmt.segments.keyed import codes_in, fill_required, fitted, number_keys, row_identities, stored_identities
-from lakefmt.segments.pending import committed_of_streams
+from lakefmt.segments.pending import committed_of_streams, new_column_names
 from lakefmt.segments.resolve import Resolved, joined_rows, needs_stored, operators_of, resolve_rows
 from lakefmt.storage.api import with_versions
 from lakefmt.storage.local.process_lock import process_locks
@@ -118,7 +118,7 @@ class SegmentCommit:
             raise CommitConflict(f"{error}: another process committed it meanwhile") from None
         request = replace(self._request, entries=self._entries(left, before))
         schema = client.schema(state)
-        rows = fitted(joined_rows(tables), schema, _renamed(client, state, tables))
+        rows = fitted(joined_rows(tables), schema, new_column_names(client, state, tables))
         if request.operation is WriteOperation.INSERT:
             plain = fill_required(_without_marks(rows), schema)
             return run_write(client, request, schema, plain)
@@ -145,7 +145,7 @@ class SegmentCommit:
         self, request: WriteRequest, state: TableState, schema: pa.Schema, rows: pa.Table
     ) -> CommitResult | None:
         across = is_across(self._client, state, request.options)
-        resolved, based_on = _resolved(self._client, state, rows, schema, across=across)
+        resolved, based_on = _resolved(self._client, state, request.options, rows, schema, across=across)
         if not len(resolved.deletes):
             return self._empty(request)
         filled = fill_required(resolved.rows, schema)
@@ -172,11 +172,17 @@ def _without_marks(rows: pa.Table) -> pa.Table:
 
 
 def _resolved(
-    client: TableClient, state: TableState, rows: pa.Table, schema: pa.Schema, *, across: bool
+    client: TableClient,
+    state: TableState,
+    options: Mapping[str, object],
+    rows: pa.Table,
+    schema: pa.Schema,
+    *,
+    across: bool,
 ) -> tuple[Resolved, TableState | None]:
     """Return one row for each key, and the state that stored rows were read from, if they were."""
     spec = client.key_spec(state.config)
-    identities, keys, _ = row_identities(spec, rows, across=across)
+    identities, keys, partitions = row_identities(spec, rows, across=across)
     numbers, distinct = number_keys(identities)
     required = [
         name.split(".", 1)[0]
@@ -188,26 +194,19 @@ def _resolved(
         resolved = resolve_rows(rows, numbers, None, none)
         if not required or not resolved.deletes.any():
             return resolved, None
-        return _with_stored_order(client, state, resolved, keys, identities, required, across=across), state
-    stored = stored_rows(client, state, keys)
+        vanished = pa.array(resolved.source[resolved.deletes])
+        stored = stored_rows(client, state, options, keys.take(vanished), partitions.take(vanished))
+        return _with_stored_order(stored, resolved, identities, required, across=across), state
+    stored = stored_rows(client, state, options, keys, partitions)
     of_stored = codes_in(stored_identities(stored, across=across), distinct)
     stored, of_stored = stored.filter(pa.array(of_stored >= 0)), of_stored[of_stored >= 0]
     return resolve_rows(rows, numbers, stored, of_stored), state
 
 
 def _with_stored_order(
-    client: TableClient,
-    state: TableState,
-    resolved: Resolved,
-    keys: pa.Array,
-    identities: pa.Array,
-    required: Sequence[str],
-    *,
-    across: bool,
+    stored: pa.Table, resolved: Resolved, identities: pa.Array, required: Sequence[str], *, across: bool
 ) -> Resolved:
     """Give deletes without an ordering value that of the stored row: where it must not be null, zero would lose."""
-    vanished = resolved.source[resolved.deletes]
-    stored = stored_rows(client, state, keys.take(pa.array(vanished)))
     places = codes_in(identities.take(pa.array(resolved.source)), stored_identities(stored, across=across))
     rows = resolved.rows
     for name in required:
@@ -219,19 +218,3 @@ def _with_stored_order(
         taken = np.where(lacks, places + len(column), np.arange(len(column)))
         rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), both.take(pa.array(taken)))
     return replace(resolved, rows=rows)
-
-
-def _renamed(client: TableClient, state: TableState, tables: Sequence[pa.Table]) -> dict[str, str]:
-    """Return the new names of columns that were renamed after rows were flushed."""
-    current = client.schema(state).names
-    vanished = {name for table in tables for name in table.column_names} - {*current, OPERATOR, COLUMNS}
-    history = client.schema_history(state) if vanished else None
-    if history is None:
-        return {}
-    names: dict[int, str] = {column.number: column.name for column in history.latest.columns}
-    return {
-        column.name: names[column.number]
-        for schema in history.schemas
-        for column in schema.columns
-        if column.name in vanished and column.number in names
-    }

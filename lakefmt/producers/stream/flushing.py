@@ -26,14 +26,16 @@ from lakefmt.producers.stream.buffer import Buffer
 from lakefmt.producers.stream.committing import has_record_keys, is_across
 from lakefmt.producers.stream.failures import FailedBatch, pause_seconds, retry_status_of, tries_again
 from lakefmt.producers.stream.options import ErrorTypeHandler, StreamOptions
-from lakefmt.read.streamed.uncommitted import stored_rows
+from lakefmt.producers.stream.stored import stored_rows
 from lakefmt.segments.codec import OPERATOR, SegmentHeader, encode_segment
 from lakefmt.segments.files import read_segments
 from lakefmt.segments.keyed import codes_in, fitted, number_keys, row_identities, stored_identities
 from lakefmt.segments.names import ANONYMOUS
 from lakefmt.segments.operators import RowOperator
+from lakefmt.segments.pending import new_column_names
 from lakefmt.segments.resolve import joined_rows, operators_of, strict_violations
 from lakefmt.timeline.store import put_if_absent_confirmed
+from lakefmt.values import PARTITION_PATH, RECORD_KEY
 
 if TYPE_CHECKING:
     from lakefmt.filegroups.table_client import TableClient, TableState
@@ -204,14 +206,19 @@ class Flusher:
         """
         headers = list(self._pending())
         schema = self.client.schema(state)
-        before = [fitted(table, schema) for table in read_segments(self.client.store, headers)]
+        tables = read_segments(self.client.store, headers)
+        renamed = new_column_names(self.client, state, tables)
+        before = [fitted(table, schema, renamed) for table in tables]
         first = sum(table.num_rows for table in before)
         every = joined_rows([*before, rows])
         across = self._is_across()
         spec = self.client.key_spec(state.config)
-        identities, keys, _ = row_identities(spec, every, across=across)
+        identities, keys, partitions = row_identities(spec, every, across=across)
         numbers, distinct = number_keys(identities)
-        stored = codes_in(stored_identities(stored_rows(self.client, state, keys), across=across), distinct)
+        rows_there = stored_rows(
+            self.client, state, self._options.properties, keys, partitions, [RECORD_KEY, PARTITION_PATH]
+        )
+        stored = codes_in(stored_identities(rows_there, across=across), distinct)
         present = np.zeros(len(distinct), bool)
         present[stored[stored >= 0]] = True
         operators = operators_of(every)

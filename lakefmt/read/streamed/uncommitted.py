@@ -26,18 +26,18 @@ from lakefmt.schema import with_meta_columns
 from lakefmt.segments.codec import COLUMNS, OPERATOR, SegmentHeader
 from lakefmt.segments.files import read_segments
 from lakefmt.segments.keyed import codes_in, fill_required, fitted, number_keys, row_identities, stored_identities
-from lakefmt.segments.pending import load_streams, plan_streams
+from lakefmt.segments.pending import load_streams, new_column_names, plan_streams
 from lakefmt.segments.resolve import joined_rows, needs_stored, operators_of, resolve_rows
 from lakefmt.values import META_COLUMNS, PARTITION_PATH, RECORD_KEY
 
-__all__ = ["UncommittedSnapshot", "load_uncommitted", "stored_rows"]
+__all__ = ["UncommittedSnapshot", "load_uncommitted"]
 
 Mask = npt.NDArray[np.bool_]
 
 
-def stored_rows(client: TableClient, state: TableState, keys: pa.Array) -> pa.Table:
-    """Return the stored rows of record keys, with meta columns."""
-    return Snapshot(client, state).read(filter=pc.field(RECORD_KEY).isin(keys.unique()), meta_columns=True)
+def _stored_rows(client: TableClient, state: TableState, keys: pa.Array) -> pa.Table:
+    """Return the stored rows of record keys, with meta columns; a record index tells the files."""
+    return Snapshot(client, state).read(filter=[(RECORD_KEY, "in", keys.unique())], meta_columns=True)
 
 
 def load_uncommitted(client: TableClient) -> UncommittedSnapshot:
@@ -102,7 +102,8 @@ class UncommittedSnapshot(Snapshot):
             tables = read_segments(self.client.store, self.headers)
         except ObjectNotFound as error:
             raise SnapshotExpired(f"{error} is gone: it was committed meanwhile") from None
-        incoming = fitted(joined_rows(tables), self.schema)
+        renamed = new_column_names(self.client, self._known, tables)
+        incoming = fitted(joined_rows(tables), self.schema, renamed)
         spec = self.client.key_spec(self._known.config)
         if spec.auto_keys or not spec.record_key_fields:
             plain = incoming.drop_columns([name for name in (OPERATOR, COLUMNS) if name in incoming.column_names])
@@ -116,7 +117,7 @@ class UncommittedSnapshot(Snapshot):
         across = any(header.across for header in self.headers)
         identities, keys, _ = row_identities(spec, incoming, across=across)
         numbers, distinct = number_keys(identities)
-        stored = stored_rows(client, state, keys)
+        stored = _stored_rows(client, state, keys)
         of_stored = codes_in(stored_identities(stored, across=across), distinct)
         stored = stored.filter(pa.array(of_stored >= 0))
         of_stored = of_stored[of_stored >= 0]

@@ -109,14 +109,21 @@ class PartitionSplitter:
         ordered = codes if order is None else codes[order]
         return order, list(map(int, np.searchsorted(ordered, np.arange(len(self._names) + 1))))
 
-    def groups(self) -> Iterator[list[tuple[PartitionPath, pa.Table]]]:
+    def groups(self, most: int = 1 << 20) -> Iterator[list[tuple[PartitionPath, pa.Table]]]:
         """Yield the partitions that have rows, some at a time; the next ones are cut out meanwhile.
 
         Columns of one text come as dictionaries, in a partition all its rows or none of them.
+
+        Args:
+            most: partitions at a time.
         """
         shares = np.cumsum(self._counts)[:-1] * _GROUPS // max(1, int(self._counts.sum()))
         ends = map(int, np.flatnonzero(np.diff(shares)) + 1)
-        spans = list(pairwise([0, *ends, len(self._names)]))
+        spans = [
+            (first, min(first + most, high))
+            for low, high in pairwise([0, *ends, len(self._names)])
+            for first in range(low, max(high, low + 1), most)
+        ]
         ahead = self._cuts(*spans[0])
         for number, (low, high) in enumerate(spans):
             cuts = results(ahead)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, closing
 from functools import partial
+from itertools import chain, islice
+from operator import itemgetter
 from threading import Lock
 
 import pyarrow as pa
@@ -62,22 +64,32 @@ def stream_files(
 ) -> list[WriteStatus]:
     """Write new files from a stream in bounded memory: one open file per partition, or some where partitions are few.
 
-    Rows wait in a window until it is full; then each partition's part becomes a row group of its file.
+    Rows wait in a window until it is full; then each partition's part becomes a row group of its file. Rows of more
+    partitions than files may be open are put in the order of their partitions first, through temporary files.
     """
     window_bytes = bound.settings.integer("lakefmt.write.window.bytes")
-    is_global = sort not in ("none", "partition")
+    most_open = bound.settings.integer("lakefmt.write.open.files")
+    is_ordered = sort not in ("none", "partition")
     statuses: list[WriteStatus] = []
     # The pool is the inner context: when something fails, its threads end before the files are discarded.
     with ExitStack() as stack, WorkerPool(bound.threads) as workers:
         writer: _PartitionWriter | None = None
         windows: Iterator[tuple[pa.Table, bool]]
         # They are closed here: an error holds on to this frame, and it to a sort's temporary files.
-        if is_global:
+        if is_ordered:
             keys = _sort_key if sort == "global" else _keys_by_columns(sort, schema)
             ordered = stack.enter_context(closing(sort_stream(tables, lambda table: keys(keyed(table)), window_bytes)))
             windows = map(_with_more, ordered)
         else:
             windows = stack.enter_context(closing(gather_windows(tables, window_bytes, window_bytes // _REST_PARTS)))
+            begun = list(islice(windows, 1))
+            is_ordered = len(begun) == 1 and not begun[0][1] and _num_partitions(keyed, begun[0][0]) > most_open
+            windows = chain(_emptied(begun), windows)
+            if is_ordered:
+                by_partition = sort_stream(
+                    map(itemgetter(0), windows), lambda table: keyed(table).partitions.cast(pa.string()), window_bytes
+                )
+                windows = map(_with_more, stack.enter_context(closing(by_partition)))
         for window, last in windows:
             # All threads key the first window: they have nothing to write yet.
             parts = 1 if writer is not None or sort != "none" else bound.threads
@@ -85,11 +97,12 @@ def stream_files(
                 constants = partial(partition_constants, spec, schema) if bound.virtual_columns is None else _nothing
                 writer = _PartitionWriter(client, bound, sizing(window), stack, workers, constants)
             batches = _keyed_parts(keyed, window, workers, parts)
-            writer.write(batches, in_order=sort == "partition", lanes=bound.threads if sort == "none" else 1, last=last)
+            lanes = bound.threads if sort == "none" and not is_ordered else 1
+            writer.write(batches, in_order=sort == "partition", lanes=lanes, last=last, ordered=is_ordered)
             del batches
             # What is freed goes back to the system; what is still named would be held while the next rows gather.
             del window
-            if is_global:
+            if is_ordered:
                 statuses += writer.finish_passed()
         if writer is not None:
             statuses += writer.close()
@@ -104,9 +117,20 @@ def _keys_by_columns(sort: str, schema: pa.Schema) -> Callable[[KeyedBatch], pa.
     return _sort_key if order is None else OrderInPartitions(order, schema).keys
 
 
+def _num_partitions(keyed: Callable[[pa.Table], KeyedBatch], window: pa.Table) -> int:
+    """Return how many partitions the first rows of a window are for."""
+    return len(keyed(window.slice(0, _PART_ROWS)).partitions.dictionary)
+
+
 def _with_more(window: pa.Table) -> tuple[pa.Table, bool]:
     """Return a window that may not be the last one (a generator or a zip would hold on to it)."""
     return window, False
+
+
+def _emptied(windows: list[tuple[pa.Table, bool]]) -> Iterator[tuple[pa.Table, bool]]:
+    """Yield windows without holding on to them."""
+    while windows:
+        yield windows.pop(0)
 
 
 def _nothing(_: PartitionPath) -> Mapping[str, str]:
@@ -176,17 +200,27 @@ class _PartitionWriter:
         self._more_come = False
         memory = bound.settings.integer("lakefmt.write.window.bytes")
         self._key_bytes = memory // _KEY_PARTS if memory >= _HOLDS_KEYS else 0
+        self._most_open = bound.settings.integer("lakefmt.write.open.files")
 
     def write(
-        self, batches: Sequence[KeyedBatch], *, in_order: bool = False, lanes: int = 1, last: bool = False
+        self,
+        batches: Sequence[KeyedBatch],
+        *,
+        in_order: bool = False,
+        lanes: int = 1,
+        last: bool = False,
+        ordered: bool = False,
     ) -> None:
         """Append a window's rows to their partitions' files; the last groups are still being written at the end.
+
+        Where more files would be open than may be, those are finished that were written to longest ago.
 
         Args:
             batches: the rows, one batch's behind the other's.
             in_order: sort those of each by partition and key first.
             lanes: how many files may be written side by side.
             last: no other rows come, so that the files they are for are finished.
+            ordered: the windows come in the order of partitions: no other rows come for any but the last one.
         """
         if in_order:
             batches = [batch.take(pc.sort_indices(_sort_key(batch))) for batch in batches]
@@ -195,19 +229,33 @@ class _PartitionWriter:
         del batches
         begun = {partition for partition, _ in self._open}
         self._announce([partition for partition in spread.partitions if partition not in begun])
-        for group in spread.groups():
+        going_on = max(spread.partitions, default=None) if ordered and not last else None
+        for group in spread.groups(max(1, self._most_open // (_GROUPS_WRITTEN + 1))):
             parts = [part for partition, rows in group for part in _in_lanes(partition, rows, lanes // len(group))]
+            self._make_room(parts)
             new = [(lane, rows) for lane, rows in parts if lane not in self._open]
             # Of files that get no other rows the filters can be made together.
             blooms = bloom_filters_of_parts(self._bound, [rows for _, rows in new]) if last else [None] * len(new)
             for (lane, _), bloom in zip(new, blooms, strict=True):
                 self._open[lane] = self._start(lane[0], bloom)
             del new, blooms
-            self._running.append([self._give(lane, rows, last=last) for lane, rows in parts])
+            ends = [last or (ordered and lane[0] != going_on) for lane, _ in parts]
+            self._running.append([self._give(*part, last=end) for part, end in zip(parts, ends, strict=True)])
             del group, parts
             self._settle(_GROUPS_WRITTEN - 1)
         if spread.shares_rows:
             self._settle()
+
+    def _make_room(self, parts: Sequence[tuple[_Lane, pa.Table]]) -> None:
+        """Finish the files that were written to longest ago, where these parts would open more than may be."""
+        coming = {lane for lane, _ in parts}
+        if len(self._open.keys() | coming) <= self._most_open:
+            return
+        self._settle()
+        others = [lane for lane in self._open if lane not in coming]
+        for lane in coming & self._open.keys():
+            self._open[lane] = self._open.pop(lane)  # written to last
+        self._done = self._finish(others[: max(0, len(others) + len(coming) - self._most_open)])
 
     def _give(self, lane: _Lane, rows: pa.Table, *, last: bool) -> Future[list[WriteStatus]]:
         work = self._workers.submit(self._append, lane, rows, self._last.get(lane), last)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,6 +23,8 @@ from lakefmt.errors import (
 )
 from lakefmt.producers.append.options import OPTIONS, translate_options
 from lakefmt.timeline.commit_entries import watermark_of
+from lakefmt.write.context import WriteStatus
+from lakefmt.write.files.base_file import FileInProgress
 
 SCHEMA = pa.schema([("product", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 
@@ -320,6 +323,41 @@ def test_a12_ap_34_many_partitions_are_written_and_warned_of(tmp_path: Path) -> 
     assert numbers_of(table) == list(range(900))
     streamed = table.append(iter([some.slice(0, 450), some.slice(450)]))
     assert streamed.num_inserts == 900
+
+
+@pytest.mark.parametrize("sorted_rows", [False, True])
+def test_ap_34_no_more_files_are_open_than_may_be(sorted_rows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of more partitions wait on the disk; partitions that come later take the place of those written longest ago."""
+    schema = pa.schema([("p", pa.int64()), ("n", pa.int64())])
+    table = lakefmt.create_table(
+        f"memory://append-open-{sorted_rows}",
+        schema=schema,
+        partition_by="p",
+        kind="append",
+        properties={"write-max-writers-to-spill": "6"},
+        options={"lakefmt.write.window.bytes": 2048},
+    )
+    most, is_open = [0], set[object]()
+
+    class Counted(FileInProgress):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            is_open.add(self)
+            most[0] = max(most[0], len(is_open))
+
+        def finish(self) -> WriteStatus:
+            is_open.discard(self)
+            return super().finish()
+
+    monkeypatch.setattr("lakefmt.write.bulk.bulk_insert.FileInProgress", Counted)
+    first = 30 if sorted_rows else 3  # partitions of the first rows: too many, or not yet
+    partitions = [n % (first if n < 200 else 30) for n in range(2000)]
+    rows = pa.table({"p": partitions, "n": list(range(2000))}, schema=schema)
+    result = table.append(iter([rows.slice(start, 100) for start in range(0, 2000, 100)]))
+    assert most[0] <= 6
+    assert not is_open
+    assert sorted(table.read()["n"].to_pylist()) == list(range(2000))
+    assert len(result.files) == 30 if sorted_rows else len(result.files) > 30
 
 
 def test_expire_partitions_by_value_and_by_update(tmp_path: Path) -> None:

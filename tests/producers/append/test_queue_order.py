@@ -228,7 +228,7 @@ def test_a7_which_neighbours_are_packed(sizes: list[int], all_small: bool, expec
     assert [len(group.slices) for group in plan.groups] == expected
 
 
-def test_a7_a_file_in_a_pending_plan_keeps_its_neighbours_apart() -> None:
+def test_a7_ap_23_a_file_in_a_pending_plan_keeps_its_neighbours_apart() -> None:
     some = files(*[1] * 5)
     busy = [(some[2].partition, some[2].file_id)]
     plan = plan_queue_clustering(some, busy, ClusteringRules(), lambda time: time, all_small=True)

@@ -18,6 +18,7 @@ from lakefmt.storage import ObjectStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.store_wrapper import Step, WrapperStore
+from lakefmt.testing.stores import Fault, FaultMode, FaultStore
 from lakefmt.testing.virtual_time import Process, VirtualTime
 
 NUMBERS = itertools.count()
@@ -92,3 +93,29 @@ def kill(stream: Stream) -> None:
     with core._changed:
         core.is_closed = True
         core._changed.notify_all()
+
+
+def copied(made: ObjectStore) -> MemoryStore:
+    """Return a store with the same objects."""
+    store = MemoryStore(f"streams-{next(NUMBERS)}")
+    for found in made.list():
+        store.put(found.name, made.read(found.name))
+    return store
+
+
+def refusing(store: ObjectStore, times: int) -> FaultStore:
+    """Return a store that refuses to put the next segments, so many times."""
+    left = [times]
+
+    def plan(effect: object) -> Fault | None:
+        if is_segment(effect.name) and left[0]:  # type: ignore[attr-defined]
+            left[0] -= 1
+            return Fault(FaultMode.BEFORE, crash=False)
+        return None
+
+    return FaultStore(store, plan)
+
+
+def attempts(store: FaultStore) -> int:
+    """Return how often a segment was put, refused ones included."""
+    return sum(is_segment(effect.name) and effect.kind.startswith("put") for effect in store.effects)

@@ -23,22 +23,23 @@ from lakefmt.producers.stream.stream import Stream
 from lakefmt.segments.files import list_headers, list_positions, list_streams, read_segments
 from lakefmt.segments.names import STREAMS, SegmentPosition, data_name, header_name
 from lakefmt.storage import ObjectStore
-from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.store_wrapper import SimulatedCrash
-from lakefmt.testing.stores import Fault, FaultMode, FaultStore, fail_at
+from lakefmt.testing.stores import FaultMode, FaultStore, fail_at
 from lakefmt.testing.virtual_time import VirtualTime
-from tests.producers.stream.stream_kit import NUMBERS, durable, is_segment, kill, make, rows_of, table_over
+from tests.producers.stream.stream_kit import (
+    attempts,
+    copied,
+    durable,
+    kill,
+    make,
+    refusing,
+    rows_of,
+    table_over,
+)
 
 SYNC = FlushMode.AUTO_FLUSH_SYNC
 QUICK = {"flush_mode": SYNC, "flush_interval": 0, "commit_interval": 0, "request_failed_retry_interval_ms": 10}
-
-
-def copied(made: ObjectStore) -> MemoryStore:
-    store = MemoryStore(f"streams-{next(NUMBERS)}")
-    for found in made.list():
-        store.put(found.name, made.read(found.name))
-    return store
 
 
 class Program:
@@ -257,22 +258,6 @@ def test_rs_6_services_do_not_touch_segments() -> None:
 
 
 # --- failures --------------------------------------------------------------------------------------------------------
-
-
-def refusing(store: ObjectStore, times: int) -> FaultStore:
-    left = [times]
-
-    def plan(effect: object) -> Fault | None:
-        if is_segment(effect.name) and left[0]:  # type: ignore[attr-defined]
-            left[0] -= 1
-            return Fault(FaultMode.BEFORE, crash=False)
-        return None
-
-    return FaultStore(store, plan)
-
-
-def attempts(store: FaultStore) -> int:
-    return sum(is_segment(effect.name) and effect.kind.startswith("put") for effect in store.effects)
 
 
 def test_c19_rs_27_two_refusals_are_three_attempts_in_order() -> None:

@@ -70,6 +70,22 @@ def test_rs_35_a_renamed_column_keeps_what_was_flushed_under_its_old_name() -> N
     ]
 
 
+def test_rs_35_an_update_of_a_column_that_is_renamed_before_its_commit() -> None:
+    store = make()
+    table = table_over(store)
+    table.upsert([{"id": "a", "v": 1, "s": "stored"}, {"id": "b", "v": 2, "s": "stays"}])
+    with table_over(store).open_stream(**QUICK) as stream:
+        stream.update({"id": "a", "s": "flushed"})
+        stream.flush()
+        table_over(store).alter.rename_column("s", "t")
+        assert stream.refresh_schema()
+        stream.update({"id": "b", "v": 3})
+        stream.flush()
+        expected = [{"id": "a", "v": 1, "t": "flushed"}, {"id": "b", "v": 3, "t": "stays"}]
+        assert rows_of(table_over(store).read(include_uncommitted=True)) == expected
+    assert rows_of(table_over(store).read()) == expected
+
+
 def test_rs_35_a_wider_type_is_accepted() -> None:
     store = make(schema=pa.schema([("id", pa.string()), ("v", pa.int32())]))
     with table_over(store).open_stream(**QUICK) as stream:
