@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 
 from lakefmt.compaction.cluster.plan import ClusteringPlan
 from lakefmt.compaction.cluster.records import parse_clustering_plan
@@ -12,8 +13,8 @@ from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, check_transition
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.transactions.client import WriteClient
-from lakefmt.transactions.clustering_plans import discard_clustered_files
-from lakefmt.values import InstantTime
+from lakefmt.transactions.clustering_plans import discard_clustered_files, drop_rings
+from lakefmt.values import FileId, InstantTime, PartitionPath
 
 __all__ = [
     "check_groups_unchanged",
@@ -66,9 +67,20 @@ def check_groups_unchanged(client: TableClient, state: TableState, time: Instant
 
 
 def _changed_by(client: TableClient, state: TableState, time: InstantTime, plan: ClusteringPlan) -> Instant | None:
-    groups = plan.file_groups
     later = (i for i in state.timeline.completed_of(*COMMIT_ACTIONS) if i.order_time > time)
-    return next((i for i in later if groups & client.commit_metadata(state, i).file_ids()), None)
+    return next((i for i in later if _hides(plan, client.commit_metadata(state, i).file_ids())), None)
+
+
+def _hides(plan: ClusteringPlan, changed: Collection[tuple[PartitionPath, FileId]]) -> bool:
+    """Return whether a clustering would hide what a commit wrote to some file groups.
+
+    What Spark wrote to the new buckets of a group, too, comes with them.
+    """
+    for group in plan.groups:
+        opened = {(group.partition, node.file_id) for node in (group.buckets.nodes if group.buckets else ())}
+        if opened.isdisjoint(changed) and any((each.partition, each.file_id) in changed for each in group.slices):
+            return True
+    return False
 
 
 def release_clustering(
@@ -87,6 +99,7 @@ def release_clustering(
             return
         lease.check()
         discard_clustered_files(write_client, now, time, plan.partitions)
+        drop_rings(write_client, time, plan.opened)
         for file in now.timeline.files_of(pending):
             if file.state is State.INFLIGHT:
                 check_transition(Action.CLUSTERING, State.INFLIGHT, State.REQUESTED)
