@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from lakefmt.values import FileId, InstantTime
+from lakefmt.values import FileId, InstantTime, PartitionPath
 
 __all__ = [
     "PARTITION_METADATA",
+    "RING_DIRECTORY",
     "BaseFileName",
     "LogFileName",
     "MarkerType",
@@ -21,11 +22,16 @@ __all__ = [
     "parse_base_file",
     "parse_log_file",
     "parse_marker",
+    "ring_directory",
+    "ring_files",
     "split_base_file",
 ]
 
 #: The partition metadata file (docs/format.md, Partition metadata file).
 PARTITION_METADATA = ".hoodie_partition_metadata"
+
+#: Where the rings of consistent hashing are kept (docs/format.md, Bucket index).
+RING_DIRECTORY = ".hoodie/.bucket_index/consistent_hashing_metadata"
 
 _BASE = re.compile(r"([A-Za-z0-9-]+)_(\d+-\d+-\d+)_(\d{14}|\d{17})\.(parquet|orc|hfile|lance|vortex)", re.ASCII)
 _LOG = re.compile(r"\.([A-Za-z0-9-]+)_(\d{14}|\d{17})\.log\.(\d{1,9})(?:_(\d+-\d+-\d+))?(\.cdc)?", re.ASCII)
@@ -134,3 +140,20 @@ def parse_marker(path: str) -> tuple[str, MarkerType] | None:
     """
     match = _MARKER.fullmatch(path)
     return None if match is None else (match.group(1), match.group(2))
+
+
+def ring_directory(partition: PartitionPath) -> str:
+    """Return where the rings of a partition are kept."""
+    return f"{RING_DIRECTORY}/{partition}" if partition else RING_DIRECTORY
+
+
+def ring_files(partition: PartitionPath, instant: str) -> tuple[str, str]:
+    """Return the names of the mark and of the ring that an instant brings to a partition, in the order of their removal.
+
+    Example:
+        >>> ring_files(PartitionPath("p"), "20260101000000000")[0].rpartition("/")[2]
+        '20260101000000000.commit'
+    """
+    # Hudi refuses a mark without its ring.
+    directory = ring_directory(partition)
+    return f"{directory}/{instant}.commit", f"{directory}/{instant}.hashing_meta"

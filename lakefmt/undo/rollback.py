@@ -18,7 +18,7 @@ from lakefmt.compaction.clean.run import finish_clean
 from lakefmt.compaction.compact.pending import check_inputs, read_plan
 from lakefmt.errors import StateError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.model import build_slices
-from lakefmt.filegroups.pending_plans import groups_of_plan
+from lakefmt.filegroups.pending_plans import groups_of_plan, new_groups_of_plan
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.segments.pending import forget_committed
 from lakefmt.timeline.heartbeat import heartbeat_name
@@ -34,6 +34,7 @@ from lakefmt.timeline.rollback import (
 from lakefmt.timeline.savepoint import savepoints_of
 from lakefmt.timeline.timeline import build_timeline
 from lakefmt.transactions.client import WriteClient, open_write_client
+from lakefmt.transactions.clustering_plans import check_not_written_ahead, drop_rings
 from lakefmt.transactions.restore_executor import finish_restore
 from lakefmt.transactions.rollback_executor import check_rollback_allowed, finish_rollback, run_rollback
 from lakefmt.undo._historical_state import check_whole, state_without
@@ -81,6 +82,8 @@ def rollback_instant(client: TableClient, instant: str, *, force: bool, withdraw
         if target.action in _FINISHED:
             return _end(write_client, state, target, lease)
         plan = _plan(client, state, target)
+        opened = new_groups_of_plan(client, state, target)
+        check_not_written_ahead(client, state, target.time, opened)
         lease.check()
         if target.is_completed:
             forget_committed(client, state)
@@ -88,6 +91,7 @@ def rollback_instant(client: TableClient, instant: str, *, force: bool, withdraw
             time = _undo_service(write_client, state, target, plan, lease, withdraw)
         else:
             time = _undo(write_client, state, target, plan, lease)
+        drop_rings(write_client, target.time, opened)
     return RollbackResult(time, action=Action.ROLLBACK.value, plan=plan)
 
 

@@ -12,14 +12,13 @@ from time import perf_counter
 
 import pyarrow as pa
 
-from lakefmt.config.settings import Settings
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.base_writer import named_rows, write_base_file
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.pending_plans import groups_of_plan
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.index import ConsistentBucketIndex
-from lakefmt.index.bucket.resize import BucketChange, ResizeRules, plan_changes, ring_after
+from lakefmt.index.bucket.resize import BucketChange, plan_changes, resize_rules, ring_after
 from lakefmt.schema import reconcile
 from lakefmt.values import RECORD_KEY, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 from lakefmt.write._slice_state import SliceReader
@@ -136,22 +135,11 @@ def _plan(
     for file_slice in client.slices(state, partitions):
         slices.setdefault(file_slice.partition, []).append(file_slice)
     busy = {group for pending in state.timeline.pending for group in groups_of_plan(client, state, pending)}
-    rules = _rules(transaction.bound.settings, index.num_buckets)
+    rules = resize_rules(transaction.bound.settings, index.num_buckets)
     changes: list[BucketChange] = []
     for partition in sorted(slices):
         changes += plan_changes(index.ring_of(slices[partition]), slices[partition], busy, rules, client.ids.new_uuid)
     return changes
-
-
-def _rules(settings: Settings, num_buckets: int) -> ResizeRules:
-    size = settings.integer("hoodie.parquet.max.file.size")
-    least, most = (settings.values[f"hoodie.bucket.index.{end}.num.buckets"] for end in ("min", "max"))
-    return ResizeRules(
-        min_buckets=num_buckets if least is None else int(least),
-        max_buckets=num_buckets if most is None else int(most),
-        split_bytes=int(size * settings.number("hoodie.bucket.index.split.threshold")),
-        merge_bytes=int(size * settings.number("hoodie.bucket.index.merge.threshold")),
-    )
 
 
 def _move_rows(

@@ -200,7 +200,7 @@ def test_a_hostile_plan_is_refused(change: dict[str, object], error: type[Except
 def test_plans_that_lakefmt_would_run_wrongly_are_refused() -> None:
     store = MemoryStore("cluster-records")
     consistent = {"strategyClassName": "org.apache.hudi.x.SparkConsistentBucketClusteringExecutionStrategy"}
-    with pytest.raises(UnsupportedFeature, match="buckets"):
+    with pytest.raises(CorruptFile, match="buckets"):
         parse_clustering_plan(store, broken({}, strategy=consistent), "plan")
     twice = broken({})
     groups = twice["clusteringPlan"]["inputGroups"]  # type: ignore[index]

@@ -23,6 +23,7 @@ from lakefmt.errors import (
     UnsupportedFeature,
 )
 from lakefmt.filegroups.table_client import TableClient
+from lakefmt.formats.names import RING_DIRECTORY, ring_directory
 from lakefmt.index.bucket import _xxhash32, consistent
 from lakefmt.index.bucket._java_hash import joined_values
 from lakefmt.index.bucket._xxhash32 import xxhash32
@@ -35,7 +36,7 @@ from lakefmt.index.bucket.ring import (
     encode_ring,
     first_ring,
 )
-from lakefmt.index.bucket.ring_files import RING_DIRECTORY, RingFiles, ring_directory
+from lakefmt.index.bucket.ring_files import RingFiles
 from lakefmt.values import PartitionPath
 from tests.index.ring_tables import ENGINE, FAST, check, make, rows
 

@@ -176,7 +176,9 @@ def test_after_a_death_at_any_effect_rows_and_rings_agree(verb: str, mode: Fault
 
 # -------------------------------------------------------------------------------------------------------- a model
 
-actions = st.tuples(st.sampled_from(["upsert", "upsert", "delete", "overwrite", "drop", "split", "merge", "compact"]))
+actions = st.tuples(
+    st.sampled_from(["upsert", "upsert", "delete", "overwrite", "drop", "split", "merge", "compact", "cluster"])
+)
 histories = st.lists(st.tuples(actions, st.integers(0, 40), st.integers(1, 15)), max_size=8)
 
 
@@ -204,6 +206,9 @@ def test_any_history_keeps_every_row_once(history: list[tuple[tuple[str], int, i
                 table.delete_partitions([f"p={part}" for part in parts if f"p={part}" in table.partitions()])
         elif action == "compact":
             table.compact()
+        elif action == "cluster":
+            table.cluster("v", schedule=True, options=SPLIT_ALL if turn % 2 else MERGE_ALL)
+            table.cluster(options=SPLIT_ALL)
         else:
             table.index.resize_buckets(options=SPLIT_ALL if action == "split" else MERGE_ALL)
         check(table, model)

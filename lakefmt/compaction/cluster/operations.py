@@ -14,9 +14,10 @@ from lakefmt.compaction.cluster.rewrite import GroupRewrite
 from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import InstantNotPending
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.index.bucket.ring import HashRing
 from lakefmt.storage.open import open_store
 from lakefmt.timeline.heartbeat import read_stamp
-from lakefmt.values import InstantTime, WriteStat
+from lakefmt.values import InstantTime, PartitionPath, WriteStat
 
 __all__ = ["ClusteringOperations", "RunClustering", "clustering_operations_of", "run_clustering_operation"]
 
@@ -37,6 +38,7 @@ class ClusteringOperations:
         target_bytes: a new file is full at this size.
         memory_bytes: what one group may hold.
         group_ids: a UUID for each group, from which the ids of its files are made.
+        rings: of the partitions whose buckets are split, merged or renewed, as they are afterwards.
     """
 
     url: str
@@ -50,6 +52,7 @@ class ClusteringOperations:
     target_bytes: int
     memory_bytes: int
     group_ids: tuple[str, ...]
+    rings: Mapping[PartitionPath, HashRing] = field(default_factory=dict, repr=False)
 
 
 #: Rewrites all groups, each by :func:`run_clustering_operation`; what each returned, in the order of the plan.
@@ -79,6 +82,7 @@ def clustering_operations_of(rewrite: GroupRewrite, plan: ClusteringPlan, owner:
         rewrite.target_bytes,
         settings.integer("lakefmt.write.window.bytes"),
         tuple(rewrite.group_ids),
+        rewrite.rings,
     )
 
 
@@ -123,6 +127,7 @@ def run_clustering_operation(
         operations.memory_bytes,
         {**{base.path: base for base in bases}, **{log.path: log for log in logs}},
         operations.group_ids,
+        operations.rings,
         before_put=check,
         adopts=True,
     )

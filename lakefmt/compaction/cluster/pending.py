@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 
 from lakefmt.compaction.cluster.plan import ClusteringPlan, ClusteringSlice
 from lakefmt.compaction.cluster.records import parse_clustering_plan
@@ -13,8 +14,8 @@ from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, check_transition
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.transactions.client import WriteClient
-from lakefmt.transactions.clustering_plans import discard_clustered_files
-from lakefmt.values import InstantTime
+from lakefmt.transactions.clustering_plans import discard_clustered_files, drop_rings
+from lakefmt.values import FileId, InstantTime, PartitionPath
 
 __all__ = [
     "check_groups_unchanged",
@@ -67,11 +68,8 @@ def check_groups_unchanged(client: TableClient, state: TableState, time: Instant
 
 
 def _changed_by(client: TableClient, state: TableState, time: InstantTime, plan: ClusteringPlan) -> Instant | None:
-    groups = plan.file_groups
-    completed = state.timeline.completed_of(*COMMIT_ACTIONS)
-    later = next(
-        (i for i in completed if i.order_time > time and groups & client.commit_metadata(state, i).file_ids()), None
-    )
+    completed = (i for i in state.timeline.completed_of(*COMMIT_ACTIONS) if i.order_time > time)
+    later = next((i for i in completed if _hides(plan, client.commit_metadata(state, i).file_ids())), None)
     # Layout 1 does not say when a commit completed: one that began before the plan may have done so after it.
     return later or (_unseen_commit(client, state, time, plan) if state.timeline.layout == 1 else None)
 
@@ -97,6 +95,18 @@ def _base_instant(planned: ClusteringSlice) -> str:
     return "" if parsed is None else parsed.instant
 
 
+def _hides(plan: ClusteringPlan, changed: Collection[tuple[PartitionPath, FileId]]) -> bool:
+    """Return whether a clustering would hide what a commit wrote to some file groups.
+
+    What Spark wrote to the new buckets of a group, too, comes with them.
+    """
+    for group in plan.groups:
+        opened = {(group.partition, node.file_id) for node in (group.buckets.nodes if group.buckets else ())}
+        if opened.isdisjoint(changed) and any((each.partition, each.file_id) in changed for each in group.slices):
+            return True
+    return False
+
+
 def release_clustering(
     write_client: WriteClient, state: TableState, time: InstantTime, action: Action, plan: ClusteringPlan
 ) -> None:
@@ -113,6 +123,7 @@ def release_clustering(
             return
         lease.check()
         discard_clustered_files(write_client, now, time, plan.partitions)
+        drop_rings(write_client, time, plan.opened)
         for file in now.timeline.files_of(pending):
             if file.state is State.INFLIGHT:
                 check_transition(Action.CLUSTERING, State.INFLIGHT, State.REQUESTED)

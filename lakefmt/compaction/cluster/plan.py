@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from lakefmt.compaction.cluster.partitions import PartitionFilter
 from lakefmt.errors import InvalidInputError, UnknownSetting
 from lakefmt.filegroups.model import FileSlice, join_path
+from lakefmt.index.bucket.child_nodes import NodeChange
 from lakefmt.sorting.orders import RowOrder
 from lakefmt.timeline.instant import Action
 from lakefmt.timeline.timeline import Timeline
@@ -135,10 +136,12 @@ class ClusteringGroup:
     Attributes:
         slices: the slices.
         num_outputs: how many files are expected.
+        buckets: with consistent hashing, the buckets that get the rows; None: the rows go to any file group.
     """
 
     slices: tuple[ClusteringSlice, ...]
     num_outputs: int = 1
+    buckets: NodeChange | None = None
 
     @property
     def partition(self) -> PartitionPath:
@@ -202,6 +205,16 @@ class ClusteringPlan:
         """The file groups whose rows move."""
         return frozenset((each.partition, each.file_id) for group in self.groups for each in group.slices)
 
+    @property
+    def opened(self) -> frozenset[GroupKey]:
+        """The file groups of the buckets that it opens; none where rows go to any file group."""
+        return frozenset(
+            (group.partition, node.file_id)
+            for group in self.groups
+            if group.buckets is not None
+            for node in group.buckets.nodes
+        )
+
     def __str__(self) -> str:
         rest = f"; {self.left:,} groups left for later" if self.left else ""
         early = "" if self.due else "; not due yet"
@@ -211,7 +224,7 @@ class ClusteringPlan:
         )
         lines = [
             f"  {group.partition or '.'}: {len(group.slices):,} slices, {group.num_bytes:,} bytes → "
-            f"{group.num_outputs:,} files"
+            f"{group.num_outputs:,} {'files' if group.buckets is None else 'buckets'}"
             for group in self.groups
         ]
         return "\n".join([title, *lines])

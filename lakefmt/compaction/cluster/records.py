@@ -9,6 +9,7 @@ from lakefmt.compaction.cluster.plan import ClusteringGroup, ClusteringPlan, Clu
 from lakefmt.errors import CorruptFile, UnknownSetting, UnsupportedFeature
 from lakefmt.filegroups.model import join_path
 from lakefmt.formats.names import parse_base_file, parse_log_file
+from lakefmt.index.bucket.child_nodes import decode_node_change, encode_node_change
 from lakefmt.sorting.orders import Layout, RowOrder
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.object_names import check_name
@@ -20,13 +21,16 @@ __all__ = ["LAYOUT", "SORT_COLUMNS", "TARGET_BYTES", "clustering_plan_record", "
 SORT_COLUMNS: Final = "hoodie.clustering.plan.strategy.sort.columns"
 TARGET_BYTES: Final = "hoodie.clustering.plan.strategy.target.file.max.bytes"
 LAYOUT: Final = "hoodie.layout.optimize.strategy"
-#: A JVM loads this class when it executes the plan.
-_EXECUTOR: Final = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
+#: A JVM loads one of these classes when it executes the plan.
+_EXECUTORS: Final = "org.apache.hudi.client.clustering.run.strategy."
+_EXECUTOR: Final = f"{_EXECUTORS}SparkSortAndSizeExecutionStrategy"
+_BUCKET_EXECUTOR: Final = f"{_EXECUTORS}SparkConsistentBucketClusteringExecutionStrategy"
 
 
 def clustering_plan_record(store: ObjectStore, plan: ClusteringPlan) -> dict[str, object]:
     """Return the record of a requested clustering."""
     parameters = {TARGET_BYTES: str(plan.target_bytes)} if plan.target_bytes else {}
+    of_buckets = any(group.buckets is not None for group in plan.groups)
     if plan.order.columns:
         parameters |= {SORT_COLUMNS: ",".join(plan.order.columns), LAYOUT: plan.order.layout.value}
     return {
@@ -37,12 +41,18 @@ def clustering_plan_record(store: ObjectStore, plan: ClusteringPlan) -> dict[str
                     "slices": [_slice_record(store, each) for each in group.slices],
                     "metrics": group.metrics,
                     "numOutputFileGroups": group.num_outputs,
-                    "extraMetadata": None,
+                    "extraMetadata": None
+                    if group.buckets is None
+                    else encode_node_change(group.partition, group.buckets),
                     "version": 1,
                 }
                 for group in plan.groups
             ],
-            "strategy": {"strategyClassName": _EXECUTOR, "strategyParams": parameters, "version": 1},
+            "strategy": {
+                "strategyClassName": _BUCKET_EXECUTOR if of_buckets else _EXECUTOR,
+                "strategyParams": parameters,
+                "version": 1,
+            },
             "extraMetadata": {},
             "version": 1,
             "preserveHoodieMetadata": True,
@@ -76,20 +86,17 @@ def parse_clustering_plan(store: ObjectStore, record: Mapping[str, Any], what: s
         what: name of the file in errors.
 
     Raises:
-        CorruptFile: it names something that is no base file or log of its file group, a group of several partitions, or a
-            file group twice.
+        CorruptFile: it names something that is no base file or log of its file group, a group of several partitions, a
+            file group twice, or does not say how buckets change.
         UnsafePath: it names something outside the table.
         UnsupportedFeature: a slice has a bootstrap file, or rows are to be changed by a class that lakefmt does not know.
     """
     body = record.get("clusteringPlan") or {}
     strategy = body.get("strategy") or {}
-    _check_executor(str(strategy.get("strategyClassName") or _EXECUTOR), what)
+    of_buckets = _is_of_buckets(str(strategy.get("strategyClassName") or _EXECUTOR))
     parameters = {str(name): str(value) for name, value in (strategy.get("strategyParams") or {}).items()}
     groups = tuple(
-        ClusteringGroup(
-            tuple(_parsed_slice(store, each, what) for each in group["slices"]),
-            max(1, int(group.get("numOutputFileGroups") or 1)),
-        )
+        _parsed_group(store, group, what, of_buckets=of_buckets)
         for group in body.get("inputGroups") or ()
         if group.get("slices")
     )
@@ -101,11 +108,16 @@ def parse_clustering_plan(store: ObjectStore, record: Mapping[str, Any], what: s
     return plan
 
 
-def _check_executor(name: str, what: str) -> None:
-    if "ConsistentBucket" in name:
-        raise UnsupportedFeature(
-            f"{what} splits or merges buckets: run it with the engine that planned it, or withdraw it"
-        )
+def _is_of_buckets(executor: str) -> bool:
+    """Return whether a class splits and merges the buckets of consistent hashing."""
+    return "ConsistentBucket" in executor or "ConsistentHashing" in executor
+
+
+def _parsed_group(store: ObjectStore, group: Mapping[str, Any], what: str, *, of_buckets: bool) -> ClusteringGroup:
+    slices = tuple(_parsed_slice(store, each, what) for each in group["slices"])
+    entries = group.get("extraMetadata") or {}
+    buckets = decode_node_change(entries, slices[0].partition, what) if of_buckets else None
+    return ClusteringGroup(slices, max(1, int(group.get("numOutputFileGroups") or 1)), buckets)
 
 
 def _parsed_order(parameters: Mapping[str, str], what: str) -> RowOrder:

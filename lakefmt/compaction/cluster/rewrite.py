@@ -18,9 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from lakefmt.compaction.cluster.plan import ClusteringGroup, ClusteringSlice
+from lakefmt.compaction.cluster.rings import index_of_buckets
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import merge_rule
-from lakefmt.errors import SnapshotExpired, StateError, StorageError
+from lakefmt.errors import CorruptFile, SnapshotExpired, StateError, StorageError
 from lakefmt.filegroups.base_writer import named_rows, new_filter, rows_per_row_group
 from lakefmt.filegroups.logs.reader import read_log_rows
 from lakefmt.filegroups.merge.merged_slice import merge_logs
@@ -32,6 +33,7 @@ from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.names import base_file_name, has_bucket_number
 from lakefmt.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers
 from lakefmt.formats.queue_names import queue_bucket_of, queue_file_id, queue_position_of
+from lakefmt.index.bucket.ring import HashRing
 from lakefmt.schema import avro_to_arrow, reconcile, with_meta_columns
 from lakefmt.sorting.external_sort import gather_windows, sort_stream
 from lakefmt.sorting.key_spill import FileKeys
@@ -82,6 +84,7 @@ class GroupRewrite:
         memory_bytes: what may be held.
         files: base files and logs of the partitions, by path.
         group_ids: a UUID for each group of the plan, from which the ids of its files are made.
+        rings: of the partitions whose buckets are split, merged or renewed, as they are afterwards.
         before_put: called before a file is written; raises when it must not be.
         adopts: a file of the name that another attempt at the group wrote is taken as it is.
     """
@@ -97,6 +100,7 @@ class GroupRewrite:
     memory_bytes: int
     files: Mapping[str, BaseFile | LogFile] = field(default_factory=dict)
     group_ids: Sequence[str] = ()
+    rings: Mapping[PartitionPath, HashRing] = field(default_factory=dict)
     before_put: Callable[[], None] | None = None
     adopts: bool = False
 
@@ -130,6 +134,8 @@ class GroupRewrite:
         slices = [self._found(each) for each in group.slices]
         with ExitStack() as stack:
             rows = stack.enter_context(closing(self._ordered(slices)))
+            if group.buckets is not None:
+                return self._write_buckets(number, group, rows)
             return self._write(number, group, rows)
 
     # ----------------------------------------------------------------------------------------------------------- reading
@@ -211,7 +217,8 @@ class GroupRewrite:
                 rows = table
                 while rows.num_rows:
                     if file is None:
-                        file = self._opened(stack, group, number, len(stats))
+                        file_id = self._new_file_id(group, number, len(stats))
+                        file = self._opened(stack, group.partition, file_id, number, len(stats))
                     room = max(1, int((self.target_bytes - file.size) / row_bytes))
                     file.append(rows.slice(0, room))
                     rows = rows.slice(room)
@@ -222,6 +229,23 @@ class GroupRewrite:
                 stats.append(file.finish())
         return stats
 
+    def _write_buckets(self, number: int, group: ClusteringGroup, tables: Iterable[pa.Table]) -> list[WriteStat]:
+        """Write the rows of a group into one file for each of its new buckets that has rows."""
+        index, ring = index_of_buckets(self.client, self.state, self.settings), self.rings[group.partition]
+        nodes = () if group.buckets is None else group.buckets.nodes
+        counts = {node.file_id: count for count, node in enumerate(nodes)}
+        files: dict[FileId, _NewFile] = {}
+        with ExitStack() as stack:
+            for rows in tables:
+                keys = rows.column(RECORD_KEY).combine_chunks().cast(pa.string())
+                for file_id, numbers in index.rows_by_node(keys, ring):
+                    if file_id not in counts:
+                        raise CorruptFile(f"a file group of {group.partition!r} has rows of another bucket: {file_id}")
+                    if file_id not in files:
+                        files[file_id] = self._opened(stack, group.partition, file_id, number, counts[file_id])
+                    files[file_id].append(rows.take(pa.array(numbers)))
+            return [file.finish() for file in files.values()]
+
     def _row_bytes(self, group: ClusteringGroup) -> float:
         """Return about how many bytes a row takes in a file."""
         bases = [self.files[path] for each in group.slices for path in each.paths]
@@ -229,19 +253,21 @@ class GroupRewrite:
         size, rows = sum(size for size, _ in footers), sum(rows for _, rows in footers)
         return max(1.0, size / rows) if rows else 64.0
 
-    def _opened(self, stack: ExitStack, group: ClusteringGroup, number: int, count: int) -> _NewFile:
-        partition, uuid = group.partition, str(uuid5(UUID(self.group_ids[number]), str(count)))
+    def _new_file_id(self, group: ClusteringGroup, number: int, count: int) -> FileId:
+        uuid = str(uuid5(UUID(self.group_ids[number]), str(count)))
         if has_bucket_number(uuid):  # one in some ten thousand: it would be taken for a bucket's
             uuid = "f" + uuid[1:]
         bucket = queue_bucket_of(group.slices[0].file_id)
         position = queue_position_of(group.slices[0].file_id)
-        file_id = FileId(f"{uuid}-0")
         if (
             bucket is not None
             and position is not None
             and all(queue_bucket_of(each.file_id) == bucket for each in group.slices)
         ):
-            file_id = queue_file_id(bucket, position[0], uuid[-6:], position[1] + count)
+            return queue_file_id(bucket, position[0], uuid[-6:], position[1] + count)
+        return FileId(f"{uuid}-0")
+
+    def _opened(self, stack: ExitStack, partition: PartitionPath, file_id: FileId, number: int, count: int) -> _NewFile:
         name = base_file_name(file_id, f"{number}-{self.attempt}-{count}", self.time)
         path = join_path(partition, name)
         create_marker(self.client.store, self.time, path, "CREATE")

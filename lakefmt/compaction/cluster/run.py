@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import cpu_count
 from time import perf_counter
+from typing import Final
 
 from lakefmt.compaction.clean.run import planned_groups
 from lakefmt.compaction.cluster.operations import RunClustering, clustering_operations_of
@@ -31,6 +32,7 @@ from lakefmt.compaction.cluster.plan import (
 )
 from lakefmt.compaction.cluster.records import LAYOUT, SORT_COLUMNS, TARGET_BYTES, clustering_plan_record
 from lakefmt.compaction.cluster.rewrite import ORDER_ENTRY, GroupRewrite, order_entry
+from lakefmt.compaction.cluster.rings import changed_rings, index_of_buckets, keep_rings, mark_rings
 from lakefmt.compaction.compact.run import check_no_earlier_write
 from lakefmt.compaction.rewrite_result import RewriteResult
 from lakefmt.compaction.service import PlanRun, load_for_service, run_pending, run_service
@@ -40,7 +42,8 @@ from lakefmt.errors import InstantNotFound, InstantNotPending, UnsupportedFeatur
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import stored_schema
-from lakefmt.index import choose_index, places_new_keys
+from lakefmt.index import ConsistentBucketIndex, choose_index, places_new_keys
+from lakefmt.index.bucket.ring_files import RingFiles
 from lakefmt.schema import arrow_to_avro
 from lakefmt.sorting.orders import Layout, RowOrder, check_order
 from lakefmt.timeline.commit import CommitMetadata, encode_commit
@@ -51,6 +54,7 @@ from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.transactions.clustering_plans import (
     check_not_at_work,
     discard_clustered_files,
+    drop_rings,
     pending_clusterings,
     withdraw_clustering,
 )
@@ -103,6 +107,7 @@ class ClusteringWish:
 
 
 _NO_WISH = ClusteringWish()
+_STRATEGY: Final = "hoodie.clustering.plan.strategy.class"
 
 
 def clustering_rules(settings: Settings) -> ClusteringRules:
@@ -195,12 +200,13 @@ def run_clustering(
     service = replace(_service(client, options, wish, force=force), run_groups=run_groups)
     if run is not None:
         _check_is_clustering(service, run)
-        executed = run_pending(service, run)
+        executed = _run_one(service, run)
         plan = ClusteringPlan() if executed is None else executed.plan
         return _result(plan, executed, (), perf_counter() - begun)
     # The driver would take overwrites of version 6 for clusterings: they have the same action.
     finished = () if schedule else _run_waiting(service)
     made = run_service(service, schedule=True) if schedule else run_service(service)
+    _mark(service, made.run)
     return _result(made.proposal, made.run, (*finished, *made.finished), perf_counter() - begun)
 
 
@@ -233,8 +239,20 @@ def _run_waiting(service: _ClusteringService) -> tuple[InstantTime, ...]:
     runs = []
     for pending in pending_clusterings(service.write_client.client, load_for_service(service)):
         with suppress(InstantNotFound):  # another process has completed or withdrawn it in the meantime
-            runs.append(run_pending(service, pending.time))
+            runs.append(_run_one(service, pending.time))
     return tuple(run.instant for run in runs if run is not None)
+
+
+def _run_one(service: _ClusteringService, time: str) -> PlanRun[ClusteringPlan, CommitMetadata] | None:
+    executed = run_pending(service, time)
+    _mark(service, executed)
+    return executed
+
+
+def _mark(service: _ClusteringService, run: PlanRun[ClusteringPlan, CommitMetadata] | None) -> None:
+    """Mark the rings of a clustering that this process has completed."""
+    if run is not None and run.completed is not None:
+        mark_rings(service.write_client.client, run.instant, run.plan)
 
 
 def _result(
@@ -277,10 +295,18 @@ class _ClusteringService:
         due = is_clustering_due(state.timeline, rules.max_commits)
         if not (due or self.force):
             return ClusteringPlan(order=rules.order, due=False)
-        if places_new_keys(choose_index(client, self.write_client.settings, state.config, state)):
+        index = choose_index(client, self.write_client.settings, state.config, state)
+        if isinstance(index, ConsistentBucketIndex):
+            return self._propose_buckets(state, rules, index, due=due)
+        if places_new_keys(index):
             raise UnsupportedFeature(
-                "the table has a bucket index: every key has its file group, and clustering would take it elsewhere; split "
-                "and merge the buckets of consistent hashing with table.index.resize_buckets"
+                "the table has a bucket index with a fixed number of buckets: every key has its file group, and clustering would "
+                "take it elsewhere; Hudi's storage layout of such tables has no clustering either. Buckets of consistent "
+                "hashing are split, merged and ordered"
+            )
+        if rules.strategy is ClusteringStrategy.CONSISTENT_BUCKET:
+            raise UnsupportedFeature(
+                "hoodie.clustering.plan.strategy.class: buckets are split and merged in tables with consistent hashing only"
             )
         ordered = state.config.properties.get("lakefmt.append.order") == "per_bucket"
         if ordered:
@@ -304,6 +330,39 @@ class _ClusteringService:
 
         slices = self._chosen(state, rules)
         return plan_queue_clustering(slices, busy, rules, completion_of, all_small=self.force, due=due)
+
+    def _propose_buckets(
+        self, state: TableState, rules: ClusteringRules, index: ConsistentBucketIndex, *, due: bool
+    ) -> ClusteringPlan:
+        # Imported here: few tables have buckets that are split and merged.
+        from lakefmt.compaction.cluster.bucket_plan import plan_bucket_clustering
+        from lakefmt.index.bucket.resize import resize_rules
+
+        client, settings = self.write_client.client, self.write_client.settings
+        named = settings.origins.get(_STRATEGY) in ("call", "handle")
+        if named and rules.strategy is not ClusteringStrategy.CONSISTENT_BUCKET:
+            raise UnsupportedFeature(
+                f"{_STRATEGY}: as in Hudi, tables with consistent hashing are clustered by "
+                "SparkConsistentBucketClusteringPlanStrategy only, which is the default there"
+            )
+        if not state.config.populate_meta_fields:
+            raise UnsupportedFeature("buckets of tables without meta columns are neither split nor merged")
+        check_order(rules.order, client.schema(state))
+        check_no_earlier_write(self.write_client, state)
+        partitions = {each.partition for each in self._chosen(state, rules)}
+        slices = client.slices(state, sorted(partitions))
+        rings = [RingFiles(client, state, index.num_buckets).stored_ring(partition) for partition in sorted(partitions)]
+        return plan_bucket_clustering(
+            [ring for ring in rings if ring is not None],
+            slices,
+            frozenset(planned_groups(self.write_client, state)),
+            rules,
+            resize_rules(settings, index.num_buckets),
+            client.ids.new_uuid,
+            only=self.wish.only,
+            ordered=_ordered_groups(client, slices, rules.order),
+            due=due,
+        )
 
     def _chosen(self, state: TableState, rules: ClusteringRules) -> list[FileSlice]:
         client = self.write_client.client
@@ -340,6 +399,7 @@ class _ClusteringService:
 
     def discard_attempt(self, state: TableState, time: InstantTime, plan: ClusteringPlan) -> None:
         discard_clustered_files(self.write_client, state, time, plan.partitions)
+        drop_rings(self.write_client, time, plan.opened)
 
     def execute(self, transaction: InstantTransaction, state: TableState, plan: ClusteringPlan) -> CommitMetadata:
         client, settings = self.write_client.client, self.write_client.settings
@@ -349,6 +409,10 @@ class _ClusteringService:
         check_order(plan.order, schema)
         bases, logs = client.storage_listing(state.config).files(plan.partitions)
         threads = _threads(settings, len(plan.groups))
+        rings = {}
+        if plan.opened:
+            index = index_of_buckets(client, state, settings)
+            rings = changed_rings(RingFiles(client, state, index.num_buckets), transaction.time, plan)
         rewrite = GroupRewrite(
             client,
             state,
@@ -361,6 +425,7 @@ class _ClusteringService:
             max(1, settings.integer("lakefmt.write.window.bytes") // threads),
             {**{base.path: base for base in bases}, **{log.path: log for log in logs}},
             [client.ids.new_uuid() for _ in plan.groups],
+            rings,
         )
         replaced: dict[PartitionPath, tuple[FileId, ...]] = {}
         for group in plan.groups:
@@ -384,6 +449,8 @@ class _ClusteringService:
                 f"the clustering {transaction.time} was taken over by another process: {lost[0]} is gone"
             )
         check_groups_unchanged(client, state, transaction.time, plan)
+        if plan.opened:
+            keep_rings(client, state, transaction.time, plan)
         output = with_stored_entries(client, state, output)
         return encode_commit(output, state.config.version, replace=True), output
 

@@ -158,7 +158,10 @@ class ConsistentBucketIndex:
 
     def rows_by_file_group(self, keys: pa.StringArray, partition: PartitionPath) -> list[tuple[FileId, I64]]:
         """Return the file groups of some keys of a partition, each with the numbers of its keys."""
-        ring = self.rings.ring(partition)
+        return self.rows_by_node(keys, self.rings.ring(partition))
+
+    def rows_by_node(self, keys: pa.StringArray, ring: HashRing) -> list[tuple[FileId, I64]]:
+        """Return the file groups of a ring that some keys belong to, each with the numbers of its keys."""
         numbers = ring.node_numbers(self._hashes(keys))
         order = np.argsort(numbers, kind="stable")
         ends = np.searchsorted(numbers, np.arange(len(ring.nodes) + 1), sorter=order)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from lakefmt.config.settings import Settings
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.index.bucket.ring import HashNode, HashRing
 from lakefmt.values import FileId, PartitionPath
 
-__all__ = ["BucketChange", "ResizeRules", "plan_changes", "ring_after"]
+__all__ = ["BucketChange", "ResizeRules", "plan_changes", "resize_rules", "ring_after"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,23 @@ class BucketChange:
     def num_bytes(self) -> int:
         """Bytes of the files whose rows move."""
         return sum(map(slice_bytes, self.slices))
+
+
+def resize_rules(settings: Settings, num_buckets: int) -> ResizeRules:
+    """Return the rules that settings ask for.
+
+    Args:
+        settings: of the call and of the table.
+        num_buckets: the number of buckets that a partition begins with; without settings it has no less and no more.
+    """
+    size = settings.integer("hoodie.parquet.max.file.size")
+    least, most = (settings.values[f"hoodie.bucket.index.{end}.num.buckets"] for end in ("min", "max"))
+    return ResizeRules(
+        min_buckets=num_buckets if least is None else int(least),
+        max_buckets=num_buckets if most is None else int(most),
+        split_bytes=int(size * settings.number("hoodie.bucket.index.split.threshold")),
+        merge_bytes=int(size * settings.number("hoodie.bucket.index.merge.threshold")),
+    )
 
 
 def slice_bytes(file_slice: FileSlice) -> int:

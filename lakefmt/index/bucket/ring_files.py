@@ -14,23 +14,23 @@ from typing import Final
 
 from lakefmt.errors import CommitConflict, CorruptFile, StorageError
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.formats.names import ring_directory, ring_files
 from lakefmt.index.bucket.ring import FIRST_RING, HashRing, decode_ring, encode_ring, first_ring
-from lakefmt.storage.api import PutOutcome
+from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime, PartitionPath
 
-__all__ = ["RING_DIRECTORY", "RingFiles", "newest_ring", "ring_directory"]
+__all__ = ["RingFiles", "mark_ring", "newest_ring"]
 
-RING_DIRECTORY: Final = ".hoodie/.bucket_index/consistent_hashing_metadata"
 _RING: Final = re.compile(r"([0-9]{14,17})\.hashing_meta", re.ASCII)
 _MARK: Final = re.compile(r"([0-9]{14,17})\.commit", re.ASCII)
 _MAX_RING_BYTES: Final = 32 << 20
 
 
-def ring_directory(partition: PartitionPath) -> str:
-    """Return where the rings of a partition are kept."""
-    return f"{RING_DIRECTORY}/{partition}" if partition else RING_DIRECTORY
+def mark_ring(store: ObjectStore, partition: PartitionPath, instant: str) -> None:
+    """Say beside a ring that its instant has completed."""
+    store.put_if_absent(f"{ring_directory(partition)}/{instant}.commit", b"")
 
 
 def newest_ring(
@@ -129,9 +129,6 @@ class RingFiles:
             raise CorruptFile(f"{name} is the ring of instant {ring.instant!r:.50}")
         return ring
 
-    def _mark(self, partition: PartitionPath, instant: str) -> None:
-        self._client.store.put_if_absent(f"{ring_directory(partition)}/{instant}.commit", b"")
-
     def replace_all(self) -> None:
         """From now on give every node a new file group: what is stored in the partitions is replaced."""
         self._replaces = True
@@ -152,13 +149,13 @@ class RingFiles:
         """
         changed: list[PartitionPath] = []
         for partition, earlier in self._unmarked:
-            self._mark(partition, earlier)
+            mark_ring(self._client.store, partition, earlier)
         self._unmarked.clear()
         # Releases before 1.1 believe the mark, whatever became of the instant.
-        undone = [f"{ring_directory(place)}/{ring}" for place, ring in self._undone if ring < instant]
+        undone = [ring_files(place, ring) for place, ring in self._undone if ring < instant]
         self._undone.clear()
-        for suffix in (".commit", ".hashing_meta"):  # Hudi refuses a mark without its ring
-            self._client.store.delete([name + suffix for name in undone])
+        for names in zip(*undone, strict=True):
+            self._client.store.delete(names)
         for partition, ring in self._rings.items():
             if ring == self._stored[partition]:
                 continue
@@ -182,4 +179,4 @@ class RingFiles:
         for partition, ring in self._rings.items():
             if ring.instant == instant:
                 with suppress(StorageError):
-                    self._mark(partition, instant)
+                    mark_ring(self._client.store, partition, instant)

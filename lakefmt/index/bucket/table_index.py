@@ -11,6 +11,7 @@ from typing import Final
 from lakefmt.config.settings import Settings
 from lakefmt.errors import UnknownSetting, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.formats.names import RING_DIRECTORY
 from lakefmt.index.api import Index
 from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.index.bucket.counts import (
@@ -22,7 +23,7 @@ from lakefmt.index.bucket.counts import (
     encode_hashing_config,
 )
 from lakefmt.index.bucket.fixed import BucketIndex
-from lakefmt.index.bucket.ring_files import RING_DIRECTORY, RingFiles
+from lakefmt.index.bucket.ring_files import RingFiles
 from lakefmt.index.bucket.settings import (
     BUCKET_ENGINE,
     CONSISTENT_HASHING,

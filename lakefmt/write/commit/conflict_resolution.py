@@ -9,7 +9,15 @@ from functools import partial
 import pyarrow as pa
 
 from lakefmt.config.settings import Settings
-from lakefmt.errors import CommitConflict, InstantNotPending, LakefmtError, NotFoundError, UnknownSetting, WriterActive
+from lakefmt.errors import (
+    CommitConflict,
+    InstantNotPending,
+    LakefmtError,
+    NotFoundError,
+    UnknownSetting,
+    UnsupportedFeature,
+    WriterActive,
+)
 from lakefmt.filegroups.missing_completions import pending_rollback_targets
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.pending_plans import PLANNING, groups_of_plan, is_clustering
@@ -362,6 +370,7 @@ def allows_updates(settings: Settings) -> bool:
 
     Raises:
         UnknownSetting: there is no such strategy.
+        UnsupportedFeature: it writes updates to the old and to the new buckets.
 
     Example:
         >>> from lakefmt.config.settings import resolve_settings
@@ -370,6 +379,12 @@ def allows_updates(settings: Settings) -> bool:
     """
     named = settings.text("hoodie.clustering.updates.strategy") or ""
     kind = named.rpartition(".")[2].removeprefix("Spark").removeprefix("Flink").removeprefix("Java")
+    if "Duplicate" in kind:
+        raise UnsupportedFeature(
+            f"hoodie.clustering.updates.strategy={named}: lakefmt does not write an update to the old and to the new buckets of a "
+            "pending clustering; wait until it has completed, withdraw it (table.cluster(abandon=…)), or let it give way "
+            "(SparkAllowUpdateStrategy)"
+        )
     if kind not in ("AllowUpdateStrategy", "RejectUpdateStrategy"):
         raise UnknownSetting(
             f"hoodie.clustering.updates.strategy does not take {named!r}: expected SparkRejectUpdateStrategy or "
