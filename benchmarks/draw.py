@@ -1,5 +1,7 @@
 """Draw the charts from kept points: ``.cache/bench/lake/bin/python -m benchmarks.draw [POINTS [FOLDER]]``.
 
+Points of the streams are kept in benchmarks/results/streams.json (``bench_appends`` and ``bench_day`` with ``--points``).
+
 Needs matplotlib and nothing else: it runs in the environment of peers that has it.
 """
 
@@ -21,9 +23,14 @@ TITLES = {
         "commits before it",
         "ms of processor (median of means of ten)",
     ),
+    "appends": ("append of 100 rows, services beside the writer", "commits before it", "ms of processor (median of 100)"),
+    "day-read": ("a simulated day of a stream, a commit a minute: read of the table", "hour", "ms of processor"),
+    "day-files": ("a simulated day of a stream, a commit a minute: files of the table", "hour", "files"),
     "upsert-size": ("upsert of 10,000 late rows", "rows in the table", "s"),
     "memory-batch": ("resident memory, rise during an upsert", "rows in the batch", "MB"),
 }
+#: Charts of what should not grow: both axes are linear and begin at zero.
+LINEAR = ("services", "appends", "day-read", "day-files")
 #: The panels of one picture: title and label of y, by the name of the panel; x is the number of the commit.
 PANELS = {
     "choice": {
@@ -62,9 +69,9 @@ def _single(name: str, lines: dict[str, Any]) -> Any:
         ours = label.startswith("lakefmt")
         axes.plot(*zip(*pairs, strict=True), label=label, linewidth=2.4 if ours else 1.3, zorder=3 if ours else 2,
                   marker=None if len(pairs) > 20 else "o", markersize=4)  # fmt: skip
-    axes.set(title=title, xlabel=x_label, ylabel=y_label, yscale="linear" if name == "services" else "log")
-    by_count = name in ("commits", "services")
-    if name == "services":
+    axes.set(title=title, xlabel=x_label, ylabel=y_label, yscale="linear" if name in LINEAR else "log")
+    by_count = name == "commits" or name in LINEAR
+    if name in LINEAR:
         axes.set_ylim(bottom=0)
     if not by_count:
         axes.set_xscale("log")

@@ -8,7 +8,21 @@ from typing import Final
 
 from lakefmt.errors import CorruptFile
 
-__all__ = ["BUCKETS", "BUCKET_KEY", "DELAY", "EVENT_TIME", "KIND", "ORDER", "AppendLayout", "append_layout"]
+__all__ = [
+    "BUCKETS",
+    "BUCKET_KEY",
+    "CONSUMER_MODE",
+    "DELAY",
+    "EVENT_TIME",
+    "KIND",
+    "MIN_FILES",
+    "ORDER",
+    "POLL_SECONDS",
+    "SORTS_PARTITIONS",
+    "STREAMS_OVERWRITES",
+    "AppendLayout",
+    "append_layout",
+]
 
 KIND: Final = "lakefmt.table.kind"
 ORDER: Final = "lakefmt.append.order"
@@ -16,6 +30,13 @@ BUCKET_KEY: Final = "lakefmt.append.bucket.key"
 BUCKETS: Final = "lakefmt.append.buckets"
 EVENT_TIME: Final = "lakefmt.event.time.column"
 DELAY: Final = "lakefmt.allowed.delay"
+#: Files of one size that services pack together.
+MIN_FILES: Final = "lakefmt.append.packed.files"
+#: What ``Table.stream`` does where its arguments do not say.
+POLL_SECONDS: Final = "lakefmt.stream.poll.seconds"
+SORTS_PARTITIONS: Final = "lakefmt.stream.sort.partitions"
+STREAMS_OVERWRITES: Final = "lakefmt.stream.overwrites"
+CONSUMER_MODE: Final = "lakefmt.stream.consumer.mode"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from lakefmt.arguments import check_flags, instance_argument, number_argument
+from lakefmt.config.append_layout import CONSUMER_MODE, POLL_SECONDS, SORTS_PARTITIONS, STREAMS_OVERWRITES
 from lakefmt.consumers.alignment import WatermarkAlignment
 from lakefmt.consumers.arguments import (
     EndLike,
@@ -24,6 +25,7 @@ from lakefmt.consumers.position import StreamPosition
 from lakefmt.consumers.progress import ConsumerProgress
 from lakefmt.consumers.starting import start_position
 from lakefmt.consumers.stream import FollowOptions, TableStream
+from lakefmt.errors import CorruptFile
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.read.filters import Filter
 from lakefmt.read.scan import plan_query
@@ -49,16 +51,16 @@ class StreamCall:
     buckets: Iterable[int] | Callable[[int | None], bool] | None
     shard: tuple[int, int] | None
     consumer_id: str | None
-    mode: str
+    mode: str | None
     takeover: bool
     ignore_progress: bool
     on_expired: str
     include_boundary: bool
     include_row_kind: bool
     streaming_read_overwrite: bool | None
-    plan_sort_partition: bool
+    plan_sort_partition: bool | None
     alignment: WatermarkAlignment | None
-    poll_interval: float
+    poll_interval: float | None
     max_batches: int
     threads: int
 
@@ -71,12 +73,13 @@ def stream_of(client: TableClient, call: StreamCall) -> TableStream:
         ConsumerActive: another reader uses the consumer's id.
     """
     state = client.load()
-    start, options, shard = parse_start(call.start), _options(client, call), check_shard(call.shard)
+    call, mode = with_table_defaults(call, state.config.properties)
+    start, options, shard = parse_start(call.start), _options(client, call, mode), check_shard(call.shard)
     plan_query(client.schema(state), call.columns, call.filter, meta_columns=False)
     finder = CommitFinder(
         client,
         overwrites=call.streaming_read_overwrite,
-        by_value=call.plan_sort_partition,
+        by_value=bool(call.plan_sort_partition),
         buckets=parse_buckets(call.buckets),
         shard=shard,
         after_watermark=start.watermark,
@@ -88,7 +91,7 @@ def stream_of(client: TableClient, call: StreamCall) -> TableStream:
     if call.consumer_id is None:
         return TableStream(client, finder, options, first())
     digest = query_digest(call.filter)
-    progress = ConsumerProgress(client, check_consumer_id(call.consumer_id), shard, call.mode, digest)
+    progress = ConsumerProgress(client, check_consumer_id(call.consumer_id), shard, mode, digest)
     position = progress.open(first, takeover=call.takeover, ignores=call.ignore_progress)
     try:
         return TableStream(client, finder, options, position, progress)
@@ -97,14 +100,36 @@ def stream_of(client: TableClient, call: StreamCall) -> TableStream:
         raise
 
 
-def _options(client: TableClient, call: StreamCall) -> FollowOptions:
+def with_table_defaults(call: StreamCall, properties: Mapping[str, str]) -> tuple[StreamCall, str]:
+    """Return a call with what the table says where its arguments do not, and its mode."""
+
+    def flag(given: bool | None, name: str) -> bool | None:
+        said = properties.get(name)
+        return given if given is not None or said is None else said == "true"
+
+    interval = call.poll_interval
+    if interval is None:
+        try:
+            interval = float(properties.get(POLL_SECONDS, "10"))
+        except ValueError:
+            raise CorruptFile(f"the table's property {POLL_SECONDS} is no number of seconds") from None
+    known = replace(
+        call,
+        poll_interval=interval,
+        plan_sort_partition=flag(call.plan_sort_partition, SORTS_PARTITIONS),
+        streaming_read_overwrite=flag(call.streaming_read_overwrite, STREAMS_OVERWRITES),
+    )
+    return known, properties.get(CONSUMER_MODE, "exactly_once") if call.mode is None else call.mode
+
+
+def _options(client: TableClient, call: StreamCall, mode: str) -> FollowOptions:
     check_flags(
         follow=call.follow,
         takeover=call.takeover,
         ignore_progress=call.ignore_progress,
         include_boundary=call.include_boundary,
         include_row_kind=call.include_row_kind,
-        plan_sort_partition=call.plan_sort_partition,
+        plan_sort_partition=False if call.plan_sort_partition is None else call.plan_sort_partition,
     )
     if call.streaming_read_overwrite is not None:
         check_flags(streaming_read_overwrite=call.streaming_read_overwrite)
@@ -120,7 +145,7 @@ def _options(client: TableClient, call: StreamCall) -> FollowOptions:
         include_boundary=call.include_boundary,
         by_bucket=check_choice(order, "order", ("commit", "bucket")) == "bucket",
         include_row_kind=call.include_row_kind,
-        mode=check_choice(call.mode, "mode", ("exactly_once", "at_least_once")),
+        mode=check_choice(mode, "mode", ("exactly_once", "at_least_once")),
         on_expired=check_choice(call.on_expired, "on_expired", ("fail", "earliest", "full")),
         poll_interval=number_argument(call.poll_interval, "poll_interval", 0.001, 86_400),
         max_batches=int(number_argument(call.max_batches, "max_batches", 0, _MOST_BATCHES)),

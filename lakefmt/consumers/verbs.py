@@ -32,16 +32,16 @@ class ConsumerVerbs(TableVerbs):
         buckets: Iterable[int] | Callable[[int | None], bool] | None = None,
         shard: tuple[int, int] | None = None,
         consumer_id: str | None = None,
-        mode: str = "exactly_once",
+        mode: str | None = None,
         takeover: bool = False,
         ignore_progress: bool = False,
         on_expired: str = "fail",
         include_boundary: bool = False,
         include_row_kind: bool = False,
         streaming_read_overwrite: bool | None = None,
-        plan_sort_partition: bool = False,
+        plan_sort_partition: bool | None = None,
         alignment: WatermarkAlignment | None = None,
-        poll_interval: float = 10.0,
+        poll_interval: float | None = None,
         max_batches: int = 4,
         threads: int = 4,
     ) -> TableStream:
@@ -67,18 +67,19 @@ class ConsumerVerbs(TableVerbs):
             shard: (i, n): the i-th of n parts of the buckets, from 0; without buckets of the file groups.
             consumer_id: keep the progress in the table under this id, and go on from there.
             mode: ``"exactly_once"``: the progress is kept by ``commit()`` only; ``"at_least_once"``: by itself, after a
-                commit was handed out to its end.
+                commit was handed out to its end; None: as the table says, else ``"exactly_once"``.
             takeover: read as a consumer that another reader, who is alive, reads as.
             ignore_progress: begin at `start` although the consumer has a progress.
             on_expired: what to do where rows were cleaned away: ``"fail"``, ``"earliest"``: go on with the oldest commit
                 that is left; ``"full"``: read the whole table, then go on.
             include_boundary: with a watermark as `end`: hand out the commit that ends the stream, too.
             include_row_kind: add the column ``_row_kind``: ``+I``, ``-U``, ``+U``, ``-D``.
-            streaming_read_overwrite: hand out what overwrites wrote; None: for tables with record keys.
+            streaming_read_overwrite: hand out what overwrites wrote; None: as the table says, else for tables with record
+                keys.
             plan_sort_partition: of one commit the smaller partition value comes first, null before all; else the partition
-                that was created earlier.
+                that was created earlier. None: as the table says, else False.
             alignment: wait for other streams of this group that are behind.
-            poll_interval: how long to wait for new commits, in seconds.
+            poll_interval: how long to wait for new commits, in seconds; None: as the table says, else 10.
             max_batches: the most batches that are read ahead; 0: none.
             threads: how many buckets are read side by side.
 

@@ -14,9 +14,11 @@ from typing import Final
 from lakefmt.errors import InvalidInputError
 from lakefmt.values import FileId, PartitionPath
 
-__all__ = ["PackingRules", "SliceSize", "choose_packed"]
+__all__ = ["MIN_PACKED", "PackingRules", "SliceSize", "choose_packed"]
 
 _UNIT: Final = 4096
+#: Files of a level that are packed together, unless a table says otherwise.
+MIN_PACKED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class PackingRules:
 
     small_bytes: int = 300 << 20
     target_bytes: int = 1 << 30
-    min_files: int = 10
+    min_files: int = MIN_PACKED
 
     def __post_init__(self) -> None:
         if self.min_files < 2 or self.target_bytes < 1 or self.small_bytes < 0:

@@ -12,6 +12,7 @@ from lakefmt.compaction.clean.run import is_clean_due, planned_groups, run_clean
 from lakefmt.compaction.compact.run import compaction_rules, run_compaction
 from lakefmt.compaction.log_compact.run import run_log_compaction
 from lakefmt.compaction.operations import RunOperations
+from lakefmt.config.append_layout import MIN_FILES
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import (
@@ -33,7 +34,7 @@ from lakefmt.services.needs import (
     choose_services,
     seconds_without_commit,
 )
-from lakefmt.services.packing import PackingRules, SliceSize, choose_packed
+from lakefmt.services.packing import MIN_PACKED, PackingRules, SliceSize, choose_packed
 from lakefmt.services.status import ServiceStep, joined_steps
 from lakefmt.transactions.client import open_write_client
 from lakefmt.transactions.clustering_plans import pending_clusterings
@@ -86,6 +87,12 @@ def service_settings(settings: Settings, config: TableConfig) -> ServiceSettings
         archives=settings.flag("hoodie.archive.automatic"),
         most_commits=max(settings.integer("hoodie.keep.max.commits"), archive_limits(settings)[1]),
     )
+
+
+def _min_files(config: TableConfig) -> int:
+    """Return how many files of one size are packed together."""
+    text = config.properties.get(MIN_FILES, "")
+    return max(2, int(text)) if text.isascii() and text.isdigit() and len(text) < 8 else MIN_PACKED
 
 
 def _facts(client: TableClient, state: TableState) -> RoundFacts:
@@ -225,7 +232,8 @@ class TableRound:
             for each in client.slices(state, partitions)
             if (each.partition, each.file_id) not in busy
         ]
-        chosen = choose_packed(sizes, PackingRules(rules.small_bytes, rules.target_bytes), quiet=quiet)
+        packing = PackingRules(rules.small_bytes, rules.target_bytes, _min_files(state.config))
+        chosen = choose_packed(sizes, packing, quiet=quiet)
         if not chosen:
             return None
         self._still_ours()

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
+from lakefmt.config.append_layout import CONSUMER_MODE, MIN_FILES, POLL_SECONDS, SORTS_PARTITIONS, STREAMS_OVERWRITES
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 
 __all__ = ["OPTIONS", "PaimonOption", "option_rows", "translate_options"]
@@ -23,8 +25,7 @@ class PaimonOption:
     Attributes:
         default: Paimon's.
         becomes: the property that stands for it; empty: see `note`.
-        form: how its value is translated: ``text``, ``number``, ``size`` (in bytes), ``not`` (true and false change
-            places), ``seconds`` or ``hours``.
+        form: how its value is translated: ``text``, ``number``, ``size`` (in bytes), ``flag``, ``seconds`` or ``hours``.
         refused: lakefmt has nothing for it, and a table would not do what it asks for.
         note: what it means here.
     """
@@ -37,22 +38,27 @@ class PaimonOption:
 
 
 _STREAM: Final = "an argument of table.stream"
+_DEFAULT: Final = "what table.stream does unless its argument says otherwise"
 _CALL: Final = "an argument or option of a call"
 
 OPTIONS: Final[Mapping[str, PaimonOption]] = {
     "bucket": PaimonOption("-1", note="-1: order='none'; a number: order='per_bucket' with as many buckets"),
     "bucket-key": PaimonOption("", "lakefmt.append.bucket.key"),
     "bucket-append-ordered": PaimonOption("true", note="false: order='none'"),
-    "target-file-size": PaimonOption("256 mb", "hoodie.parquet.max.file.size", "size"),
-    "compaction.min.file-num": PaimonOption("5", note="kept; runs of 16 files are packed after commits"),
+    "target-file-size": PaimonOption(
+        "256 mb", "hoodie.parquet.max.file.size", "size", note="packed files are full at this size, too"
+    ),
+    "compaction.min.file-num": PaimonOption(
+        "5", MIN_FILES, "number", note="by services, 10 without it; of a queue runs of 16 files after commits"
+    ),
     "compaction.max.file-num": PaimonOption("", note="kept; 0 is off"),
-    "compaction.small-file-ratio": PaimonOption("0.7", note="kept; see hoodie.parquet.small.file.limit"),
+    "compaction.small-file-ratio": PaimonOption("0.7", note="files below this part of `target-file-size` are packed"),
     "compaction.delete-ratio-threshold": PaimonOption("0.2", note="kept; an append table has no row deletes"),
     "compaction.file-num-limit": PaimonOption(
         "100000", note="kept; see hoodie.clustering.plan.strategy.max.num.groups"
     ),
     "full-compaction.delta-commits": PaimonOption("", "hoodie.clustering.inline.max.commits", "number"),
-    "write-only": PaimonOption("false", "hoodie.clustering.inline", "not"),
+    "write-only": PaimonOption("false", "lakefmt.write.only", "flag"),
     "write-buffer-size": PaimonOption("256 mb", "lakefmt.write.window.bytes", "size"),
     "write-buffer-spillable": PaimonOption("true", note="kept; rows never wait for a commit in memory"),
     "write-buffer-for-append": PaimonOption("false", note="kept; files are written one after the other"),
@@ -66,12 +72,12 @@ OPTIONS: Final[Mapping[str, PaimonOption]] = {
         "unlimited", note="kept; a clean removes what is older than the retained"
     ),
     "snapshot.expire.limit": PaimonOption("50", note="kept; a clean removes what it may at once"),
-    "continuous.discovery-interval": PaimonOption("10 s", note=_STREAM),
-    "scan.plan-sort-partition": PaimonOption("false", note=_STREAM),
+    "continuous.discovery-interval": PaimonOption("10 s", POLL_SECONDS, "seconds", note=_DEFAULT),
+    "scan.plan-sort-partition": PaimonOption("false", SORTS_PARTITIONS, "flag", note=_DEFAULT),
     "scan.bounded.watermark": PaimonOption("", note=_STREAM),
     "scan.mode": PaimonOption("default", note=_STREAM),
     "consumer-id": PaimonOption("", note=_STREAM),
-    "consumer.mode": PaimonOption("exactly-once", note=_STREAM),
+    "consumer.mode": PaimonOption("exactly-once", CONSUMER_MODE, note=_DEFAULT),
     "consumer.expiration-time": PaimonOption("", note=_STREAM),
     "consumer.ignore-progress": PaimonOption("false", note=_STREAM),
     "scan.watermark.alignment.group": PaimonOption("", note=_STREAM),
@@ -81,7 +87,7 @@ OPTIONS: Final[Mapping[str, PaimonOption]] = {
     "scan.watermark.idle-timeout": PaimonOption("", note=_STREAM),
     "source.split.target-size": PaimonOption("128 mb", note="kept; a split is a file"),
     "source.split.open-file-cost": PaimonOption("4 mb", note="kept; a split is a file"),
-    "streaming-read-overwrite": PaimonOption("false", note=_STREAM),
+    "streaming-read-overwrite": PaimonOption("false", STREAMS_OVERWRITES, "flag", note=_DEFAULT),
     "precommit-compact": PaimonOption(
         "false", note="kept; a commit writes one file for each bucket, or more if it is large"
     ),
@@ -103,7 +109,7 @@ OPTIONS: Final[Mapping[str, PaimonOption]] = {
 
 _OWN = ("hoodie.", "lakefmt.")
 _SIZE = re.compile(r"(\d{1,15})\s*(b|bytes?|k|kb|kib|m|mb|mib|g|gb|gib)?", re.IGNORECASE)
-_SPAN = re.compile(r"(\d{1,9})\s*(s|sec|min|m|h|hours?|d|days?)", re.IGNORECASE)
+_SPAN = re.compile(r"(\d{1,9})\s*(ms|s|sec|min|m|h|hours?|d|days?)", re.IGNORECASE)
 _UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _LAYOUTS = {"order": "linear", "zorder": "z-order", "hilbert": "hilbert"}
@@ -155,6 +161,13 @@ def _translated(name: str, option: PaimonOption, value: str, given: Mapping[str,
         return {**kept, "lakefmt.append.order": "per_bucket", "lakefmt.append.buckets": _number(name, value)}
     if name == "file.format" and value.lower() != "parquet":
         raise UnsupportedFeature(f"table option file.format={value}: base files are Parquet")
+    if name == "consumer.mode":
+        modes = {mode.replace("_", "-"): mode for mode in ("exactly_once", "at_least_once")}
+        if value not in modes:
+            raise InvalidInputError(f"table option {name} takes exactly-once or at-least-once, not {value[:40]!r}")
+        return {**kept, option.becomes: modes[value]}
+    if name == "target-file-size":
+        return {**kept, **_sizes(_bytes(name, value), str(given.get("compaction.small-file-ratio", "0.7")))}
     if name == "clustering.strategy":
         return {**kept, option.becomes: _LAYOUTS[value]} if value in _LAYOUTS else kept
     if not option.becomes:
@@ -163,11 +176,36 @@ def _translated(name: str, option: PaimonOption, value: str, given: Mapping[str,
         value = str(_bytes(name, value))
     elif option.form == "number":
         value = _number(name, value)
-    elif option.form == "not":
-        value = str(value.lower() != "true").lower()
+    elif option.form == "flag":
+        value = _flag(name, value)
+    elif option.form == "seconds":
+        value = f"{_span(name, value):g}"
     elif option.form == "hours":
-        value = str(max(1, -(-_span(name, value) // 3600)))
+        value = str(max(1, math.ceil(_span(name, value) / 3600)))
     return {**kept, option.becomes: value}
+
+
+def _sizes(target: int, ratio: str) -> dict[str, str]:
+    """Return the properties that say when a file is full, and which files are small."""
+    try:
+        part = float(ratio)
+    except ValueError:
+        part = -1.0
+    if not 0 <= part <= 1:
+        raise InvalidInputError(
+            f"table option compaction.small-file-ratio takes a number from 0 to 1, not {ratio[:40]!r}"
+        )
+    return {
+        "hoodie.parquet.max.file.size": str(target),
+        "hoodie.clustering.plan.strategy.target.file.max.bytes": str(target),
+        "hoodie.clustering.plan.strategy.small.file.limit": str(max(1, int(part * target))),
+    }
+
+
+def _flag(name: str, value: str) -> str:
+    if value.lower() not in ("true", "false"):
+        raise InvalidInputError(f"table option {name} takes true or false, not {value[:40]!r}")
+    return value.lower()
 
 
 def _number(name: str, value: str) -> str:
@@ -183,11 +221,13 @@ def _bytes(name: str, value: str) -> int:
     return int(match[1]) * _UNITS[(match[2] or "b")[0].lower()]
 
 
-def _span(name: str, value: str) -> int:
+def _span(name: str, value: str) -> float:
+    """Return a span of time in seconds."""
     match = _SPAN.fullmatch(value)
     if match is None:
         raise InvalidInputError(f"table option {name} takes a time such as '1 h', not {value[:40]!r}")
-    return int(match[1]) * _SECONDS[match[2][0].lower()]
+    unit = match[2].lower()
+    return int(match[1]) * (0.001 if unit == "ms" else _SECONDS[unit[0]])
 
 
 def option_rows() -> list[str]:

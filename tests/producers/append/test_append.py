@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt import services
 from lakefmt.errors import (
     InvalidInputError,
     InvalidKey,
@@ -265,6 +266,51 @@ def test_ap_4_an_unknown_option_names_the_nearest() -> None:
             translate_options({name: value})
     with pytest.raises(InvalidInputError, match="contradicts"):
         translate_options({"target-file-size": "1 mb", "hoodie.parquet.max.file.size": "5"})
+
+
+def test_ap_4_options_of_sizes_services_and_streams_have_their_effect() -> None:
+    table = lakefmt.create_table(
+        "memory://append-options",
+        schema=pa.schema([("p", pa.int64()), ("n", pa.int64())]),
+        partition_by="p",
+        kind="append",
+        properties={
+            "target-file-size": "10 mb",
+            "compaction.small-file-ratio": "0.5",
+            "compaction.min.file-num": "4",
+            "write-only": "true",
+            "continuous.discovery-interval": "250 ms",
+            "scan.plan-sort-partition": "true",
+            "streaming-read-overwrite": "true",
+            "consumer.mode": "at-least-once",
+        },
+    )
+    said = table.properties.properties
+    assert said["hoodie.clustering.plan.strategy.target.file.max.bytes"] == str(10 << 20)
+    assert said["hoodie.clustering.plan.strategy.small.file.limit"] == str(5 << 20)
+    for p in (3, 2, 1):
+        table.append(pa.table({"p": [3, p], "n": [0, p]}), options={"hoodie.parquet.small.file.limit": 0})
+    table.overwrite(pa.table({"p": [3, 1], "n": [8, 9]}))
+    with table.stream(follow=False, consumer_id="feed") as stream:  # AP-7: by value; what was overwritten comes, too
+        assert [row for batch in stream for row in batch.rows["n"].to_pylist()][-2:] == [9, 8]
+        assert stream._options.poll_interval == 0.25
+    with table.stream(follow=False, consumer_id="feed") as stream:
+        assert list(stream) == [], "the progress was kept by itself"
+    with table.stream(follow=False, streaming_read_overwrite=False, mode="exactly_once", poll_interval=3) as stream:
+        assert 9 not in [row for batch in stream for row in batch.rows["n"].to_pylist()]
+    for number in range(4):
+        table.append(pa.table({"p": [7], "n": [number]}), options={"lakefmt.write.small.files": "tiers"})
+    files = len(table.file_groups())
+    assert files > 3, "no service follows the commits of such a table"
+    assert services.run(table, once=True).tables[0].steps["packing"].result == "done"
+    assert len(table.file_groups()) < files
+    for wrong in (
+        {"write-only": "perhaps"},
+        {"consumer.mode": "once"},
+        {"target-file-size": "1 mb", "compaction.small-file-ratio": "2"},
+    ):
+        with pytest.raises(InvalidInputError, match="table option"):
+            translate_options(wrong)
 
 
 @pytest.mark.parametrize(
