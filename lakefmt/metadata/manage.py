@@ -250,6 +250,9 @@ class MetadataTableManager:
         if PartitionKind.FILES.value in names:
             self.writer.create(self.client.clock.now())
             kept = []
+        elif not self.writer.timeline_store.load().completed():
+            # Its directory is gone, was never finished, or is of another version: nothing can be added to it.
+            return replace(self, config=self.rebuild()).add(names, definitions)
         listed, slices = committed_files(self.client, self.config, self.timeline)
         collector = self.collector()
         known = {**load_definitions(self.client, self.config), **(definitions or {})}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from pathlib import Path
+from zipfile import ZipFile
 
 import pyarrow as pa
 import pytest
@@ -20,6 +22,7 @@ from tests.metadata.metadata_content import check_metadata_table, metadata_conte
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
 NUMBERS = itertools.count()
+DATA = Path(__file__).parents[1] / "data" / "metadata"
 OPTIONS: dict[str, object] = {
     "lakefmt.write.threads": 1,
     "lakefmt.durability": "none",
@@ -205,21 +208,16 @@ def test_a_metadata_table_whose_directory_is_gone_is_made_anew() -> None:
     check_metadata_table(table)
 
 
-@pytest.mark.parametrize("kind", ["cow", "mor"])
-def test_a_metadata_table_in_the_layout_of_another_version_is_not_used_and_made_anew(kind: str) -> None:
-    # As `call run_clustering` of Spark 1.2.0 leaves a table of version 6: its metadata table has version 9.
-    table, newer = make(kind, version=6), make(kind, version=9)
-    for each in (table, newer):
-        each.upsert(rows(0, 4, 1))
-    store, other = table.client.store, newer.client.store
-    store.delete_tree(METADATA_DIRECTORY)
-    for entry in other.list(METADATA_DIRECTORY, recursive=True):
-        store.put(entry.name, other.read(entry.name))
-    opened = lakefmt.open_table(store.url)
-    assert opened.read(filter=[("id", "=", "k1")]).num_rows == 1
-    assert opened.read().num_rows == 4
-    opened.upsert(rows(2, 6, 2))
-    assert lakefmt.open_table(store.url).read().num_rows == 6
+def test_a_metadata_table_of_another_version_is_read_and_made_anew_by_the_next_write(tmp_path: Path) -> None:
+    with ZipFile(DATA / "v6_data_v9_metadata_120.zip") as archive:
+        archive.extractall(tmp_path)
+    table = lakefmt.open_table(tmp_path, options=OPTIONS)
+    assert table.read(filter=[("id", "=", "b")]).to_pylist() == [{"id": "b", "v": 2, "ts": 1}]
+    assert not table.index.check().findings
+    table.upsert(pa.table({"id": ["b", "d"], "v": [5, 6], "ts": [2, 2]}), options={"hoodie.index.type": "RECORD_INDEX"})
+    properties = (tmp_path / METADATA_DIRECTORY / ".hoodie" / "hoodie.properties").read_text("utf-8")
+    assert "hoodie.table.version=6" in properties
+    assert sorted(lakefmt.open_table(tmp_path).read().column("v").to_pylist()) == [1, 3, 5, 6]
     check_metadata_table(table)
     assert not table.index.check().findings
 

@@ -33,13 +33,12 @@ from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.instant import Instant, State
 from lakefmt.timeline.store import MAX_BODY_BYTES
 from lakefmt.timeline.timeline import Timeline, build_timeline
-from lakefmt.values import FileId, InstantTime, PartitionPath
+from lakefmt.values import FileId, InstantTime, PartitionPath, TableVersion
 
 __all__ = ["GroupRecords", "MetadataTable", "RecordRun", "newest_records", "ready_partitions"]
 
 _READY = "hoodie.table.metadata.partitions"
 _PROPERTIES = f"{METADATA_DIRECTORY}/.hoodie/hoodie.properties"
-_LAYOUT = "hoodie.timeline.layout.version"
 _INITIALISATION = "0" * 14
 _INSTANT_DIGITS = 17
 #: Of fewer keys the threads cost more than they save.
@@ -123,8 +122,7 @@ class MetadataTable:
     ) -> MetadataTable | None:
         """Return the metadata table as it is now; None when there is none, whatever the properties say.
 
-        None also where it has another timeline layout than the data table, as the procedures of Spark make it for tables
-        of version 6: storage says the same, and the next write makes it anew.
+        It is read in its own table version: procedures of Spark make one of version 9 for a data table of version 6.
 
         Parameters:
             store: the data table's store.
@@ -137,8 +135,11 @@ class MetadataTable:
         """
         loaded = MetadataTimelineStore(store, config.version, durable=False).load()
         if not loaded.completed():
-            if _is_unusable(store, config):
+            own = _own_version(store, config.version)
+            if own is None:
                 return None
+            if own.layout != config.version.layout:
+                return cls.open(store, replace(config, version=own), data_timeline, cache)
             raise CorruptFile(
                 f"{METADATA_DIRECTORY} has no completed instant: its first write failed. Write to the table with "
                 "hoodie.metadata.enable=false to drop the metadata table, or read it with that option"
@@ -368,13 +369,13 @@ def _check_place(last_key: bytes | None, place: tuple[int, int], what: str) -> N
 # ----------------------------------------------------------------------------------------------------------- timeline
 
 
-def _is_unusable(store: ObjectStore, config: TableConfig) -> bool:
-    """Return whether there is no metadata table, or one of another timeline layout than the data table has."""
+def _own_version(store: ObjectStore, of_data: TableVersion) -> TableVersion | None:
+    """Return the table version of the metadata table, that of the data table where it tells none; None: there is none."""
     try:
         properties = decode_properties(store.read(_PROPERTIES, MAX_BODY_BYTES), what=_PROPERTIES)
     except ObjectNotFound:
-        return True
-    return properties.get(_LAYOUT, str(config.version.layout)) != str(config.version.layout)
+        return None
+    return TableVersion.parse(properties.get("hoodie.table.version", of_data.value))
 
 
 def _as_timeline(loaded: MetadataTimeline, layout: int) -> Timeline:
