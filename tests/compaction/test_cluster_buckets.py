@@ -137,6 +137,17 @@ def test_changes_increments_and_other_processes() -> None:
     check(table, MODEL | {f"k{n}": 7 for n in range(10)})
 
 
+def test_the_metadata_table_and_its_statistics_follow() -> None:
+    table = made(indexes=["column_stats"])
+    before = everything(table)
+    for how in (SPLIT_ALL, MERGE_ALL):
+        assert table.cluster("v", options=how).completion_time is not None
+        assert_same_multiset(everything(table), before, what="through the listing of the metadata table")
+        check(table, MODEL)
+        assert table.index.check().is_clean
+    assert table.read(filter="v = 2").num_rows == 30
+
+
 def test_what_cannot_be_is_refused() -> None:
     fixed = make("fixed-clustered", properties={NUM: "4"})
     with pytest.raises(UnsupportedFeature, match="fixed number"):
