@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 from lakefmt.compaction.cluster.operations import ClusteringOperations, run_clustering_operation
+from lakefmt.compaction.cluster.pending import _hides
+from lakefmt.compaction.cluster.plan import ClusteringGroup, ClusteringPlan, ClusteringSlice
 from lakefmt.compaction.cluster.run import run_clustering
 from lakefmt.errors import CommitConflict, CorruptFile, InstantNotFound, LakefmtError, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient
@@ -110,6 +112,7 @@ def test_a_waiting_plan_refuses_writes_and_is_withdrawn_run_or_rolled_back() -> 
     check(table, MODEL)
     assert planned.instant is not None
     table.rollback(planned.instant)
+    assert rings_stored(table, planned.instant) == 0, "Spark would take a ring that is left for one that counts"
     assert sizes(table) == {"p=p0": 4, "p=p1": 4}
     check(table, MODEL)
     # An update goes before the plan where the settings say so.
@@ -135,6 +138,17 @@ def test_changes_increments_and_other_processes() -> None:
     assert_same_multiset(table.changes("0"), changes, what="changes across the clustering")
     table.upsert(rows(0, 10, 7))
     check(table, MODEL | {f"k{n}": 7 for n in range(10)})
+
+
+def test_the_metadata_table_and_its_statistics_follow() -> None:
+    table = made(indexes=["column_stats"])
+    before = everything(table)
+    for how in (SPLIT_ALL, MERGE_ALL):
+        assert table.cluster("v", options=how).completion_time is not None
+        assert_same_multiset(everything(table), before, what="through the listing of the metadata table")
+        check(table, MODEL)
+        assert table.index.check().is_clean
+    assert table.read(filter="v = 2").num_rows == 30
 
 
 def test_what_cannot_be_is_refused() -> None:
@@ -202,6 +216,13 @@ def test_hostile_metadata_of_a_group_are_refused(change: dict[str, str]) -> None
 def test_plans_that_would_lose_keys_are_refused(change: NodeChange, sources: tuple[HashNode, ...]) -> None:
     with pytest.raises(CorruptFile):
         ring_with(RING, [change], [{FileId(node.file_id) for node in sources}], "plan")
+
+
+@pytest.mark.parametrize(("written", "hides"), [((FIRST,), True), ((FIRST, LAST), False), ((SECOND,), False)])
+def test_what_spark_writes_to_old_and_new_buckets_is_not_hidden(written: tuple[HashNode, ...], hides: bool) -> None:
+    moved = ClusteringSlice(PART, FIRST.file_id, f"{FIRST.file_id}_0-0-0_20260101000000000.parquet")
+    group = ClusteringGroup((moved,), 1, NodeChange(0, (), (LAST,)))
+    assert _hides(ClusteringPlan((group,)), {(PART, node.file_id) for node in written}) is hides
 
 
 # ----------------------------------------------------------------------------------------------------------- deaths

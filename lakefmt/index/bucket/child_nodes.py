@@ -145,8 +145,8 @@ def ring_with(
             raise CorruptFile(f"{what} changes other buckets of partition {ring.partition!r} than it rewrites")
         groups |= dict.fromkeys(former, number)
     added = {node.value: number for number, change in enumerate(changes) for node in change.nodes}
-    gone = {value for value, number in groups.items() if number >= 0}
-    after = ring.replaced("", gone, [node for change in changes for node in change.nodes])
+    replaced = {value for value, number in groups.items() if number >= 0}
+    after = ring.replaced("", replaced, [node for change in changes for node in change.nodes])
     # Every hash of a bucket that changes is afterwards in a bucket of its own group, and no other hash is anywhere else.
     hashes = np.array(sorted({*nodes, *added, LARGEST_HASH}), np.int64)
     owners = [groups[ring.nodes[number].value] for number in ring.node_numbers(hashes)]
