@@ -23,7 +23,11 @@ TITLES = {
         "commits before it",
         "ms of processor (median of means of ten)",
     ),
-    "appends": ("append of 100 rows, services beside the writer", "commits before it", "ms of processor (median of 100)"),
+    "appends": (
+        "append of 100 rows, services beside the writer",
+        "commits before it",
+        "ms of processor (median of 100)",
+    ),
     "day-read": ("a simulated day of a stream, a commit a minute: read of the table", "hour", "ms of processor"),
     "day-files": ("a simulated day of a stream, a commit a minute: files of the table", "hour", "files"),
     "upsert-size": ("upsert of 10,000 late rows", "rows in the table", "s"),

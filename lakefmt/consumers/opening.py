@@ -104,8 +104,8 @@ def with_table_defaults(call: StreamCall, properties: Mapping[str, str]) -> tupl
     """Return a call with what the table says where its arguments do not, and its mode."""
 
     def flag(given: bool | None, name: str) -> bool | None:
-        said = properties.get(name)
-        return given if given is not None or said is None else said == "true"
+        stated = properties.get(name)
+        return given if given is not None or stated is None else stated == "true"
 
     interval = call.poll_interval
     if interval is None:
@@ -113,13 +113,13 @@ def with_table_defaults(call: StreamCall, properties: Mapping[str, str]) -> tupl
             interval = float(properties.get(POLL_SECONDS, "10"))
         except ValueError:
             raise CorruptFile(f"the table's property {POLL_SECONDS} is no number of seconds") from None
-    known = replace(
+    completed = replace(
         call,
         poll_interval=interval,
         plan_sort_partition=flag(call.plan_sort_partition, SORTS_PARTITIONS),
         streaming_read_overwrite=flag(call.streaming_read_overwrite, STREAMS_OVERWRITES),
     )
-    return known, properties.get(CONSUMER_MODE, "exactly_once") if call.mode is None else call.mode
+    return completed, properties.get(CONSUMER_MODE, "exactly_once") if call.mode is None else call.mode
 
 
 def _options(client: TableClient, call: StreamCall, mode: str) -> FollowOptions:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -13,12 +14,16 @@ import pyarrow.types as pt
 from lakefmt.arguments import arrow_array, arrow_scalar, field_names, foreign, foreign_items
 from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
+from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.index import choose_index
+from lakefmt.index import IndexKeys, choose_index
+from lakefmt.index.api import places_new_keys
+from lakefmt.index.locations import partitions_to_list
 from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt.schema import conform
 from lakefmt.schema.types import field_at, struct_fields
 from lakefmt.values import PARTITION_PATH, RECORD_KEY, PartitionPath
+from lakefmt.write._slice_state import find_stored
 from lakefmt.write.ingest import check_frame, is_stream, open_stream, read_all
 
 __all__ = [
@@ -28,10 +33,12 @@ __all__ = [
     "given_to_delete",
     "key_columns",
     "keys_to_delete",
+    "slices_of_keys",
     "take_keys",
     "updated_rows",
 ]
 
+_NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 _STORED_KEY: Final = pa.schema([pa.field(RECORD_KEY, pa.string())])
 
 
@@ -291,3 +298,31 @@ def _new_value(value: object, field: pa.Field) -> pc.Expression:
     if isinstance(value, pc.Expression):
         return value
     return pc.scalar(value if isinstance(value, pa.Scalar) else arrow_scalar(value, field.type, field.name))
+
+
+def slices_of_keys(
+    client: TableClient, state: TableState, options: Mapping[str, object], keys: pa.StringArray, partitions: pa.Array
+) -> list[FileSlice]:
+    """Return the file slices in which some keys are, or were deleted.
+
+    Args:
+        client: the table.
+        state: as it is looked at.
+        options: settings of the call; they may name another index.
+        keys: the keys.
+        partitions: the partition path that each is meant for; a global index looks in all of them.
+
+    Raises:
+        SnapshotExpired: a file is gone.
+        CorruptFile: a footer or a key column is damaged.
+    """
+    settings = resolve_settings({**client.options, **options}, None, state.config.properties)
+    index = choose_index(client, settings, state.config, state)
+    wanted = IndexKeys(keys, partitions.dictionary_encode())
+    if places_new_keys(index):
+        slices = client.slices(state, [PartitionPath(path) for path in wanted.partition_names()])
+        groups = set(index.place(wanted, slices, lambda: _NO_UUID).file_groups)
+        return [each for each in slices if (each.partition, each.file_id) in groups]
+    slices = client.slices(state, partitions_to_list(index, wanted))
+    located = find_stored(client, state, index, wanted, slices, alive=False)
+    return [slices[number] for number in np.unique(located.slices)]

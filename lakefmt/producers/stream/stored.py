@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.read.snapshot import Snapshot, scan_slices
 from lakefmt.values import RECORD_KEY
-from lakefmt.write.stored_keys import slices_of_keys
+from lakefmt.write.mutations import slices_of_keys
 
 __all__ = ["stored_rows"]
 
