@@ -63,18 +63,22 @@ def stages(workers: str) -> dict[str, Stage]:
     spread = ("-n", workers, "--dist", "loadgroup")
     # What is left out makes the same calls of pyarrow and NumPy again, in other orders; laws need fewer examples there.
     left_out = (
+        "advice",
         "architecture",
+        "bench",
         "benchmarks",
         "check",
         "cli",
         "compaction",
         "concurrency",
         "config",
+        "consumers",
         "crash",
         "documentation",
         "examples",
         "fuzz",
         "judges",
+        "services",
         "stateful",
         "testing_kit",
         "transactions",

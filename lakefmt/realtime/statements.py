@@ -308,9 +308,10 @@ def _sql_type(tree: Any, path: str) -> SqlType:
         return _interval(tree, path)
     name = str(getattr(tree.this, "value", tree.this)).upper()
     if name == "USER-DEFINED":
-        named = _NAMED.get(str(tree.args.get("kind")).upper())
-        if named is not None:
-            return SqlType(named)
+        kind = str(tree.args.get("kind")).upper()
+        if kind in _NAMED:
+            return SqlType(_NAMED[kind])
+        name = kind if kind == "VECTOR" else name  # in the oldest sqlglot it is such a type
     numbers = [
         int(each.name) for each in tree.expressions if isinstance(each, exp.DataTypeParam) and each.name.isdigit()
     ]
@@ -352,7 +353,13 @@ def _interval(tree: Any, path: str) -> SqlType:
 def _nested(tree: Any, name: str, numbers: list[int], path: str) -> SqlType:
     from sqlglot import exp
 
-    parts = [each for each in tree.expressions if isinstance(each, (exp.DataType, exp.ColumnDef))]
+    parts = [
+        exp.DataType.build(each.name, udt=True)  # an element's type, to the oldest sqlglot a word
+        if isinstance(each, exp.DataTypeParam) and isinstance(each.this, exp.Var)
+        else each
+        for each in tree.expressions
+    ]
+    parts = [each for each in parts if isinstance(each, (exp.DataType, exp.ColumnDef))]
     if name == "STRUCT" and parts and all(isinstance(part, exp.ColumnDef) for part in parts):
         fields = tuple(
             SqlField(field.name, field.type, field.nullable)

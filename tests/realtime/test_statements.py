@@ -166,7 +166,7 @@ def test_values_take_the_places_of_question_marks_in_order() -> None:
         "CREATE TABLE t LIKE u",
         "DROP VIEW v",
         "DROP TABLE t CASCADE",
-        "DROP TABLE t, u",
+        pytest.param("DROP TABLE t, u", marks=pytest.mark.newest_only("the oldest sqlglot says that this is no SQL")),
         "SELECT a FROM t ORDER BY a",
         "SELECT a FROM t LIMIT 1",
         "SELECT a FROM t GROUP BY a",
