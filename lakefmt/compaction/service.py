@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from lakefmt.config.table_config import TableConfig
-from lakefmt.errors import InstantNotFound, LakefmtError, StorageError
+from lakefmt.errors import InstantNotFound, InstantNotPending, LakefmtError, StorageError
 from lakefmt.filegroups.table_client import TableState
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.heartbeat import heartbeat_name
@@ -250,12 +250,16 @@ def find_pending(timeline: Timeline, time: str, action: Action) -> Instant:
 def _execute_and_complete(
     service: TableService[ProposalT, PlanT, OutputT], transaction: InstantTransaction, state: TableState, plan: PlanT
 ) -> PlanRun[PlanT, OutputT]:
+    output: OutputT | None = None
     try:
         with transaction:  # when it fails, the next run executes the plan again
             output = service.execute(transaction, state, plan)
             with service.write_client.lock.hold() as lease:
                 completed = _complete(service, transaction, plan, output, lease)
     except LakefmtError as error:
+        if isinstance(error, InstantNotPending) and isinstance(output, CommitMetadata):
+            with suppress(LakefmtError):
+                _remove_unnamed_files(service, transaction, output)
         # Not after a failure of the store: the completed file may still appear.
         if not isinstance(error, StorageError):
             with suppress(LakefmtError, LookupError, TypeError, ValueError):
@@ -263,6 +267,24 @@ def _execute_and_complete(
         raise
     transaction.finish()
     return PlanRun(transaction.time, plan, completed, output)
+
+
+def _remove_unnamed_files(
+    service: TableService[ProposalT, PlanT, OutputT], transaction: InstantTransaction, output: CommitMetadata
+) -> None:
+    """Delete what this process wrote for a plan that another process has run or withdrawn.
+
+    In version 6 files count by the instant in their names, so the rows would be there twice.
+    """
+    client = service.write_client.client
+    state = load_for_service(service)
+    named = {
+        stat.path
+        for instant in state.timeline.completed
+        if instant.time == transaction.time
+        for stat in client.commit_metadata(state, instant).stats
+    }
+    client.store.delete(stat.path for stat in output.stats if stat.path not in named)
 
 
 def _complete(

@@ -29,6 +29,7 @@ FOUND = {
     3002: "statistics of a partition were widened from those of a writer that began later and was done earlier",
     2641: "a writer that lost the lock while it slept rolled back an instant that was completed meanwhile",
     4692: "in version 6 a clustering planned by a writer that lost the lock hid what was committed before the plan was stored",
+    5844: "in version 6 a clustering that another process had run meanwhile left the files of the slower one, which counted",
     372: "two writers completed one compaction of the metadata table: the second ended with an internal error",
 }
 
@@ -65,6 +66,7 @@ FOUND_FOLDED = {
     2211: "a log compaction took in what a writer without the lock had recorded, and stayed when that was removed",
     2291: "the same, in the record index",
     3459: "a log compaction that was removed in part left a log, which counted again with the next one of its time",
+    5889: "in version 6 the instant of a log compaction, then of a compaction, lay above the one that was about to be recorded",
     3849: "two writers completed one log compaction: the second ended with an internal error",
 }
 

@@ -20,6 +20,8 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     Raises:
         DamagedMessage: it does not end within the bytes, or takes more than 64 bits.
     """
+    if at < len(data) and data[at] < 0x80:
+        return data[at], at + 1  # most numbers are small
     value = 0
     for size in range(_MOST_VARINT_BYTES):
         if at + size >= len(data):

@@ -91,7 +91,8 @@ def instant_before(
             len(newest) > _LONGEST_TIME
         ):  # of a service, whose writer died before its own deltacommit: the next one is near
             return None
-        return None if any(time <= newest for time in waiting if time != pending.time) else newest + suffix
+        # The pending instant itself counts, too: below a compaction it could not be rolled back if its writer died.
+        return None if any(time <= newest for time in (*waiting, pending.time)) else newest + suffix
     before = _millisecond_before(min(waiting, default=pending.time))
     free = before > timeline.highest_time and all(before != each.time for each in pending.timeline)
     return before if free else None
