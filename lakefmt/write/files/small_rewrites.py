@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -128,8 +129,7 @@ def _one_by_one(
     rows: pa.Table,
     announced: bool | None,
 ) -> list[WriteStatus]:
-    ends = np.cumsum([0, *counts]).tolist()
-    parts = [rows.slice(ends[number], count) for number, count in enumerate(counts)]
+    parts = [rows.slice(first, count) for first, count in zip(accumulate(counts, initial=0), counts, strict=False)]
     return [
         write_assigned(bound, assignment, [part], announced=announced)
         for assignment, part in zip(assignments, parts, strict=True)
