@@ -193,8 +193,12 @@ class BaseFileReader:
         path = file.path
         with reading(path), self._filesystem.open_input_file(self._prefix + path) as source:
             if metadata is None:
-                metadata = parquet_file(source).metadata
-                check_row_counts(metadata)
+                with parquet_file(source) as parquet:
+                    metadata = parquet.metadata
+                    check_row_counts(metadata)
+                    if not coded:
+                        yield parquet
+                        return
             names = dictionary_column_names(metadata, coded) if coded else []
             with parquet_file(source, metadata=metadata, read_dictionary=names) as parquet:
                 yield parquet

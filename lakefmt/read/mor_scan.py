@@ -19,7 +19,7 @@ from lakefmt.config.merge_rule import MergeRule
 from lakefmt.config.table_config import merge_rule
 from lakefmt.filegroups.logs.reader import read_log_rows, read_logs_of_slices
 from lakefmt.filegroups.merge.merged_slice import merge_logs, merge_logs_of_slices
-from lakefmt.filegroups.merge.side_by_side import can_be_together
+from lakefmt.filegroups.merge.side_by_side import can_be_together, joined_in_schema
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import VirtualColumns
@@ -115,7 +115,7 @@ def _groups(slices: Sequence[FileSlice]) -> list[list[FileSlice]]:
 def _merged_together(work: _Work, slices: Sequence[FileSlice]) -> list[pa.Table]:
     """Return the rows of slices in one table, where the merge rule allows that, or in one table for each."""
     if can_be_together(work.rule, len(slices)):
-        bases = [_base_rows(work, each, use_threads=False) for each in slices]
+        bases = [_stored_rows(work, each, use_threads=False) for each in slices]
         base_rows = [base.num_rows for base in bases]
         state = work.state
         read = read_logs_of_slices(
@@ -130,7 +130,7 @@ def _merged_together(work: _Work, slices: Sequence[FileSlice]) -> list[pa.Table]
         )
         if read is not None:
             logs, log_rows = read
-            rows = merge_logs_of_slices(pa.concat_tables(bases), base_rows, logs, log_rows, work.rule)
+            rows = merge_logs_of_slices(joined_in_schema(bases, work.schema), base_rows, logs, log_rows, work.rule)
             if rows is not None:
                 return [keep_rows(rows, work.query.condition).select(list(work.query.columns))]
     return [_merged(work, each) for each in slices]
@@ -149,15 +149,17 @@ def _needed_columns(query: Query, rule: MergeRule) -> list[str]:
     return [name for name in query.schema.names if name in wanted]
 
 
-def _base_rows(work: _Work, file_slice: FileSlice, *, use_threads: bool) -> pa.Table:
+def _stored_rows(work: _Work, file_slice: FileSlice, *, use_threads: bool) -> pa.Table:
+    """Return the rows of a slice's base file with those columns that it has."""
     if file_slice.base is None:
         return work.schema.empty_table()
     reader = work.client.reader.completing(work.unstored)
-    return reconcile(reader.rows(file_slice.base, work.schema.names, use_threads=use_threads), work.schema)
+    return reader.rows(file_slice.base, work.schema.names, use_threads=use_threads)
 
 
 def _merged(work: _Work, file_slice: FileSlice) -> pa.Table:
-    base, state = _base_rows(work, file_slice, use_threads=True), work.state
+    base = reconcile(_stored_rows(work, file_slice, use_threads=True), work.schema)
+    state = work.state
     logs = read_log_rows(
         work.client.store,
         file_slice,

@@ -58,10 +58,10 @@ from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.context import APPENDING, MOVED_AWAY, REPLACING, WriteStatus
 from lakefmt.write.files.base_file import (
     Announcements,
-    bloom_filters_of_small_files,
     write_assigned,
     write_assigned_log,
 )
+from lakefmt.write.files.key_filters import bloom_filters_of_small_files
 from lakefmt.write.files.log_payloads import build_log_payloads, holds_whole_rows
 from lakefmt.write.files.meta_columns import POSITION
 from lakefmt.write.files.small_rewrites import bundle_rewrites, rewrite_together

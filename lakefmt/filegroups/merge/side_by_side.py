@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config.merge_rule import MergeRule
+from lakefmt.schema import reconcile
 from lakefmt.values import RECORD_KEY
 
-__all__ = ["GROUP_NUMBER", "can_be_together", "grouped_rows", "split_groups", "stored_keys"]
+__all__ = ["GROUP_NUMBER", "can_be_together", "grouped_rows", "joined_in_schema", "split_groups", "stored_keys"]
 
 #: A column of the rows while they are together: the number of the file group.
 GROUP_NUMBER = "_lakefmt_group_number"
@@ -27,6 +28,13 @@ _MOST_GROUPS = 16**_WIDTH
 def can_be_together(rule: MergeRule, groups: int) -> bool:
     """Return whether a rule compares and replaces whole rows by their keys, and nothing else."""
     return rule.custom is None and rule.partial is None and not rule.is_own and 1 < groups <= _MOST_GROUPS
+
+
+def joined_in_schema(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Return tables one behind the other in the current `schema` (:func:`~lakefmt.schema.reconcile`)."""
+    if all(table.schema.equals(tables[0].schema) for table in tables):
+        return reconcile(pa.concat_tables(tables), schema)
+    return pa.concat_tables([reconcile(table, schema) for table in tables])
 
 
 def grouped_rows(rows: pa.Table, counts: Sequence[int]) -> pa.Table | None:

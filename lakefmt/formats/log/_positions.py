@@ -10,6 +10,8 @@ from __future__ import annotations
 import base64
 import binascii
 import struct
+from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +53,10 @@ def encode_positions(positions: I64) -> str:
     """
     if len(positions) and not (positions[0] >= 0 and positions[-1] < _MAX_POSITION and (np.diff(positions) > 0).all()):
         raise InvalidInputError("record positions must ascend from 0 on, none twice")
-    buckets = [_bitmap(key, low) for key, low in _split(positions, 32)]
+    if len(positions) and positions[-1] < 1 << 16:  # as in most base files: one container
+        buckets = [_containers(0, [(0, positions.astype("<u2"))])]
+    else:
+        buckets = [_bitmap(key, low) for key, low in _split(positions, 32)]
     return base64.b64encode(struct.pack("<Q", len(buckets)) + b"".join(buckets)).decode()
 
 
@@ -63,26 +68,31 @@ def _split(numbers: npt.NDArray[np.integer], bits: int) -> list[tuple[int, npt.N
 
 
 def _bitmap(key: int, numbers: npt.NDArray[np.integer]) -> bytes:
-    parts = [(high, low.astype("<u2")) for high, low in _split(numbers, 16)]
+    return _containers(key, [(high, low.astype("<u2")) for high, low in _split(numbers, 16)])
+
+
+def _containers(key: int, parts: Sequence[tuple[int, _U16]]) -> bytes:
     bodies = [_container(low) for _, low in parts]
     count = len(parts)
-    has_runs = np.array([form == _RUNS for form, _ in bodies])
-    if has_runs.any():
-        head = struct.pack("<I", _WITH_RUNS | count - 1 << 16) + np.packbits(has_runs, bitorder="little").tobytes()
+    has_runs = any(form == _RUNS for form, _ in bodies)
+    if has_runs:
+        are_runs = np.array([form == _RUNS for form, _ in bodies])
+        head = struct.pack("<I", _WITH_RUNS | count - 1 << 16) + np.packbits(are_runs, bitorder="little").tobytes()
     else:
         head = struct.pack("<II", _NO_RUNS, count)
     head += b"".join(struct.pack("<HH", high, len(low) - 1) for high, low in parts)
-    if count >= _OFFSETS_FROM or not has_runs.any():
-        sizes = np.array([len(body) for _, body in bodies])
-        head += (len(head) + 4 * count + np.cumsum(sizes) - sizes).astype("<u4").tobytes()
+    if count >= _OFFSETS_FROM or not has_runs:
+        sizes = accumulate((len(body) for _, body in bodies[:-1]), initial=len(head) + 4 * count)
+        head += struct.pack(f"<{count}I", *sizes)
     return struct.pack("<I", key) + head + b"".join(body for _, body in bodies)
 
 
 def _container(low: _U16) -> tuple[int, bytes]:
     """Return the smallest form of a container and its bytes."""
-    starts = np.flatnonzero(np.concatenate([[True], np.diff(low) != 1]))
+    breaks = low[1:] - low[:-1] != 1
     size = min(2 * len(low), _BITMAP_BYTES)
-    if 2 + 4 * len(starts) < size:
+    if 2 + 4 * (1 + np.count_nonzero(breaks)) < size:
+        starts = np.concatenate([[0], np.flatnonzero(breaks) + 1])
         first = low[starts]
         lengths = np.diff(np.concatenate([starts, [len(low)]])) - 1
         runs = np.stack([first, lengths.astype("<u2")], axis=1)

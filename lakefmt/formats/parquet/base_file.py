@@ -163,9 +163,12 @@ class BaseFileWriter:
 
 def _batch_rows(rows: pa.Table) -> int:
     """Return how many rows of a column are encoded together, by the widest column of the first rows."""
+    fewest, most = _BATCH_ROWS
+    if rows.num_rows <= fewest:
+        # All columns together are wider than the widest, and counted by one call, where most files are of so few rows.
+        return int(min(most, max(fewest, _BATCH_BYTES * rows.num_rows // max(1, rows.nbytes))))
     first = rows.slice(0, _SAMPLE_ROWS)  # of many chunks, to count all bytes takes half a millisecond
     widest = max((column.nbytes for column in first.itercolumns()), default=0) / max(1, first.num_rows)
-    fewest, most = _BATCH_ROWS
     return int(min(most, max(fewest, _BATCH_BYTES // max(1, widest))))
 
 

@@ -52,9 +52,15 @@ def _is_coded(chunk: pq.ColumnChunkMetaData, num_rows: int) -> bool:
 
 def with_dictionaries(schema: pa.Schema, columns: Iterable[pa.Array | pa.ChunkedArray | pa.Field | None]) -> pa.Schema:
     """Return `schema` with dictionaries where `columns`, in its order, have them of the same texts."""
-    for number, (field, column) in enumerate(zip(schema, columns, strict=True)):
-        if column is not None and pt.is_dictionary(column.type) and column.type.value_type == field.type:
-            schema = schema.set(number, field.with_type(column.type))
+    given = list(columns)
+    if len(given) != len(schema):
+        raise ValueError(f"{len(given)} columns for a schema of {len(schema)}")
+    for number, column in enumerate(given):
+        # Most files have no such column: fields are looked at where one is.
+        if column is not None and isinstance(column.type, pa.DictionaryType):
+            field = schema.field(number)
+            if column.type.value_type == field.type:
+                schema = schema.set(number, field.with_type(column.type))
     return schema
 
 

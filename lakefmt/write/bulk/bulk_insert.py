@@ -28,7 +28,8 @@ from lakefmt.write.assign import FileSizing, new_file
 from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.bulk._partition_splitter import PartitionSplitter, partition_constants
 from lakefmt.write.context import FileAssignment, WriteStatus
-from lakefmt.write.files.base_file import FileInProgress, announce, bloom_filters_of_parts, prepare
+from lakefmt.write.files.base_file import FileInProgress, announce, prepare
+from lakefmt.write.files.key_filters import bloom_filters_of_parts
 from lakefmt.write.files.workers import WorkerPool, results
 from lakefmt.write.ingest import KeyedBatch
 

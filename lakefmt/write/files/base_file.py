@@ -1,7 +1,7 @@
 """Writes one assigned base file, in any process, any number of times.
 
 The assignment fixes the name, and the file appears by put-if-absent: a second attempt adopts the file of the first. It
-writes nothing but its own marker and its own new file. The bloom filters of small new files are made together before.
+writes nothing but its own marker and its own new file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakefmt.filegroups.merge.base import Incoming, Merged, merge_into_base
 from lakefmt.filegroups.model import BaseFile, join_path
 from lakefmt.filegroups.ordering import has_order
 from lakefmt.filegroups.reader import BaseFileReader, KnownFooter
-from lakefmt.formats.bloom.bloom_filter import BloomFilter, add_to_filters
+from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.names import PARTITION_METADATA, MarkerType
 from lakefmt.formats.parquet.base_file import (
     BaseFileFooter,
@@ -43,7 +43,6 @@ from lakefmt.values import (
     WriteOperation,
     WriteStat,
 )
-from lakefmt.write.assign import Assigned
 from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.commit.key_stats import MOST_HASHES, hash_keys
 from lakefmt.write.context import FileAssignment, WriteStatus
@@ -55,8 +54,6 @@ __all__ = [
     "Announcements",
     "FileInProgress",
     "announce",
-    "bloom_filters_of_parts",
-    "bloom_filters_of_small_files",
     "prepare",
     "write_assigned",
     "write_assigned_log",
@@ -497,50 +494,3 @@ def _status(
     )
     late, ignored = counts["late"], counts["ignored"]
     return WriteStatus(bound.instant, stat, counts["rows_in"], late, ignored, adopted=adopted, keys=keys, hashes=hashes)
-
-
-#: Filters of files with more keys are made file by file: there the calls cost less than the hashes.
-_FEW_KEYS = 1000
-#: Keys whose bit positions are worked out together: thirty numbers each.
-_MOST_KEYS = 1 << 17
-
-
-def bloom_filters_of_small_files(
-    bound: BoundContext, keys: pa.StringArray | None, assigned: Sequence[Assigned]
-) -> dict[int, BloomFilter]:
-    """Return the key filters of new files of few keys, by the number of their assignment."""
-    new = [
-        number
-        for number, each in enumerate(assigned)
-        if each.assignment.base is None and each.assignment.log is None and 0 < len(each.rows) <= _FEW_KEYS
-    ]
-    wanted = bound.config.populate_meta_fields and bound.writes_filters
-    if keys is None or not wanted or len(new) < 2 or sum(len(assigned[number].rows) for number in new) > _MOST_KEYS:
-        return {}
-    keys_of_files = [keys.take(pa.array(assigned[number].rows)) for number in new]
-    return dict(zip(new, _filters_of(bound, keys_of_files), strict=True))
-
-
-def bloom_filters_of_parts(bound: BoundContext, parts: Sequence[pa.Table]) -> list[BloomFilter | None]:
-    """Return the key filters of new files whose rows are all there; None for those that are made file by file.
-
-    Args:
-        bound: the write.
-        parts: the rows of each file, with their keys.
-    """
-    blooms: list[BloomFilter | None] = [None] * len(parts)
-    if not bound.config.populate_meta_fields or not bound.writes_filters:
-        return blooms
-    few = [n for n, rows in enumerate(parts) if 0 < rows.num_rows <= _FEW_KEYS and RECORD_KEY in rows.column_names]
-    if len(few) < 2 or sum(parts[number].num_rows for number in few) > _MOST_KEYS:
-        return blooms
-    keys = [parts[number].column(RECORD_KEY).combine_chunks() for number in few]
-    for number, bloom in zip(few, _filters_of(bound, keys), strict=True):
-        blooms[number] = bloom
-    return blooms
-
-
-def _filters_of(bound: BoundContext, keys_of_files: Sequence[pa.StringArray]) -> list[BloomFilter]:
-    blooms = [new_filter(bound.settings, len(keys)) for keys in keys_of_files]
-    add_to_filters(blooms, keys_of_files)
-    return blooms

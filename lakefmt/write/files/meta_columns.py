@@ -18,7 +18,6 @@ from lakefmt.values import (
     COMMIT_SEQNO,
     COMMIT_TIME,
     FILE_NAME,
-    META_COLUMNS,
     PARTITION_PATH,
     RECORD_KEY,
     WriteOperation,
@@ -121,11 +120,11 @@ def _completed(
         FILE_NAME: files,
     }
     columns = []
-    for field in schema:
-        if field.name in META_COLUMNS:
-            columns.append(made[field.name]())
-        elif field.name in present:
-            columns.append(rows.column(field.name))
+    for number, name in enumerate(schema.names):
+        if name in made:
+            columns.append(made[name]())
+        elif name in present:
+            columns.append(rows.column(name))
         else:
-            columns.append(pa.nulls(count, field.type))
-    return pa.table(columns, schema=with_dictionaries(schema, columns))
+            columns.append(pa.nulls(count, schema.field(number).type))
+    return pa.Table.from_arrays(columns, schema=with_dictionaries(schema, columns))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +17,18 @@ import pyarrow as pa
 
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.merge.base import Incoming, Merged, merge_into_base
-from lakefmt.filegroups.merge.side_by_side import GROUP_NUMBER, can_be_together, grouped_rows, split_groups, stored_keys
+from lakefmt.filegroups.merge.side_by_side import (
+    GROUP_NUMBER,
+    can_be_together,
+    grouped_rows,
+    joined_in_schema,
+    split_groups,
+    stored_keys,
+)
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.ordering import has_order
 from lakefmt.filegroups.reader import BaseFileReader, KnownFooter
 from lakefmt.formats.parquet.base_file import BaseFileFooter
-from lakefmt.schema import reconcile
 from lakefmt.values import FILE_NAME, META_COLUMNS, WriteOperation
 from lakefmt.write.assign import Assigned
 from lakefmt.write.bound_context import BoundContext
@@ -67,7 +74,7 @@ def _is_small(each: Assigned) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """A file to rewrite: its rows without the column of the file's name, and its footer."""
+    """A file to rewrite: its rows as they are stored, without the column of its name, and its footer."""
 
     rows: pa.Table
     footer: BaseFileFooter
@@ -102,7 +109,8 @@ def rewrite_together(
     reader = BaseFileReader(bound.store)
     bases = [_read(reader, assignment, kept, footer_of) for assignment in assignments]
     base_rows = [base.rows.num_rows for base in bases]
-    merged = _merge(bound, assignments, counts, rows, pa.concat_tables([base.rows for base in bases]), base_rows)
+    stored = joined_in_schema([base.rows for base in bases], kept)
+    merged = _merge(bound, assignments, counts, rows, stored, base_rows)
     if merged is None:
         return _one_by_one(bound, assignments, counts, rows, announced)
     statuses = []
@@ -121,8 +129,7 @@ def _one_by_one(
     rows: pa.Table,
     announced: bool | None,
 ) -> list[WriteStatus]:
-    ends = np.cumsum([0, *counts]).tolist()
-    parts = [rows.slice(ends[number], count) for number, count in enumerate(counts)]
+    parts = [rows.slice(first, count) for first, count in zip(accumulate(counts, initial=0), counts, strict=False)]
     return [
         write_assigned(bound, assignment, [part], announced=announced)
         for assignment, part in zip(assignments, parts, strict=True)
@@ -139,7 +146,7 @@ def _read(
     if base is None:
         raise InternalError("there is no base file to rewrite")
     stored, footer = reader.rows_and_footer(base, kept.names, use_threads=False, known_footer=footer_of(base))
-    return _Base(reconcile(stored, kept), footer)
+    return _Base(stored, footer)
 
 
 def _merge(
