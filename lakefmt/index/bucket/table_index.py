@@ -11,7 +11,7 @@ from typing import Final
 from lakefmt.config.settings import Settings
 from lakefmt.errors import UnknownSetting, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.index.api import Index
+from lakefmt.index.api import INDEX_TYPE, Index
 from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.index.bucket.counts import (
     FIRST_CONFIG,
@@ -26,7 +26,6 @@ from lakefmt.index.bucket.ring_files import RING_DIRECTORY, RingFiles
 from lakefmt.index.bucket.settings import (
     BUCKET_ENGINE,
     CONSISTENT_HASHING,
-    INDEX_TYPE,
     check_engine,
     parse_bucket_settings,
 )
