@@ -34,6 +34,7 @@ def merge_in_parts(base: pa.Table, incoming: Incoming, rule: MergeRule, part_row
     """
     keys = incoming.table.column(RECORD_KEY).combine_chunks()
     is_stored = np.zeros(len(keys), dtype=bool)
+    merged = merge_into_base(base.slice(0, 0), _rows_of(incoming, np.empty(0, np.int64)), rule=rule)
     for start in range(0, base.num_rows, part_rows):
         part = base.slice(start, part_rows)
         match_index = pc.index_in(part.column(RECORD_KEY), value_set=keys).combine_chunks()
