@@ -140,6 +140,28 @@ SPARK_ROWS: tuple[Row, ...] = tuple(
 )
 
 
+COLD_ROWS: tuple[Row, ...] = (
+    Row(
+        "load, unpartitioned", "cold, load", (Goal("cold, load", 0.8, "deltalake"), Goal("cold, load", 1.1, "ducklake"))
+    ),
+    Row("random 1 % update, unpartitioned", "cold, random update", (Goal("cold, random update", 0.85, "deltalake"),)),
+    Row("random 1 % delete, unpartitioned", "cold, random delete", (Goal("cold, random delete", 0.85, "deltalake"),)),
+    Row("100-row append", "cold, append"),
+    Row("100-row upsert, copy-on-write", "cold, tiny"),
+    Row("100-row upsert, merge-on-read", "cold, tiny (MOR)"),
+    Row(
+        "1 % late upsert, merge-on-read",
+        "cold, upsert (MOR)",
+        (Goal("cold, upsert (MOR)", 0.2, "deltalake"), Goal("cold, upsert (MOR)", 1.25, "ducklake")),
+    ),
+    Row(
+        "1 % upsert of 100,000 rows in 30 files, warm",
+        "cold, warm upsert",
+        (Goal("cold, warm upsert", 1.0, "deltalake"),),
+    ),
+)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """A goal's outcome: the measured values (ratios or the figure itself), and whether their median reaches it."""
@@ -233,6 +255,24 @@ def amount(value: float, unit: str) -> str:
 def told_files(machine: Json) -> str:
     """Return on which file system the tables were, in words."""
     return f"; tables on {machine['files']}" if machine.get("files") else ""
+
+
+def cold_page(results: Json) -> str:
+    """Return the table of default settings in a cold process; "" if none of it was measured."""
+    shown = tuple(row for row in COLD_ROWS if row.work in results["figures"])
+    if not shown:
+        return ""
+    machine, options = results["machine"], results["options"]
+    head = (
+        f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gb']:.0f} GB, {machine['system']}, Python"
+    )
+    lines = [
+        f"Machine: {head} {machine['python']}{told_files(machine)}. {options['rows']:,} rows, {options['runs']} runs after one"
+        " that is not counted.",
+        "",
+        *table(shown, results["figures"]),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def page(results: Json) -> str:

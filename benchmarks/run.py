@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks import charts, report
 from benchmarks.charts import CHARTS
-from benchmarks.harness import commits, logs, machine, single
+from benchmarks.harness import cold, commits, logs, machine, single
 from benchmarks.harness.data import Dataset, prepare
 from benchmarks.harness.field import HOMES, Field, pythons
 from benchmarks.harness.measure import Referee
@@ -29,13 +29,15 @@ CACHE = ROOT / ".cache" / "bench"
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "speed.md"
 ROUND_WORKS = {"load": "load", "upsert": "upsert", "scan": "scan", "lookup": "look_up", "small-upsert": "tiny"}
-WORKS = (*ROUND_WORKS, "mor", "log-blocks", "append", "open", "bloom", "memory", "import")
+WORKS = (*ROUND_WORKS, "mor", "log-blocks", "append", "open", "bloom", "memory", "import", "cold")
 PEERS = tuple(name for name in HOMES if name != "hudi-spark")
 #: Charts that other pages show.
 ELSEWHERE = frozenset({"choice", "services"})
 MARKS = ("<!-- generated: measured -->\n", "<!-- end of generated: measured -->")
 #: Around the figures of another number of rows.
 OTHER_MARKS = ("<!-- generated: measured larger -->\n", "<!-- end of generated: measured larger -->")
+#: Around the figures of default settings in a cold process.
+COLD_MARKS = ("<!-- generated: measured cold -->\n", "<!-- end of generated: measured cold -->")
 USUAL_ROWS = 1_000_000
 
 
@@ -146,6 +148,7 @@ def _jobs(
         "bloom": lambda: single.run_bloom(stage),
         "memory": memory,
         "import": lambda: single.run_imports(stage),
+        "cold": lambda: cold.Cold(stage, data).run(),
     }
     wanted = {name: job for name, job in jobs.items() if name in asked.works}
     wanted = ({"flights": flights} if asked.flights else {}) | wanted
@@ -222,15 +225,22 @@ def main() -> int:
     finally:
         stage.retire()
         shutil.rmtree(stage.work / "tables", ignore_errors=True)
-    name = asked.name or ("quick" if asked.quick else f"rows-{asked.rows}")
+    of_cold = "cold-" if asked.works == ["cold"] else ""  # beside the other figures, not in their place
+    name = asked.name or of_cold + ("quick" if asked.quick else f"rows-{asked.rows}")
     folder = CACHE if asked.quick else RESULTS  # a trial's figures are not kept
     folder.mkdir(parents=True, exist_ok=True)
     found = keep(found, folder / f"{name}.json")
     failed = stage.failures()
     for text in failed:
         stage.say(f"lakefmt failed: {text}")
-    text = report.page(found)
-    print(text)
+    text, cold_text = report.page(found), report.cold_page(found)
+    if asked.works == ["cold"]:
+        text = cold_text
+    print(text if text == cold_text else text + cold_text)
+    if asked.page and cold_text:
+        write_page(cold_text, marks=COLD_MARKS)
+    if asked.works == ["cold"]:
+        return 1 if failed else 0
     if asked.page:
         write_figures(text, asked.rows)
     if asked.charts:

@@ -17,7 +17,8 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -99,6 +100,39 @@ class Worker:
             each.append(time.perf_counter() - begin)
         return {"each": each}
 
+    def do_cold(
+        self,
+        job: str,
+        path: str,
+        columns: dict[str, str],
+        options: dict[str, Any],
+        data: str,
+        rows: int | None = None,
+        warm: bool = False,
+    ) -> Answer:
+        """Open a table and do one job with it; what the peer leaves in the page cache is synced, in its time.
+
+        With `warm` the table is opened, and the job done with a first row, before the time begins.
+        """
+        whole = _own(load_table(data))
+        peer = self.kind(path, columns, options)
+        given = peer.prepare(whole if rows is None else whole.slice(0, rows))
+        if warm:
+            peer.open()
+            getattr(peer, job)(peer.prepare(whole.slice(0, 1)))
+        before = _files_below(path)
+
+        def run() -> None:
+            if not warm:
+                peer.open()
+            getattr(peer, job)(given)
+            if not peer.syncs:
+                _sync(file for file, changed in _files_below(path).items() if before.get(file) != changed)
+
+        answer = _timed(run)
+        peer.close()
+        return answer
+
     def do_compact(self) -> Answer:
         return _timed(self._open().compact)
 
@@ -165,6 +199,22 @@ def _timed(call: Callable[..., object], *arguments: Any) -> Answer:
     begin = time.perf_counter()
     call(*arguments)
     return {"seconds": time.perf_counter() - begin}
+
+
+def _files_below(path: str) -> dict[Path, int]:
+    """Return when each file below a folder was changed."""
+    return {file: file.stat().st_mtime_ns for file in Path(path).rglob("*") if file.is_file()}
+
+
+def _sync(paths: Iterable[Path]) -> None:
+    """Sync files, and the folders that hold them."""
+    files = list(paths)
+    for path in [*files, *sorted({file.parent for file in files})]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _own(table: pa.Table) -> pa.Table:

@@ -24,14 +24,11 @@ from lakefmt.config.table_config import (
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 from lakefmt.filegroups.table_client import NOTES, TableClient
 from lakefmt.formats.names import PARTITION_METADATA
-from lakefmt.index import (
-    INDEX_TYPE,
-    asked_bucket_properties,
-    bucket_properties,
-    open_index,
-    record_index_name,
-    save_table_buckets,
-)
+from lakefmt.index import open_index
+from lakefmt.index.api import INDEX_TYPE
+from lakefmt.index.bucket.settings import asked_bucket_properties, bucket_properties
+from lakefmt.index.bucket.table_index import save_table_buckets
+from lakefmt.index.record import record_index_name
 from lakefmt.keys import (
     KeyGeneratorType,
     KeySpec,

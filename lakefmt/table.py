@@ -17,21 +17,11 @@ import pyarrow.compute as pc
 from lakefmt.advice.verbs import AdviceVerbs
 from lakefmt.arguments import check_flags, check_texts, mapping_argument, text_argument
 from lakefmt.check.verbs import VacuumVerbs
-from lakefmt.compaction import (
-    ArchiveResult,
-    CleanResult,
-    CompactionVerbs,
-    plan_archive_of,
-    plan_clean_of,
-    run_archive,
-    run_clean,
-    run_services,
-)
+from lakefmt.compaction.verbs import CompactionVerbs
 from lakefmt.config.mergers import MergeFunction, with_merger
 from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import check_merger
 from lakefmt.consumers.verbs import ConsumerVerbs
-from lakefmt.create import run_creation
 from lakefmt.errors import InvalidInputError, TableExists
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.keys import partition_items
@@ -43,11 +33,7 @@ from lakefmt.read.snapshot import Snapshot
 from lakefmt.read.verbs import ReadingVerbs
 from lakefmt.schema import unreadable_by_spark
 from lakefmt.storage.open import location_text, open_store
-from lakefmt.table_indexes import TableIndexes
-from lakefmt.transactions.index_request import parse_index_requests
 from lakefmt.undo.verbs import UndoVerbs
-from lakefmt.upgrade.plan import UpgradePlan
-from lakefmt.upgrade.run import upgrade_table
 from lakefmt.values import CommitResult, PartitionPath, Partitions, WriteOperation
 from lakefmt.write.commit.callbacks import CALLBACK_ON, notify_callbacks
 from lakefmt.write.commit.retry import GivenRows, StoredRows, retried
@@ -68,7 +54,11 @@ from lakefmt.write.transaction import WriteTransaction, delete_keys, delete_part
 
 if TYPE_CHECKING:
     from lakefmt.check.findings import CheckReport, RepairPlan, RepairReport
+    from lakefmt.compaction.archive import ArchiveResult
+    from lakefmt.compaction.clean.run import CleanResult
     from lakefmt.table_alter import TableAlter
+    from lakefmt.table_indexes import TableIndexes
+    from lakefmt.upgrade.plan import UpgradePlan
     from lakefmt.write.commit.entries import CommitEntries
 
 __all__ = ["Table", "create_table", "open_table"]
@@ -139,19 +129,20 @@ def create_table(
         >>> t.read().num_rows
         0
     """
+    from lakefmt.create import run_creation
+    from lakefmt.transactions.index_request import parse_index_requests
+
     if text_argument(if_exists, "if_exists") not in ("error", "open"):
         raise InvalidInputError(f"unknown if_exists {if_exists!r}: expected 'error' or 'open'")
     if (schema is None) == (data is None):
         raise InvalidInputError("give either schema= or data=")
     check_texts(name=name, database=database)
     store, handle_options = open_store(location_text(path), storage_options), mapping_argument(options, "options")
-    settings = resolve_settings(handle_options)
     asked = None if indexes is None else parse_index_requests(indexes)
     client = TableClient(store, with_merger(handle_options, merge), metadata_listing=ListingByMetadata())
     columns = open_stream(data)[0] if schema is None else schema
     keyed = {"record_key": record_key, "ordering": ordering, "merge": merge}
     bucketing = {"order": order, "bucket_key": bucket_key, "buckets": buckets}
-    asked_properties = _asked_properties(columns, properties, kind, keyed, bucketing)
     try:
         run_creation(
             client,
@@ -165,8 +156,8 @@ def create_table(
             merge=merge,
             name=name or client.store.url.rstrip("/").rsplit("/", 1)[-1],
             database=database,
-            properties=asked_properties,
-            settings=settings,
+            properties=_asked_properties(columns, properties, kind, keyed, bucketing),
+            settings=resolve_settings(handle_options),
             indexes=asked,
         )
     except TableExists:
@@ -502,6 +493,8 @@ class Table(
         seconds: float | None = None,
     ) -> CommitResult:
         """Tell observers of a commit and run the services that follow it; what fails of them is only reported."""
+        from lakefmt.compaction.scheduler import run_services
+
         if result is None:
             return CommitResult(None, operation=request.operation, seconds=seconds or 0.0)
         if result.skipped:
@@ -535,6 +528,8 @@ class Table(
             >>> t.clean(options={"hoodie.clean.commits.retained": 1}).files_deleted
             1
         """
+        from lakefmt.compaction.clean.run import CleanResult, plan_clean_of, run_clean
+
         check_flags(schedule=schedule, dry_run=dry_run)
         if dry_run:
             return CleanResult(None, plan_clean_of(self.client, options))
@@ -554,6 +549,8 @@ class Table(
             >>> len(t.archive(options={"hoodie.keep.min.commits": 1}).plan.instants)
             3
         """
+        from lakefmt.compaction.archive import ArchiveResult, plan_archive_of, run_archive
+
         check_flags(dry_run=dry_run)
         if dry_run:
             return ArchiveResult(plan_archive_of(self.client, options))
@@ -563,6 +560,8 @@ class Table(
     @property
     def index(self) -> TableIndexes:
         """How this table finds keys, and the indexes of its metadata table: ``explain``, ``list``, ``create``, ``drop``."""
+        from lakefmt.table_indexes import TableIndexes
+
         return TableIndexes(self.client, partial(keys_to_delete, self.client), self._writing)
 
     @property
@@ -632,6 +631,8 @@ class Table(
             >>> t.properties.version.value
             9
         """
+        from lakefmt.upgrade.run import upgrade_table
+
         check_flags(dry_run=dry_run)
         with self._writing:
             return upgrade_table(self.client, to, dry_run=dry_run)

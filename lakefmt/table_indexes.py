@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from lakefmt.arguments import check_flags, mapping_argument, text_argument
 from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.index import IndexView
-from lakefmt.index.explain import ToKeys
+from lakefmt.index.explain import IndexView, ToKeys
 from lakefmt.metadata.reading.index_list import MetadataIndex, list_indexes
 from lakefmt.transactions.index_request import parse_index_request
 from lakefmt.transactions.indexing import run_indexing, schedule_indexing

@@ -18,6 +18,8 @@ class Peer:
     packages: ClassVar[tuple[str, ...]] = ()
     #: What a returned commit has survived, in a few words.
     durability: ClassVar[str] = "page cache"
+    #: Whether the files of a returned commit are on the disk.
+    syncs: bool = False
 
     def __init__(self, path: str, columns: dict[str, str], options: dict[str, Any]) -> None:
         self.path, self.options = path, options
@@ -45,6 +47,10 @@ class Peer:
 
     def upsert(self, data: Any) -> None:
         """Replace stored rows by key where the ordering value is not smaller, add the others, in one commit."""
+        raise NotOffered
+
+    def delete(self, data: Any) -> None:
+        """Delete the stored rows of the keys of some rows, in one commit."""
         raise NotOffered
 
     def compact(self) -> None:

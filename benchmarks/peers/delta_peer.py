@@ -12,19 +12,25 @@ from benchmarks.peers.base import Peer
 
 
 class DeltaPeer(Peer):
-    """No options."""
+    """Options: ``defaults``: the writer's own, instead of zstd."""
 
     packages: ClassVar[tuple[str, ...]] = ("deltalake", "pyarrow")
     _properties: ClassVar[Any] = WriterProperties(compression="ZSTD", compression_level=1)
 
+    def _writer(self) -> Any:
+        return None if self.options.get("defaults") else self._properties
+
+    def _same_key(self) -> str:
+        return " and ".join(f"s.{name} = t.{name}" for name in (self.key, self.partition) if name)
+
     def create(self, schema: pa.Schema) -> None:
-        self._table = DeltaTable.create(self.path, schema, partition_by=[self.partition])
+        self._table = DeltaTable.create(self.path, schema, partition_by=[self.partition] if self.partition else None)
 
     def open(self) -> None:
         self._table = DeltaTable(self.path)
 
     def load(self, data: pa.Table) -> None:
-        write_deltalake(self._table, data, mode="append", writer_properties=self._properties)
+        write_deltalake(self._table, data, mode="append", writer_properties=self._writer())
 
     def load_stream(self, batches: Any) -> None:
         from benchmarks.peers.pyarrow_peer import _schema_first
@@ -35,15 +41,21 @@ class DeltaPeer(Peer):
         (
             self._table.merge(
                 data,
-                predicate=f"s.{self.key} = t.{self.key} and s.{self.partition} = t.{self.partition}",
+                predicate=self._same_key(),
                 source_alias="s",
                 target_alias="t",
-                writer_properties=self._properties,
+                writer_properties=self._writer(),
             )
             .when_matched_update_all(predicate=f"s.{self.ordering} >= t.{self.ordering}")
             .when_not_matched_insert_all()
             .execute()
         )
+
+    def delete(self, data: pa.Table) -> None:
+        merged = self._table.merge(
+            data, self._same_key(), source_alias="s", target_alias="t", writer_properties=self._writer()
+        )
+        merged.when_matched_delete().execute()
 
     def scan(self) -> pa.Table:
         return self._table.to_pyarrow_table()

@@ -16,7 +16,7 @@ SETTINGS = {"parquet_compression": "zstd", "parquet_compression_level": "1", "da
 
 
 class DuckLakePeer(Peer):
-    """No options. Inlining of small commits into the catalog is off: every peer writes Parquet."""
+    """Options: ``defaults``: the compression is its own, too. Inlining of small commits into the catalog is off: every peer writes Parquet."""
 
     packages: ClassVar[tuple[str, ...]] = ("duckdb", "duckdb-extension-ducklake", "pyarrow")
     durability: ClassVar[str] = "catalog synced, files in the page cache"
@@ -31,7 +31,10 @@ class DuckLakePeer(Peer):
         empty = schema.empty_table()  # found by duckdb under this name
         self._connection.register("empty", empty)
         self._run("CREATE TABLE lake.t AS SELECT * FROM empty")
-        self._run(f"ALTER TABLE lake.t SET PARTITIONED BY ({self.partition})")
+        if self.partition:
+            self._run(f"ALTER TABLE lake.t SET PARTITIONED BY ({self.partition})")
+        if self.options.get("defaults"):
+            return
         for name, value in SETTINGS.items():
             self._run(f"CALL lake.set_option('{name}', '{value}')")
 
@@ -58,10 +61,16 @@ class DuckLakePeer(Peer):
     def upsert(self, data: pa.Table) -> None:
         self._connection.register("incoming", data)
         self._run(
-            f"MERGE INTO lake.t t USING incoming s ON t.{self.key} = s.{self.key} AND t.{self.partition} ="
-            f" s.{self.partition} WHEN MATCHED AND s.{self.ordering} >= t.{self.ordering} THEN UPDATE"
+            f"MERGE INTO lake.t t USING incoming s ON {self._same_key()} WHEN MATCHED AND s.{self.ordering} >= t.{self.ordering} THEN UPDATE"
             " WHEN NOT MATCHED THEN INSERT"
         )
+
+    def _same_key(self) -> str:
+        return " AND ".join(f"t.{name} = s.{name}" for name in (self.key, self.partition) if name)
+
+    def delete(self, data: pa.Table) -> None:
+        self._connection.register("incoming", data)
+        self._run(f"DELETE FROM lake.t t USING incoming s WHERE {self._same_key()}")
 
     def scan(self) -> pa.Table:
         return self._run("SELECT * FROM lake.t").to_arrow_table()

@@ -12,13 +12,19 @@ from benchmarks.peers.base import Peer
 
 
 class LakefmtPeer(Peer):
-    """Options: ``durability`` (none, fsync; default none); ``filling`` of small files and ``archiving`` (default True);
+    """Options: ``defaults``: none of the following but the table type; ``durability`` (none, fsync; default none); ``filling`` of small files and ``archiving`` (default True);
     ``table_type`` (cow, mor; default cow); ``index`` (default bloom); ``properties`` of the table and ``settings``, by
     Hudi's names."""
 
     packages: ClassVar[tuple[str, ...]] = ("lakefmt", "pyarrow")
 
+    @property
+    def syncs(self) -> bool:  # type: ignore[override]
+        return self._settings().get("lakefmt.durability", "fsync") == "fsync"
+
     def _settings(self) -> dict[str, Any]:
+        if self.options.get("defaults"):
+            return {}
         settings: dict[str, Any] = {"lakefmt.durability": self.options.get("durability", "none")}
         if not self.options.get("filling", True):
             settings["hoodie.parquet.small.file.limit"] = 0
@@ -31,7 +37,7 @@ class LakefmtPeer(Peer):
             self.path,
             schema=schema,
             record_key=self.key,
-            partition_by=self.partition,
+            partition_by=self.partition or None,
             ordering=self.ordering,
             table_version=8,
             index=self.options.get("index", "bloom"),
@@ -55,6 +61,9 @@ class LakefmtPeer(Peer):
 
     def upsert(self, data: pa.Table) -> None:
         self._table.upsert(data)
+
+    def delete(self, data: pa.Table) -> None:
+        self._table.delete(data[self.key])
 
     def compact(self) -> None:
         self._table.compact()

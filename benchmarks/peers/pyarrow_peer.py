@@ -36,6 +36,8 @@ class PyarrowPeer(Peer):
         """Nothing to open: the folder is the table."""
 
     def _layout(self) -> Any:
+        if not self.partition:
+            return None
         return ds.partitioning(pa.schema([(self.partition, pa.string())]), flavor="hive")
 
     def load(self, data: pa.Table) -> None:
@@ -65,15 +67,34 @@ class PyarrowPeer(Peer):
 
     def append(self, data: pa.Table) -> None:
         for value, part in self._by_partition(data):
-            folder = Path(self.path) / f"{self.partition}={value}"
-            folder.mkdir(exist_ok=True)
+            folder = self._folder(value)
             self._store(part, folder / f"{uuid.uuid4()}.parquet")
 
     def upsert(self, data: pa.Table) -> None:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(lambda item: self._rewrite(*item), self._by_partition(data)))
 
+    def _folder(self, value: str) -> Path:
+        folder = Path(self.path) / f"{self.partition}={value}" if self.partition else Path(self.path)
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def delete(self, data: pa.Table) -> None:
+        """Rewrite the files that hold one of the keys."""
+        keys = data[self.key].combine_chunks()
+
+        def without(path: Path) -> None:
+            stored = pq.read_table(path, partitioning=None)
+            kept = stored.filter(pc.invert(pc.is_in(stored[self.key], value_set=keys)))
+            if kept.num_rows < stored.num_rows:
+                self._store(kept, path)
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(without, map(Path, self.files())))
+
     def _by_partition(self, data: pa.Table) -> list[tuple[str, pa.Table]]:
+        if not self.partition:
+            return [("", data)]
         values = pc.unique(data[self.partition]).to_pylist()
         bare = data.drop_columns([self.partition])
         if len(values) == 1:
@@ -81,8 +102,7 @@ class PyarrowPeer(Peer):
         return [(value, bare.filter(pc.equal(data[self.partition], value))) for value in values]
 
     def _rewrite(self, value: str, batch: pa.Table) -> None:
-        folder = Path(self.path) / f"{self.partition}={value}"
-        folder.mkdir(exist_ok=True)
+        folder = self._folder(value)
         paths = sorted(folder.glob("*.parquet"))
         batch = batch.combine_chunks()
         keys = batch[self.key].combine_chunks()
@@ -135,7 +155,7 @@ class PyarrowPeer(Peer):
         return self._dataset().to_table(columns=self.options.get("columns"), filter=pc.field(self.key).isin(keys))
 
     def files(self) -> list[str]:
-        return sorted(map(str, Path(self.path).glob("*/*.parquet")))
+        return sorted(map(str, Path(self.path).rglob("*.parquet")))
 
 
 def _schema_first(batches: Any) -> tuple[pa.Schema, Any]:

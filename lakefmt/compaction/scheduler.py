@@ -6,10 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, Protocol
 
-from lakefmt.compaction.archive import archive_limits, run_archive
 from lakefmt.compaction.clean.run import is_clean_due, run_clean, run_waiting_cleans
-from lakefmt.compaction.compact.run import run_compaction
-from lakefmt.compaction.log_compact.run import run_log_compaction
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import CommitConflict, InstantNotFound, LakefmtError
@@ -104,6 +101,8 @@ def _settings_of(client: TableClient, options: Mapping[str, object], config: Tab
 
 def _compact(client: TableClient, options: Mapping[str, object], settings: Settings, *, plans_only: bool) -> list[str]:
     """Compact, or request a compaction, when the trigger asks for it; pending ones are executed first."""
+    from lakefmt.compaction.compact.run import run_compaction
+
     if settings.flag("hoodie.compact.inline"):
         return _attempt("compaction", lambda: run_compaction(client, options, force=False))
     if (plans_only or settings.flag("hoodie.compact.schedule.inline")) and not _waiting(client, Action.COMPACTION):
@@ -113,6 +112,8 @@ def _compact(client: TableClient, options: Mapping[str, object], settings: Setti
 
 def _fold(client: TableClient, options: Mapping[str, object], config: TableConfig, *, plans_only: bool) -> list[str]:
     """Run or request a log compaction when there are enough deltacommits."""
+    from lakefmt.compaction.log_compact.run import run_log_compaction
+
     if not plans_only or config.version.layout == 1:
         # In version 6 log versions order logs: every later write would come before the result of a plan that waits.
         return _attempt("log compaction", lambda: run_log_compaction(client, options, force=False))
@@ -153,6 +154,8 @@ def _waiting(client: TableClient, action: Action) -> list[InstantTime]:
 
 
 def _run_one(client: TableClient, options: Mapping[str, object], time: InstantTime) -> None:
+    from lakefmt.compaction.compact.run import run_compaction
+
     try:
         run_compaction(client, options, run=time)
     except InstantNotFound:
@@ -160,6 +163,8 @@ def _run_one(client: TableClient, options: Mapping[str, object], time: InstantTi
 
 
 def _fold_one(client: TableClient, options: Mapping[str, object], time: InstantTime) -> None:
+    from lakefmt.compaction.log_compact.run import run_log_compaction
+
     try:
         run_log_compaction(client, options, run=time)
     except (CommitConflict, InstantNotFound):
@@ -186,7 +191,11 @@ def _archive(client: TableClient, options: Mapping[str, object], settings: Setti
     if not settings.values["hoodie.archive.automatic"]:
         return []
     commits = len(seen.timeline.commits)
-    if commits <= settings.integer("hoodie.keep.max.commits") or commits <= archive_limits(settings)[1]:
+    if commits <= settings.integer("hoodie.keep.max.commits"):
+        return []
+    from lakefmt.compaction.archive import archive_limits, run_archive  # few commits archive
+
+    if commits <= archive_limits(settings)[1]:
         return []
     return _attempt("archive step", lambda: run_archive(client, options, force=False))
 

@@ -6,21 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakefmt.arguments import check_flags, check_texts
-from lakefmt.compaction.background import BackgroundServices
-from lakefmt.compaction.compact.pending import abandon_compaction
-from lakefmt.compaction.compact.plan import CompactionPlan
-from lakefmt.compaction.compact.run import CompactionResult, plan_compaction_of, run_compaction
-from lakefmt.compaction.log_compact.run import (
-    abandon_log_compaction,
-    plan_log_compaction_of,
-    run_log_compaction,
-)
 from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.table_client import TableVerbs
 from lakefmt.timeline.instant import Action
 
 if TYPE_CHECKING:
+    from lakefmt.compaction.background import BackgroundServices
     from lakefmt.compaction.cluster.run import ClusteringResult
+    from lakefmt.compaction.compact.run import CompactionResult
 
 __all__ = ["CompactionVerbs"]
 
@@ -66,6 +59,15 @@ class CompactionVerbs(TableVerbs):
             >>> len(t.compact().files)
             1
         """
+        from lakefmt.compaction.compact.pending import abandon_compaction
+        from lakefmt.compaction.compact.plan import CompactionPlan
+        from lakefmt.compaction.compact.run import CompactionResult, plan_compaction_of, run_compaction
+        from lakefmt.compaction.log_compact.run import (
+            abandon_log_compaction,
+            plan_log_compaction_of,
+            run_log_compaction,
+        )
+
         check_flags(schedule=schedule, dry_run=dry_run, verify=verify, log=log)
         check_texts(run=run, abandon=abandon)
         if sum((bool(schedule), run is not None, abandon is not None, bool(dry_run))) > 1:
@@ -152,6 +154,8 @@ class CompactionVerbs(TableVerbs):
             >>> t.read(query="read_optimized").num_rows
             1
         """
+        from lakefmt.compaction.background import BackgroundServices
+
         with self._writing:
             if self._background is None or self._background.is_closed:
                 self._background = BackgroundServices(self.client)

@@ -34,7 +34,6 @@ from lakefmt.schema.history import LATEST_SCHEMA, SchemaHistory, parse_internal_
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.object_names import check_name
 from lakefmt.storage.time_source import SystemTimeSource, TimeSource
-from lakefmt.timeline.archive.store import History, HistoryStore
 from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, decode_commit
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
@@ -55,6 +54,7 @@ from lakefmt.values import (
 
 if TYPE_CHECKING:
     from lakefmt.schema.column_ids import ColumnIds
+    from lakefmt.timeline.archive.store import History, HistoryStore
 
 __all__ = ["NOTES", "TableClient", "TableState", "TableVerbs"]
 
@@ -203,6 +203,8 @@ class TableClient:
 
     def history_store(self, config: TableConfig) -> HistoryStore:
         """Return the store of the archived timeline."""
+        from lakefmt.timeline.archive.store import HistoryStore
+
         directory = config.history_directory
         if directory not in self._history_stores:
             self._history_stores[directory] = HistoryStore(self.store, directory, config.version.layout)

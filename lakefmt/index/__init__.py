@@ -22,51 +22,35 @@ from lakefmt.index.api import (
     capabilities_of,
     places_new_keys,
 )
-from lakefmt.index.bucket.consistent import ConsistentBucketIndex
-from lakefmt.index.bucket.fixed import check_no_buckets
-from lakefmt.index.bucket.settings import INDEX_TYPE, asked_bucket_properties, bucket_properties
-from lakefmt.index.bucket.table_index import save_table_buckets
-from lakefmt.index.context import index_commit
-from lakefmt.index.explain import IndexView, LookUpReport
 from lakefmt.index.key_reader import key_files
 from lakefmt.index.locations import locate_everywhere, partitions_of_keys, partitions_to_list
-from lakefmt.index.record import RecordIndex, bringing_instants, record_index_name
 from lakefmt.index.registry import (
     INDEX_NAMES,
     TABLE_INDEX_NAMES,
     choose_index,
     moves_between_partitions,
     open_index,
+    rings_of,
 )
 
 __all__ = [
     "INDEX_NAMES",
-    "INDEX_TYPE",
     "TABLE_INDEX_NAMES",
-    "ConsistentBucketIndex",
     "Index",
     "IndexCapabilities",
     "IndexCommit",
     "IndexContext",
     "IndexFactory",
     "IndexKeys",
-    "IndexView",
     "KeyFileGroups",
     "KeyPlacement",
     "KeyReader",
     "Located",
-    "LookUpReport",
     "LookUpStep",
     "PlacingIndex",
-    "RecordIndex",
     "announce_commit",
-    "asked_bucket_properties",
-    "bringing_instants",
-    "bucket_properties",
     "capabilities_of",
-    "check_no_buckets",
     "choose_index",
-    "index_commit",
     "key_files",
     "locate_everywhere",
     "moves_between_partitions",
@@ -74,6 +58,5 @@ __all__ = [
     "partitions_of_keys",
     "partitions_to_list",
     "places_new_keys",
-    "record_index_name",
-    "save_table_buckets",
+    "rings_of",
 ]

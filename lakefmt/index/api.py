@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeGuard, runtime_checkable
+from typing import Final, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ from lakefmt.formats.parquet.base_file import BaseFileFooter
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteStat
 
 __all__ = [
+    "HASH_FIELD",
+    "INDEX_TYPE",
+    "RECORD_INDEX_NAMES",
     "FilterTally",
     "Index",
     "IndexCapabilities",
@@ -45,6 +48,20 @@ __all__ = [
     "capabilities_of",
     "places_new_keys",
 ]
+
+#: The setting that names an index, and the one that names the fields of which a bucket index takes the hash.
+INDEX_TYPE: Final = "hoodie.index.type"
+HASH_FIELD: Final = "hoodie.bucket.index.hash.field"
+
+#: Names of the record index, lakefmt's first, then those of Hudi's releases; and whether it is global.
+RECORD_INDEX_NAMES: Final[Mapping[str, bool]] = {
+    "record": True,
+    "record_index": True,
+    "global_record_level_index": True,
+    "partitioned_record": False,
+    "record_level_index": False,
+    "partitioned_record_index": False,
+}
 
 
 class KeyReader(Protocol):

@@ -7,12 +7,14 @@ last the key column of the few files that remain, so that a false positive of a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.index._metadata_footers import metadata_footers
 from lakefmt.index.api import IndexCapabilities, IndexKeys, KeyReader, Located
 from lakefmt.index.lookup import LookUp, look_up_keys
-from lakefmt.metadata.reading.reader import MetadataTable
+
+if TYPE_CHECKING:
+    from lakefmt.metadata.reading.reader import MetadataTable
 
 __all__ = ["BloomIndex"]
 
@@ -65,5 +67,7 @@ class BloomIndex:
         """Return where the wanted keys are stored among `slices`."""
         how = LookUp(self.is_global, ranges=self._prune_by_ranges, filters=True, threads=self._threads)
         if self.open_metadata is not None:
+            from lakefmt.index._metadata_footers import metadata_footers  # brings the metadata table along
+
             reader = metadata_footers(self.open_metadata, wanted.keys, slices, reader)
         return look_up_keys(how, wanted, slices, reader)

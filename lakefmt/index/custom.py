@@ -9,7 +9,6 @@ from __future__ import annotations
 import pkgutil
 import re
 from collections.abc import Callable, Sequence
-from importlib.metadata import entry_points
 from typing import Final
 
 import numpy as np
@@ -93,6 +92,8 @@ def load_installed_index(name: str, context: Callable[[], IndexContext]) -> Inde
     Raises:
         UnknownSetting: the entry point fails, or what it makes is no index.
     """
+    from importlib.metadata import entry_points
+
     found = [point for point in entry_points(group=ENTRY_POINTS) if point.name == name]
     if not found:
         return None

@@ -28,7 +28,6 @@ import pyarrow.compute as pc
 
 from lakefmt.arrays import common_length, text_offsets
 from lakefmt.filegroups.model import BaseFile, FileSlice
-from lakefmt.formats.avro.columnar.varint import overlapping_words
 from lakefmt.formats.parquet.base_file import BaseFileFooter, in_java_order, java_order_key
 from lakefmt.index._bloom_probe import SharedHashes, StoredFilter, stored_filter
 from lakefmt.index.api import (
@@ -107,6 +106,8 @@ def _candidate_places(words: U64, bits: int) -> Rows:
 
 def _last_words(keys: pa.StringArray, *, short: bool) -> U64 | None:
     """Return the last eight bytes of each key; of a shorter one any eight, or None for all without `short`."""
+    from lakefmt.formats.avro.columnar.varint import overlapping_words
+
     data, ends = keys.buffers()[2], text_offsets(keys)
     if not short and np.diff(ends).min() < _WORD:
         return None

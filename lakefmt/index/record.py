@@ -7,7 +7,7 @@ key of a data partition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -22,7 +22,16 @@ from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index._metadata_access import open_for_look_up, why_missing
-from lakefmt.index.api import Index, IndexCapabilities, IndexKeys, KeyFileGroups, KeyReader, Located, LookUpStep
+from lakefmt.index.api import (
+    RECORD_INDEX_NAMES,
+    Index,
+    IndexCapabilities,
+    IndexKeys,
+    KeyFileGroups,
+    KeyReader,
+    Located,
+    LookUpStep,
+)
 from lakefmt.index.locations import locations_in
 from lakefmt.index.lookup import rows_by_partition
 from lakefmt.index.simple import SimpleIndex
@@ -34,19 +43,10 @@ from lakefmt.metadata.reading.record_index_reader import LOCATION_SCHEMA, is_par
 from lakefmt.storage.object_names import check_name
 from lakefmt.values import TableVersion
 
-__all__ = ["RECORD_INDEX_NAMES", "RecordIndex", "bringing_instants", "open_record_index", "record_index_name"]
+__all__ = ["RecordIndex", "bringing_instants", "open_record_index", "record_index_name"]
 
 I64 = npt.NDArray[np.int64]
 
-#: Names of the index, lakefmt's first, then those of Hudi's releases; and whether it is global.
-RECORD_INDEX_NAMES: Final[Mapping[str, bool]] = {
-    "record": True,
-    "record_index": True,
-    "global_record_level_index": True,
-    "partitioned_record": False,
-    "record_level_index": False,
-    "partitioned_record_index": False,
-}
 _UPDATE_PARTITION: Final = "hoodie.record.index.update.partition.path"
 _NAME: Final = PartitionKind.RECORD_INDEX.value
 

@@ -4,32 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import UnknownSetting, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.index._metadata_access import open_for_look_up, why_missing
-from lakefmt.index._metadata_footers import FOOTER_PARTITIONS
-from lakefmt.index.api import Index
+from lakefmt.index.api import HASH_FIELD, INDEX_TYPE, RECORD_INDEX_NAMES, Index
 from lakefmt.index.bloom import BloomIndex
-from lakefmt.index.bucket.fixed import BucketIndex
-from lakefmt.index.bucket.settings import (
-    BUCKET_ENGINE,
-    CONSISTENT_HASHING,
-    HASH_FIELD,
-    INDEX_TYPE,
-    check_asked_buckets,
-    check_hash_fields,
-    parse_bucket_settings,
-)
-from lakefmt.index.bucket.table_index import check_no_rings, table_bucket_index
-from lakefmt.index.context import index_context
 from lakefmt.index.custom import INDEX_CLASS, load_index, load_installed_index
-from lakefmt.index.record import RECORD_INDEX_NAMES, open_record_index
 from lakefmt.index.simple import SimpleIndex
-from lakefmt.metadata.manage import wanted_partitions
+
+if TYPE_CHECKING:
+    from lakefmt.index.bucket.consistent import Rings
 
 __all__ = [
     "INDEX_NAMES",
@@ -37,6 +24,7 @@ __all__ = [
     "choose_index",
     "moves_between_partitions",
     "open_index",
+    "rings_of",
 ]
 
 Options = Mapping[str, object]
@@ -65,6 +53,9 @@ def _simple(is_global: bool, options: Options) -> Index:
 
 
 def _bucket(is_global: bool, options: Options) -> Index:
+    from lakefmt.index.bucket.fixed import BucketIndex
+    from lakefmt.index.bucket.settings import BUCKET_ENGINE, CONSISTENT_HASHING, parse_bucket_settings
+
     if is_global:
         raise UnsupportedFeature("a bucket index is not global: a key has a bucket in each partition")
     asked = parse_bucket_settings(options)
@@ -139,6 +130,8 @@ def choose_index(
     stored = config is None or config.populate_meta_fields
     asked = settings.text(INDEX_TYPE)
     if config is not None and config.properties.get(INDEX_TYPE, "").upper() == "BUCKET":
+        from lakefmt.index.bucket.settings import check_asked_buckets
+
         check_asked_buckets(config, settings)
     if not stored and asked is not None and asked.lower() in _NEED_FOOTERS:
         raise UnsupportedFeature(
@@ -151,6 +144,8 @@ def choose_index(
     name = str(asked or notes.get("index") or (_DEFAULT if stored else "simple"))
     options = _index_options(settings)
     if asked is not None and settings.origins.get(INDEX_TYPE) in ("call", "handle") and not _is_known(asked):
+        from lakefmt.index.context import index_context
+
         installed = load_installed_index(
             asked.lower(), lambda: index_context(client, state or client.load(), settings.values)
         )
@@ -159,11 +154,18 @@ def choose_index(
     if config is not None:
         options.setdefault(HASH_FIELD, ",".join(config.record_key_fields))
     if config is not None and "index" not in notes and name.lower() != "bucket":
+        from lakefmt.index.bucket.table_index import check_no_rings
+
         check_no_rings(client)
     if name.lower() in RECORD_INDEX_NAMES and not options.get(INDEX_CLASS):
+        from lakefmt.index.record import open_record_index
+
         properties = client.load_config() if config is None else config
         return open_record_index(client, settings, properties, state, is_global=RECORD_INDEX_NAMES[name.lower()])
     if name.lower() == "bucket" and config is not None and not options.get(INDEX_CLASS):
+        from lakefmt.index.bucket.settings import check_hash_fields
+        from lakefmt.index.bucket.table_index import table_bucket_index
+
         check_hash_fields([field.strip() for field in str(options[HASH_FIELD]).split(",")], config.record_key_fields)
         threads = _number(options, _THREADS)
         return table_bucket_index(client, state or client.load(), settings, options, threads=threads)
@@ -177,6 +179,10 @@ def _use_metadata(
     index: BloomIndex, client: TableClient, settings: Settings, config: TableConfig, state: TableState | None
 ) -> None:
     """Let a bloom index ask the metadata table for ranges and filters; where it cannot, it says so and asks footers."""
+    from lakefmt.index._metadata_access import open_for_look_up, why_missing
+    from lakefmt.index._metadata_footers import FOOTER_PARTITIONS
+    from lakefmt.metadata.manage import wanted_partitions
+
     reason = why_missing(client, settings, config, FOOTER_PARTITIONS)
     if reason is None:
         index.open_metadata = partial(open_for_look_up, client, state)
@@ -231,6 +237,20 @@ def moves_between_partitions(index: Index) -> bool:
         [False, True, False]
     """
     return index.is_global and bool(getattr(index, "update_partition_path", True))
+
+
+def rings_of(index: Index) -> Rings | None:
+    """Return the rings of a bucket index with consistent hashing; None: the index has none.
+
+    Example:
+        >>> rings_of(open_index("bloom")) is None
+        True
+    """
+    if index.name != "bucket":
+        return None
+    from lakefmt.index.bucket.consistent import ConsistentBucketIndex
+
+    return index.rings if isinstance(index, ConsistentBucketIndex) else None
 
 
 def _flag(options: Options, key: str) -> bool:

@@ -13,7 +13,6 @@ from lakefmt.errors import InvalidKey, UnsupportedFeature
 from lakefmt.keys.joda import Times
 from lakefmt.keys.partition_path import DEFAULT_PARTITION, check_paths, encode_path_values
 from lakefmt.keys.spec import KeySpec, PartitionField
-from lakefmt.keys.timestamp import time_parts
 from lakefmt.schema.java_text import distinct_values, java_text, plain_array
 from lakefmt.schema.types import field_at, storage_type
 
@@ -248,6 +247,8 @@ def build_partition_paths(spec: KeySpec, table: pa.Table) -> pa.DictionaryArray:
 
 def _encoded_parts(field: PartitionField, column: pa.ChunkedArray, spec: KeySpec) -> tuple[Times, pa.Array]:
     """Return a code per row and a path part per code: texts are built per distinct value."""
+    from lakefmt.keys.timestamp import time_parts
+
     if pt.is_nested(storage_type(column.type)):
         raise InvalidKey(f"partition column {field.name!r} of type {column.type} cannot be part of a path")
     if field.timestamp is not None:

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakefmt.errors import InvalidKey, LakefmtError, UnknownSetting, UnsupportedFeature
-from lakefmt.keys._time_zones import check_new_zone
 from lakefmt.keys.spec import KeyGeneratorType, KeySpec, PartitionField, TimestampSpec, TimestampType
 from lakefmt.schema.types import field_at, storage_type
 from lakefmt.values import META_COLUMNS
@@ -63,6 +62,8 @@ def plan_key_spec(
         >>> plan_key_spec("uuid", ["country", "city"]).generator.name
         'CUSTOM'
     """
+    from lakefmt.keys._time_zones import check_new_zone
+
     props = dict(properties or {})
     keys = tuple(_split(record_key))
     _check_fields(keys, schema, "record key")

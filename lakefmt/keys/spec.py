@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from lakefmt.errors import UnknownSetting
-from lakefmt.keys._time_zones import find_zone
 from lakefmt.keys.joda import compile_pattern
 
 __all__ = ["KeyGeneratorType", "KeySpec", "PartitionField", "TimestampSpec", "TimestampType", "with_sampled_key"]
@@ -91,6 +90,8 @@ class TimestampSpec:
     output_timezone: str | None = None
 
     def __post_init__(self) -> None:
+        from lakefmt.keys._time_zones import find_zone
+
         if not self.output_format:
             raise UnknownSetting("hoodie.keygen.timebased.output.dateformat is missing: for example yyyy/MM/dd")
         if self.scalar_unit not in _UNITS:

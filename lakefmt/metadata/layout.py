@@ -30,6 +30,7 @@ __all__ = [
     "FIRST_INSTANT",
     "FIRST_WRITE_TOKEN",
     "METADATA_DIRECTORY",
+    "SEEN_KEY",
     "MetadataFileName",
     "PartitionKind",
     "check_file_groups",
@@ -55,6 +56,9 @@ EMPTY_PARTITION = "."
 FIRST_WRITE_TOKEN = "0-0-0"  # noqa: S105 - no secret: a part of file names
 #: The instant of the first initialisation; the following ones are one higher each.
 FIRST_INSTANT = "00000000000000000"
+
+#: The partitions that lakefmt saw last, a property of its own: another engine that drops one leaves it as it is.
+SEEN_KEY = "lakefmt.metadata.partitions"
 
 _SOLO_INSTANT = "00000000000000"
 #: The millisecond digits of the first initialisation in version 6.

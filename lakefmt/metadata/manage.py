@@ -34,6 +34,7 @@ from lakefmt.metadata.layout import (
     BUILD_ORDER,
     DEFAULT_FILE_GROUPS,
     METADATA_DIRECTORY,
+    SEEN_KEY,
     PartitionKind,
     initial_instant,
     kind_of_partition,
@@ -49,7 +50,6 @@ from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime, TableVersion
 
 __all__ = [
-    "SEEN_KEY",
     "MetadataTableManager",
     "advertised_partitions",
     "check_expression_indexes",
@@ -65,8 +65,6 @@ __all__ = [
 
 PARTITIONS_KEY = "hoodie.table.metadata.partitions"
 INFLIGHT_KEY = "hoodie.table.metadata.partitions.inflight"
-#: The partitions that lakefmt saw last, a property of its own: another engine that drops one leaves it as it is.
-SEEN_KEY = "lakefmt.metadata.partitions"
 DEFINITIONS_KEY = "hoodie.table.index.defs.path"
 _MAX_DEFINITIONS_BYTES = 16 << 20
 

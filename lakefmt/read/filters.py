@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.errors import InvalidFilter, LakefmtError
 from lakefmt.read._filter_conditions import Condition, all_of, any_of, exactly, holds_floats
-from lakefmt.read._filter_sql import parse_sql
-from lakefmt.read._filter_terms import Column, compare, find_column, is_in, matches_like
-from lakefmt.read._filter_values import list_of, plain_value
+
+if TYPE_CHECKING:
+    from lakefmt.read._filter_terms import Column
 
 __all__ = ["Filter", "computing", "filter_columns", "keep_rows", "parse_filter"]
 
@@ -71,6 +71,9 @@ def _said(error: Exception) -> str:
 
 
 def _parsed(given: object, schema: pa.Schema) -> Condition:
+    from lakefmt.read._filter_sql import parse_sql
+    from lakefmt.read._filter_values import plain_value
+
     if isinstance(given, pc.Expression):
         return _of_expression(given, schema)
     if isinstance(given, str):
@@ -173,6 +176,9 @@ def _parse_dnf(given: object, schema: pa.Schema) -> Condition:
 
 
 def _term(term: tuple[Any, ...], schema: pa.Schema) -> Condition:
+    from lakefmt.read._filter_terms import compare, is_in, matches_like
+    from lakefmt.read._filter_values import list_of, plain_value
+
     if len(term) != 3 or not isinstance(term[0], str):
         raise InvalidFilter(f"{term!r:.200} is not a filter term: expected (column, op, value)")
     name, operator, value = term
@@ -193,6 +199,8 @@ def _term(term: tuple[Any, ...], schema: pa.Schema) -> Condition:
 
 
 def _column(name: str, schema: pa.Schema) -> Column:
+    from lakefmt.read._filter_terms import find_column
+
     column = find_column(schema, (name,)) or find_column(schema, tuple(name.split(".")))
     if column is None:
         raise InvalidFilter(f"the filter names the column {name!r}; the table has {schema.names}")

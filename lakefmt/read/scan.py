@@ -28,7 +28,6 @@ from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import dropped_values
 from lakefmt.formats.parquet.base_file import check_row_counts
 from lakefmt.keys import partition_guarantee
-from lakefmt.read._filter_conditions import Condition, satisfiable
 from lakefmt.read.filters import Filter, computing, filter_columns, keep_rows, parse_filter
 from lakefmt.schema import join_tables, reconcile, with_meta_columns
 from lakefmt.storage.arrow_lifetime import track_arrow_use
@@ -36,6 +35,8 @@ from lakefmt.values import META_COLUMNS, RECORD_KEY, PartitionPath
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
+
+    from lakefmt.read._filter_conditions import Condition
 
 __all__ = ["BATCH_ROWS", "Query", "check_query_type", "plan_query", "prune_partitions", "scan_batches", "scan_table"]
 
@@ -111,6 +112,8 @@ def prune_partitions(
     client: TableClient, state: TableState, partitions: Iterable[PartitionPath], query: Query
 ) -> list[PartitionPath]:
     """Return the partitions that may have matching rows, judged by their paths."""
+    from lakefmt.read._filter_conditions import satisfiable
+
     remaining = list(partitions)
     if query.condition is None or not state.config.is_partitioned:
         return remaining

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,10 +18,7 @@ from lakefmt.errors import InvalidInputError, SnapshotExpired, UnsupportedFeatur
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.reading.listing import ListingByMetadata, MetadataListing
-from lakefmt.read._filter_conditions import Condition, exactly
 from lakefmt.read.filters import Filter
-from lakefmt.read.incremental import Increment, plan_increment, visible_at_end
-from lakefmt.read.mor_scan import merged_tables
 from lakefmt.read.scan import (
     BATCH_ROWS,
     Query,
@@ -30,13 +28,16 @@ from lakefmt.read.scan import (
     scan_batches,
     scan_table,
 )
-from lakefmt.read.skipping.file_selection import chosen_by_statistics, select_slices
 from lakefmt.read.snapshot_files import covers_archived, pinned_slices
 from lakefmt.schema import cast_rows, join_tables, with_metadata
 from lakefmt.storage.open import open_store
 from lakefmt.timeline.instant import Action, State, format_instant_time
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.values import COMMIT_TIME, InstantTime, PartitionPath, WriteOperation
+
+if TYPE_CHECKING:
+    from lakefmt.read._filter_conditions import Condition
+    from lakefmt.read.incremental import Increment
 
 __all__ = [
     "NEXT_START",
@@ -127,6 +128,8 @@ class Snapshot:
         plain = scan_table(self.client, self._known, files, plan)
         if not logged:
             return plain
+        from lakefmt.read.mor_scan import merged_tables  # brings the formats of logs along
+
         merged = merged_tables(self.client, self._known, logged, plan)
         return join_tables([plain, *merged], plan.result_schema)
 
@@ -148,6 +151,10 @@ class Snapshot:
         def batches() -> Iterator[pa.RecordBatch]:
             for batch in scan_batches(self.client, self._known, files, plan):
                 yield batch if batch.schema.equals(schema) else batch.cast(schema)
+            if not logged:
+                return
+            from lakefmt.read.mor_scan import merged_tables  # brings the formats of logs along
+
             for part in merged_tables(self.client, self._known, logged, plan):
                 yield from cast_rows(part, schema).to_batches(max_chunksize=BATCH_ROWS)
 
@@ -170,6 +177,8 @@ class Snapshot:
         """Return the file slices that may have matching rows."""
         listing = self.client.listing(self.state.config)
         if plan.condition is not None and isinstance(listing, MetadataListing):
+            from lakefmt.read.skipping.file_selection import select_slices  # brings the metadata table along
+
             return list(select_slices(self.client, self._known, plan, query).slices)
         is_pruned = plan.condition is not None and self.state.config.is_partitioned
         kept = prune_partitions(self.client, self.state, listing.candidates(), plan) if is_pruned else None
@@ -269,6 +278,8 @@ def plan_increment_read(
         UnsupportedFeature: the table has no meta columns.
         SnapshotExpired: the range was cleaned away.
     """
+    from lakefmt.read.incremental import plan_increment
+
     if not state.config.populate_meta_fields:
         raise UnsupportedFeature("incremental queries need meta columns, and this table does not fill them")
     first = resolve_bound(start, state.config)
@@ -330,11 +341,15 @@ def read_planned_increment(
         rows = scan_table(client, plan.state, plain, query)
         if not logged:
             return rows
+        from lakefmt.read.mor_scan import merged_tables
+
         return join_tables([rows, *merged_tables(client, plan.state, logged, query)], query.result_schema)
 
 
 def written_by(commits: Sequence[InstantTime], query: Query) -> Condition:
     """Return the condition of rows that some commits wrote and that pass a query's filter."""
+    from lakefmt.read._filter_conditions import exactly
+
     written = exactly(pc.field(COMMIT_TIME).isin(pa.array(commits, pa.string())))
     return written if query.condition is None else written & query.condition
 
@@ -356,6 +371,9 @@ def _slices_at_end(
     client: TableClient, state: TableState, increment: Increment, end: str | None, query: Query
 ) -> tuple[TableState, list[FileSlice]]:
     """Return the state as of the end, and the touched file slices as of then."""
+    from lakefmt.read.incremental import visible_at_end
+    from lakefmt.read.skipping.file_selection import chosen_by_statistics
+
     then = replace(state, timeline=visible_at_end(state.timeline, end))
     partitions = sorted({PartitionPath(partition) for partition, _ in increment.groups})
     slices = pinned_slices(client, then, partitions, end=end, groups=increment.groups)

@@ -17,15 +17,16 @@ from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableVerbs
 from lakefmt.read._retry_newest import read_newest, scan_newest
 from lakefmt.read.filters import Filter
-from lakefmt.read.skipping.report import ReadReport
 from lakefmt.read.snapshot import Snapshot, read_increment, resolve_bound
-from lakefmt.read.stats import TableStats, TimelineView, describe_slices
 from lakefmt.values import Partitions
 
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     import polars as pl
+
+    from lakefmt.read.skipping.report import ReadReport
+    from lakefmt.read.stats import TableStats, TimelineView
 
 
 __all__ = ["ReadingVerbs"]
@@ -269,6 +270,8 @@ class ReadingVerbs(TableVerbs):
     @property
     def timeline(self) -> TimelineView:
         """The active timeline; prints as a drawing."""
+        from lakefmt.read.stats import TimelineView
+
         return TimelineView.load(self.client)
 
     @property
@@ -294,4 +297,6 @@ class ReadingVerbs(TableVerbs):
 
     def stats(self) -> TableStats:
         """Return counts and sizes of the latest snapshot, and the compaction backlog per partition."""
+        from lakefmt.read.stats import describe_slices
+
         return describe_slices(self.client, self.client.load())

@@ -9,7 +9,6 @@ from lakefmt.storage.local.store import LocalStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.storage.object_names import check_name
 from lakefmt.storage.open import open_store
-from lakefmt.storage.remote.store import RemoteStore
 
 __all__ = [
     "Capabilities",
@@ -19,7 +18,6 @@ __all__ = [
     "ObjectStore",
     "ObjectWriter",
     "PutOutcome",
-    "RemoteStore",
     "check_name",
     "open_store",
 ]

@@ -9,16 +9,14 @@ from urllib.parse import unquote_to_bytes
 
 from lakefmt.arguments import foreign, mapping_argument, shown
 from lakefmt.errors import InvalidInputError, LakefmtError, StorageError, UnsupportedFeature
-from lakefmt.storage._options import check_options, misspelt, unknown_option
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.local.store import LocalStore
-from lakefmt.storage.memory import MemoryStore
 from lakefmt.storage.redaction import Redactor, has_password, printable_url
-from lakefmt.storage.remote.client_errors import describe, is_transient
-from lakefmt.storage.remote.store import RemoteStore
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
+
+    from lakefmt.storage.remote.store import RemoteStore
 
 __all__ = ["local_path", "location_text", "open_store"]
 
@@ -53,6 +51,8 @@ def open_store(url_or_path: str | os.PathLike[str], storage_options: Mapping[str
         >>> open_store("/data/trips"), open_store("memory://trips").url
         (LocalStore('/data/trips'), 'memory://trips')
     """
+    from lakefmt.storage.memory import MemoryStore
+
     text = location_text(url_or_path)
     if not isinstance(storage_options, Mapping | None):  # its value may be a secret: the message has only its type
         raise InvalidInputError(
@@ -138,6 +138,8 @@ def _check_plain(url: str, shown: str) -> None:
 
 
 def _open_remote(url: str, protocol: str, storage_options: Mapping[str, object]) -> RemoteStore:
+    from lakefmt.storage.remote.store import RemoteStore
+
     shown = printable_url(url)
     if "::" in url:
         raise InvalidInputError(
@@ -162,6 +164,9 @@ def _make(
 ) -> tuple[AbstractFileSystem, str] | LakefmtError:
     # Imported here: users of local disks need no fsspec.
     import fsspec.core
+
+    from lakefmt.storage._options import check_options, misspelt, unknown_option
+    from lakefmt.storage.remote.client_errors import describe, is_transient
 
     try:
         driver = fsspec.get_filesystem_class(protocol)

@@ -12,8 +12,7 @@ from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InternalError, StorageError
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.metadata.manage import SEEN_KEY
-from lakefmt.metadata.observer import MetadataTableObserver
+from lakefmt.metadata.layout import SEEN_KEY
 from lakefmt.storage.api import PutOutcome
 from lakefmt.timeline.heartbeat import Heartbeat, Liveness, is_alive
 from lakefmt.timeline.instant import Action, Instant, State, instant_file_name
@@ -72,6 +71,8 @@ class WriteClient:
         """
         if not config.metadata_partitions and self.settings.values["hoodie.metadata.enable"] is not True:
             return self.client.observers
+        from lakefmt.metadata.observer import MetadataTableObserver  # brings the metadata table along
+
         return (MetadataTableObserver(self.client, self.settings), *self.client.observers)
 
     @property

@@ -15,7 +15,6 @@ from types import TracebackType
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InstantNotPending, StorageError
 from lakefmt.filegroups.table_client import TableState
-from lakefmt.metadata.manage import check_expression_indexes
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.heartbeat import Heartbeat
 from lakefmt.timeline.instant import Action, Instant, State
@@ -73,6 +72,8 @@ class InstantTransaction:
             MetadataTablePresent: the table has an index that lakefmt cannot keep.
         """
         if state.config.metadata_partitions:
+            from lakefmt.metadata.manage import check_expression_indexes  # brings the metadata table along
+
             check_expression_indexes(write_client.client, state.config, state.timeline, write_client.settings)
         heartbeat, time = claim_instant(write_client, state.config, state.timeline, action, requested_body)
         with cls(write_client, time, action, heartbeat) as claimed:

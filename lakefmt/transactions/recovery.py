@@ -14,8 +14,6 @@ from typing import cast
 
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import LakefmtError, WriterActive
-from lakefmt.filegroups.missing_completions import missing_completion, pending_rollback_targets, was_complete
-from lakefmt.filegroups.pending_plans import is_clustering
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.storage.api import ObjectInfo, ObjectStore, SupportsLevels, remove_abandoned
 from lakefmt.storage.parallel import map_concurrently
@@ -25,13 +23,10 @@ from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.locks.api import Lease
 from lakefmt.timeline.markers import list_marked, remove_markers
 from lakefmt.timeline.properties_store import backup_among, property_reads
-from lakefmt.timeline.rollback import list_data_files, plan_rollback_of
 from lakefmt.timeline.saved_writes import remove_saved_writes
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import WriteClient
 from lakefmt.transactions.concurrency import Concurrency, FailedWrites
-from lakefmt.transactions.restore_executor import finish_dead_restores
-from lakefmt.transactions.rollback_executor import finish_rollback, run_rollback
 from lakefmt.values import InstantTime, TableType
 
 __all__ = ["Consent", "Look", "read_under_lock", "remove_marked_files", "undo_dead_writes"]
@@ -156,8 +151,12 @@ def undo_dead_writes(
     if look is None or look.directory != config.timeline_directory:
         look = read_under_lock(write_client, config)
     may_restore = any(pending.action in (Action.RESTORE, Action.SAVEPOINT) for pending in look.timeline.pending)
-    changed = may_restore and finish_dead_restores(write_client, config, look.timeline, lease)
-    look = read_under_lock(write_client, config) if changed else look
+    changed = False
+    if may_restore:
+        from lakefmt.transactions.restore_executor import finish_dead_restores  # few tables have one
+
+        changed = finish_dead_restores(write_client, config, look.timeline, lease)
+        look = read_under_lock(write_client, config) if changed else look
     timeline = look.timeline
     state = TableState(config, timeline)
     at_work: set[InstantTime | None] = set()  # targets of rollbacks that live writers execute
@@ -173,24 +172,19 @@ def undo_dead_writes(
         if pending.time in were_complete:
             if consent.leaves_others:
                 continue
+            from lakefmt.filegroups.missing_completions import missing_completion  # few tables have lost a file
+
             raise missing_completion(state, pending)
         if life.alive and not (rules.beside and pending.action is not Action.RESTORE):
             raise WriterActive(f"{pending} belongs to a writer that may be alive ({life.reason}); try again later")
         if life.alive:
             if pending.action is Action.ROLLBACK:
-                alone = Timeline(timeline.layout, (pending,), timeline.files, names=timeline.names)
-                at_work |= pending_rollback_targets(write_client.client, TableState(config, alone))
+                at_work |= _targets_of(write_client.client, state, pending)
             continue
         if rules.failed_writes is FailedWrites.NEVER or at_work & {pending.time, None}:
             continue
         changed = True
-        plan = None if pending.action is Action.ROLLBACK else plan_rollback_of(store, pending, timeline.layout)
-        if lease is not None:
-            lease.check()
-        if plan is None:
-            finish_rollback(write_client, state, pending, lease)
-        else:
-            run_rollback(write_client, state, pending, plan, lease)
+        _roll_back(write_client, state, pending, lease)
     if changed:
         look = read_under_lock(write_client, config)
         state = TableState(config, look.timeline)
@@ -205,12 +199,39 @@ def undo_dead_writes(
     return look.timeline
 
 
+def _targets_of(client: TableClient, state: TableState, rollback: Instant) -> frozenset[InstantTime | None]:
+    """Return what a pending rollback undoes."""
+    from lakefmt.filegroups.missing_completions import pending_rollback_targets  # few writers meet a rollback
+
+    timeline = state.timeline
+    alone = Timeline(timeline.layout, (rollback,), timeline.files, names=timeline.names)
+    return frozenset(pending_rollback_targets(client, TableState(state.config, alone)))
+
+
+def _roll_back(write_client: WriteClient, state: TableState, pending: Instant, lease: Lease | None) -> None:
+    """Undo one dead write, or end the rollback that a dead writer began."""
+    from lakefmt.timeline.rollback import plan_rollback_of  # few writers meet a dead one
+    from lakefmt.transactions.rollback_executor import finish_rollback, run_rollback
+
+    plan = None
+    if pending.action is not Action.ROLLBACK:
+        plan = plan_rollback_of(write_client.client.store, pending, state.timeline.layout)
+    if lease is not None:
+        lease.check()
+    if plan is None:
+        finish_rollback(write_client, state, pending, lease)
+    else:
+        run_rollback(write_client, state, pending, plan, lease)
+
+
 def _were_complete(
     client: TableClient, state: TableState, to_check: Sequence[Instant], look: Look, rules: Concurrency
 ) -> frozenset[InstantTime]:
     """Return those of the instants to be rolled back that were complete and lost their completed file."""
-    if rules.failed_writes is FailedWrites.NEVER:
+    if rules.failed_writes is FailedWrites.NEVER or not to_check:
         return frozenset()
+    from lakefmt.filegroups.missing_completions import was_complete
+
     traces = {_time_of(name) for name in (*look.claims, *look.markers)}
     without = (pending for pending in to_check if pending.time not in traces)
     return frozenset(pending.time for pending in without if was_complete(client, state, pending))
@@ -225,6 +246,8 @@ def _read_ahead(client: TableClient, state: TableState) -> None:
 
 def _may_wait(write_client: WriteClient, state: TableState, pending: Instant, rules: Concurrency) -> bool:
     """Return whether a pending instant may stay pending beside a write."""
+    from lakefmt.filegroups.pending_plans import is_clustering
+
     on_top = pending.action in (Action.COMPACTION, Action.LOG_COMPACTION)
     if on_top and state.config.table_type is TableType.MERGE_ON_READ:
         return True  # new logs lie on top of what it will write; a compacted log takes the place of the logs that it replaces
@@ -300,6 +323,8 @@ def remove_marked_files(client: TableClient, state: TableState, time: InstantTim
         time: the instant.
         unmarked: list the whole table, for files whose markers the rollback removed.
     """
+    from lakefmt.timeline.rollback import list_data_files, plan_rollback_of
+
     if any(i.time == time for i in state.timeline):
         return
     marked = list_marked(client.store, time) or []

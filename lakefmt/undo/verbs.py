@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from lakefmt.arguments import check_flags, check_texts
 from lakefmt.filegroups.table_client import TableVerbs
-from lakefmt.timeline.savepoint import Savepoint
-from lakefmt.undo.restore import RestoreResult, plan_restore_of, restore_table
-from lakefmt.undo.rollback import RollbackResult, plan_undo, rollback_instant
-from lakefmt.undo.savepoint import create_savepoint, delete_savepoint, list_savepoints, plan_savepoint_of
+
+if TYPE_CHECKING:
+    from lakefmt.timeline.savepoint import Savepoint
+    from lakefmt.undo.restore import RestoreResult
+    from lakefmt.undo.rollback import RollbackResult
 
 __all__ = ["UndoVerbs"]
 
@@ -43,6 +45,8 @@ class UndoVerbs(TableVerbs):
             >>> t.rollback(second.instant).plan.num_files, t.read().num_rows
             (1, 1)
         """
+        from lakefmt.undo.rollback import RollbackResult, plan_undo, rollback_instant
+
         check_texts(instant=instant)
         check_flags(force=force, withdraw=withdraw, dry_run=dry_run)
         if dry_run:
@@ -81,6 +85,8 @@ class UndoVerbs(TableVerbs):
             >>> len(t.savepoint(comment="before the move").files), [s.comment for s in t.savepoints()]
             (1, ['before the move'])
         """
+        from lakefmt.undo.savepoint import create_savepoint, plan_savepoint_of
+
         check_texts(instant=instant, comment=comment, user=user)
         check_flags(dry_run=dry_run)
         if dry_run:
@@ -90,6 +96,8 @@ class UndoVerbs(TableVerbs):
 
     def savepoints(self) -> tuple[Savepoint, ...]:
         """Return the savepoints of this table, oldest commit first."""
+        from lakefmt.undo.savepoint import list_savepoints
+
         return list_savepoints(self.client)
 
     def delete_savepoint(self, instant: str, *, options: Mapping[str, object] | None = None) -> None:
@@ -102,6 +110,8 @@ class UndoVerbs(TableVerbs):
         Raises:
             InstantNotFound: there is no such savepoint.
         """
+        from lakefmt.undo.savepoint import delete_savepoint
+
         check_texts(instant=instant)
         with self._writing:
             delete_savepoint(self.client, instant, options)
@@ -134,6 +144,8 @@ class UndoVerbs(TableVerbs):
             >>> len(t.restore(kept).plan.instants), t.read().num_rows
             (2, 1)
         """
+        from lakefmt.undo.restore import RestoreResult, plan_restore_of, restore_table
+
         check_texts(instant=instant)
         check_flags(force=force, dry_run=dry_run)
         if dry_run:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config.table_config import merge_rule
-from lakefmt.filegroups.logs.reader import LogRows, read_log_rows
-from lakefmt.filegroups.merge.merged_slice import merge_logs
 from lakefmt.filegroups.merge.precombine import order_ranks
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.ordering import Mask, has_order, ordering_columns, to_mask
@@ -31,6 +29,9 @@ from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.values import IS_DELETED, RECORD_KEY, FileId, InstantTime, PartitionPath, TableType
 from lakefmt.write.assign import Assigned, Logs, new_rows_by_partition, rows_by_file_group
 from lakefmt.write.commit.key_stats import slices_with_own_keys
+
+if TYPE_CHECKING:
+    from lakefmt.filegroups.logs.reader import LogRows
 
 __all__ = [
     "SliceReader",
@@ -106,6 +107,9 @@ class SliceReader(BaseFileReader):
         base: bool = True,
     ) -> pa.Table:
         """Return a slice's rows, of all keys or those given; with `base` False only of keys that its logs have."""
+        from lakefmt.filegroups.logs.reader import read_log_rows
+        from lakefmt.filegroups.merge.merged_slice import merge_logs
+
         names = self._schema.names if columns is None else [n for n in self._schema.names if n in columns]
         needed = {RECORD_KEY, IS_DELETED, *names, *(field.split(".", 1)[0] for field in self.rule.stored.fields)}
         if self.rule.delete is not None:
@@ -138,6 +142,8 @@ class SliceReader(BaseFileReader):
 
 
 def _of_keys(logs: LogRows, keys: pa.Array) -> LogRows:
+    from lakefmt.filegroups.logs.reader import LogRows
+
     mask = to_mask(pc.is_in(logs.table.column(RECORD_KEY), value_set=keys))
     table = logs.table.filter(pa.array(mask))
     columns, has_positions = logs.columns, logs.known

@@ -17,7 +17,7 @@ from lakefmt.filegroups.base_writer import named_rows, write_base_file
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.pending_plans import groups_of_plan
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.index import ConsistentBucketIndex
+from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.index.bucket.resize import BucketChange, plan_changes, resize_rules, ring_after
 from lakefmt.schema import reconcile
 from lakefmt.values import RECORD_KEY, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat

@@ -17,14 +17,12 @@ from lakefmt.errors import InternalError
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.reader import KnownFooter
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.formats.log.delete_block import stores_every_ordering
 from lakefmt.formats.names import has_bucket_number
 from lakefmt.index import (
     Index,
     IndexKeys,
     PlacingIndex,
     capabilities_of,
-    check_no_buckets,
     key_files,
     locate_everywhere,
     moves_between_partitions,
@@ -34,7 +32,6 @@ from lakefmt.index import (
 from lakefmt.schema import field_at
 from lakefmt.transactions.concurrency import is_non_blocking
 from lakefmt.values import InstantTime, PartitionPath, TableType, WriteOperation
-from lakefmt.write._partition_path_updates import partition_changed, split_moves
 from lakefmt.write._slice_state import (
     SliceReader,
     apply_log_deletes,
@@ -62,7 +59,6 @@ from lakefmt.write.files.base_file import (
     write_assigned_log,
 )
 from lakefmt.write.files.key_filters import bloom_filters_of_small_files
-from lakefmt.write.files.log_payloads import build_log_payloads, holds_whole_rows
 from lakefmt.write.files.meta_columns import POSITION
 from lakefmt.write.files.small_rewrites import bundle_rewrites, rewrite_together
 from lakefmt.write.files.workers import WorkerPool, results
@@ -195,6 +191,8 @@ def locate_rows(
             # Keys that are nowhere need no file.
             routes = Routes(located, late=np.setdiff1d(np.arange(batch.num_rows), located.rows))
         elif index.is_global:
+            from lakefmt.write._partition_path_updates import partition_changed, split_moves
+
             moves = moves_between_partitions(index)
             reader = client.row_reader(state)
             if logs is not None:
@@ -230,6 +228,8 @@ def _check_no_buckets(client: TableClient, batch: KeyedBatch, routes: Routes, sl
     """Raise when new rows go to partitions whose file groups are the buckets of an index that is not asked."""
     if not any(has_bucket_number(file_slice.file_id) for file_slice in slices):
         return
+    from lakefmt.index.bucket.fixed import check_no_buckets
+
     codes = np.unique(batch.partitions.indices.to_numpy(zero_copy_only=False)[new_rows(batch.num_rows, routes)])
     if len(codes):
         names = _partitions_of(batch)
@@ -243,6 +243,8 @@ def check_unknown_buckets(client: TableClient, state: TableState) -> None:
         UnsupportedFeature: it would.
     """
     if "index" not in client.load_notes():  # lakefmt has not created the table, and Hudi has no property for the index
+        from lakefmt.index.bucket.fixed import check_no_buckets
+
         slices = client.slices(state)
         check_no_buckets(slices, {file_slice.partition for file_slice in slices})
 
@@ -308,6 +310,8 @@ def ignores_deleted_keys(bound: BoundContext, batch: KeyedBatch) -> bool:
 
 def _deletes_without_times(bound: BoundContext) -> bool:
     """Tell whether a delete by key may carry no event time: a late row on top of it would bring back what it removed."""
+    from lakefmt.formats.log.delete_block import stores_every_ordering
+
     fields = [field_at(bound.schema, name) for name in bound.rule.stored.fields]
     return any(field is not None and not stores_every_ordering(field.type) for field in fields)
 
@@ -336,6 +340,8 @@ def complete_log_rows(
     A delete by key, and a partial row without an event time, take that of the stored row, so that they win over it and
     lose against what is newer. Where logs hold whole rows only they bring every column.
     """
+    from lakefmt.write.files.log_payloads import holds_whole_rows
+
     schema, rule = bound.schema, bound.rule
     order = {name.split(".", 1)[0] for name in rule.stored.fields}
     if bound.operation is WriteOperation.DELETE:
@@ -457,6 +463,8 @@ def write_assigned_files(
             if number not in bundled:
                 works[number] = workers.submit(write, number)
         for bundle in bundles:
+            from lakefmt.write.files.log_payloads import build_log_payloads  # brings the formats of logs along
+
             some = [assigned[number] for number in bundle]
             counts = [len(each.rows) for each in some]
             made = build_log_payloads(bound, [each.assignment for each in some], counts, route(batch, joined(some)))

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -27,31 +28,26 @@ from lakefmt.errors import (
 )
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import (
-    ConsistentBucketIndex,
     Index,
     IndexKeys,
     announce_commit,
     capabilities_of,
     choose_index,
-    index_commit,
     key_files,
     locate_everywhere,
     moves_between_partitions,
     partitions_to_list,
     places_new_keys,
+    rings_of,
 )
 from lakefmt.keys import KeySpec, check_colliding_keys
 from lakefmt.schema import null_element_columns
 from lakefmt.timeline.locks.reentrant import held_lock_of
 from lakefmt.transactions.concurrency import check_non_blocking
 from lakefmt.values import CommitResult, FileId, PartitionPath, TableType, WriteOperation
-from lakefmt.write._partition_path_updates import fill_from_stored, partition_changed
 from lakefmt.write._slice_state import SliceReader, apply_log_deletes, find_stored
 from lakefmt.write.assign import MOST_SMALL_FILES, Assigned, FileSizing, Routes, is_small
-from lakefmt.write.bulk.bulk_insert import stream_files
-from lakefmt.write.bulk.placed_parts import group_names, placed_parts
 from lakefmt.write.commit.conflict_resolution import Footprint, check_early, clustered_groups
-from lakefmt.write.commit.saved_write import SavedWrite
 from lakefmt.write.commit.transaction import (
     FirstSchema,
     PendingWrite,
@@ -76,6 +72,9 @@ from lakefmt.write.pipeline import (
     place_rows,
     write_assigned_files,
 )
+
+if TYPE_CHECKING:
+    from lakefmt.write.commit.saved_write import SavedWrite
 
 __all__ = [
     "WriteTransaction",
@@ -311,6 +310,8 @@ class WriteTransaction:
 
     def _completed(self, batch: KeyedBatch) -> KeyedBatch:
         """Give partial rows the stored values they lack, when some of them move to another partition."""
+        from lakefmt.write._partition_path_updates import fill_from_stored, partition_changed
+
         wanted = IndexKeys(record_keys(batch), batch.partitions)
         slices = self.client.slices(self.state, partitions_to_list(self.index, wanted))
         located = find_stored(self.client, self.state, self.index, wanted, slices, alive=True)
@@ -332,11 +333,11 @@ class WriteTransaction:
         """The index of this write: the call's, else the table's, else bloom."""
         if self._index is None:
             index = self._index = choose_index(self.client, self._settings, self.state.config, self.state)
-            with_rings = isinstance(index, ConsistentBucketIndex)
-            places_keys = places_new_keys(index) and not with_rings
+            rings = rings_of(index)
+            places_keys = places_new_keys(index) and rings is None
             check_non_blocking(self._settings, self.state.config, places_keys=places_keys)
-            if isinstance(index, ConsistentBucketIndex) and self.context.operation in REPLACING:
-                index.rings.replace_all()
+            if rings is not None and self.context.operation in REPLACING:
+                rings.replace_all()
         return self._index
 
     def locate(self, batch: KeyedBatch) -> LocatedRows:
@@ -466,8 +467,9 @@ class WriteTransaction:
             return self._placed_by_bucket(located)
         assigned = place_rows(self.client, self.bound, self.state, located)
         self._check_early(assigned)
-        if isinstance(self._index, ConsistentBucketIndex):
-            changed = self._index.rings.keep(self.context.instant)
+        rings = None if self._index is None else rings_of(self._index)
+        if rings is not None:
+            changed = rings.keep(self.context.instant)
             if self._covers is not None:
                 self._covers |= frozenset(changed)
         if self._saved is not None:
@@ -524,6 +526,9 @@ class WriteTransaction:
 
     def write_stream(self, tables: Iterable[pa.Table], sort: str) -> list[WriteStatus]:
         """Key, place and write a stream of rows window by window, in bounded memory."""
+        from lakefmt.write.bulk.bulk_insert import stream_files
+        from lakefmt.write.bulk.placed_parts import group_names, placed_parts
+
         spec, operation = self.client.key_spec(self.state.config), self.context.operation
         schema = self.bound.schema
         keyed = partial(self._keyed, spec)
@@ -630,13 +635,16 @@ class WriteTransaction:
         """
         hidden = self._overwritten(s.stat.partition_path for s in statuses) if replaced is None else replaced
         if self._index is not None and capabilities_of(self._index).on_commit:
+            from lakefmt.index.context import index_commit  # few indexes want to hear of commits
+
             stats = [stat for status in statuses for stat in status.stats]
             announce_commit(self._index, index_commit(self.client, self.state, self.context.instant, stats))
         result = complete_instant(self._pending, statuses, hidden, self._footprint(), is_saved=self._saved is not None)
         if result.skipped:
             self._abort_quietly()
-        if isinstance(self._index, ConsistentBucketIndex):
-            self._index.rings.settle(self.context.instant)
+        rings = None if self._index is None else rings_of(self._index)
+        if rings is not None:
+            rings.settle(self.context.instant)
         seconds = perf_counter() - self._started
         if self._saved is not None:
             seconds = max(seconds, self.client.clock.now().timestamp() - self._saved.began)

@@ -42,7 +42,7 @@ def test_ratios_are_taken_inside_each_run():
 
 
 def test_every_row_can_be_shown_without_figures_and_then_claims_nothing():
-    asked = tuple(row for row in (*ROWS, *report.MOR_ROWS, *report.SPARK_ROWS) if row.goals)
+    asked = tuple(row for row in (*ROWS, *report.MOR_ROWS, *report.SPARK_ROWS, *report.COLD_ROWS) if row.goals)
     lines = report.table(asked, {})
     assert len(lines) == len(asked) + 2
     assert all("not measured" in line and "yes" not in line for line in lines[2:])

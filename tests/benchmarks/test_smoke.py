@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
 
 import lakefmt
 from benchmarks import charts, report, run
-from benchmarks.harness import commits, growth, logs, rounds, single
+from benchmarks.harness import cold, commits, growth, logs, rounds, single
 from benchmarks.harness.child import Child, NotOffered, PeerFailed
 from benchmarks.harness.data import prepare
 from benchmarks.harness.field import Field
@@ -210,6 +211,26 @@ def test_memory_of_an_upsert_begins_from_the_loaded_table(stage, data):
     assert len(lakefmt.open_table(stage.table("memory lakefmt")).timeline.entries) == 2
 
 
+def test_cold_works_are_measured_and_their_rows_compared(stage, data, monkeypatch):
+    by_name = {work.name: work for work in cold.WORKS}
+    tiny = replace(by_name["cold, tiny"], rows=20)
+    chosen = [by_name["cold, random delete"], tiny, replace(by_name["cold, tiny (MOR)"], rows=20)]
+    monkeypatch.setattr(cold, "WORKS", chosen)
+    run = cold.Cold(stage, data)
+    run.run()
+    assert not stage.failures()
+    assert {name: sorted(stage.figures[name]) for name in stage.figures} == {
+        work.name: ["lakefmt", "pyarrow"] for work in chosen
+    }
+    assert all(len(figure.values) == 1 for figures in stage.figures.values() for figure in figures.values())
+    assert run.digests["cold, random delete"].startswith(f"{ROWS - ROWS // 100}:")
+    run.digests["cold, tiny"] = "other rows"
+    monkeypatch.setattr(cold, "WORKS", [tiny])
+    stage.figures.clear()
+    run.run()
+    assert "other rows" in stage.figures["cold, tiny"]["lakefmt"].note
+
+
 def test_what_a_peer_cannot_do_is_said(stage, data):
     child = stage.child("pyarrow")
     with pytest.raises(PeerFailed, match="no table is open"):
@@ -256,7 +277,7 @@ def test_a_page_gets_its_measured_part(tmp_path):
 def test_the_page_of_the_project_has_a_place_for_either_number_of_rows(tmp_path):
     page = tmp_path / "speed.md"
     page.write_text(run.PAGE.read_text("utf-8"), "utf-8")
-    for marks in (run.MARKS, run.OTHER_MARKS):
+    for marks in (run.MARKS, run.OTHER_MARKS, run.COLD_MARKS):
         run.write_page("new\n", page, marks)
         assert f"{marks[0]}new\n{marks[1]}" in page.read_text("utf-8")
 

@@ -16,7 +16,7 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.compaction import background, scheduler
+from lakefmt.compaction import background
 from lakefmt.compaction.background import BackgroundServices
 from lakefmt.errors import CommitConflict, InstantNotFound, InvalidInputError, ServicesFailed, StateError
 from lakefmt.filegroups.table_client import TableClient
@@ -178,7 +178,7 @@ def test_a_log_compaction_that_others_overtook_is_no_failure(monkeypatch: pytest
     def overtaken(*_: object, run: str) -> None:
         raise error
 
-    monkeypatch.setattr(scheduler, "run_log_compaction", overtaken)
+    monkeypatch.setattr("lakefmt.compaction.log_compact.run.run_log_compaction", overtaken)
     time_source.tick()
     assert table.services().take_failures() == ()
     assert_same_multiset(table.read(), rows(2))

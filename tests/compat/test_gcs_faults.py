@@ -15,7 +15,7 @@ import pytest
 
 from lakefmt.errors import LakefmtError, StorageError
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import RemoteStore
+from lakefmt.storage.remote.store import RemoteStore
 from lakefmt.table import Table, create_table
 from lakefmt.timeline.locks.storage import STORAGE_LOCK_NAME, LockRecord, encode_lock_record
 from tests.judges.faulty_network import FAULTS, HARMLESS, FaultyNetwork, all_from, every, one_of

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt.errors import LakefmtError, StorageError
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import RemoteStore
+from lakefmt.storage.remote.store import RemoteStore
 from lakefmt.table import Table
 from lakefmt.timeline.locks.storage import STORAGE_LOCK_NAME, LockRecord, encode_lock_record
 from tests.judges.faulty_network import FAULTS, HARMLESS, FaultyNetwork, Plan, all_from, cut_anywhere, every, one_of

@@ -11,7 +11,8 @@ from lakefmt.errors import InvalidKey, UnknownSetting
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY
-from lakefmt.index import IndexView, LookUpStep
+from lakefmt.index import LookUpStep
+from lakefmt.index.explain import IndexView
 from lakefmt.storage.local.store import LocalStore
 from lakefmt.testing.store_wrapper import WrapperStore
 from lakefmt.testing.stores import CountingStore

@@ -31,7 +31,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     points = [EntryPoint(name, value, group) for group, all_ in declared.items() for name, value in all_.items()]
     broken = EntryPoint("broken", "lakefmt.index.sqlite:missing", custom.ENTRY_POINTS)
     empty = EntryPoint("empty", "builtins:str", custom.ENTRY_POINTS)
-    monkeypatch.setattr(custom, "entry_points", lambda group: [*points, broken, empty])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [*points, broken, empty])
 
 
 @pytest.mark.slow

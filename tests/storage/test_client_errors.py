@@ -12,10 +12,10 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from lakefmt.errors import StorageError
-from lakefmt.storage import RemoteStore
 from lakefmt.storage.os_errors import os_failure
 from lakefmt.storage.remote import _checked_files
 from lakefmt.storage.remote.client_errors import BodyCut, describe, is_transient, may_have_happened, status_of
+from lakefmt.storage.remote.store import RemoteStore
 
 
 class ClientError(Exception):

@@ -12,7 +12,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from lakefmt.errors import ObjectNotFound, StorageError
-from lakefmt.storage import PutOutcome, RemoteStore
+from lakefmt.storage import PutOutcome
+from lakefmt.storage.remote.store import RemoteStore
 from lakefmt.testing.suites import StoreSuite, listed_names
 
 numbers = itertools.count()

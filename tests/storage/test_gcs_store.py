@@ -8,7 +8,8 @@ from unittest import mock
 import pytest
 
 from lakefmt.errors import StorageError
-from lakefmt.storage import PutOutcome, RemoteStore
+from lakefmt.storage import PutOutcome
+from lakefmt.storage.remote.store import RemoteStore
 
 pytestmark = [pytest.mark.gcs, pytest.mark.newest_only("older releases of gcsfs know no conditions")]
 

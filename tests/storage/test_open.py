@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.errors import InvalidInputError, StorageError, UnsafePath, UnsupportedFeature
-from lakefmt.storage import LocalStore, MemoryStore, RemoteStore, open_store
+from lakefmt.storage import LocalStore, MemoryStore, open_store
 from lakefmt.storage.redaction import Redactor, has_password, printable_url
+from lakefmt.storage.remote.store import RemoteStore
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ import pickle
 import pytest
 
 from lakefmt.errors import ObjectNotFound, StorageError, UnsafePath
-from lakefmt.storage import PutOutcome, RemoteStore, open_store
+from lakefmt.storage import PutOutcome, open_store
 from lakefmt.storage.remote import s3
+from lakefmt.storage.remote.store import RemoteStore
 from lakefmt.testing.suites import listed_names
 from lakefmt.testing.threads import together
 

@@ -6,8 +6,9 @@ import itertools
 
 import pytest
 
-from lakefmt.storage import LocalStore, MemoryStore, RemoteStore, open_store
+from lakefmt.storage import LocalStore, MemoryStore, open_store
 from lakefmt.storage.local import atomic_files
+from lakefmt.storage.remote.store import RemoteStore
 from lakefmt.testing.stores import CountingStore, DelayStore, FaultStore, FreezeStore, WrapperStore
 from lakefmt.testing.suites import StoreSuite
 

@@ -7,8 +7,9 @@ import itertools
 import pytest
 
 from lakefmt.errors import CorruptFile, StorageError, UnsupportedFeature
-from lakefmt.storage import LocalStore, MemoryStore, PutOutcome, RemoteStore
+from lakefmt.storage import LocalStore, MemoryStore, PutOutcome
 from lakefmt.storage.api import with_versions
+from lakefmt.storage.remote.store import RemoteStore
 from lakefmt.testing.stores import FaultMode, FaultStore, WrapperStore, fail_at
 from lakefmt.testing.threads import together
 

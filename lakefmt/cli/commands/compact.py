@@ -13,7 +13,7 @@ from lakefmt.cli.progress import progress
 from lakefmt.cli.results import print_abandoned, print_rewrite
 
 if TYPE_CHECKING:
-    from lakefmt.compaction import CompactionPlan
+    from lakefmt.compaction.compact.plan import CompactionPlan
 
 __all__ = ["compact"]
 

@@ -11,7 +11,6 @@ from lakefmt.errors import CorruptFile
 from lakefmt.filegroups.model import join_path
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.storage.api import ObjectStore
-from lakefmt.timeline.rollback import absolute_path, relative_path
 from lakefmt.values import InstantTime, PartitionPath
 
 __all__ = ["FLOOR", "SAVEPOINTS_SEEN", "CleanJob", "clean_metadata_record", "clean_plan_record", "parse_clean_plan"]
@@ -48,6 +47,8 @@ class CleanJob:
 
 def clean_plan_record(store: ObjectStore, plan: CleanPlan, extra: Mapping[str, str]) -> dict[str, object]:
     """Return the record of a requested clean."""
+    from lakefmt.timeline.rollback import absolute_path
+
     earliest = plan.earliest
     instant = earliest and {"timestamp": earliest.time, "action": earliest.action.value, "state": earliest.state.name}
     return {
@@ -75,6 +76,8 @@ def parse_clean_plan(store: ObjectStore, record: Mapping[str, Any], what: str) -
         CorruptFile: it names something that is no data file of its partition.
         UnsafePath: it names something outside the table.
     """
+    from lakefmt.timeline.rollback import relative_path
+
     named: dict[PartitionPath, list[str]] = {}
     for partition, names in (record.get("filesToBeDeletedPerPartition") or {}).items():
         named.setdefault(partition, []).extend(join_path(partition, name.rpartition("/")[2]) for name in names)

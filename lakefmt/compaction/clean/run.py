@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lakefmt.compaction.clean.plan import (
     CleanPlan,
@@ -23,21 +23,10 @@ from lakefmt.compaction.clean.plan import (
     plan_clean,
     with_change_files,
 )
-from lakefmt.compaction.clean.records import (
-    FLOOR,
-    SAVEPOINTS_SEEN,
-    CleanJob,
-    clean_metadata_record,
-    clean_plan_record,
-    parse_clean_plan,
-)
-from lakefmt.compaction.service import finish_pending, load_for_service, run_all_pending, run_service
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig, cdc_mode, check_writable
 from lakefmt.errors import WriterActive
-from lakefmt.filegroups.cdc.files import list_change_files
 from lakefmt.filegroups.model import all_slices, build_slices, join_path
-from lakefmt.filegroups.pending_plans import groups_of_plan
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.timeline.commit import CommitMetadata
@@ -49,6 +38,9 @@ from lakefmt.timeline.savepoint import Savepoint, parse_savepoint, savepoints_of
 from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.values import FileId, InstantTime, PartitionPath, TableType, WriteOperation
+
+if TYPE_CHECKING:
+    from lakefmt.compaction.clean.records import CleanJob
 
 __all__ = [
     "CleanResult",
@@ -157,6 +149,8 @@ def is_clean_due(client: TableClient, settings: Settings, state: TableState) -> 
 
 def plan_clean_of(client: TableClient, options: Mapping[str, object] | None = None) -> CleanPlan:
     """Return what :func:`run_clean` would delete; nothing is changed."""
+    from lakefmt.compaction.service import load_for_service
+
     service = _CleanService(open_write_client(client, options))
     return service.propose(load_for_service(service))
 
@@ -181,6 +175,8 @@ def run_clean(
         CorruptFile: the plan of a pending clean, a savepoint or the file of a consumer is damaged.
         LockUnavailable: the table lock could not be taken in time.
     """
+    from lakefmt.compaction.service import run_service
+
     begun = perf_counter()
     service = _CleanService(open_write_client(client, options), delete_files)
     made = run_service(service, schedule=schedule)
@@ -215,6 +211,8 @@ def run_waiting_cleans(client: TableClient, options: Mapping[str, object] | None
         CorruptFile: a plan is damaged.
         LockUnavailable: the table lock could not be taken in time.
     """
+    from lakefmt.compaction.service import run_all_pending
+
     return run_all_pending(_CleanService(open_write_client(client, options)))
 
 
@@ -223,6 +221,8 @@ def finish_clean(write_client: WriteClient, state: TableState, pending: Instant,
 
     Call under the table lock, and only when no process executes it.
     """
+    from lakefmt.compaction.service import finish_pending
+
     return finish_pending(_CleanService(write_client), state, pending, lease)
 
 
@@ -244,6 +244,8 @@ class _CleanService:
         return _plan(self.write_client, state)
 
     def encode(self, state: TableState, proposal: CleanPlan) -> tuple[CleanJob, bytes] | None:
+        from lakefmt.compaction.clean.records import clean_plan_record, parse_clean_plan
+
         if not proposal.num_files:
             return None
         store = self.write_client.client.store
@@ -256,6 +258,8 @@ class _CleanService:
             raise WriterActive(f"the clean {pending.time} is at work ({life.reason}); try again later")
 
     def read_pending(self, state: TableState, pending: Instant, lease: Lease) -> CleanJob | None:
+        from lakefmt.compaction.clean.records import parse_clean_plan
+
         client, timeline_store = self.write_client.client, self.write_client.timeline(state.config)
         requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), pending)
         body = timeline_store.read_body(requested)
@@ -278,6 +282,8 @@ class _CleanService:
     def finish_output(
         self, transaction: InstantTransaction, state: TableState, plan: CleanJob, output: None
     ) -> tuple[bytes, None]:
+        from lakefmt.compaction.clean.records import clean_metadata_record
+
         record = clean_metadata_record(transaction.time, plan, 0)
         return encode_body(BodyKind.CLEAN_METADATA, record), None
 
@@ -287,6 +293,8 @@ class _CleanService:
 
 def _without_reachable(client: TableClient, state: TableState, job: CleanJob) -> CleanJob:
     """Return the plan without files of the newest snapshot and of savepoints: both may be younger than the plan."""
+    from lakefmt.filegroups.cdc.files import list_change_files
+
     bases, logs = client.listing(state.config).files(list(job.files))
     slices = build_slices(bases, logs, client.slicing(state, bases, logs), client.replaced(state))
     kept = {path for file_slice in slices for path in file_slice.paths} | saved_files(client, state)
@@ -302,6 +310,8 @@ def _without_reachable(client: TableClient, state: TableState, job: CleanJob) ->
 
 
 def _plan(write_client: WriteClient, state: TableState) -> CleanPlan:
+    from lakefmt.filegroups.cdc.files import list_change_files
+
     client, timeline = write_client.client, state.timeline
     rules = clean_rules(write_client.settings)
     needs = _needs(write_client, state)
@@ -362,6 +372,8 @@ def _compacted_since(client: TableClient, state: TableState, kept: Savepoint) ->
 
 def planned_groups(write_client: WriteClient, state: TableState) -> Iterable[tuple[PartitionPath, FileId]]:
     """Yield the file groups that pending compactions, log compactions and clusterings will read."""
+    from lakefmt.filegroups.pending_plans import groups_of_plan
+
     for pending in state.timeline.pending:
         yield from groups_of_plan(write_client.client, state, pending)
 
@@ -403,6 +415,8 @@ def _replaces_slices(commit: CommitMetadata) -> bool:
 
 def _last_floor(client: TableClient, state: TableState, rules: CleanRules) -> str | None:
     """Return the floor of the last clean: "" when there was no clean, None when the floor cannot be used."""
+    from lakefmt.compaction.clean.records import FLOOR, SAVEPOINTS_SEEN
+
     cleans = state.timeline.completed_of(Action.CLEAN)
     if not cleans:
         return ""
@@ -423,5 +437,7 @@ def _has_archive(client: TableClient, config: TableConfig) -> bool:
 
 
 def _extra(state: TableState, plan: CleanPlan) -> dict[str, str]:
+    from lakefmt.compaction.clean.records import FLOOR, SAVEPOINTS_SEEN
+
     entries = {SAVEPOINTS_SEEN: ",".join(i.time for i in savepoints_of(state.timeline)), FLOOR: plan.floor or ""}
     return {key: value for key, value in entries.items() if value}

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from lakefmt.arrays import replaced_items
 from lakefmt.config.merge_rule import MergeRule, Partial
 from lakefmt.config.mergers import CustomMerge
-from lakefmt.filegroups.merge._custom import call_merger
 from lakefmt.filegroups.ordering import (
     Mask,
     Rows,
@@ -37,7 +36,7 @@ from lakefmt.formats.parquet.dictionary_columns import appended, decoded_diction
 from lakefmt.schema import cast_rows
 from lakefmt.values import META_COLUMNS, RECORD_KEY, MergeMode
 
-__all__ = ["Incoming", "Mask", "Merged", "choose_survivors", "merge_into_base"]
+__all__ = ["Incoming", "Mask", "Merged", "choose_survivors", "merge_into_base", "with_inserts"]
 
 
 #: A text array has 31-bit offsets: above this size old and new values are not concatenated.
@@ -170,11 +169,8 @@ def merge_into_base(
         keep = np.ones(table.num_rows, dtype=bool)
         keep[removed] = False
         table = table.filter(pa.array(keep))
-    if len(fresh):
-        new = cast_rows(inserts.select(table.column_names), decoded_dictionaries(table.schema))
-        table = appended(table, new)
     return Merged(
-        table=table,
+        table=with_inserts(table, inserts),
         inserted=len(fresh),
         updated=len(replaced),
         deleted=len(removed),
@@ -186,6 +182,13 @@ def merge_into_base(
         met=stored,
         ignored=ignored,
     )
+
+
+def with_inserts(table: pa.Table, inserts: pa.Table) -> pa.Table:
+    """Return the rows of a file with new rows behind them, cast to its columns."""
+    if not inserts.num_rows:
+        return table
+    return appended(table, cast_rows(inserts.select(table.column_names), decoded_dictionaries(table.schema)))
 
 
 def _winners(base: pa.Table, incoming: Incoming, stored: Rows, match: Rows, rule: MergeRule) -> Mask:
@@ -234,6 +237,8 @@ def _overlay(
 
 def _overlay_called(base: pa.Table, incoming: Incoming, pairs: _Pairs, custom: CustomMerge) -> tuple[pa.Table, Rows]:
     """Return the base with the merge function's results, and the rows that it deletes."""
+    from lakefmt.filegroups.merge._custom import call_merger
+
     if not len(pairs.stored):
         return base, pairs.stored
     older = base.take(pa.array(pairs.stored))

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config.merge_rule import MergeRule, Partial
-from lakefmt.filegroups.merge._custom import fold_rows
 from lakefmt.filegroups.merge.base import choose_survivors
 from lakefmt.filegroups.ordering import (
     Mask,
@@ -69,6 +68,8 @@ def combine_rows(table: pa.Table, codes: Rows, rule: MergeRule) -> Combined | No
     if len(np.unique(codes)) == len(codes):
         return None
     if rule.custom is not None:
+        from lakefmt.filegroups.merge._custom import fold_rows  # few tables have a merge function of their own
+
         numbers = np.unique(codes, return_inverse=True)[1].astype(np.int64)
         folded = fold_rows(rule.custom, table, numbers, marked_deletes(table, rule))
         by_arrival = np.argsort(folded.last)

@@ -9,6 +9,7 @@ from typing import Final
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import UnknownSetting, UnsupportedFeature
+from lakefmt.index.api import HASH_FIELD, INDEX_TYPE
 from lakefmt.index.bucket.counts import MAX_BUCKETS, NUM_BUCKETS, PARTITION_EXPRESSIONS, PARTITION_RULE, BucketCounts
 from lakefmt.index.custom import INDEX_CLASS
 from lakefmt.values import TableType
@@ -17,8 +18,6 @@ __all__ = [
     "BUCKET_ENGINE",
     "CONSISTENT_HASHING",
     "DEFAULT_BUCKETS",
-    "HASH_FIELD",
-    "INDEX_TYPE",
     "BucketSettings",
     "asked_bucket_properties",
     "bucket_properties",
@@ -30,8 +29,6 @@ __all__ = [
 
 Options = Mapping[str, object]
 
-INDEX_TYPE: Final = "hoodie.index.type"
-HASH_FIELD: Final = "hoodie.bucket.index.hash.field"
 BUCKET_ENGINE: Final = "hoodie.index.bucket.engine"
 #: Buckets of a partition where nobody names a number, as in Hudi.
 DEFAULT_BUCKETS: Final = 256

@@ -12,7 +12,7 @@ from lakefmt.config.settings import Settings
 from lakefmt.errors import UnknownSetting, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import RING_DIRECTORY
-from lakefmt.index.api import Index
+from lakefmt.index.api import INDEX_TYPE, Index
 from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.index.bucket.counts import (
     FIRST_CONFIG,
@@ -27,7 +27,6 @@ from lakefmt.index.bucket.ring_files import RingFiles
 from lakefmt.index.bucket.settings import (
     BUCKET_ENGINE,
     CONSISTENT_HASHING,
-    INDEX_TYPE,
     check_engine,
     parse_bucket_settings,
 )

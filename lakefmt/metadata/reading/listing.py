@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache, partial
-from typing import TypeVar
+from functools import cached_property, lru_cache, partial
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,15 +22,15 @@ from lakefmt.errors import CorruptFile, SnapshotExpired
 from lakefmt.filegroups.listing import FileListing
 from lakefmt.filegroups.model import BaseFile, LogFile, parse_files
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.formats.avro.columnar.codec import decode_rows
 from lakefmt.metadata.keys import ALL_PARTITIONS
 from lakefmt.metadata.layout import EMPTY_PARTITION, PartitionKind, partition_identifier
-from lakefmt.metadata.reading.metadata_files import MetadataFileCache
-from lakefmt.metadata.reading.reader import MetadataTable, RecordRun, ready_partitions
-from lakefmt.metadata.records import decode_record
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.storage.object_names import check_name
 from lakefmt.values import PartitionPath
+
+if TYPE_CHECKING:
+    from lakefmt.metadata.reading.metadata_files import MetadataFileCache
+    from lakefmt.metadata.reading.reader import MetadataTable, RecordRun
 
 __all__ = ["ListingByMetadata", "MetadataListing", "files_read_before", "listed_files", "open_metadata_table"]
 
@@ -64,6 +64,8 @@ def open_metadata_table(
     Raises:
         CorruptFile: the metadata table was begun and never completed.
     """
+    from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
+
     if _FILES not in ready_partitions(config) or not is_enabled(client.options):
         return None
     return MetadataTable.open(client.store, config, client.timeline_store(config).load(), cache)
@@ -94,8 +96,12 @@ class ListingByMetadata:
         >>> client = TableClient(MemoryStore("trips"), metadata_listing=ListingByMetadata())
     """
 
-    def __init__(self) -> None:
-        self.cache = MetadataFileCache()
+    @cached_property
+    def cache(self) -> MetadataFileCache:
+        """Files that were read before."""
+        from lakefmt.metadata.reading.metadata_files import MetadataFileCache  # most tables have no metadata table
+
+        return MetadataFileCache()
 
     def __call__(self, client: TableClient, config: TableConfig, storage: FileListing) -> FileListing:
         """Return the listing by the metadata table where there is one that readers may use, else that of storage.
@@ -105,6 +111,8 @@ class ListingByMetadata:
             config: its properties.
             storage: the listing of storage.
         """
+        from lakefmt.metadata.reading.reader import ready_partitions
+
         if _FILES not in ready_partitions(config) or not is_enabled(client.options):
             return storage
         return MetadataListing(client, partial(open_metadata_table, client, config, self.cache), storage)
@@ -273,6 +281,8 @@ def _last_deletes(runs: Sequence[RecordRun], keys: pa.Array) -> I64:
 
 def _entries(numbered: Sequence[tuple[int, RecordRun]]) -> pa.Table:
     """Return the files that the records of runs of one schema list, each with the number of its run."""
+    from lakefmt.formats.avro.columnar.codec import decode_rows
+
     what = ", ".join(dict.fromkeys(run.what for _, run in numbered))
     values = pa.chunked_array([chunk for _, run in numbered if run.values for chunk in run.values.chunks], pa.binary())
     keys = pa.chunked_array([chunk for _, run in numbered for chunk in run.keys.chunks], pa.binary()).combine_chunks()
@@ -290,6 +300,8 @@ def _entries(numbered: Sequence[tuple[int, RecordRun]]) -> pa.Table:
 
 def _entries_of_few(data: pa.Array, keys: pa.Array, orders: I64, schema: str, what: str) -> pa.Table:
     """Return the same for records of few bytes, one after the other: by columns the calls would cost more than the bytes."""
+    from lakefmt.metadata.records import decode_record
+
     listed = [decode_record(value, schema, what).files or {} for value in data.to_pylist()]
     parents = pa.array(np.repeat(np.arange(len(listed)), [len(files) for files in listed]))
     infos = [info for files in listed for info in files.values()]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from threading import Lock
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -18,14 +18,15 @@ from lakefmt.errors import ObjectNotFound, SnapshotExpired
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt.filegroups.reader import reading
 from lakefmt.formats.hfile.reader import HFileReader, Reserve
-from lakefmt.formats.log.blocks import MAX_LOG_BYTES, LogBlock
-from lakefmt.formats.log.delete_block import decode_delete_content
-from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt.metadata.layout import METADATA_DIRECTORY, PartitionKind, parse_metadata_file
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.parallel import map_concurrently
-from lakefmt.timeline.archive.store import History, HistoryStore
 from lakefmt.values import FileId, InstantTime, PartitionPath
+
+if TYPE_CHECKING:
+    from lakefmt.formats.log.blocks import LogBlock
+    from lakefmt.formats.log.reader import WholeBlock
+    from lakefmt.timeline.archive.store import History, HistoryStore
 
 __all__ = ["MetadataFileCache", "MetadataFiles", "OpenedBlock"]
 
@@ -75,6 +76,8 @@ class OpenedBlock:
         Raises:
             CorruptFile: they are damaged.
         """
+        from lakefmt.formats.log.delete_block import decode_delete_content
+
         return decode_delete_content(self._content, what=self._what).keys.cast(pa.binary())
 
 
@@ -131,6 +134,8 @@ class MetadataFileCache:
             store: the data table's store.
             layout: the timeline layout, 1 or 2.
         """
+        from lakefmt.timeline.archive.store import HistoryStore
+
         with self._lock:
             if layout not in self._histories:
                 self._histories[layout] = HistoryStore(store, _HISTORY, layout)
@@ -243,6 +248,9 @@ class MetadataFiles:
         return readers, blocks
 
     def _open(self, file: BaseFile | LogFile) -> _Content:
+        from lakefmt.formats.log.blocks import MAX_LOG_BYTES
+        from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
+
         if isinstance(file, BaseFile) and file.size > _READ_WHOLE:
             return self._open_ranged(file)
         version = _Version(file.path, file.size, self._modified.get(file.path, 0.0))

@@ -15,9 +15,10 @@ import pyarrow as pa
 from lakefmt import Table, create_table
 from lakefmt.compaction.scheduler import run_services
 from lakefmt.create_and_write import check_agreement
-from lakefmt.index import Index, RecordIndex
+from lakefmt.index import Index
 from lakefmt.index.bloom import BloomIndex
 from lakefmt.index.bucket.fixed import BucketIndex
+from lakefmt.index.record import RecordIndex
 from lakefmt.index.simple import SimpleIndex
 from lakefmt.keys import key_spec_from_properties
 from lakefmt.spark.options import WriteCall

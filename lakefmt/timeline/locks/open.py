@@ -16,6 +16,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from lakefmt.config.settings import Settings
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
@@ -25,10 +26,11 @@ from lakefmt.storage.local.store import LocalStore
 from lakefmt.storage.open import local_path
 from lakefmt.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt.timeline.locks.api import Lease, LockBackend, LockOptions, RetryPolicy, TableLock
-from lakefmt.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileSystemLock
-from lakefmt.timeline.locks.lease import LeasedLock
 from lakefmt.timeline.locks.local import InProcessLock, LocalLock
-from lakefmt.timeline.locks.storage import StorageLock
+
+if TYPE_CHECKING:
+    from lakefmt.timeline.locks.filesystem import FileSystemLock
+    from lakefmt.timeline.locks.storage import StorageLock
 
 __all__ = ["Lease", "LockOptions", "TableLock", "default_lock_provider", "lock_options", "open_lock"]
 
@@ -137,6 +139,8 @@ def open_lock(
             retry_policy.rounds,
             retry_policy.between,
         )
+    from lakefmt.timeline.locks.lease import LeasedLock  # few tables have a lock of a service
+
     return LeasedLock(_service(name, options, unique, time_source), store.url, retry_policy, time_source)
 
 
@@ -159,6 +163,8 @@ def _service(name: str, options: LockOptions, owner: str, time_source: TimeSourc
 def _file_system_lock(
     store: ObjectStore, options: LockOptions, owner: str, time_source: TimeSource, now: Callable[[], float]
 ) -> FileSystemLock:
+    from lakefmt.timeline.locks.filesystem import FileSystemLock
+
     where, name = _lock_file(store, options.text("filesystem.path"))
     if not where.capabilities.put_if_absent:
         raise UnsupportedFeature(
@@ -170,6 +176,8 @@ def _file_system_lock(
 
 def _lock_file(store: ObjectStore, path: str | None) -> tuple[ObjectStore, str]:
     """Return the store and name of the lock file for ``hoodie.write.lock.filesystem.path``."""
+    from lakefmt.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME
+
     if path is None:
         return store, FILE_SYSTEM_LOCK_NAME
     plain = local_path(path) if path.startswith("file:") else path
@@ -186,6 +194,8 @@ def _lock_file(store: ObjectStore, path: str | None) -> tuple[ObjectStore, str]:
 def _storage_lock(
     store: ObjectStore, options: LockOptions, owner: str, time_source: TimeSource, now: Callable[[], float]
 ) -> StorageLock:
+    from lakefmt.timeline.locks.storage import StorageLock
+
     swapping = with_versions(store)
     if swapping is None:
         raise UnsupportedFeature(f"{store.url} has no conditional puts, which StorageBasedLockProvider needs")

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import has_bucket_number
-from lakefmt.index import check_no_buckets
+from lakefmt.index.bucket.fixed import check_no_buckets
 from lakefmt.sorting.external_sort import gather_windows, sort_stream
 from lakefmt.values import RECORD_KEY, FileId, PartitionPath, TableType
 from lakefmt.write._slice_state import log_placing

@@ -18,21 +18,10 @@ from lakefmt.errors import (
     UnsupportedFeature,
     WriterActive,
 )
-from lakefmt.filegroups.missing_completions import pending_rollback_targets
 from lakefmt.filegroups.model import BaseFile, FileSlice
-from lakefmt.filegroups.pending_plans import PLANNING, groups_of_plan, is_clustering
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_base_file, parse_log_file
-from lakefmt.index import (
-    IndexKeys,
-    RecordIndex,
-    bringing_instants,
-    choose_index,
-    key_files,
-    locate_everywhere,
-    open_index,
-)
-from lakefmt.metadata.collect import instant_millis
+from lakefmt.index import IndexKeys, choose_index, key_files, locate_everywhere, open_index
 from lakefmt.schema import avro_to_arrow, evolve
 from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.commit import CommitMetadata
@@ -55,7 +44,10 @@ from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, W
 from lakefmt.write.commit.key_stats import KeySpan, key_hashes_of, key_ranges_of, ranges_disjoint, sharing_hashes
 from lakefmt.write.context import WriteContext
 
-__all__ = ["WRITER", "Footprint", "check_early", "clustered_groups", "pending_rollback_targets", "resolve_conflicts"]
+__all__ = ["WRITER", "Footprint", "check_early", "clustered_groups", "resolve_conflicts"]
+
+#: Actions of pending clusterings.
+_MAY_CLUSTER = (Action.CLUSTERING, Action.REPLACE_COMMIT)
 
 #: Extra metadata of commits that were made beside others: who wrote them.
 WRITER = "lakefmt.writer"
@@ -109,9 +101,11 @@ def resolve_conflicts(
         InstantNotPending: another writer is rolling it back.
     """
     client = write_client.client
-    is_undoing = any(pending.action is Action.ROLLBACK for pending in now.timeline.pending)
-    if is_undoing and pending_rollback_targets(client, now, context.instant):
-        raise InstantNotPending(f"instant {context.instant} is being rolled back by another writer")
+    if any(pending.action is Action.ROLLBACK for pending in now.timeline.pending):
+        from lakefmt.filegroups.missing_completions import pending_rollback_targets
+
+        if pending_rollback_targets(client, now, context.instant):
+            raise InstantNotPending(f"instant {context.instant} is being rolled back by another writer")
     other_instants, undone = _since(client, begun, now)
     if undone is not None:
         raise _conflict(write_client, context, ConflictFinding(Verdict.REBASE, Reason.UNDONE, undone), now)
@@ -166,6 +160,8 @@ def _since(client: TableClient, begun: TableState, now: TableState) -> tuple[lis
 def _plans(
     client: TableClient, changes: Changes, time: InstantTime, begun: TableState, now: TableState
 ) -> Iterator[ConflictFinding | None]:
+    from lakefmt.filegroups.pending_plans import PLANNING, groups_of_plan
+
     planned_before = {(i.time, i.action) for i in begun.timeline.pending}
     for pending in now.timeline.pending:
         if pending.action is Action.RESTORE:
@@ -265,6 +261,9 @@ def _brought_in_logs(
     A row on top of a delete in a log counts as an update, so that such a commit does not say that it brought a key. Writes
     by other indexes remember those file groups; the record index does not know them.
     """
+    from lakefmt.index.record import RecordIndex, bringing_instants
+    from lakefmt.metadata.collect import instant_millis
+
     with_logs = [other for other, commit in commits.items() if any(stat.log_files for stat in commit.stats)]
     if not with_logs or not footprint.keys:
         return None
@@ -434,10 +433,14 @@ def _group_of(path: str) -> Group:
 
 def clustered_groups(client: TableClient, state: TableState) -> dict[Group, Instant]:
     """Return the file groups of pending clusterings, each with the clustering."""
+    if not any(pending.action in _MAY_CLUSTER for pending in state.timeline.pending):
+        return {}
+    from lakefmt.filegroups.pending_plans import groups_of_plan, is_clustering
+
     return {
         group: pending
         for pending in state.timeline.pending
-        if pending.action in (Action.CLUSTERING, Action.REPLACE_COMMIT) and is_clustering(client, state, pending)
+        if pending.action in _MAY_CLUSTER and is_clustering(client, state, pending)
         for group in groups_of_plan(client, state, pending)
     }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sized
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
@@ -19,10 +19,12 @@ from lakefmt.storage.time_source import TimeSource
 from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.locks.reentrant import HeldLock, expires_after, held_lock_scope
 from lakefmt.transactions.client import open_write_client
-from lakefmt.write.bulk.spooled_rows import SpooledRows, read_or_spool
 from lakefmt.write.commit.transaction import concurrency_of
 from lakefmt.write.context import WriteRequest
 from lakefmt.write.ingest import open_stream, read_all
+
+if TYPE_CHECKING:
+    from lakefmt.write.bulk.spooled_rows import SpooledRows
 
 __all__ = ["GivenRows", "StoredRows", "retried"]
 
@@ -54,6 +56,8 @@ class GivenRows:
         if whole:
             comes = memory_bytes is not None and not _is_held(data)
             if comes and memory_bytes is not None:
+                from lakefmt.write.bulk.spooled_rows import read_or_spool  # most rows are held
+
                 self._whole = read_or_spool(schema, self._tables, memory_bytes())
             else:
                 self._whole = read_all(schema, self._tables)
@@ -66,7 +70,7 @@ class GivenRows:
 
     def close(self) -> None:
         """Let go of the rows."""
-        if isinstance(self._whole, SpooledRows):
+        if self._whole is not None and not isinstance(self._whole, pa.Table):
             self._whole.close()
 
     def take(self) -> tuple[pa.Schema | None, pa.Table | Iterable[pa.Table], TableState | None]:

@@ -25,9 +25,8 @@ from lakefmt.errors import (
     StorageError,
     WriterActive,
 )
-from lakefmt.filegroups.cdc.files import cdc_paths
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.metadata.manage import SEEN_KEY, check_expression_indexes
+from lakefmt.metadata.layout import SEEN_KEY
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.commit import LOG_KEYS_ENTRY, CommitMetadata, encode_commit
@@ -36,7 +35,6 @@ from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt.timeline.markers import list_marked, list_markers, remove_markers
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.timeline.properties_store import recover_properties
-from lakefmt.timeline.rollback import plan_rollback_of
 from lakefmt.timeline.saved_writes import remove_saved_writes
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import (
@@ -49,7 +47,6 @@ from lakefmt.transactions.client import (
 from lakefmt.transactions.concurrency import Concurrency, check_concurrency
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.transactions.recovery import read_under_lock, remove_marked_files, undo_dead_writes
-from lakefmt.transactions.rollback_executor import run_rollback
 from lakefmt.values import (
     CommitResult,
     FileId,
@@ -234,6 +231,8 @@ def plan_instant(
         MetadataTablePresent: as for the write itself.
         UnsupportedFeature: as for the write itself.
     """
+    from lakefmt.metadata.manage import check_expression_indexes
+
     write_client = open_write_client(client, request.options)
     state = client.load()
     if not (state.config.metadata_partitions and write_client.settings.values["hoodie.metadata.enable"] is False):
@@ -501,9 +500,13 @@ def _strays(write: PendingWrite, metadata: CommitMetadata, marked: Sequence[str]
     store, context = write.bound.store, write.context
     strays = {*marked}.difference(stat.path for stat in metadata.stats)
     if strays:
+        from lakefmt.filegroups.cdc.files import cdc_paths  # few attempts lose
+
         strays.difference_update(path for stat in metadata.stats for path in cdc_paths(stat))
     if not strays:
         return []
+    from lakefmt.timeline.rollback import plan_rollback_of
+
     inflight = Instant(context.instant, Action(context.action), State.INFLIGHT)
     plan = plan_rollback_of(store, inflight, write.bound.config.version.layout, sorted(strays))
     return [name for names in plan.files.values() for name in names]
@@ -553,6 +556,9 @@ def abort_instant(instant: InstantTransaction, *, is_saved: bool = False) -> Non
         instant: the instant of the write.
         is_saved: the write has saved what it remembers (:mod:`~lakefmt.write.commit.saved_write`).
     """
+    from lakefmt.timeline.rollback import plan_rollback_of
+    from lakefmt.transactions.rollback_executor import run_rollback
+
     write_client, client = instant.write_client, instant.write_client.client
     with write_client.lock.hold() as lease:
         marked = partial(list_marked, client.store, instant.time)

@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakefmt.config.merge_rule import MergeRule
 from lakefmt.errors import CorruptFile, InternalError, InvalidInputError, StorageError
 from lakefmt.filegroups.base_writer import grown_filter, new_filter, rows_per_row_group
 from lakefmt.filegroups.merge.base import Incoming, Merged, merge_into_base
+from lakefmt.filegroups.merge.parts import merge_in_parts
 from lakefmt.filegroups.model import BaseFile, join_path
 from lakefmt.filegroups.ordering import has_order
 from lakefmt.filegroups.reader import BaseFileReader, KnownFooter
@@ -47,8 +50,11 @@ from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.commit.key_stats import MOST_HASHES, hash_keys
 from lakefmt.write.context import FileAssignment, WriteStatus
 from lakefmt.write.files.cdc import cdc_stats, log_changes
-from lakefmt.write.files.log_payloads import LogPayload, build_log_payloads, write_log
 from lakefmt.write.files.meta_columns import MetaColumns, routed_deletes
+from lakefmt.write.files.part_storing import store_parts
+
+if TYPE_CHECKING:
+    from lakefmt.write.files.log_payloads import LogPayload
 
 __all__ = [
     "Announcements",
@@ -102,6 +108,8 @@ def write_assigned(
         StorageError: the store failed; the call may be repeated.
     """
     if assignment.log is not None:
+        from lakefmt.write.files.log_payloads import build_log_payloads  # brings the formats of logs along
+
         # It may have rolled over into several files: which of them are there is seen one by one.
         rows = pa.concat_tables(batches)
         (work,) = build_log_payloads(bound, [assignment], [rows.num_rows], rows)
@@ -126,6 +134,8 @@ def write_assigned_log(bound: BoundContext, work: LogPayload) -> WriteStatus:
     Raises:
         StorageError: the store failed; the call may be repeated.
     """
+    from lakefmt.write.files.log_payloads import write_log
+
     prepare(bound, work.assignment)
     return write_log(bound, work, _marker(bound, work.assignment))
 
@@ -338,13 +348,19 @@ class FileInProgress:
             base_file, kept.names, use_threads=use_threads, coded=self._may_be_coded(kept), known_footer=known_footer
         )
         base = reconcile(stored, dictionary_schema(kept, stored.schema))
-        merged = self._merge(base, rows)
-        change_counts = {} if self._bound.cdc is None else log_changes(self._bound, self._assignment, base, merged)
-        old_rows = base.num_rows
+        old_rows, part_rows, cdc = base.num_rows, rows_per_row_group(base), self._bound.cdc
+        in_parts = use_threads and part_rows < old_rows and cdc is None and self._may_be_cut
+        if in_parts:
+            parts = merge_in_parts(base, self._incoming(rows), self._rule(rows), part_rows)
+            merged, keys = store_parts(parts, self._store_named)
+        else:
+            merged = self._merge(base, rows)
+            keys = merged.table.column(RECORD_KEY)
+        change_counts = {} if cdc is None else log_changes(self._bound, self._assignment, base, merged)
         del stored, base  # what is merged has values of its own
-        name = same_text(self._assignment.file_name, merged.table.num_rows)
-        named = without_unused(merged.table).add_column(self._schema.get_field_index(FILE_NAME), FILE_NAME, name)
-        self._store_merged(merged, named, old_rows, footer, change_counts)
+        self._take_merged(merged, keys, old_rows, footer, change_counts)
+        if not in_parts:
+            self._store_named(merged.table)
 
     def store_merged(self, merged: Merged, rows_in: int, old_rows: int, footer: BaseFileFooter) -> None:
         """Write merged rows of the assigned base file, all columns there.
@@ -356,11 +372,18 @@ class FileInProgress:
             footer: its footer.
         """
         self._rows_in += rows_in
-        self._store_merged(merged, merged.table, old_rows, footer, {})
+        self._take_merged(merged, merged.table.column(RECORD_KEY), old_rows, footer, {})
+        self._store_rows(merged.table)
 
-    def _store_merged(
-        self, merged: Merged, rows: pa.Table, old_rows: int, footer: BaseFileFooter, change_counts: Mapping[str, int]
+    def _take_merged(
+        self,
+        merged: Merged,
+        keys: pa.ChunkedArray,
+        old_rows: int,
+        footer: BaseFileFooter,
+        change_counts: Mapping[str, int],
     ) -> None:
+        """Keep the counts of merged rows, and what the footer says of their keys."""
         self._counts = {
             "inserts": merged.inserted,
             "updates": merged.updated,
@@ -370,12 +393,20 @@ class FileInProgress:
             **change_counts,
         }
         if self._has_keys:
-            keys = rows.column(RECORD_KEY)
             ends = None if merged.deleted else _ends(footer.min_key, footer.max_key)
             self._keys.add(keys, ends=_wider(ends, merged.inserted_keys) if old_rows else None)
             old_filter = footer.bloom_filter()
             self._bloom = grown_filter(old_filter, old_rows, len(keys), merged.inserted_keys, self._settings)
-        self._store_rows(rows)
+
+    def _store_named(self, rows: pa.Table) -> None:
+        name = same_text(self._assignment.file_name, rows.num_rows)
+        name_index = self._schema.get_field_index(FILE_NAME)
+        self._store_rows(without_unused(rows).add_column(name_index, FILE_NAME, name))
+
+    @property
+    def _may_be_cut(self) -> bool:
+        # A merge function of one's own is given all rows at once.
+        return self._assignment.match_keys and not self._bound.rule.is_own
 
     def _may_be_coded(self, schema: pa.Schema) -> set[str]:
         """Return the columns of text whose values are not needed while rows are merged and stored."""
@@ -387,19 +418,25 @@ class FileInProgress:
         return {name for name in texts if name not in asked}
 
     def _merge(self, base: pa.Table, rows: pa.Table) -> Merged:
-        rule = self._bound.rule
-        deletes = routed_deletes(self._bound, rows)
-        complete = self._meta.complete(rows, self._schema)
+        incoming = self._incoming(rows)
         if not self._assignment.match_keys:
+            complete, deletes = incoming.table, incoming.deletes
             kept = complete.filter(pa.array(~deletes)) if deletes.any() else complete
             joined = appended(base, kept.select(base.column_names))
             ignored = int(deletes.sum())
             return Merged(joined, kept.num_rows, 0, 0, 0, ignored, kept.column(RECORD_KEY))
-        if self._bound.operation is WriteOperation.DELETE or not has_order(rule.stored, rows.column_names):
-            rule = rule.without_order()  # without an event time the later write wins
+        return merge_into_base(base, incoming, rule=self._rule(rows))
+
+    def _incoming(self, rows: pa.Table) -> Incoming:
         present = frozenset((*META_COLUMNS, *rows.column_names))
         columns = None if present.issuperset(self._schema.names) else present
-        return merge_into_base(base, Incoming(complete, deletes, columns), rule=rule)
+        return Incoming(self._meta.complete(rows, self._schema), routed_deletes(self._bound, rows), columns)
+
+    def _rule(self, rows: pa.Table) -> MergeRule:
+        rule = self._bound.rule
+        is_delete = self._bound.operation is WriteOperation.DELETE
+        # Without an event time the later write wins.
+        return rule.without_order() if is_delete or not has_order(rule.stored, rows.column_names) else rule
 
     def finish(self) -> WriteStatus:
         """Give the file its footers and its name.

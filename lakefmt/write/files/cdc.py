@@ -7,17 +7,19 @@ derive their changes from the commit. On merge-on-read tables readers derive cha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.filegroups.cdc.files import cdc_file_name, write_change_file
-from lakefmt.filegroups.cdc.rows import ChangedRows, changes_of_merge
 from lakefmt.filegroups.merge.base import Merged
 from lakefmt.filegroups.model import join_path
 from lakefmt.formats.names import parse_base_file
 from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.context import FileAssignment
+
+if TYPE_CHECKING:
+    from lakefmt.filegroups.cdc.rows import ChangedRows
 
 __all__ = ["cdc_stats", "log_changes", "log_no_changes", "refuse_silent_rewrites"]
 
@@ -31,6 +33,8 @@ def log_changes(bound: BoundContext, assignment: FileAssignment, base: pa.Table,
     Raises:
         StorageError: the store failed; the call may be repeated.
     """
+    from lakefmt.filegroups.cdc.rows import changes_of_merge
+
     return _log(bound, assignment, lambda: changes_of_merge(base, merged))
 
 
@@ -45,11 +49,15 @@ def log_no_changes(bound: BoundContext, assignment: FileAssignment, rows: pa.Tab
     Raises:
         StorageError: the store failed; the call may be repeated.
     """
+    from lakefmt.filegroups.cdc.rows import ChangedRows
+
     none = rows.slice(0, 0)
     return _log(bound, assignment, lambda: ChangedRows(none, none, none, none))
 
 
 def _log(bound: BoundContext, assignment: FileAssignment, changes: Callable[[], ChangedRows]) -> dict[str, int]:
+    from lakefmt.filegroups.cdc.files import write_change_file
+
     if bound.cdc is None:
         return {}
     size = write_change_file(
@@ -65,6 +73,8 @@ def _log(bound: BoundContext, assignment: FileAssignment, changes: Callable[[], 
 
 
 def _path(bound: BoundContext, assignment: FileAssignment) -> str:
+    from lakefmt.filegroups.cdc.files import cdc_file_name
+
     parsed = parse_base_file(assignment.file_name)
     token = f"{assignment.sequence}-0-0" if parsed is None else parsed.write_token
     return join_path(assignment.partition, cdc_file_name(assignment.file_id, bound.instant, token))

@@ -15,7 +15,8 @@ import lakefmt
 from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import CorruptFile, InvalidInputError, LeaseLost, LockUnavailable, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import LocalStore, MemoryStore, RemoteStore, open_store
+from lakefmt.storage import LocalStore, MemoryStore, open_store
+from lakefmt.storage.remote.store import RemoteStore
 from lakefmt.table import Table
 from lakefmt.testing.store_wrapper import WrapperStore
 from lakefmt.testing.virtual_time import Process, VirtualTime

@@ -1,0 +1,38 @@
+"""Stores the merged rows of a large file part by part: one is encoded while the next is merged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+
+import pyarrow as pa
+
+from lakefmt.filegroups.merge.base import Merged
+from lakefmt.filegroups.merge.parts import sum_of_parts
+from lakefmt.values import RECORD_KEY
+
+__all__ = ["store_parts"]
+
+
+def store_parts(parts: Iterable[Merged], store: Callable[[pa.Table], None]) -> tuple[Merged, pa.ChunkedArray]:
+    """Store the rows of each part, in their order; return the counts of all of them, and their keys.
+
+    Args:
+        parts: merged rows, made while they are asked for.
+        store: writes rows; it is called in another thread, once at a time.
+    """
+    done: list[Merged] = []
+    keys: list[pa.Array] = []
+    stored: Future[None] | None = None
+    with ThreadPoolExecutor(1) as writer:
+        for part in parts:
+            if stored is not None:
+                stored.result()  # no more than one part waits
+            stored = writer.submit(store, part.table)
+            keys += part.table.column(RECORD_KEY).chunks
+            done.append(replace(part, table=part.table.slice(0, 0)))
+            del part
+        if stored is not None:
+            stored.result()
+    return sum_of_parts(done), pa.chunked_array(keys, pa.string())

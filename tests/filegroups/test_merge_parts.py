@@ -1,0 +1,90 @@
+"""A large file that is merged part by part gets the rows and counts of a merge at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lakefmt
+from lakefmt.config.merge_rule import MergeRule
+from lakefmt.filegroups import base_writer
+from lakefmt.filegroups.merge.base import Incoming, merge_into_base
+from lakefmt.filegroups.merge.parts import merge_in_parts, sum_of_parts
+from lakefmt.values import RECORD_KEY, MergeMode
+
+RULES = (
+    MergeRule.plain(MergeMode.COMMIT_TIME_ORDERING, ()),
+    MergeRule.plain(MergeMode.EVENT_TIME_ORDERING, ("ts",)),
+)
+COUNTS = ("inserted", "updated", "deleted", "late", "ignored_deletes")
+rows_of_file = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), min_size=1, max_size=40)
+rows_to_merge = st.dictionaries(st.integers(0, 40), st.tuples(st.integers(0, 3), st.booleans()), max_size=30)
+
+
+def table_of(keys: list[int], ts: list[int], text: str, *, coded: bool) -> pa.Table:
+    """Return rows of a file; their texts are numbered, by a dictionary where asked."""
+    texts = pa.array([f"{text}{number % 3}" for number in range(len(keys))], pa.string())
+    return pa.table(
+        {
+            RECORD_KEY: pa.array([f"k{key}" for key in keys], pa.string()),
+            "ts": pa.array(ts, pa.int64()),
+            "text": texts.dictionary_encode() if coded else texts,
+            "list": pa.array([[value] for value in ts], pa.list_(pa.int64())),
+        }
+    )
+
+
+@given(rows_of_file, rows_to_merge, st.integers(1, 12), st.sampled_from(RULES), st.booleans())
+def test_pieces_are_the_whole(
+    stored: list[tuple[int, int]],
+    new: dict[int, tuple[int, bool]],
+    part_rows: int,
+    rule: MergeRule,
+    coded: bool,
+) -> None:
+    base = table_of([key for key, _ in stored], [ts for _, ts in stored], "old", coded=coded)
+    rows = table_of(list(new), [ts for ts, _ in new.values()], "new", coded=False)
+    incoming = Incoming(rows, np.array([gone for _, gone in new.values()], dtype=bool))
+    whole = merge_into_base(base, incoming, rule=rule)
+    parts = list(merge_in_parts(base, incoming, rule, part_rows))
+    assert len(parts) == -(-len(stored) // part_rows)
+    assert pa.concat_tables([part.table for part in parts]).to_pylist() == whole.table.to_pylist()
+    summed = sum_of_parts(parts)
+    assert {name: getattr(summed, name) for name in COUNTS} == {name: getattr(whole, name) for name in COUNTS}
+    assert summed.inserted_keys.to_pylist() == whole.inserted_keys.to_pylist()
+
+
+@pytest.mark.parametrize("merge", [None, "event_time"])
+def test_a_file_is_rewritten_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merge: str | None) -> None:
+    number = np.arange(6000)
+    rows = pa.table({"id": [f"k{n:05d}" for n in number], "ts": number % 7, "name": [f"n{n % 5}" for n in number]})
+    some = rows.take(pa.array(number[::37])).set_column(1, "ts", pa.array(np.full(163, 3)))
+    late = pa.concat_tables([some, pa.table({"id": ["new"], "ts": [1], "name": ["n"]})])
+    tables, counts = [], []
+    for name in ("whole", "parts"):
+        table = lakefmt.create_table(
+            str(tmp_path / name), schema=rows.schema, record_key="id", ordering="ts" if merge else None
+        )
+        table.insert(rows)
+        tables.append(table)
+    for table, bytes_ in zip(tables, (32 << 20, 20_000), strict=True):
+        monkeypatch.setattr(base_writer, "_ROW_GROUP_BYTES", bytes_)
+        results = [table.upsert(late), table.delete(["k00007", "k05999", "absent"])]
+        counts.append([(r.num_inserts, r.num_updates, r.num_deletes) for r in results])
+    whole, parts = tables
+    assert counts[0] == counts[1]
+    assert parts.read().equals(whole.read()), "the same rows in the same order"
+    groups = [
+        pq.read_metadata(
+            max((tmp_path / name).glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+        ).num_row_groups
+        for name in ("whole", "parts")
+    ]
+    assert groups[0] == 1 < groups[1]
+    assert not parts.check("full").findings

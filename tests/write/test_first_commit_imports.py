@@ -1,0 +1,57 @@
+"""The first commit of a process, or its first read, imports only what it passes through."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MAKE = """
+import lakefmt, pyarrow as pa
+rows = pa.table({"id": ["a", "b"], "n": [1, 2]})
+for number in range(100):
+    lakefmt.create_table(f"t{number}", schema=rows.schema, record_key="id")
+"""
+
+FIRST = """
+import sys, lakefmt, pyarrow as pa
+rows = pa.table({"id": ["a", "b"], "n": [1, 2]})
+table = lakefmt.open_table("t0")
+opened = set(sys.modules)
+for number in range(1, 100):
+    lakefmt.open_table(f"t{number}")
+assert set(sys.modules) == opened, set(sys.modules) - opened
+"""
+
+VERBS = {"insert": "table.insert(rows)", "upsert": "table.upsert(rows)", "read": "table.read()"}
+
+COUNT = """
+names = [name for name in sys.modules if name.partition(".")[0] == "lakefmt"]
+without = ("metadata.manage", "metadata.observer", "metadata.writer", "metadata.reading.reader", "formats.hfile", "formats.log",
+    "formats.avro.columnar", "filegroups.logs", "filegroups.cdc", "compaction.compact", "compaction.cluster", "compaction.archive",
+    "compaction.service", "index.bucket", "index.record", "storage.remote", "timeline.archive", "timeline.rollback",
+    "transactions.rollback_executor", "undo.rollback", "undo.restore", "upgrade", "create", "segments", "write.bulk")
+late = [name for name in names if name.startswith(tuple(f"lakefmt.{each}" for each in without))]
+print(len(names), *late)
+"""
+
+
+def run(code: str, folder: Path) -> list[str]:
+    """Return what a new process prints, by words."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.slow
+def test_what_is_not_needed_is_not_imported(tmp_path: Path) -> None:
+    run(MAKE, tmp_path)
+    for verb, call in VERBS.items():
+        number, *late = run(FIRST + call + COUNT, tmp_path)
+        assert not late, (verb, late)
+        # Before anything was imported late there were 342.
+        assert int(number) <= 180, verb
+    number, *late = run(FIRST + "import lakefmt.undo.rollback" + COUNT, tmp_path)
+    assert "lakefmt.undo.rollback" in late, "an import is seen"
