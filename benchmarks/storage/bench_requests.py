@@ -2,23 +2,29 @@
 
 Usage::
 
-    python -m benchmarks.storage.bench_requests
+    python -m benchmarks.storage.bench_requests [--delay MILLISECONDS]
 
-Prints a table with the metadata table off and on. A request is one message of HTTP that reached the server, whatever it asks.
+Prints a table with the metadata table off and on: requests, and the longest chain of requests that wait for each other. A
+request is one message of HTTP that reached the server, whatever it asks. With a delay for each of them, the seconds that the
+steps take by the clock are printed, too.
 Needs s3fs and moto (``lakefmt[s3,test]``).
 """
 
 from __future__ import annotations
 
+import argparse
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 import lakefmt
+from benchmarks.storage.request_depth import RequestClock
 
 PARTITIONS, FILES_OF_ONE = 30, 8
 #: Of the table that is read: 30 files of the load, 7 more in one partition, one more in each of 29.
@@ -26,8 +32,18 @@ FILES = PARTITIONS + FILES_OF_ONE - 1 + PARTITIONS - 1
 BUCKET = "counted"
 
 
+@dataclass(frozen=True)
+class Step:
+    """One step: its requests in the order of arrival, how many of them wait for each other, and the seconds it took."""
+
+    requests: list[str]
+    depth: int
+    counted_by_clock: int
+    seconds: float
+
+
 @contextmanager
-def counted_service() -> Iterator[tuple[dict[str, Any], list[str]]]:
+def counted_service(delay_seconds: float = 0.0) -> Iterator[tuple[dict[str, Any], list[str]]]:
     """Yield the options of a service on this machine, and the list that grows by every request it gets."""
     import s3fs
     from moto.server import ThreadedMotoServer
@@ -40,6 +56,8 @@ def counted_service() -> Iterator[tuple[dict[str, Any], list[str]]]:
 
     def gate(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         requests.append(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}?{environ.get('QUERY_STRING', '')}")
+        if delay_seconds:
+            time.sleep(delay_seconds)
         return application(environ, start_response)
 
     options = {
@@ -69,15 +87,25 @@ def rows(first: int, count: int, partition: int | None = None, ts: int = 1) -> p
     )
 
 
-def measure(storage_options: dict[str, Any], requests: list[str], *, metadata: bool) -> dict[str, list[str]]:
+def measure(storage_options: dict[str, Any], requests: list[str], *, metadata: bool) -> dict[str, Step]:
     """Return the requests of each step on a new table."""
+    clock = RequestClock()
+    with clock.installed():
+        return _measure(storage_options, requests, clock, metadata=metadata)
+
+
+def _measure(
+    storage_options: dict[str, Any], requests: list[str], clock: RequestClock, *, metadata: bool
+) -> dict[str, Step]:
     url = f"s3://{BUCKET}/{'with' if metadata else 'without'}"
-    found: dict[str, list[str]] = {}
+    steps: dict[str, Step] = {}
 
     def step(name: str, act: Callable[[], Any]) -> Any:
         requests.clear()
+        begun, counted, seconds = clock.now, clock.requests, time.perf_counter()
         result = act()
-        found[name] = [*requests]
+        seconds = time.perf_counter() - seconds
+        steps[name] = Step([*requests], clock.now - begun, clock.requests - counted, seconds)
         return result
 
     def opened() -> lakefmt.Table:
@@ -106,21 +134,28 @@ def measure(storage_options: dict[str, Any], requests: list[str], *, metadata: b
     # Every tenth commit compacts the metadata table, too: of three in a row two do not.
     for number in range(3):
         name = "append of 100 rows, one partition"
-        before = found.pop(name, None)
+        before = steps.pop(name, None)
         step(name, partial(table.insert, rows(30_000 + 100 * number, 100, partition=7)))
-        found[name] = min(filter(None, (before, found[name])), key=len)
+        steps[name] = min(filter(None, (before, steps[name])), key=lambda each: len(each.requests))
     table.upsert(rows(30_000, 10, partition=7, ts=2))
     step("upsert of 10 rows, one partition, warm", lambda: table.upsert(rows(30_010, 10, partition=7, ts=2)))
-    return found
+    return steps
 
 
 def main() -> None:
     """Print the table."""
-    with counted_service() as (options, requests):
-        counts = [measure(options, requests, metadata=metadata) for metadata in (False, True)]
-    print("| step | metadata table off | on |\n|---|---|---|")
-    for name in counts[0]:
-        print(f"| {name} | {len(counts[0][name])} | {len(counts[1][name])} |")
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--delay", type=float, default=0.0, help="milliseconds that each request takes")
+    delay = parser.parse_args().delay / 1000
+    with counted_service(delay) as (options, requests):
+        off, on = (measure(options, requests, metadata=metadata) for metadata in (False, True))
+    print("| step | metadata table off | on | in a row, off | on |" + (" seconds, off | on |" if delay else ""))
+    print("|---|---|---|---|---|" + ("---|---|" if delay else ""))
+    for name, one in off.items():
+        other = on[name]
+        timed = f" {one.seconds:.2f} | {other.seconds:.2f} |" if delay else ""
+        counts = f"{len(one.requests)} | {len(other.requests)} | {one.depth} | {other.depth}"
+        print(f"| {name} | {counts} |{timed}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from lakefmt.filegroups.model import BaseFile, LogFile, parse_files
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.keys import KeySpec
 from lakefmt.keys.joda import compile_pattern
-from lakefmt.storage.api import ObjectInfo, ObjectStore
+from lakefmt.storage.api import ObjectInfo, ObjectStore, SupportsTrees
 from lakefmt.values import PartitionPath
 
 __all__ = ["FileListing", "StorageListing", "partition_levels"]
@@ -151,6 +151,10 @@ class StorageListing:
 
     def _objects(self) -> list[ObjectInfo]:
         """Return all objects of the partitions, and few others."""
+        if isinstance(self._store, SupportsTrees):
+            listed = self._store.list_tree("")  # a small table takes one request
+            if listed is not None:
+                return [item for item in listed if not item.name.startswith(_TABLE_DIRECTORY + "/")]
         top = self._inside("")
         if len(top) > _FEW_DIRECTORIES:
             return [item for item in self._store.list() if not item.name.startswith(_TABLE_DIRECTORY + "/")]

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -31,8 +32,9 @@ from lakefmt.filegroups.virtual_columns import (
 from lakefmt.keys import KeySpec, choose_partitions, key_spec_from_properties
 from lakefmt.schema import arrow_to_avro, avro_to_arrow, without_meta_columns
 from lakefmt.schema.history import LATEST_SCHEMA, SchemaHistory, parse_internal_schema
-from lakefmt.storage.api import ObjectStore
+from lakefmt.storage.api import ObjectStore, SupportsTrees
 from lakefmt.storage.object_names import check_name
+from lakefmt.storage.table_directory import SmallObjects, TableDirectory
 from lakefmt.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, decode_commit
 from lakefmt.timeline.instant import Action, Instant
@@ -75,6 +77,7 @@ class TableState:
 
     Attributes:
         history: the archived timeline, if it was loaded.
+        has_history: False: there was no archived timeline at that moment.
         newest_columns: an earlier state is read in the columns that the table has now.
     """
 
@@ -82,6 +85,7 @@ class TableState:
     timeline: Timeline
     history: History | None = None
     newest_columns: bool = False
+    has_history: bool = True
 
     def as_of(self, bound: str) -> TableState:
         """Return the state with the instants requested at or before `bound`."""
@@ -105,6 +109,7 @@ class TableClient:
     def __post_init__(self) -> None:
         adopt_merger(self.options)
         self.reader = BaseFileReader(self.store)
+        self._objects = SmallObjects(self.store) if isinstance(self.store, SupportsTrees) else None
         self._timeline_stores: dict[tuple[str, bool], TimelineStore] = {}
         self._history_stores: dict[str, HistoryStore] = {}
         self._config: TableConfig | None = None
@@ -126,9 +131,25 @@ class TableClient:
         #: File name of a commit → the entries of streams and applications that were found from there on back.
         self.entries_found: tuple[str, Mapping[str, str]] | None = None
 
-    def load_config(self) -> TableConfig:
-        """Read the table properties."""
-        properties = load_properties(self.store)
+    def list_directory(self) -> TableDirectory | None:
+        """List what is below ``.hoodie`` with one request; None: its parts are to be listed one by one."""
+        config = self._config
+        # Of layout 1 the version is looked at after the listing.
+        if self._objects is None or config is None or config.version.layout == 1:
+            return None
+        return self._objects.list_directory()
+
+    def small_objects(self, directory: TableDirectory | None) -> Callable[[str, int], bytes]:
+        """Return what reads an object of at most that many bytes, or has its bytes where `directory` shows them unchanged."""
+        return self.store.read if self._objects is None else partial(self._objects.read, directory=directory)
+
+    def load_config(self, directory: TableDirectory | None = None) -> TableConfig:
+        """Read the table properties.
+
+        Args:
+            directory: was listed for this step: properties that it shows to be those read last are not read again.
+        """
+        properties = load_properties(self.store, self.small_objects(directory))
         if self._config is None or self._config.properties != properties:
             self._config = parse_table_config(properties)
         return self._config
@@ -156,16 +177,18 @@ class TableClient:
             TableNotFound: the table does not exist.
             UnsupportedFeature: lakefmt would read it wrongly.
         """
-        config = self.load_config()
+        directory = self.list_directory()
+        config = self.load_config(directory)
         while True:
             check_readable(config)
-            timeline = self.timeline_store(config).load()
+            timeline = self.timeline_store(config).load(directory)
             # An upgrade moves the timeline of layout 1: a listing counts only if the version is the
             # same after it.
             now = config if config.version.layout > 1 else self.load_config()
             if now.version is config.version:
                 self._forget_archived(timeline)
-                return TableState(config, timeline)
+                has_history = directory is None or directory.has_objects(config.history_directory)
+                return TableState(config, timeline, has_history=has_history)
             config = now
 
     def _forget_archived(self, timeline: Timeline) -> None:
@@ -198,7 +221,7 @@ class TableClient:
         """
         if state.history is not None:
             return state
-        history = self.history_store(state.config).load()
+        history = self.history_store(state.config).load() if state.has_history else History()
         return replace(state, timeline=state.timeline.with_history(history.instants), history=history)
 
     def history_store(self, config: TableConfig) -> HistoryStore:

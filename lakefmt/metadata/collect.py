@@ -6,7 +6,7 @@ went shows a comparison of the file slices without and with the instant.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from weakref import WeakKeyDictionary
@@ -24,6 +24,7 @@ from lakefmt.filegroups.reader import BaseFileReader, Kept, parquet_file, readin
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import VirtualColumns, virtual_columns_of
 from lakefmt.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, LEGACY_BLOOM_KEY, check_row_counts
+from lakefmt.metadata.reading.written_footers import written_ranges
 from lakefmt.metadata.records import MetadataRecord, RecordLocation
 from lakefmt.metadata.statistics import ColumnRange, footer_ranges, merged_ranges, row_ranges
 from lakefmt.metadata.updates import DataFile, KeyChange
@@ -120,6 +121,7 @@ class FactCollector:
         with_bloom_filters: whether bloom filters are kept.
         stored_statistics: returns the records of ``partition_stats`` with some keys, as they are without the instant.
         indexed_keys: asks the record index as it is without the instant; None: it cannot be asked.
+        listed_partitions: returns those of some data partitions that the metadata table lists without the instant.
         time_zone: in which expression indexes read times.
     """
 
@@ -132,6 +134,7 @@ class FactCollector:
     with_bloom_filters: bool = False
     stored_statistics: StoredRecords | None = None
     indexed_keys: IndexedKeys | None = None
+    listed_partitions: Callable[[Collection[str]], frozenset[str]] | None = None
     time_zone: str = "UTC"
 
     def __post_init__(self) -> None:
@@ -262,6 +265,8 @@ class FactCollector:
             stored = self.client.reader.completing(virtual).rows(file, columns)
             named = pa.schema([self._schema.field(name) for name in columns])
             return row_ranges(reconcile(stored, named), self.columns)
+        if (written := written_ranges(self.client.store, file, self.columns, self.types)) is not None:
+            return written
         filesystem, prefix = self.client.store.arrow_filesystem()
         with reading(file.path), filesystem.open_input_file(prefix + file.path) as source:
             parquet = parquet_file(source)

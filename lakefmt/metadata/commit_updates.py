@@ -87,15 +87,16 @@ def updates_of_commit(
     befores: list[FileSlice] = []
     # Expression indexes have ranges of whole data partitions.
     if PartitionKind.EXPRESSION_INDEX not in kinds and (only_opens_groups(commit) or (adds and not has_keys)):
-        afters = collector.written_slices(commit)
+        afters, listed = collector.written_slices(commit), None
     else:
         befores, afters = collector.slices({*written, *commit.replaced_file_ids}, commit)
+        listed = afters
     new = collector.new_files(afters, commit)
     if PartitionKind.COLUMN_STATS in kinds:
         updates.append(column_stats_update(new, collector.types, form))
     if PartitionKind.PARTITION_STATS in kinds:
         widened = _widened_stats(collector, form, commit) if adds else None
-        updates.append(_whole_stats(collector, form, commit) if widened is None else widened)
+        updates.append(_whole_stats(collector, form, commit, listed) if widened is None else widened)
     if PartitionKind.BLOOM_FILTERS in kinds:
         updates.append(bloom_filters_update(new, form))
     if has_keys:
@@ -112,13 +113,26 @@ def _widened_stats(collector: FactCollector, form: RecordFormat, commit: CommitM
     added = collector.partition_ranges(collector.written_slices(commit))
     keys = [partition_stats_key(column, path) for path, columns in added.items() for column in columns]
     stored = collector.stored_statistics(keys) if keys else {}
-    return widened_partition_stats(stored, added, collector.types, form)
+    new: frozenset[str] = frozenset()
+    if collector.listed_partitions is not None and len(stored) < len(keys):
+        without = [path for path, columns in added.items() if not _stored_keys(path, columns) & stored.keys()]
+        new = frozenset(without).difference(collector.listed_partitions(without) if without else ())
+    return widened_partition_stats(stored, added, collector.types, form, new)
 
 
-def _whole_stats(collector: FactCollector, form: RecordFormat, commit: CommitMetadata) -> PartitionUpdate:
-    """Return the update of ``partition_stats`` from all files of the data partitions that a commit touched."""
+def _stored_keys(path: str, columns: Iterable[str]) -> set[str]:
+    return {partition_stats_key(column, path) for column in columns}
+
+
+def _whole_stats(
+    collector: FactCollector, form: RecordFormat, commit: CommitMetadata, listed: Sequence[FileSlice] | None
+) -> PartitionUpdate:
+    """Return the update of ``partition_stats`` from all files of the data partitions that a commit touched.
+
+    They are the files of `listed`, the slices with the commit; None: they are listed now.
+    """
     touched = {*files_of_commit(commit), *commit.replaced_file_ids}
-    _, afters = collector.slices(touched, commit)
+    afters = collector.slices(touched, commit)[1] if listed is None else listed
     ranges = collector.partition_ranges(afters)
     # A partition that lost its last file has none: files that come later are not added to what was there before.
     empty = touched - {each.partition for each in afters}

@@ -45,6 +45,7 @@ from lakefmt.metadata.services.archive import archived_initialisations
 from lakefmt.metadata.statistics import indexed_columns
 from lakefmt.metadata.writer import MetadataTableWriter
 from lakefmt.storage.object_names import check_name
+from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.properties_store import update_properties
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime, TableVersion
@@ -108,15 +109,22 @@ def definitions_path(config: TableConfig) -> str:
     return check_name(config.properties.get(DEFINITIONS_KEY) or INDEX_DEFINITIONS)
 
 
-def load_definitions(client: TableClient, config: TableConfig) -> dict[str, IndexDefinition]:
+def load_definitions(
+    client: TableClient, config: TableConfig, directory: TableDirectory | None = None
+) -> dict[str, IndexDefinition]:
     """Return the table's index definitions by name; none when there is no such file.
+
+    Parameters:
+        client: the data table.
+        config: its properties.
+        directory: what is below ``.hoodie``; a file that it shows to be the one read last is not read again.
 
     Raises:
         CorruptFile: the file is damaged.
     """
     path = definitions_path(config)
     try:
-        return parse_index_definitions(client.store.read(path, _MAX_DEFINITIONS_BYTES), path)
+        return parse_index_definitions(client.small_objects(directory)(path, _MAX_DEFINITIONS_BYTES), path)
     except ObjectNotFound:
         return {}
 

@@ -6,11 +6,13 @@ settings do not ask for. An instant that is recorded twice, because its process 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import compress
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
@@ -18,7 +20,7 @@ from lakefmt.errors import MetadataTablePresent, StateError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.collect import FactCollector, timeline_with
 from lakefmt.metadata.commit_updates import updates_of_clean, updates_of_commit, updates_of_rollback
-from lakefmt.metadata.layout import PartitionKind
+from lakefmt.metadata.layout import PartitionKind, partition_identifier
 from lakefmt.metadata.manage import (
     MetadataTableManager,
     expression_time_zone,
@@ -28,7 +30,8 @@ from lakefmt.metadata.manage import (
     without_definition,
 )
 from lakefmt.metadata.reading.listing import files_read_before
-from lakefmt.metadata.reading.reader import MetadataTable
+from lakefmt.metadata.reading.reader import MetadataTable, newest_records
+from lakefmt.metadata.reading.record_form import known_forms
 from lakefmt.metadata.reading.record_index_reader import keys_in_file_group
 from lakefmt.metadata.reading.written_groups import known_commits
 from lakefmt.metadata.records import MetadataRecord
@@ -37,6 +40,7 @@ from lakefmt.metadata.stored_records import stored_records, written_records
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt.metadata.writer import MetadataTableWriter
 from lakefmt.schema import avro_to_arrow, without_meta_columns
+from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.observer import PendingCompletion
@@ -81,40 +85,50 @@ class MetadataTableObserver:
             if config.metadata_partitions:
                 manager.rebuild()
             return
+        directory = pending.directory
         if pending.action is not Action.ROLLBACK:
             missing = [name for name in asked if name not in config.metadata_partitions]
             if missing:
-                config = manager.add(missing)
+                config, directory = manager.add(missing), None
         if not config.metadata_partitions:
             return
         timelines = MetadataTimelineStore(self.client.store, config.version, durable=self.durable)
-        timeline = timelines.load()
+        timeline = timelines.load(directory)
         if not timeline.completed():
-            config = manager.rebuild()  # its directory is gone, or was never finished
+            config, directory = manager.rebuild(), None  # its directory is gone, or was never finished
             timeline = timelines.load()
         try:
-            self._record(pending, config, timeline)
+            self._record(pending, config, timeline, directory)
         except StateError:
             pending.prove_lock()  # who completed something else than this writer, had the lock meanwhile
             raise
 
-    def _record(self, pending: PendingCompletion, config: TableConfig, loaded: MetadataTimeline) -> None:
-        writer = MetadataTableWriter(self.client.store, config, self.durable)
+    def _record(
+        self,
+        pending: PendingCompletion,
+        config: TableConfig,
+        loaded: MetadataTimeline,
+        directory: TableDirectory | None,
+    ) -> None:
+        writer = MetadataTableWriter(self.client.store, config, self.durable, forms=known_forms(self.client.reader))
         if pending.action is Action.ROLLBACK:
             self._record_rollback(writer, pending, loaded)
             return
         read_body = self.client.timeline_store(config).read_body
         commits = known_commits(self.client.reader)
         timeline = run_metadata_services(writer, pending, self.settings, read_body, loaded, commits)
-        definitions = load_definitions(self.client, config)
+        # What the services wrote and removed is not in the listing.
+        directory = directory if timeline == loaded else None
+        writer = replace(writer, directory=directory)
+        definitions = load_definitions(self.client, config, directory)
         if pending.commit is not None:
             updates = updates_of_commit(
-                config, writer.form, self._collector(config, pending, timeline), definitions, pending.commit
+                config, writer.form, self._collector(config, pending, timeline, directory), definitions, pending.commit
             )
         elif pending.action is Action.CLEAN:
             record = decode_body(BodyKind.CLEAN_METADATA, pending.body, what=f"the clean {pending.time}")
             updates = updates_of_clean(
-                config, writer.form, self._collector(config, pending, timeline), definitions, record
+                config, writer.form, self._collector(config, pending, timeline, directory), definitions, record
             )
         else:
             return
@@ -136,7 +150,11 @@ class MetadataTableObserver:
             writer.write(pending.time, updates, pending.proved_time, writer.timeline_store.load())
 
     def _collector(
-        self, config: TableConfig, pending: PendingCompletion, metadata_timeline: MetadataTimeline
+        self,
+        config: TableConfig,
+        pending: PendingCompletion,
+        metadata_timeline: MetadataTimeline,
+        directory: TableDirectory | None,
     ) -> FactCollector:
         before = TableState(config, pending.timeline)
         completed = timeline_with(pending.timeline, pending.time, pending.action, pending.next_time())
@@ -149,8 +167,9 @@ class MetadataTableObserver:
 
         @cache
         def metadata_table() -> MetadataTable:
+            kept = files_read_before(self.client)
             return MetadataTable.at(
-                self.client.store, config, pending.timeline, metadata_timeline, files_read_before(self.client)
+                self.client.store, config, pending.timeline, metadata_timeline, kept, directory=directory
             )
 
         def stored(keys: Sequence[str]) -> Mapping[str, MetadataRecord]:
@@ -162,6 +181,12 @@ class MetadataTableObserver:
         def indexed(keys: pa.Array, partition: str, file_id: str) -> pa.Array:
             return keys_in_file_group(metadata_table(), keys, partition, file_id)
 
+        def listed(paths: Collection[str]) -> frozenset[str]:
+            wanted = pa.array([partition_identifier(path).encode() for path in paths], pa.binary())
+            newest, _ = newest_records(metadata_table().lookup(PartitionKind.FILES.value, wanted))
+            is_listed = pc.is_in(wanted, value_set=newest["key"].combine_chunks()).to_numpy(zero_copy_only=False)
+            return frozenset(compress(paths, is_listed))
+
         return FactCollector(
             self.client,
             before,
@@ -170,6 +195,7 @@ class MetadataTableObserver:
             schema,
             stored_statistics=None if PartitionKind.PARTITION_STATS.value in building else stored,
             indexed_keys=indexed if has_keys and PartitionKind.RECORD_INDEX.value not in building else None,
+            listed_partitions=listed,
             time_zone=expression_time_zone(self.settings),
         )
 

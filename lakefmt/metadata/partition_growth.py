@@ -5,7 +5,7 @@ They are what was stored, widened by the new files: the cost of a commit does no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import pyarrow as pa
@@ -50,6 +50,7 @@ def widened_partition_stats(
     added: Mapping[str, Mapping[str, ColumnRange]],
     types: Mapping[str, pa.DataType],
     form: RecordFormat,
+    new: Collection[str] = (),
 ) -> PartitionUpdate | None:
     """Return the update of ``partition_stats`` for files that were added; None: all files have to be asked.
 
@@ -58,6 +59,7 @@ def widened_partition_stats(
         added: by data partition and column the values of the new files.
         types: the indexed columns' types in the table.
         form: how records are written.
+        new: data partitions that had no file before the commit.
     """
     records: dict[str, MetadataRecord] = {}
     for path, columns in added.items():
@@ -66,7 +68,10 @@ def widened_partition_stats(
             name = partition_identifier(path)
             newer = column_stats_of(values, types[column], name, form.version, is_tight=True)
             older = stored[key].column_stats if key in stored else None
-            widened = None if older is None else _widened(older, newer)
+            if older is None:
+                widened = newer if path in new else None
+            else:
+                widened = _widened(older, newer)
             if widened is None:
                 return None
             records[key] = MetadataRecord(RecordType.PARTITION_STATS, column_stats=widened)

@@ -13,7 +13,8 @@ from functools import cached_property, lru_cache
 
 from lakefmt.errors import StateError
 from lakefmt.metadata.layout import METADATA_DIRECTORY
-from lakefmt.storage.api import ObjectInfo, ObjectStore, PutOutcome, SupportsNames
+from lakefmt.storage.api import ObjectInfo, ObjectStore, PutOutcome
+from lakefmt.storage.table_directory import TableDirectory, list_names
 from lakefmt.timeline.instant import Action, Instant, State, completed_action
 from lakefmt.timeline.store import MAX_BODY_BYTES, put_if_absent_confirmed
 from lakefmt.timeline.timeline import Timeline, build_timeline
@@ -205,13 +206,9 @@ class MetadataTimelineStore:
         below = ".hoodie" if version.layout == 1 else ".hoodie/timeline"
         self.directory = f"{METADATA_DIRECTORY}/{below}"
 
-    def load(self) -> MetadataTimeline:
-        """Return the timeline as it is now."""
-        if isinstance(self._store, SupportsNames):
-            return parse_timeline(self._store.list_names(self.directory), self.layout)
-        skip = len(self.directory) + 1
-        found = self._store.list(self.directory, recursive=False)
-        return parse_timeline((each.name[skip:] for each in found), self.layout)
+    def load(self, directory: TableDirectory | None = None) -> MetadataTimeline:
+        """Return the timeline as it is now, or as it was when `directory` was listed."""
+        return parse_timeline(list_names(self._store, self.directory, directory), self.layout)
 
     def load_files(self) -> Timeline:
         """Return the timeline with all its files."""

@@ -7,9 +7,9 @@ and completes before it; until that one is complete, readers pass the deltacommi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import CorruptFile
-from lakefmt.formats.hfile.reader import HFileReader
 from lakefmt.formats.hfile.writer import HFileOptions, encode_hfile
 from lakefmt.formats.log.blocks import MAX_LOG_BYTES, BlockKind, HeaderKey, encode_block, scan_blocks
 from lakefmt.formats.log.data_block import BlockHeader
@@ -39,11 +38,14 @@ from lakefmt.metadata.layout import (
     parse_metadata_file,
 )
 from lakefmt.metadata.reading.reader import ready_partitions
+from lakefmt.metadata.reading.record_form import load_record_form
 from lakefmt.metadata.reading.written_groups import KnownCommits, WrittenGroups
 from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.metadata.records import PartitionUpdate, repeat_value
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
-from lakefmt.storage.api import ObjectStore, SupportsNames
+from lakefmt.storage.api import ObjectStore
+from lakefmt.storage.parallel import map_concurrently
+from lakefmt.storage.table_directory import TableDirectory, list_names
 from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, encode_commit
 from lakefmt.timeline.instant import Action
 from lakefmt.values import FileId, PartitionPath, WriteOperation, WriteStat
@@ -95,31 +97,21 @@ class MetadataTableWriter:
         store: the data table's store.
         config: the data table's properties.
         durable: whether what is completed must reach the disk before a call returns.
+        directory: what is below ``.hoodie`` now, where one request told it; None: directories are listed.
+        forms: schemas of files of the file listing that this handle wrote, by name.
     """
 
     store: ObjectStore
     config: TableConfig
     durable: bool
+    directory: TableDirectory | None = None
+    forms: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def form(self) -> RecordFormat:
         """How records are written: as the newest file of the file listing has them."""
-        version = self.config.version
-        files = sorted(self.files(PartitionKind.FILES.value), key=lambda file: (file.instant, file.version or 0))
-        for file in reversed(files):
-            schema = self._schema_of(file)
-            if schema is not None:
-                return RecordFormat.of_schema(version, schema)
-        return RecordFormat.of_new_table(version)
-
-    def _schema_of(self, file: MetadataFileName) -> str | None:
-        """Return the schema that a file of the file listing names; None for a log without records."""
-        path = f"{METADATA_DIRECTORY}/{PartitionKind.FILES.value}/{file.name}"
-        data = self.store.read(path, MAX_LOG_BYTES)
-        if file.version is None:
-            return HFileReader.from_bytes(data, path).schema
-        blocks = scan_blocks(lambda at, size: data[at : at + size], len(data), path)
-        return next((block.schema for block in blocks if block.schema is not None), None)
+        files = self.files(PartitionKind.FILES.value)
+        return load_record_form(self.store, self.config.version, files, self.forms)
 
     @property
     def timeline_store(self) -> MetadataTimelineStore:
@@ -210,11 +202,7 @@ class MetadataTableWriter:
 
     def files(self, partition: str) -> list[MetadataFileName]:
         """Return the base files and log files of a partition of the metadata table, by name."""
-        directory = f"{METADATA_DIRECTORY}/{partition}"
-        if isinstance(self.store, SupportsNames):
-            names = self.store.list_names(directory)
-        else:
-            names = [each.name.rpartition("/")[2] for each in self.store.list(directory, recursive=False)]
+        names = list_names(self.store, f"{METADATA_DIRECTORY}/{partition}", self.directory)
         return [file for file in map(parse_metadata_file, sorted(names)) if file is not None]
 
     def checked_groups(
@@ -259,20 +247,22 @@ class MetadataTableWriter:
         if timeline.of_time(instant):
             # An earlier attempt at this very instant: what it wrote may name files that are gone by now.
             self.remove(instant, timeline)
+            self = replace(self, directory=None)
         self.timeline_store.request(instant, Action.DELTA_COMMIT)
         done = frozenset(one.time for one in timeline.completed())
         due = WrittenGroups(self.store, self.config.version, timeline, commits or KnownCommits())
         changed = [update for update in updates if len(update)]
-        written = [file for update in changed for file in self._write_partition(instant, update, done, due)]
+        puts = [put for update in changed for put in self._puts_of_partition(instant, update, done, due)]
+        written = map_concurrently(self.store, puts)
         completion = next_time()
         self._complete(instant, WriteOperation.UPSERT, written, completion)
         named = None if self.config.version.layout == 1 else completion
         due.known.remember(instant, named or instant, ((file.partition, file.file_id) for file in written))
         return completion
 
-    def _write_partition(
+    def _puts_of_partition(
         self, instant: str, update: PartitionUpdate, done: frozenset[str], due: WrittenGroups
-    ) -> list[WrittenFile]:
+    ) -> list[Callable[[], WrittenFile]]:
         files = self.files(update.partition)
         groups = self.checked_groups(
             update.partition, files, due if update.partition.startswith(_INDEXES_OF_KEYS) else None
@@ -284,7 +274,8 @@ class MetadataTableWriter:
         if update.data_partitions is not None:
             groups = self._with_new_runs(instant, update.partition, update.data_partitions, groups)
         return [
-            self.put_log(
+            partial(
+                self.put_log,
                 instant,
                 update.partition,
                 _slice_of(file_id, files, done),
@@ -333,6 +324,9 @@ class MetadataTableWriter:
         name = log_file_name(file_slice.file_id, named_by, version, _write_token(instant))
         data = b"".join(blocks)
         self.store.put(f"{METADATA_DIRECTORY}/{partition}/{name}", data, durable=self.durable)
+        if partition == PartitionKind.FILES.value and len(content.keys):
+            self.forms.clear()
+            self.forms[name] = schema
         before = file_slice.files if first_layout else ()
         return WrittenFile(partition, file_slice.file_id, name, len(data), len(content.keys), before)
 

@@ -14,7 +14,7 @@ import builtins
 import enum
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow.fs as pafs
@@ -30,7 +30,9 @@ __all__ = [
     "SupportsLevels",
     "SupportsNames",
     "SupportsTempCleanup",
+    "SupportsTrees",
     "SupportsVersions",
+    "SupportsWrittenFooters",
     "Version",
     "remove_abandoned",
     "with_versions",
@@ -68,11 +70,15 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """An object's name, size in bytes and modification time in epoch seconds (0.0 if unknown)."""
+    """An object's name, size in bytes and modification time in epoch seconds (0.0 if unknown).
+
+    ``mark`` is that of the object's :class:`Version`, where a listing tells it; else empty.
+    """
 
     name: str
     size: int
     modified: float = 0.0
+    mark: str = field(default="", compare=False)
 
 
 class ObjectWriter(Protocol):
@@ -185,6 +191,27 @@ class SupportsLevels(Protocol):
 
     def list_level(self, prefix: str) -> tuple[builtins.list[ObjectInfo], builtins.list[str]]:
         """Return the objects, and the names of the directories, directly inside `prefix`; unordered, never cached."""
+        ...
+
+
+@runtime_checkable
+class SupportsTrees(Protocol):
+    """A store that lists many objects, in whatever directories, with one request, and tells their versions."""
+
+    def list_tree(self, prefix: str) -> builtins.list[ObjectInfo] | None:
+        """Return everything below the directory `prefix` with its marks; never cached.
+
+        None: one request does not tell all of it, or no marks.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsWrittenFooters(Protocol):
+    """A store that keeps the footers of Parquet files that were just put, so that they need not be fetched."""
+
+    def take_footer(self, name: str) -> bytes | None:
+        """Return the end of a file that this object put lately, once: its whole footer; None: it has to be read."""
         ...
 
 

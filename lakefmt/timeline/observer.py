@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lakefmt.config.table_config import TableConfig
+from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.timeline import Timeline
@@ -36,6 +37,7 @@ class PendingCompletion:
         next_time: hands out instant times above everything on the timeline. The completion time of the instant is taken
             from it after every observer has returned.
         prove_lock: raises when the table lock was lost. A completion that another writer could miss is proved first.
+        directory: what is below ``.hoodie``, listed under this lock; None: its parts are listed where they are needed.
     """
 
     time: InstantTime
@@ -46,6 +48,7 @@ class PendingCompletion:
     commit: CommitMetadata | None
     next_time: Callable[[], InstantTime]
     prove_lock: Callable[[], None] = _unproved
+    directory: TableDirectory | None = None
 
     def proved_time(self) -> InstantTime:
         """Return the next instant time after the lock was proved: for completions of an observer's own.

@@ -31,23 +31,31 @@ BACKUP = ".hoodie/hoodie.properties.backup"
 _MAX_BYTES = 16 * 1024 * 1024
 
 
-def load_properties(store: ObjectStore) -> dict[str, str]:
+#: Reads an object up to a number of bytes.
+Read = Callable[[str, int], bytes]
+
+
+def load_properties(store: ObjectStore, read: Read | None = None) -> dict[str, str]:
     """Return the table properties: the original, or the backup if an update was interrupted.
+
+    Args:
+        store: the table's store.
+        read: reads from it; None: its own method.
 
     Raises:
         TableNotFound: neither file exists.
         CorruptFile: neither file is valid.
     """
-    return _load_whole(store)[0]
+    return _load_whole(store, read)[0]
 
 
-def _load_whole(store: ObjectStore) -> tuple[dict[str, str], str]:
+def _load_whole(store: ObjectStore, read: Read | None = None) -> tuple[dict[str, str], str]:
     """Return the properties and the name of the valid file."""
     doubtful: tuple[dict[str, str], str] | None = None
     failures = []
     for name in (PROPERTIES, BACKUP):
         try:
-            properties = _read_valid(store, name)
+            properties = _read_valid(read or store.read, name)
         except ObjectNotFound:
             continue
         except CorruptFile as error:
@@ -66,8 +74,8 @@ def _load_whole(store: ObjectStore) -> tuple[dict[str, str], str]:
     )
 
 
-def _read_valid(store: ObjectStore, name: str) -> dict[str, str]:
-    return dict(_decode_valid(store.read(name, _MAX_BYTES), name))
+def _read_valid(read: Read, name: str) -> dict[str, str]:
+    return dict(_decode_valid(read(name, _MAX_BYTES), name))
 
 
 @lru_cache(maxsize=16)
@@ -110,7 +118,7 @@ def update_properties(
         return old
     store.put(BACKUP, store.read(PROPERTIES, _MAX_BYTES), durable=durable)
     store.put(PROPERTIES, _render(new, now, "Updated at"), durable=durable)
-    written = _read_valid(store, PROPERTIES)
+    written = _read_valid(store.read, PROPERTIES)
     if len(written) < len(new):
         store.delete([PROPERTIES])
         raise StorageError(f"{PROPERTIES} did not read back as written; the backup holds the old content")
@@ -118,9 +126,9 @@ def update_properties(
     return written
 
 
-def property_reads(store: ObjectStore) -> list[Callable[[], object]]:
+def property_reads(store: ObjectStore, read: Read | None = None) -> list[Callable[[], object]]:
     """Return the reads whose results :func:`recover_properties` takes; run them with others, under the lock."""
-    return [lambda: _load_whole(store), lambda: store.info(BACKUP)]
+    return [lambda: _load_whole(store, read), lambda: store.info(BACKUP)]
 
 
 def backup_among(objects: Iterable[ObjectInfo]) -> ObjectInfo | None:

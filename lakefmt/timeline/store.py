@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from datetime import UTC, timedelta, tzinfo
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from lakefmt.errors import CorruptFile, ObjectNotFound, StateError, StorageError
 from lakefmt.storage.api import ObjectStore, PutOutcome, SupportsNames
@@ -27,6 +28,9 @@ from lakefmt.timeline.instant import (
 )
 from lakefmt.timeline.timeline import Timeline, build_timeline, extend_timeline, timeline_from_names
 from lakefmt.values import Clock, InstantTime
+
+if TYPE_CHECKING:
+    from lakefmt.storage.table_directory import TableDirectory
 
 __all__ = ["InstantClock", "TimelineStore", "next_instant_time", "put_if_absent_confirmed"]
 
@@ -129,22 +133,27 @@ class TimelineStore:
         """
         return self._seen
 
-    def load(self) -> Timeline:
+    def load(self, directory: TableDirectory | None = None) -> Timeline:
         """List the timeline.
 
         Parsed file names are cached, because their meaning never changes; the listing itself is never cached.
+
+        Args:
+            directory: has been listed for this call; None: the timeline is listed now.
         """
-        self._seen = self._load()
+        self._seen = self._load(directory)
         return self._seen
 
-    def _load(self) -> Timeline:
+    def _load(self, directory: TableDirectory | None) -> Timeline:
         if self._names is not None:
             return self._load_names(frozenset(self._names.list_names(self._directory)))
         skip = len(self._directory) + 1
-        instants = (
-            parse_instant_file(o.name[skip:], self._layout, o.size, o.modified)
-            for o in self._store.list(self._directory, recursive=False)
+        listed = (
+            self._store.list(self._directory, recursive=False)
+            if directory is None
+            else directory.inside(self._directory)
         )
+        instants = (parse_instant_file(o.name[skip:], self._layout, o.size, o.modified) for o in listed)
         return build_timeline((i for i in instants if i is not None), self._layout)
 
     def _load_names(self, listed: frozenset[str]) -> Timeline:

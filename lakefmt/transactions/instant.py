@@ -15,6 +15,7 @@ from types import TracebackType
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InstantNotPending, StorageError
 from lakefmt.filegroups.table_client import TableState
+from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.heartbeat import Heartbeat
 from lakefmt.timeline.instant import Action, Instant, State
@@ -131,6 +132,7 @@ class InstantTransaction:
         timeline: Timeline,
         body: bytes,
         commit: CommitMetadata | None = None,
+        directory: TableDirectory | None = None,
     ) -> Instant:
         """Make the instant visible; call under the table lock.
 
@@ -140,6 +142,7 @@ class InstantTransaction:
             timeline: the table's timeline, listed under this lock.
             body: content of the completed file.
             commit: the same as values, for commits, deltacommits, replacecommits and compactions.
+            directory: what is below ``.hoodie``, listed under this lock with the timeline.
 
         Returns:
             The completed instant.
@@ -152,7 +155,9 @@ class InstantTransaction:
         self.check_inflight(timeline)
         next_time = self.write_client.instant_time_generator(config, timeline)
         if observers := self.write_client.observers(config):
-            pending = PendingCompletion(self.time, self.action, config, timeline, body, commit, next_time)
+            pending = PendingCompletion(
+                self.time, self.action, config, timeline, body, commit, next_time, directory=directory
+            )
             if lease is not None:
                 pending = replace(pending, prove_lock=lease.check)
             for observer in observers:

@@ -17,12 +17,13 @@ from lakefmt.errors import LakefmtError, WriterActive
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.storage.api import ObjectInfo, ObjectStore, SupportsLevels, remove_abandoned
 from lakefmt.storage.parallel import map_concurrently
+from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.heartbeat import DIRECTORY as HEARTBEATS
 from lakefmt.timeline.heartbeat import Liveness
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.locks.api import Lease
 from lakefmt.timeline.markers import list_marked, remove_markers
-from lakefmt.timeline.properties_store import backup_among, property_reads
+from lakefmt.timeline.properties_store import BACKUP, backup_among, property_reads
 from lakefmt.timeline.saved_writes import remove_saved_writes
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import WriteClient
@@ -81,6 +82,9 @@ def read_under_lock(write_client: WriteClient, config: TableConfig, *, propertie
         properties: read these anew, too.
     """
     store = write_client.client.store
+    directory = write_client.client.list_directory()
+    if directory is not None:
+        return _read_of_directory(write_client, config, directory, properties=properties)
     first = property_reads(store) if properties else []
     if isinstance(store, SupportsLevels) and config.version.layout > 1:
         return _read_by_level(write_client, config, store, first[:1])
@@ -92,6 +96,18 @@ def read_under_lock(write_client: WriteClient, config: TableConfig, *, propertie
     results = map_concurrently(store, requests)
     timeline, claims, markers = cast("tuple[Timeline, list[str], list[str]]", results[len(first) :])
     return Look(config.timeline_directory, timeline, claims, markers, results[: len(first)])
+
+
+def _read_of_directory(
+    write_client: WriteClient, config: TableConfig, directory: TableDirectory, *, properties: bool
+) -> Look:
+    """Take the same from one listing; properties are read only where it shows that they were changed."""
+    client = write_client.client
+    read = property_reads(client.store, client.small_objects(directory))[0]
+    reads = (read(), directory.info(BACKUP)) if properties else ()
+    timeline = write_client.timeline(config).load(directory)
+    claims = [info.name for info in directory.inside(HEARTBEATS)]
+    return Look(config.timeline_directory, timeline, claims, directory.directories(".hoodie/.temp"), reads)
 
 
 def _read_by_level(

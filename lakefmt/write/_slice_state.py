@@ -91,11 +91,11 @@ class SliceReader(BaseFileReader):
         self._schema = with_meta_columns(client.schema(state))
         self.rule = merge_rule(state.config)
 
-    def rows(self, file: BaseFile, columns: Sequence[str] | None = None) -> pa.Table:
+    def rows(self, file: BaseFile, columns: Sequence[str] | None = None, *, use_threads: bool = True) -> pa.Table:
         """Return the rows of a file's slice, all columns or those named that the table has."""
         file_slice = self._by_base.get(file.path)
         if file_slice is None or not file_slice.logs:
-            return super().rows(file, columns)
+            return super().rows(file, columns, use_threads=use_threads)
         return self.merged(file_slice, columns)
 
     def merged(

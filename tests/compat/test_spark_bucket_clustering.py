@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.index import ConsistentBucketIndex
-from lakefmt.index.bucket.consistent import I64
+from lakefmt.index.bucket.consistent import I64, ConsistentBucketIndex
 from lakefmt.index.bucket.ring import HashRing
 from lakefmt.values import FileId
 from tests.compat.test_spark_bucket import BUCKETS, RESIZE, Rows, check_rings, make, put, rows

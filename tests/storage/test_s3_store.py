@@ -7,6 +7,8 @@ import itertools
 import logging
 import pickle
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakefmt.errors import ObjectNotFound, StorageError, UnsafePath
@@ -468,3 +470,47 @@ def test_nothing_of_the_options_is_shown(s3_bucket, s3_options, service, caplog)
 def test_it_is_not_pickled_with_its_secrets(store):
     with pytest.raises(TypeError, match="open_store"):
         pickle.dumps(store)
+
+
+# ------------------------------------------------------------------------------------------------------ trees, footers
+
+
+def test_a_tree_is_listed_with_the_marks_of_versions(store, service):
+    store.put(".hoodie/a", b"one")
+    store.put(".hoodie/below/b", b"two")
+    store.put("c", b"beside")
+    service.requests.clear()
+    listed = {info.name: info for info in store.list_tree(".hoodie")}
+    assert len(service.requests) == 1
+    assert set(listed) == {".hoodie/a", ".hoodie/below/b"}
+    version = store.read_version(".hoodie/a", 9)
+    assert (listed[".hoodie/a"].mark, listed[".hoodie/a"].size) == (version.mark, 3)
+    store.put(".hoodie/a", b"new")
+    assert {info.mark for info in store.list_tree(".hoodie")}.isdisjoint({version.mark})
+
+
+def test_a_tree_that_one_answer_does_not_hold_is_not_listed(store, service, monkeypatch):
+    for number in range(3):
+        store.put(f"tree/{number}", b"")
+    call = s3.S3Objects._call
+    monkeypatch.setattr(s3.S3Objects, "_call", lambda self, method, **asked: call(self, method, **asked, MaxKeys=2))
+    assert store.list_tree("tree") is None
+
+
+def test_a_footer_is_kept_until_it_is_asked_for(store, service):
+    with store.create("f.parquet") as sink:
+        pq.write_table(pa.table({"a": [1, 2, 3]}), sink.file)
+        assert sink.put_if_absent() is PutOutcome.DONE
+    service.requests.clear()
+    footer = store.take_footer("f.parquet")
+    assert pq.read_metadata(pa.BufferReader(footer)).equals(pq.read_metadata(pa.BufferReader(store.read("f.parquet"))))
+    assert len(service.requests) == 1
+    assert store.take_footer("f.parquet") is None
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"x" * 40, b"PAR1" + b"\xff" * 16 + b"PAR1"])
+def test_what_is_no_parquet_file_has_no_footer(store, content):
+    with store.create("f.parquet") as sink:
+        sink.file.write(content)
+        assert sink.put_if_absent() is PutOutcome.DONE
+    assert store.take_footer("f.parquet") is None

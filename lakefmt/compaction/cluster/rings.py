@@ -8,8 +8,9 @@ from lakefmt.compaction.cluster.plan import ClusteringPlan
 from lakefmt.config.settings import Settings
 from lakefmt.errors import CommitConflict, StorageError, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.index import ConsistentBucketIndex, choose_index
+from lakefmt.index import choose_index
 from lakefmt.index.bucket.child_nodes import ring_with
+from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.index.bucket.ring import HashRing
 from lakefmt.index.bucket.ring_files import RingFiles, mark_ring
 from lakefmt.values import InstantTime, PartitionPath

@@ -42,7 +42,8 @@ from lakefmt.errors import InstantNotFound, InstantNotPending, UnsupportedFeatur
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import stored_schema
-from lakefmt.index import ConsistentBucketIndex, choose_index, places_new_keys
+from lakefmt.index import choose_index, places_new_keys
+from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.index.bucket.ring_files import RingFiles
 from lakefmt.schema import arrow_to_avro
 from lakefmt.sorting.orders import Layout, RowOrder, check_order

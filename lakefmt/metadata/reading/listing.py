@@ -68,7 +68,9 @@ def open_metadata_table(
 
     if _FILES not in ready_partitions(config) or not is_enabled(client.options):
         return None
-    return MetadataTable.open(client.store, config, client.timeline_store(config).load(), cache)
+    directory = client.list_directory()
+    timeline = client.timeline_store(config).load(directory)
+    return MetadataTable.open(client.store, config, timeline, cache, directory)
 
 
 def reading_newest(read: Callable[[], T]) -> T:

@@ -21,6 +21,7 @@ from lakefmt.formats.hfile.reader import HFileReader, Reserve
 from lakefmt.metadata.layout import METADATA_DIRECTORY, PartitionKind, parse_metadata_file
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.parallel import map_concurrently
+from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.values import FileId, InstantTime, PartitionPath
 
 if TYPE_CHECKING:
@@ -195,10 +196,12 @@ class MetadataFiles:
     Parameters:
         store: the data table's store.
         cache: files that were read before.
+        directory: what is below ``.hoodie`` at this moment; None: directories are listed.
     """
 
-    def __init__(self, store: ObjectStore, cache: MetadataFileCache) -> None:
+    def __init__(self, store: ObjectStore, cache: MetadataFileCache, directory: TableDirectory | None = None) -> None:
         self._store = store
+        self._directory = directory
         self._cache = cache
         self._modified: dict[str, float] = {}
         #: Logs with bytes that are no block: a writer died, or the file was damaged later.
@@ -216,7 +219,12 @@ class MetadataFiles:
         """Return the base files and logs in a directory; other files, such as Hadoop's checksums, are passed over."""
         bases: list[BaseFile] = []
         logs: list[LogFile] = []
-        for item in self._store.list(directory, recursive=False):
+        listed = (
+            self._store.list(directory, recursive=False)
+            if self._directory is None
+            else self._directory.inside(directory)
+        )
+        for item in listed:
             name = item.name.rpartition("/")[2]
             parsed = parse_metadata_file(name)
             if parsed is None:

@@ -30,6 +30,7 @@ from lakefmt.metadata.reading.written_groups import WrittenGroups
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.parallel import map_concurrently
+from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.instant import Instant, State
 from lakefmt.timeline.store import MAX_BODY_BYTES
 from lakefmt.timeline.timeline import Timeline, build_timeline
@@ -118,7 +119,12 @@ class MetadataTable:
 
     @classmethod
     def open(
-        cls, store: ObjectStore, config: TableConfig, data_timeline: Timeline, cache: MetadataFileCache | None = None
+        cls,
+        store: ObjectStore,
+        config: TableConfig,
+        data_timeline: Timeline,
+        cache: MetadataFileCache | None = None,
+        directory: TableDirectory | None = None,
     ) -> MetadataTable | None:
         """Return the metadata table as it is now; None when there is none, whatever the properties say.
 
@@ -129,11 +135,12 @@ class MetadataTable:
             config: the data table's properties.
             data_timeline: the data table's timeline, loaded before this call.
             cache: files that were read before.
+            directory: what is below ``.hoodie``, listed for this call; None: the metadata table is listed now.
 
         Raises:
             CorruptFile: the metadata table was begun and never completed.
         """
-        loaded = MetadataTimelineStore(store, config.version, durable=False).load()
+        loaded = MetadataTimelineStore(store, config.version, durable=False).load(directory)
         if not loaded.completed():
             own = _own_version(store, config.version)
             if own is None:
@@ -144,7 +151,7 @@ class MetadataTable:
                 f"{METADATA_DIRECTORY} has no completed instant: its first write failed. Write to the table with "
                 "hoodie.metadata.enable=false to drop the metadata table, or read it with that option"
             )
-        return cls.at(store, config, data_timeline, loaded, cache)
+        return cls.at(store, config, data_timeline, loaded, cache, directory)
 
     @classmethod
     def at(
@@ -154,11 +161,12 @@ class MetadataTable:
         data_timeline: Timeline,
         loaded: MetadataTimeline,
         cache: MetadataFileCache | None = None,
+        directory: TableDirectory | None = None,
     ) -> MetadataTable:
         """Return the metadata table as its own timeline, `loaded`, says that it is; see :meth:`open`."""
         timeline = _as_timeline(loaded, config.version.layout)
         valid = _validity(timeline, data_timeline, loaded)
-        files = MetadataFiles(store, cache or MetadataFileCache())
+        files = MetadataFiles(store, cache or MetadataFileCache(), directory)
         return cls(store, config, timeline, valid, files, WrittenGroups(store, config.version, loaded))
 
     def has(self, partition: str) -> bool:

@@ -150,8 +150,14 @@ class S3Objects:
                 return
             arguments["ContinuationToken"] = answer["NextContinuationToken"]
 
+    def tree(self, prefix: str) -> list[ObjectInfo] | None:
+        """Return the objects below a directory; None: there are more than one answer holds."""
+        answer = self._call("list_objects_v2", Prefix=f"{self._start}{prefix}/" if prefix else self._start)
+        return None if answer.get("IsTruncated") else [self._info(entry) for entry in answer.get("Contents", ())]
+
     def _info(self, entry: Answer) -> ObjectInfo:
-        return ObjectInfo(entry["Key"][len(self._start) :], entry["Size"], _epoch(entry.get("LastModified")))
+        name, mark = entry["Key"][len(self._start) :], str(entry.get("ETag", ""))
+        return ObjectInfo(name, entry["Size"], _epoch(entry.get("LastModified")), mark)
 
     # ------------------------------------------------------------------------------------------------------ writing
 

@@ -36,6 +36,7 @@ from lakefmt.storage.os_errors import is_full, os_failure
 from lakefmt.storage.redaction import Redactor, printable_url
 from lakefmt.storage.remote._checked_files import CheckedHandler
 from lakefmt.storage.remote._upload_body import Payload
+from lakefmt.storage.remote._written_footers import WrittenFooters, read_footer
 from lakefmt.storage.remote.client_errors import describe, is_transient, is_transient_word
 from lakefmt.storage.remote.fsspec import FsspecObjects
 from lakefmt.storage.remote.gcs import GcsObjects
@@ -118,6 +119,7 @@ class RemoteStore:
         fs.invalidate_cache()
         kind = next((_KINDS[protocol] for protocol in protocols if protocol in _KINDS), FsspecObjects)
         self._objects: RemoteObjects = kind(fs, self._root)
+        self._written = WrittenFooters()
         if not self._objects.conditional:
             _log.warning(
                 "%s cannot put objects only if they are absent: one writer at a time, or commits are lost", self._url
@@ -210,6 +212,24 @@ class RemoteStore:
             info for some, _ in pages for info in some if is_addressable(info.name) and not is_temporary(info.name)
         ]
         return objects, [name for _, directories in pages for name in directories if is_addressable(name)]
+
+    def list_tree(self, prefix: str) -> builtins.list[ObjectInfo] | None:
+        """Return everything below the directory `prefix` with its ETags; None: one request does not tell it.
+
+        Raises:
+            StorageError: the store failed.
+        """
+        objects = self._objects
+        if not isinstance(objects, S3Objects) or not objects.versioned:
+            return None
+        listed = self._ask("list", directory_name(prefix), lambda: objects.tree(prefix))
+        if listed is None:
+            return None
+        return [info for info in listed if is_addressable(info.name) and not is_temporary(info.name)]
+
+    def take_footer(self, name: str) -> bytes | None:
+        """Return the footer of a Parquet file that a writer of this store put lately, once; None: it has to be read."""
+        return self._written.take(name)
 
     def arrow_filesystem(self) -> tuple[pafs.FileSystem, str]:
         """Return an Arrow file system over fsspec's and the prefix that turns a name into its path there."""
@@ -388,7 +408,16 @@ class RemoteObjectWriter:
             raise StateError(f"the sink of {self._name!r} is finished already")
         payload = self._store._ask("create", self._name, self._close)
         self._size = payload.size
-        return self._store._create(self._name, payload)
+        outcome = self._store._create(self._name, payload)
+        if outcome is PutOutcome.DONE and self._name.endswith(".parquet"):
+            self._keep_footer(payload.size)
+        return outcome
+
+    def _keep_footer(self, size: int) -> None:
+        with contextlib.suppress(OSError), open(self._path, "rb") as file:
+            footer = read_footer(file, size)
+            if footer is not None:
+                self._store._written.keep(self._name, footer)
 
     def __enter__(self) -> RemoteObjectWriter:
         # Not a nameless file: some writers close the file they were given, which would be its end.

@@ -29,6 +29,7 @@ from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.layout import SEEN_KEY
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.storage.parallel import map_concurrently
+from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.commit import LOG_KEYS_ENTRY, CommitMetadata, encode_commit
 from lakefmt.timeline.heartbeat import heartbeat_name, make_stamp, read_stamp, stamp_text
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
@@ -411,7 +412,7 @@ def complete_instant(
         markers, marked = list_markers(write.bound.store, context.instant)
     strays = _strays(write, metadata, marked)
     with write_client.lock.hold() as lease:
-        config, timeline, _ = _looked_again(write_client, write.state.config)
+        config, timeline, _, directory = _looked_again(write_client, write.state.config)
         check_writable(config)
         check_pending(timeline, context.instant)
         begun, now = write.based_on or write.state, TableState(config, timeline)
@@ -432,7 +433,7 @@ def complete_instant(
             write_client.client.store.delete(strays)
         body = encode_commit(metadata, config.version, replace=write.instant.action is Action.REPLACE_COMMIT)
         transaction = write.instant
-        completed = transaction.complete(lease, config, timeline, body, metadata)
+        completed = transaction.complete(lease, config, timeline, body, metadata, directory)
         write_client.client.keep_commit(completed, metadata)
         had_indexes = bool(config.metadata_partitions) or SEEN_KEY in config.properties
         if had_indexes:
@@ -456,18 +457,23 @@ def _remove_saved(instant: InstantTransaction, *, is_saved: bool) -> None:
 
 def _looked_again(
     write_client: WriteClient, last_config: TableConfig, beside: Callable[[], list[str] | None] = lambda: None
-) -> tuple[TableConfig, Timeline, list[str] | None]:
-    """Return the properties and the timeline as they are now, and what is looked up beside them."""
+) -> tuple[TableConfig, Timeline, list[str] | None, TableDirectory | None]:
+    """Return the properties and the timeline as they are now, what is looked up beside them, and the one listing of all."""
+    client = write_client.client
+    directory = client.list_directory()
+    if directory is not None:
+        config = client.load_config(directory)
+        return config, write_client.timeline(config).load(directory), beside(), directory
     looks: list[Callable[[], object]] = [
-        write_client.client.load_config,
+        client.load_config,
         write_client.timeline(last_config).load,
         beside,
     ]
-    results = map_concurrently(write_client.client.store, looks)
+    results = map_concurrently(client.store, looks)
     config, timeline, more = cast("tuple[TableConfig, Timeline, list[str] | None]", results)
     if config.timeline_directory != last_config.timeline_directory:
         timeline = write_client.timeline(config).load()
-    return config, timeline, more
+    return config, timeline, more, None
 
 
 def _notes(write: PendingWrite, statuses: Sequence[WriteStatus]) -> dict[str, str]:
@@ -562,7 +568,7 @@ def abort_instant(instant: InstantTransaction, *, is_saved: bool = False) -> Non
     write_client, client = instant.write_client, instant.write_client.client
     with write_client.lock.hold() as lease:
         marked = partial(list_marked, client.store, instant.time)
-        config, timeline, files = _looked_again(write_client, client.known_config, marked)
+        config, timeline, files, _ = _looked_again(write_client, client.known_config, marked)
         timeline_store = write_client.timeline(config)
         targets = [i for i in timeline.pending if (i.time, i.action) == (instant.time, instant.action)]
         # Another writer may have rolled the write back before a slow request of ours: then an inflight file is there

@@ -1,0 +1,52 @@
+"""How the records of a metadata table are written: as the newest file of its file listing has them (effects on reading only)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+from lakefmt.filegroups.reader import BaseFileReader
+from lakefmt.formats.hfile.reader import HFileReader
+from lakefmt.formats.log.blocks import MAX_LOG_BYTES, scan_blocks
+from lakefmt.metadata.layout import METADATA_DIRECTORY, MetadataFileName, PartitionKind
+from lakefmt.metadata.record_schema import RecordFormat
+from lakefmt.storage.api import ObjectStore
+from lakefmt.values import TableVersion
+
+__all__ = ["known_forms", "load_record_form"]
+
+_DIRECTORY = f"{METADATA_DIRECTORY}/{PartitionKind.FILES.value}"
+_forms: WeakKeyDictionary[BaseFileReader, dict[str, str]] = WeakKeyDictionary()
+
+
+def known_forms(reader: BaseFileReader) -> dict[str, str]:
+    """Return the schema of the newest file of the file listing, by name, where the handle with this reader wrote it."""
+    return _forms.setdefault(reader, {})
+
+
+def load_record_form(
+    store: ObjectStore, version: TableVersion, files: Sequence[MetadataFileName], forms: dict[str, str]
+) -> RecordFormat:
+    """Return how records are written.
+
+    Parameters:
+        store: the data table's store.
+        version: the table version.
+        files: of the file listing.
+        forms: schemas of files that need not be read, by name.
+    """
+    for file in sorted(files, key=lambda file: (file.instant, file.version or 0), reverse=True):
+        schema = forms.get(file.name) or _schema_of(store, file)
+        if schema is not None:
+            return RecordFormat.of_schema(version, schema)
+    return RecordFormat.of_new_table(version)
+
+
+def _schema_of(store: ObjectStore, file: MetadataFileName) -> str | None:
+    """Return the schema that a file names; None for a log without records."""
+    path = f"{_DIRECTORY}/{file.name}"
+    data = store.read(path, MAX_LOG_BYTES)
+    if file.version is None:
+        return HFileReader.from_bytes(data, path).schema
+    blocks = scan_blocks(lambda at, size: data[at : at + size], len(data), path)
+    return next((block.schema for block in blocks if block.schema is not None), None)
