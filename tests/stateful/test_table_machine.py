@@ -88,16 +88,16 @@ class Machine:
 
 # In parts: a test that takes over two minutes, on however busy a machine, has its stacks dumped while it runs.
 MACHINES = [
-    *(Machine(8, "memory", 8, seed=part) for part in (1, 2, 3, 4)),
-    *(Machine(6, "memory", 8, seed=part) for part in (11, 12, 13, 14)),
+    *(Machine(8, "memory", 10, seed=part) for part in (1, 2)),
+    *(Machine(6, "memory", 10, seed=part) for part in (11, 12)),
     *(Machine(9, "memory", 10, seed=part) for part in (21, 22)),
-    Machine(8, "local", 8, seed=31),
-    Machine(6, "local", 8, seed=32),
-    Machine(9, "local", 6, seed=33),
+    Machine(8, "local", 5, seed=31),
+    Machine(6, "local", 5, seed=32),
+    Machine(9, "local", 5, seed=33),
     # A step that asks a thousand requests of a server in this process takes a second.
-    *(Machine(8, "memory", 8, seed=part, table_type="mor") for part in (51, 52)),
-    *(Machine(9, "memory", 8, seed=part, table_type="mor") for part in (61, 62)),
-    *(Machine(6, "memory", 8, seed=part, table_type="mor") for part in (71, 72)),
+    *(Machine(8, "memory", 6, seed=part, table_type="mor") for part in (51, 52)),
+    *(Machine(9, "memory", 6, seed=part, table_type="mor") for part in (61, 62)),
+    *(Machine(6, "memory", 6, seed=part, table_type="mor") for part in (71, 72)),
     Machine(8, "local", 4, seed=81, table_type="mor"),
     Machine(8, "s3", 1, 10, seed=41),
     Machine(6, "s3", 1, 10, seed=42),
