@@ -31,7 +31,7 @@ from lakefmt.values import IS_DELETED, META_COLUMNS, RECORD_KEY, InstantTime
 __all__ = ["merged_tables"]
 
 _MOST_THREADS = 4
-#: Slices of so many bytes, and so many of them, are merged together at most.
+#: The most bytes of slices, and the most slices, that are merged together.
 _GROUP_BYTES, _MOST_SLICES = 4 << 20, 64
 
 

@@ -60,7 +60,7 @@ from lakefmt.write.files.base_file import (
 )
 from lakefmt.write.files.key_filters import bloom_filters_of_small_files
 from lakefmt.write.files.meta_columns import POSITION
-from lakefmt.write.files.small_rewrites import bundle_rewrites, rewrite_together
+from lakefmt.write.files.small_rewrites import FEWEST_FILES, bundle_rewrites, rewrite_together
 from lakefmt.write.files.workers import WorkerPool, results
 from lakefmt.write.ingest import KeyedBatch, record_keys, with_keys
 from lakefmt.write.mutations import DeleteKeys
@@ -431,7 +431,8 @@ def write_assigned_files(
         announcements: of a write that writes files in several calls; None: this is the only one.
     """
     announcing = announcements or Announcements(bound)
-    blooms = bloom_filters_of_small_files(bound, batch.keys, assigned)
+    new_files = sum(each.assignment.base is None and each.assignment.log is None for each in assigned)
+    blooms = bloom_filters_of_small_files(bound, batch.keys, assigned) if new_files > 1 else {}
 
     def write(number: int) -> WriteStatus:
         each, bloom = assigned[number], blooms.get(number)
@@ -456,7 +457,8 @@ def write_assigned_files(
         return rewrite_together(bound, assignments, counts, route(batch, joined(some)), footer_of, announced=announced)
 
     with WorkerPool(min(bound.threads, len(assigned))) as workers:
-        rewrites = [(numbers, workers.submit(rewrite, numbers)) for numbers in bundle_rewrites(bound, assigned)]
+        together = bundle_rewrites(bound, assigned) if len(assigned) >= FEWEST_FILES else []
+        rewrites = [(numbers, workers.submit(rewrite, numbers)) for numbers in together]
         bundles = bundle_logs(assigned, batch.table)
         bundled = {number for bundle in (*bundles, *(numbers for numbers, _ in rewrites)) for number in bundle}
         for number in range(len(assigned)):

@@ -96,7 +96,7 @@ def test_each_file_is_what_it_would_be_alone(make, monkeypatch, tmp_path, verb):
     )
     result = getattr(table, verb)(change)
     assert sum(len(bundle[1]) for bundle in bundles) == len(PARTITIONS)
-    monkeypatch.setattr(small_rewrites, "_FEWEST_FILES", 1000)
+    monkeypatch.setattr(small_rewrites, "FEWEST_FILES", 1000)
     expected = getattr(alone, verb)(change)
     assert stored_files(table, tmp_path / "together") == stored_files(alone, tmp_path / "alone")
     assert counts(result) == counts(expected)

@@ -36,12 +36,12 @@ from lakefmt.write.context import FileAssignment, WriteStatus
 from lakefmt.write.files.base_file import FileInProgress, adopt, prepare, write_assigned
 from lakefmt.write.files.meta_columns import routed_deletes, with_meta_of
 
-__all__ = ["bundle_rewrites", "rewrite_together"]
+__all__ = ["FEWEST_FILES", "bundle_rewrites", "rewrite_together"]
 
-#: A file of more bytes is rewritten alone; so many bytes of files, and so many files, are rewritten together at most.
+#: A file of more bytes is rewritten alone; the most bytes of files, and the most files, that are rewritten together.
 _SMALL_BYTES, _BUNDLE_BYTES, _MOST_FILES = 256 << 10, 4 << 20, 64
 #: Fewer files are rewritten one by one.
-_FEWEST_FILES = 8
+FEWEST_FILES = 8
 #: Bundles for each thread: the last ones of all threads should end together.
 _BUNDLES_OF_A_THREAD = 4
 
@@ -49,10 +49,11 @@ _BUNDLES_OF_A_THREAD = 4
 def bundle_rewrites(bound: BoundContext, assigned: Sequence[Assigned]) -> list[list[int]]:
     """Return which small files are rewritten together, as numbers of `assigned`."""
     small = [number for number, each in enumerate(assigned) if _is_small(each)]
-    is_plain = bound.cdc is None and bound.virtual_columns is None and can_be_together(bound.rule, len(small))
-    if len(small) < _FEWEST_FILES or not is_plain:
+    if len(small) < FEWEST_FILES or bound.cdc is not None or bound.virtual_columns is not None:
         return []
-    most = min(_MOST_FILES, max(_FEWEST_FILES, -(-len(small) // (bound.threads * _BUNDLES_OF_A_THREAD))))
+    if not can_be_together(bound.rule, len(small)):
+        return []
+    most = min(_MOST_FILES, max(FEWEST_FILES, -(-len(small) // (bound.threads * _BUNDLES_OF_A_THREAD))))
     bundles: list[list[int]] = []
     size = _BUNDLE_BYTES
     for number in small:
