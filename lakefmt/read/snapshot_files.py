@@ -149,7 +149,8 @@ def _later_cleans(client: TableClient, state: TableState, now: TableState, bound
         return unseen
     past = [i for i in state.timeline.completed_of(Action.CLEAN) if i.time > bound]
     if past or unseen:
-        archived = client.with_history(state).timeline.archived
+        # A state that had no archive tells nothing of what was archived since.
+        archived = client.with_history(state if state.has_history else now).timeline.archived
         past = [i for i in archived if i.action is Action.CLEAN and i.time > bound] + past
     return past + unseen
 

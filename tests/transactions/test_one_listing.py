@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.errors import CorruptFile, ObjectNotFound
+from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.reading.listing import ListingByMetadata
 from lakefmt.storage.api import ObjectInfo
@@ -164,3 +164,18 @@ def test_appends_ask_for_as_much_after_500_commits() -> None:
     early, late = counts[60:160], counts[400:]
     assert median(late) <= min(median(early), 11), (early, late)
     assert sum(late) <= 1.1 * sum(early), (early, late)
+
+
+def test_a_pinned_snapshot_sees_cleans_that_were_archived_since() -> None:
+    """That there was no archive when it was taken says nothing of later."""
+    below = make("pinned", metadata=False)
+    table = over(TreeStore(below))
+    first = table.upsert(rows(0, 10)).instant
+    table.upsert(rows(0, 10))
+    pinned = table.snapshot(as_of=first)
+    other = over(TreeStore(below))
+    archiving = {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3, "hoodie.cleaner.commits.retained": 1}
+    for _ in range(8):
+        other.upsert(rows(0, 10), options=archiving)
+    with pytest.raises(SnapshotExpired):
+        pinned.read()
