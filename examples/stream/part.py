@@ -9,6 +9,6 @@ from examples.stream.parts import follow, write_events
 
 if __name__ == "__main__":
     if sys.argv[1] == "writer":
-        write_events(Path(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5]))
+        write_events(Path(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]))
     else:
         follow(Path(sys.argv[2]))

@@ -35,12 +35,11 @@ def take_note(path: Path) -> dict[str, int]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def write_events(folder: Path, begun: float, speed: float, commit_ms: int) -> None:
+def write_events(folder: Path, speed: float, commit_ms: int) -> None:
     """Apply the events to the stream as they happen; a second writer goes on where the table says that the first one was.
 
     Args:
         folder: of the demo.
-        begun: when the first event happens, by the clock on the wall.
         speed: of the replay.
         commit_ms: milliseconds between two commits.
     """
@@ -50,6 +49,7 @@ def write_events(folder: Path, begun: float, speed: float, commit_ms: int) -> No
     with table.open_stream("upsert", writer_id=WRITER, options=options) as stream:
         last = stream.last_committed
         first = place = 0 if last is None or last.offset is None else int(last.offset)
+        begun = _begun(folder / "begun.json")
         while place < len(events):
             end = min(events.happened(time.time() - begun, speed), place + _MOST_ROWS)
             if end > place:
@@ -77,6 +77,13 @@ def write_events(folder: Path, begun: float, speed: float, commit_ms: int) -> No
         "resumed": first,
     }
     put_note(note, {**done, "done": 1})
+
+
+def _begun(path: Path) -> float:
+    """Return when the first event happens, by the clock on the wall: now, unless an earlier writer has begun."""
+    if not path.exists():
+        path.write_text(json.dumps(time.time()))
+    return float(json.loads(path.read_text()))
 
 
 def follow(folder: Path) -> None:

@@ -54,7 +54,7 @@ def run_replay(replay: Replay, output: Output, view: View) -> bool:
     """Replay the flights, kill the writer in the middle, and compare the result; True when all agrees."""
     folder = replay.folder
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("writer.json", "follower.json", "stop", "events.arrow"):
+    for name in ("writer.json", "follower.json", "begun.json", "stop", "events.arrow"):
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / "flights", ignore_errors=True)
     raw = extract_flights(folder)
@@ -85,7 +85,7 @@ class _Parts:
     """The processes of the demo."""
 
     def __init__(self, replay: Replay, speed: float) -> None:
-        self._write = ("writer", str(replay.folder), repr(time.time() + 1.0), repr(speed), str(replay.commit_ms))
+        self._write = ("writer", str(replay.folder), repr(speed), str(replay.commit_ms))
         self.writer = _start(*self._write)
         self.follower = _start("follower", str(replay.folder))
 
@@ -122,8 +122,10 @@ def _watch(replay: Replay, parts: _Parts, total: int, view: View) -> None:
             now = time.monotonic() - begun
             view.show(now, total, note, seen, visible.flights)
             if note.get("done"):
+                if not killed:
+                    view.say("the writer was done before it could be killed: give the replay more --seconds")
                 return
-            if not killed and note.get("applied", 0) > total / 2 and note.get("commits", 0) > 0:
+            if not killed and note.get("applied", 0) > total / 2 and note.get("durable", 0) > 0:
                 parts.kill_writer()
                 killed = True
                 view.say(
