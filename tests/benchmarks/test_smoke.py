@@ -20,6 +20,7 @@ from benchmarks.harness.rounds import SAME_FILES, STEPS, Rounds
 from benchmarks.index import bench_family, bench_key_filters
 from benchmarks.metadata import bench_commit_cost, bench_lookup, bench_skipping
 from benchmarks.services import bench_clustering
+from benchmarks.timeline import bench_many_commits
 from benchmarks.write import bench_small_appends
 
 pytestmark = pytest.mark.slow
@@ -294,6 +295,11 @@ def test_small_appends_are_measured_and_checked(tmp_path):
     tiers, fill = (bench_small_appends.measure(tmp_path / way, way, 3, "none") for way in ("tiers", "fill"))
     assert (tiers.most_files, fill.most_files) == (3, 1)
     assert tiers.written == tiers.kept < fill.written
+
+
+def test_many_commits_are_measured_and_their_rows_counted(tmp_path):
+    first, last = bench_many_commits.measure(tmp_path / "t", 12, 2, "none")
+    assert (first.commits, last.commits, last.files) == (6, 12, 12)
 
 
 def test_a_metadata_table_that_lists_other_files_has_no_figure(tmp_path):

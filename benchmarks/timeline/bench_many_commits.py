@@ -1,0 +1,103 @@
+"""Thousands of commits of 100 rows with default settings: does the last one cost what the thousandth did?
+
+Usage::
+
+    python -m benchmarks.timeline.bench_many_commits [--commits 10000] [--parts 10] [--durability fsync]
+
+Appends go into one partition of a copy-on-write table through one handle; small files are merged, cleans and archiving run
+as the defaults have them. After every part of the commits: the median and the 99th percentile of its commits by the clock, and
+the mean of the processor, in milliseconds; files of the table and instants of its active timeline; the memory of the process in
+MB; opening the table anew and reading all its rows, in milliseconds, the latter by the million rows. Rows are counted at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+
+import lakefmt
+from benchmarks.harness.machine import describe
+from benchmarks.harness.memory import resident
+from benchmarks.metadata.bench_commit_cost import ROWS, batch, rows
+
+
+@dataclass(frozen=True)
+class Part:
+    """What was seen after a part of the commits."""
+
+    commits: int
+    median: float
+    slowest: float
+    processor: float
+    files: int
+    instants: int
+    memory: float
+    opened: float
+    read: float
+
+
+def measure(folder: Path, commits: int, parts: int, durability: str) -> Iterator[Part]:
+    """Append to a new table, and yield what each part of the commits took."""
+    options: dict[str, object] = {"lakefmt.durability": durability}
+    table = lakefmt.create_table(
+        str(folder), data=rows(np.arange(1), 0), record_key="uuid", partition_by="day", ordering="ts", options=options
+    )
+    size = max(1, commits // parts)
+    for first in range(0, commits, size):
+        clock, processor = list[float](), list[float]()
+        count = min(size, commits - first)
+        for number in range(first, first + count):
+            data = batch("append", number)
+            begin, used = time.perf_counter(), time.process_time()
+            table.insert(data)
+            clock.append(1e3 * (time.perf_counter() - begin))
+            processor.append(1e3 * (time.process_time() - used))
+        stored = (first + count) * ROWS
+        begin = time.perf_counter()
+        opened = lakefmt.open_table(str(folder))
+        opening = 1e3 * (time.perf_counter() - begin)
+        begin = time.perf_counter()
+        keys = opened.read()["uuid"]
+        reading = 1e3 * (time.perf_counter() - begin) * 1e6 / stored
+        if len(keys.unique()) != stored:
+            raise SystemExit(f"{len(keys.unique())} keys, where {stored} were written")
+        del keys
+        yield Part(
+            first + count,
+            float(np.percentile(clock, 50)),
+            float(np.percentile(clock, 99)),
+            mean(processor),
+            len(opened.file_groups()),
+            len(opened.client.load().timeline.instants),
+            (resident() or 0) / 1e6,
+            opening,
+            reading,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--commits", type=int, default=10_000)
+    parser.add_argument("--parts", type=int, default=10)
+    parser.add_argument("--durability", default="fsync", choices=("fsync", "none"))
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as work:
+        print(describe(Path(work)))
+        names = ("commits", "50 % ms", "99 % ms", "cpu ms", "files", "instants", "MB", "open ms", "read ms/M")
+        print("".join(f"{name:>10}" for name in names))
+        for part in measure(Path(work) / "t", asked.commits, asked.parts, asked.durability):
+            print(
+                "".join(f"{value:10.1f}" if isinstance(value, float) else f"{value:10,}" for value in astuple(part)),
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
