@@ -32,7 +32,7 @@ Options = Mapping[str, object]
 INDEX_TYPE: Final = "hoodie.index.type"
 HASH_FIELD: Final = "hoodie.bucket.index.hash.field"
 BUCKET_ENGINE: Final = "hoodie.index.bucket.engine"
-#: Buckets of a partition where nobody names a number, as in Hudi.
+#: Buckets of a partition where no setting names a number, as in Hudi.
 DEFAULT_BUCKETS: Final = 256
 CONSISTENT_HASHING: Final = "CONSISTENT_HASHING"
 _SIMPLE: Final = "SIMPLE"
