@@ -247,15 +247,14 @@ class FactCollector:
         for file_slice in slices:
             columns = parts.setdefault(file_slice.partition, {})
             for file in files_of_slice(file_slice):
-                for name, column_ranges in self.ranges(file).items():
-                    columns.setdefault(name, []).append(column_ranges)
+                for name, ranges in self.ranges(file).items():
+                    columns.setdefault(name, []).append(ranges)
         merged = {
-            path: {name: merged_ranges(column_ranges) for name, column_ranges in columns.items()}
-            for path, columns in parts.items()
+            path: {name: merged_ranges(ranges) for name, ranges in columns.items()} for path, columns in parts.items()
         }
         return {
-            path: {name: joined for name, joined in column_ranges.items() if joined is not None}
-            for path, column_ranges in merged.items()
+            path: {name: joined for name, joined in ranges.items() if joined is not None}
+            for path, ranges in merged.items()
         }
 
     def _base_ranges(self, file: BaseFile) -> dict[str, ColumnRange]:
@@ -276,12 +275,9 @@ class FactCollector:
                 rows = reconcile(
                     parquet.read(columns=list(unknown)), pa.schema([self._schema.field(name) for name in tops])
                 )
-                for name, value_range in row_ranges(rows, unknown).items():
+                for name, exact in row_ranges(rows, unknown).items():
                     ranges[name] = replace(
-                        ranges[name],
-                        minimum=value_range.minimum,
-                        maximum=value_range.maximum,
-                        null_count=value_range.null_count,
+                        ranges[name], minimum=exact.minimum, maximum=exact.maximum, null_count=exact.null_count
                     )
             return ranges
 
