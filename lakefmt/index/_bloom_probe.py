@@ -58,7 +58,7 @@ _VALUES[np.frombuffer(_ALPHABET, np.uint8)] = np.arange(64, dtype=np.uint8)
 class SharedHashes:
     """The keys of one look-up and, of each, the first hashes of its chain (docs/format.md, Bloom filter hash), made when first asked for.
 
-    A few keys are hashed as often as any usual filter asks for. Of many keys only what the first round needs is kept;
+    A few keys are hashed as often as any usual filter asks for. When there are many keys, only what the first round needs is kept;
     the few that are left after it are hashed anew.
 
     Args:
@@ -109,11 +109,11 @@ class StoredFilter:
             UnsupportedFeature: an unknown type or hash.
         """
         self._text = text
-        found = _layout(text, type_code)
-        self._decoded: BloomFilter | None = None if found else decode_bloom_filter(text, type_code)
-        if found:
+        layout = _layout(text, type_code)
+        self._decoded: BloomFilter | None = None if layout else decode_bloom_filter(text, type_code)
+        if layout:
             self._characters = np.frombuffer(text.encode("ascii"), np.uint8)
-            self._hashes, self._bits, self._begins = found
+            self._hashes, self._bits, self._begins = layout
 
     def contains(self, keys: SharedHashes, rows: I64) -> Flags:
         """Return for each of `rows` whether its key may be in the file; False is certain.
@@ -176,13 +176,13 @@ class StoredFilter:
         """Return the bits at `positions` of shape (hashes, keys), of every row of bits: shape (rows, hashes, keys)."""
         # Within a byte, bits count from the least significant one; within a stream of characters from the most.
         place = self._begins + (positions ^ np.uint32(7))
-        at = place // np.uint32(6)
-        values = _VALUES.take(self._characters.take(at))
+        words_at = place // np.uint32(6)
+        values = _VALUES.take(self._characters.take(words_at))
         if values.size and int(values.max()) == _NO_CHARACTER:
             raise CorruptFile("a bloom filter is not Base64 text")
-        down = (np.uint32(5) - (place - at * np.uint32(6))).astype(np.uint8)
-        found: Flags = (np.right_shift(values, down) & np.uint8(1)).view(np.bool_)
-        return found
+        down = (np.uint32(5) - (place - words_at * np.uint32(6))).astype(np.uint8)
+        bits: Flags = (np.right_shift(values, down) & np.uint8(1)).view(np.bool_)
+        return bits
 
 
 def stored_filter(footer: BaseFileFooter) -> StoredFilter | None:
@@ -199,8 +199,8 @@ def stored_filter(footer: BaseFileFooter) -> StoredFilter | None:
 def _remainders(hashes: U32, bits: int) -> U32:
     """Return |hash| modulo `bits`, the hash being a signed number as in Java."""
     magnitude = np.minimum(hashes, np.negative(hashes))
-    found: U32 = magnitude % np.uint32(bits)
-    return found
+    remainders: U32 = magnitude % np.uint32(bits)
+    return remainders
 
 
 def _layout(text: str, type_code: str | None) -> tuple[int, int, U32] | None:
@@ -234,8 +234,8 @@ def _rows(text: str, head: bytes, width: int) -> int | None:
     if per_row < 1 or in_row < 0 or not 1 <= rows <= _MAX_ROWS:
         return None
     for row in range(rows):
-        at = len(head) + row * (_HEADER.size + width)
-        if _bytes_at(text, at, _HEADER.size) != head[: _HEADER.size]:
+        offset = len(head) + row * (_HEADER.size + width)
+        if _bytes_at(text, offset, _HEADER.size) != head[: _HEADER.size]:
             return None
     return int(rows)
 
@@ -244,7 +244,7 @@ def _bytes_at(text: str, start: int, size: int) -> bytes | None:
     """Return `size` decoded bytes from byte `start`; None when the text ends before, or is no Base64 there."""
     first, last = start // 3 * 4, -(-(start + size) // 3) * 4
     try:
-        found = base64.b64decode(text[first:last], validate=True)[start % 3 :][:size]
+        decoded = base64.b64decode(text[first:last], validate=True)[start % 3 :][:size]
     except ValueError:
         return None
-    return found if len(found) == size else None
+    return decoded if len(decoded) == size else None

@@ -252,8 +252,8 @@ def capabilities_of(index: Index) -> IndexCapabilities:
         >>> capabilities_of(open_index("bloom")).places_new_keys
         False
     """
-    said = getattr(index, "capabilities", None)
-    return said if isinstance(said, IndexCapabilities) else IndexCapabilities()
+    capabilities = getattr(index, "capabilities", None)
+    return capabilities if isinstance(capabilities, IndexCapabilities) else IndexCapabilities()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """An index of one's own: a class, or an entry point of an installed package; named by the caller, its answers checked.
 
-The name comes from a setting of the call or the handle, never from a stored file: whoever can write a table's files
+The name comes from a setting of the call or the handle, never from a stored file: a person who can write a table's files
 must not choose what code runs.
 """
 
@@ -74,7 +74,7 @@ def load_index(name: str) -> Index:
         )
     try:
         made = pkgutil.resolve_name(name)()
-    except Exception as error:  # somebody else's code runs here: it may raise anything
+    except Exception as error:  # foreign code runs here: it may raise anything
         raise UnknownSetting(f"{INDEX_CLASS}={name} cannot be used: {type(error).__name__}: {error}") from error
     lacks = _lacks(made)
     if lacks:
@@ -94,33 +94,33 @@ def load_installed_index(name: str, context: Callable[[], IndexContext]) -> Inde
     """
     from importlib.metadata import entry_points
 
-    found = [point for point in entry_points(group=ENTRY_POINTS) if point.name == name]
-    if not found:
+    points = [point for point in entry_points(group=ENTRY_POINTS) if point.name == name]
+    if not points:
         return None
     try:
-        made = found[0].load()(context())
+        made = points[0].load()(context())
     except LakefmtError:
         raise
-    except Exception as error:  # somebody else's code runs here: it may raise anything
+    except Exception as error:  # foreign code runs here: it may raise anything
         raise UnknownSetting(
-            f"the index {name!r} ({found[0].value}) cannot be used: {type(error).__name__}: {error}"
+            f"the index {name!r} ({points[0].value}) cannot be used: {type(error).__name__}: {error}"
         ) from error
     lacks = _lacks(made)
     if lacks:
-        raise UnknownSetting(f"the index {name!r} ({found[0].value}) is no index: {', '.join(lacks)}")
+        raise UnknownSetting(f"the index {name!r} ({points[0].value}) is no index: {', '.join(lacks)}")
     return CheckedIndex(made)
 
 
 def _lacks(made: object) -> list[str]:
     """Return what an object lacks of an index."""
-    said = []
+    lacks = []
     if not isinstance(getattr(made, "name", None), str):
-        said.append("it has no text `name`")
+        lacks.append("it has no text `name`")
     if not isinstance(getattr(made, "is_global", None), bool):
-        said.append("it has no `is_global` that is True or False")
+        lacks.append("it has no `is_global` that is True or False")
     capabilities = getattr(made, "capabilities", IndexCapabilities())
     if not isinstance(capabilities, IndexCapabilities):
-        said.append("its `capabilities` are no lakefmt.index.IndexCapabilities")
+        lacks.append("its `capabilities` are no lakefmt.index.IndexCapabilities")
         capabilities = IndexCapabilities()
     needed = {
         "locate": True,
@@ -128,12 +128,12 @@ def _lacks(made: object) -> list[str]:
         "key_locations": not capabilities.needs_file_reader,
         "on_commit": capabilities.on_commit,
     }
-    said += [
+    lacks += [
         f"it has no method `{name}`"
         for name, is_needed in needed.items()
         if is_needed and not callable(getattr(made, name, None))
     ]
-    return said
+    return lacks
 
 
 class CheckedIndex:
@@ -160,16 +160,16 @@ class CheckedIndex:
             InvalidInputError: the answer points to rows or slices that there are not, to a slice without a base file,
                 or, from an index that is not global, to another partition than a row's own.
         """
-        found: object = (
+        answer: object = (
             self._index.locate(wanted, slices, reader)
             if self.capabilities.needs_file_reader
             else locations_in(self.key_locations(wanted), slices)
         )
-        if not isinstance(found, Located):
-            raise self._wrong(f"answers with {type(found).__name__}, not with Located")
+        if not isinstance(answer, Located):
+            raise self._wrong(f"answers with {type(answer).__name__}, not with Located")
         rows, numbers = (
-            self._numbers("rows", found.rows, len(wanted)),
-            self._numbers("slices", found.slices, len(slices)),
+            self._numbers("rows", answer.rows, len(wanted)),
+            self._numbers("slices", answer.slices, len(slices)),
         )
         if len(rows) != len(numbers):
             raise self._wrong(f"names {len(rows)} rows and {len(numbers)} slices, which should be pairs")
@@ -178,7 +178,7 @@ class CheckedIndex:
             raise self._wrong("names a slice without a base file")
         if not self.is_global and (wanted.partition_codes()[rows] != _partitions_in(wanted, slices)[numbers]).any():
             raise self._wrong("names another partition than a row's own, though it is not global")
-        return Located(*_pairs(rows, numbers, len(slices)), found.steps, found.filters)
+        return Located(*_pairs(rows, numbers, len(slices)), answer.steps, answer.filters)
 
     def place(self, wanted: IndexKeys, slices: Sequence[FileSlice], new_uuid: Callable[[], str]) -> KeyPlacement:
         """Return the index's placement.
@@ -218,14 +218,14 @@ class CheckedIndex:
         """
         if not isinstance(self._index, SupportsKeyLocations):
             raise self._wrong("knows no locations")
-        found: object = self._index.key_locations(wanted)
-        if not isinstance(found, KeyFileGroups):
-            raise self._wrong(f"answers with {type(found).__name__}, not with KeyFileGroups")
-        rows = self._numbers("rows", found.rows, len(wanted))
-        for texts in (found.partitions, found.file_ids):
+        answer: object = self._index.key_locations(wanted)
+        if not isinstance(answer, KeyFileGroups):
+            raise self._wrong(f"answers with {type(answer).__name__}, not with KeyFileGroups")
+        rows = self._numbers("rows", answer.rows, len(wanted))
+        for texts in (answer.partitions, answer.file_ids):
             if not isinstance(texts, pa.StringArray) or texts.null_count or len(texts) != len(rows):
                 raise self._wrong(f"names partitions or file ids that are not {len(rows)} texts")
-        return KeyFileGroups(rows, found.partitions, found.file_ids)
+        return KeyFileGroups(rows, answer.partitions, answer.file_ids)
 
     def on_commit(self, commit: IndexCommit) -> None:
         """Tell the index of a commit."""

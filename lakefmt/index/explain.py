@@ -47,10 +47,10 @@ class LookUpReport:
     def false_positives(self) -> LookUpStep | None:
         """Files whose keys were read and none was found, and pairs that were compared for nothing; None: not told."""
         by_name = {step.name: step for step in self.steps}
-        opened, found = by_name.get("opened"), by_name["found"]
+        opened, stored = by_name.get("opened"), by_name["found"]
         if opened is None:
             return None
-        return LookUpStep("opened in vain", opened.files - found.files, opened.candidates - found.candidates)
+        return LookUpStep("opened in vain", opened.files - stored.files, opened.candidates - stored.candidates)
 
     def __str__(self) -> str:
         lines = [f"index {self.index}: {self.found:,} of {self.keys:,} keys found"]
@@ -65,8 +65,8 @@ class LookUpReport:
 
 def _tally_text(tally: FilterTally) -> str:
     absent = tally.asked - tally.right
-    said = f"of {absent:,} keys that are not in a file, {tally.false:,} passed its filter"
-    return said if tally.false_rate is None else f"{said} (rate {tally.false_rate:.2g})"
+    text = f"of {absent:,} keys that are not in a file, {tally.false:,} passed its filter"
+    return text if tally.false_rate is None else f"{text} (rate {tally.false_rate:.2g})"
 
 
 class IndexView:
@@ -139,11 +139,11 @@ def _report(index: Index, num_keys: int, located: Located) -> LookUpReport:
 def _texts(keys: Any) -> pa.StringArray:
     given: Any = [keys] if isinstance(keys, str) else keys
     arrow = isinstance(given, pa.Array | pa.ChunkedArray)
-    found = foreign(
+    texts = foreign(
         lambda: given.cast(pa.string()) if arrow else pa.array(given, pa.string()), "keys are texts", InvalidKey
     )
-    if isinstance(found, pa.ChunkedArray):
-        found = pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], pa.string())
-    if found.null_count:
-        raise InvalidKey(f"{found.null_count} of {len(found)} keys are null")
-    return found
+    if isinstance(texts, pa.ChunkedArray):
+        texts = pa.concat_arrays(texts.chunks) if texts.num_chunks else pa.array([], pa.string())
+    if texts.null_count:
+        raise InvalidKey(f"{texts.null_count} of {len(texts)} keys are null")
+    return texts

@@ -42,7 +42,7 @@ _OVERHEAD_BYTES: Final = 16 << 10
 _THREADS_FAR: Final = 16
 #: Most threads that ask a local disk. They decode: measured on two cores, four take a quarter longer than two.
 _THREADS_NEAR: Final = 8
-#: Up to so many keys are compared with every row group's bounds, more only as a whole.
+#: Up to this number of keys are compared with every row group's bounds, more only as a whole.
 _MOST_COMPARED: Final = 1 << 16
 
 
@@ -91,8 +91,8 @@ class KeyFiles:
             SnapshotExpired: the file is gone.
             CorruptFile: it is damaged, or has no keys.
         """
-        known = self._look(file)
-        return self._read(file, known.metadata, range(known.metadata.num_row_groups))
+        footer = self._look(file)
+        return self._read(file, footer.metadata, range(footer.metadata.num_row_groups))
 
     def keys_among(self, file: BaseFile, wanted: pa.StringArray) -> pa.ChunkedArray | None:
         """Return the keys of the row groups that may hold some of `wanted`; None when no group may.
@@ -128,18 +128,18 @@ class KeyFiles:
         return keys, np.arange(len(keys)) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
 
     def known(self, file: BaseFile) -> KnownFooter | None:
-        """Return a file's footer if it is kept: whoever rewrites the file need not read it again."""
+        """Return a file's footer if it is kept: a rewrite of the file need not read it again."""
         return self._known.get(file)
 
     def _look(self, file: BaseFile) -> KnownFooter:
-        known = self._known.get(file)
-        if known is None:
+        kept_footer = self._known.get(file)
+        if kept_footer is None:
             with self._open(file) as parquet:
                 metadata = parquet.metadata
                 footer = decode_footer(metadata)
-            known = KnownFooter(metadata, footer)
-            self._known.keep(file, known, 2 * metadata.serialized_size + _OVERHEAD_BYTES)
-        return known
+            kept_footer = KnownFooter(metadata, footer)
+            self._known.keep(file, kept_footer, 2 * metadata.serialized_size + _OVERHEAD_BYTES)
+        return kept_footer
 
     @contextmanager
     def _open(self, file: BaseFile, metadata: pq.FileMetaData | None = None) -> Iterator[pq.ParquetFile]:
@@ -159,14 +159,14 @@ class KeyFiles:
         _key_column(metadata, file)
         with self._open(file, metadata) as parquet:
             # Files are what threads share; there is one column here.
-            found = parquet.read_row_groups(list(groups), columns=[RECORD_KEY], use_threads=False).column(0)
-            keys = _as_text(found, file)
+            column = parquet.read_row_groups(list(groups), columns=[RECORD_KEY], use_threads=False).column(0)
+            keys = _as_text(column, file)
         if whole:
             self._keys.keep(file, keys, keys.nbytes)
         return keys
 
     def keep_keys(self, kept_key_bytes: int) -> None:
-        """Keep so many bytes of key columns from now on."""
+        """Keep this number of bytes of key columns from now on."""
         self._keys.most = kept_key_bytes
 
 
@@ -198,15 +198,15 @@ def _groups_for(metadata: pq.FileMetaData, column: int, wanted: pa.StringArray) 
     ends = pc.min_max(texts)
     groups = []
     for number in range(metadata.num_row_groups):
-        found = metadata.row_group(number).column(column).statistics
-        bounds = _bounds(found) if found is not None and found.has_min_max else None
+        statistics = metadata.row_group(number).column(column).statistics
+        bounds = _bounds(statistics) if statistics is not None and statistics.has_min_max else None
         if bounds is None or (_meet(ends["min"], ends["max"], *bounds) and _any_within(texts, *bounds)):
             groups.append(number)
     return groups
 
 
-def _bounds(found: pq.Statistics) -> tuple[pa.BinaryScalar, pa.BinaryScalar] | None:
-    low, high = found.min_raw, found.max_raw
+def _bounds(statistics: pq.Statistics) -> tuple[pa.BinaryScalar, pa.BinaryScalar] | None:
+    low, high = statistics.min_raw, statistics.max_raw
     # Older releases of Arrow show an end that was too long to be stored as empty: it is no upper bound.
     if not isinstance(low, bytes) or not isinstance(high, bytes) or not high:
         return None

@@ -88,17 +88,17 @@ def locate_everywhere(index: Index, keys: pa.StringArray, slices: Sequence[FileS
         numbers.setdefault(file_slice.partition, []).append(number)
     answers = [
         (
-            np.array(mine, dtype=np.int64),
-            for_global_lookup.locate(_meant_for(keys, p), [slices[n] for n in mine], reader),
+            np.array(own_slices, dtype=np.int64),
+            for_global_lookup.locate(_meant_for(keys, p), [slices[n] for n in own_slices], reader),
         )
-        for p, mine in numbers.items()
+        for p, own_slices in numbers.items()
     ]
     return ordered_pairs(
-        [found.rows for _, found in answers],
-        [mine[found.slices] for mine, found in answers],
-        _joined_steps([found.steps for _, found in answers]),
-        _joined_tallies([found.filters for _, found in answers]),
-        [found.positions for _, found in answers],
+        [located.rows for _, located in answers],
+        [own_slices[located.slices] for own_slices, located in answers],
+        _joined_steps([located.steps for _, located in answers]),
+        _joined_tallies([located.filters for _, located in answers]),
+        [located.positions for _, located in answers],
     )
 
 
@@ -110,11 +110,11 @@ def _meant_for(keys: pa.StringArray, partition: str) -> IndexKeys:
 def _joined_steps(many: Iterable[tuple[LookUpStep, ...]]) -> tuple[LookUpStep, ...]:
     joined: dict[str, LookUpStep] = {}
     for step in (step for steps in many for step in steps):
-        known = joined.get(step.name, LookUpStep(step.name, 0))
-        joined[step.name] = LookUpStep(step.name, known.files + step.files, known.candidates + step.candidates)
+        sums = joined.get(step.name, LookUpStep(step.name, 0))
+        joined[step.name] = LookUpStep(step.name, sums.files + step.files, sums.candidates + step.candidates)
     return tuple(joined.values())
 
 
 def _joined_tallies(many: Iterable[FilterTally | None]) -> FilterTally | None:
-    known = [tally for tally in many if tally is not None]
-    return sum(known, FilterTally()) if known else None
+    tallies = [tally for tally in many if tally is not None]
+    return sum(tallies, FilterTally()) if tallies else None

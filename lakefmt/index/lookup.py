@@ -60,7 +60,7 @@ U64 = npt.NDArray[np.uint64]
 _WORD = 8
 #: Spreads words over the highest bits: the odd number next to 2^64 divided by the golden ratio.
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
-#: Places of the table: so many for every key that is looked for, within these bounds.
+#: Places of the table: this number for every key that is looked for, within these bounds.
 _PLACES_PER_KEY, _LEAST_BITS, _MOST_BITS = 64, 12, 22
 #: Keys of a file for each that is looked for, below which there is little to leave out.
 _WORTH = 8
@@ -86,9 +86,9 @@ def prefilter_rows(wanted: pa.StringArray, stored: pa.ChunkedArray) -> Rows | No
     bits = min(_MOST_BITS, max(_LEAST_BITS, (_PLACES_PER_KEY * len(wanted)).bit_length()))
     table = np.zeros(1 << bits, np.bool_)
     table[_candidate_places(words, bits)] = True
-    found = (_last_words(part, short=True) for part in _parts(stored))
+    last_words = (_last_words(part, short=True) for part in _parts(stored))
     return np.flatnonzero(
-        np.concatenate([table.take(_candidate_places(each, bits)) for each in found if each is not None])
+        np.concatenate([table.take(_candidate_places(each, bits)) for each in last_words if each is not None])
     )
 
 
@@ -150,10 +150,10 @@ class KeyRanges:
     def inside(self, rows: I64, low: str, high: str) -> I64:
         """Return those of `rows` whose key lies between `low` and `high`, the ends included."""
         ends = (java_order_key(low), java_order_key(high))
-        found = self._java.inside(rows, *ends)
+        inside = self._java.inside(rows, *ends)
         if self._plain is self._java and ends == (low.encode(), high.encode()):
-            return found
-        return np.union1d(found, self._plain.inside(rows, low.encode(), high.encode()))
+            return inside
+        return np.union1d(inside, self._plain.inside(rows, low.encode(), high.encode()))
 
 
 class _Sorted:
@@ -182,25 +182,25 @@ class _Texts(Sequence[bytes]):
         return len(self._values)
 
     @overload
-    def __getitem__(self, at: int) -> bytes: ...
+    def __getitem__(self, place: int) -> bytes: ...
 
     @overload
-    def __getitem__(self, at: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, place: slice) -> Sequence[bytes]: ...
 
-    def __getitem__(self, at: int | slice) -> bytes | Sequence[bytes]:
-        if isinstance(at, slice):
-            return _Texts(self._values[at])
-        return bytes(self._values[at].as_buffer())
+    def __getitem__(self, place: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(place, slice):
+            return _Texts(self._values[place])
+        return bytes(self._values[place].as_buffer())
 
 
 #: Threads that ask a reader which does not say how many it can take.
 _THREADS = 4
 
-#: Files that a thread takes at once: at most so many, and so few that each thread comes back for more this often.
+#: Files that a thread takes at once: at most this number, and few enough that each thread takes new ones this often.
 _MOST_AT_A_TIME = 8
 _SHARES_PER_THREAD = 4
 
-#: Up to so many keys a filter is asked about, however few rows its file has.
+#: Up to this number of keys a filter is asked about, however few rows its file has.
 _ALWAYS_ASKED = 10_000
 
 Rows = npt.NDArray[np.int64]
@@ -273,11 +273,11 @@ def look_up_candidates(how: LookUp, wanted: IndexKeys, candidates: Sequence[Cand
     threads = how.threads or (reader.threads if isinstance(reader, SelectiveKeyReader) else _THREADS)
     seen = list(_each(task, candidates, threads))
     return ordered_pairs(
-        [one.found for one in seen],
-        [np.full(len(one.found), one.slice_number, dtype=np.int64) for one in seen],
+        [file.found for file in seen],
+        [np.full(len(file.found), file.slice_number, dtype=np.int64) for file in seen],
         tuple(_steps(how, seen)),
         _tally(seen) if how.filters else None,
-        [one.positions for one in seen],
+        [file.positions for file in seen],
     )
 
 
@@ -287,7 +287,7 @@ def _each(work: Callable[[Candidate], _Seen], items: Sequence[Candidate], thread
         return
     # Some files at a time where there are many: to hand one over costs about as much as to find out that it is out of range.
     size = max(1, min(_MOST_AT_A_TIME, len(items) // (_SHARES_PER_THREAD * threads)))
-    shares = [items[at : at + size] for at in range(0, len(items), size)]
+    shares = [items[begin : begin + size] for begin in range(0, len(items), size)]
     with ThreadPoolExecutor(min(threads, len(shares)), "lakefmt-index") as pool:
         for share in pool.map(lambda some: [work(item) for item in some], shares):
             yield from share
@@ -336,7 +336,7 @@ class _Task:
         stored = _filter(footer, len(rows)) if footer is not None and self._how.filters and len(rows) else None
         if stored is not None:
             rows = rows[stored.contains(self._hashes, rows)]
-        found = self._found(candidate.file, rows) if len(rows) else None
+        matches = self._found(candidate.file, rows) if len(rows) else None
         nothing = rows[:0]
         return _Seen(
             slice_number=candidate.slice_number,
@@ -344,9 +344,9 @@ class _Task:
             in_range=len(in_range),
             passed=len(rows),
             has_filter=stored is not None,
-            opened=found is not None,
-            found=nothing if found is None else found[0],
-            positions=nothing if found is None else found[1],
+            opened=matches is not None,
+            found=nothing if matches is None else matches[0],
+            positions=nothing if matches is None else matches[1],
         )
 
     def _in_range(self, candidate: Candidate, footer: BaseFileFooter | None) -> Rows:
@@ -360,18 +360,18 @@ class _Task:
 
     def _found(self, file: BaseFile, rows: Rows) -> tuple[Rows, Rows | None] | None:
         """Return the rows whose key is stored in the file, and where; None when the file need not be opened for that."""
-        mine = self._wanted.keys.take(pa.array(rows))
+        keys = self._wanted.keys.take(pa.array(rows))
         if self._placing is not None:
-            placed = self._placing.keys_with_positions(file, mine)
+            placed = self._placing.keys_with_positions(file, keys)
             if placed is None:
                 return None
-            flags, positions = _places(mine, *placed)
+            flags, positions = _places(keys, *placed)
             return rows[flags], positions[flags]
         if self._selective is not None:
-            stored = self._selective.keys_among(file, mine)
+            stored = self._selective.keys_among(file, keys)
         else:
             stored = self._reader.keys(file)
-        return None if stored is None else (rows[_present(mine, stored)], None)
+        return None if stored is None else (rows[_present(keys, stored)], None)
 
 
 def _filter(footer: BaseFileFooter, num_keys: int) -> StoredFilter | None:
@@ -379,32 +379,32 @@ def _filter(footer: BaseFileFooter, num_keys: int) -> StoredFilter | None:
     return None if num_keys > max(_ALWAYS_ASKED, footer.num_rows) else stored_filter(footer)
 
 
-def _present(mine: pa.StringArray, stored: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+def _present(wanted: pa.StringArray, stored: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     """Return which of my keys are stored; the smaller side is hashed."""
-    if len(mine) < len(stored):
-        likely = prefilter_rows(mine, stored)
+    if len(wanted) < len(stored):
+        likely = prefilter_rows(wanted, stored)
         if likely is not None:
             stored = stored.take(pa.array(likely))
-        stored = stored.filter(pc.is_in(stored, value_set=mine))
-    flags: npt.NDArray[np.bool_] = pc.is_in(mine, value_set=stored).to_numpy(zero_copy_only=False)
+        stored = stored.filter(pc.is_in(stored, value_set=wanted))
+    flags: npt.NDArray[np.bool_] = pc.is_in(wanted, value_set=stored).to_numpy(zero_copy_only=False)
     return flags
 
 
-def _places(mine: pa.StringArray, stored: pa.ChunkedArray, numbers: Rows) -> tuple[npt.NDArray[np.bool_], Rows]:
+def _places(wanted: pa.StringArray, stored: pa.ChunkedArray, numbers: Rows) -> tuple[npt.NDArray[np.bool_], Rows]:
     """Return which of my keys are stored, and the row of each; -1 where several rows have the key."""
-    likely = prefilter_rows(mine, stored)
+    likely = prefilter_rows(wanted, stored)
     if likely is not None:
         stored, numbers = stored.take(pa.array(likely)), numbers[likely]
-    known = pc.is_in(stored, value_set=mine)
-    found, places = stored.filter(known).combine_chunks(), numbers[np.asarray(known)]
-    at = pc.index_in(mine, value_set=found)
-    flags: npt.NDArray[np.bool_] = at.is_valid().to_numpy(zero_copy_only=False)
-    positions = np.full(len(mine), -1, np.int64)
-    positions[flags] = places[at.drop_null().to_numpy()]
-    if len(found) != np.count_nonzero(flags):
-        first = pc.index_in(found, value_set=found).to_numpy()
-        often = np.bincount(first, minlength=len(found)) > 1
-        positions[flags] = np.where(often[at.drop_null().to_numpy()], -1, positions[flags])
+    is_wanted = pc.is_in(stored, value_set=wanted)
+    matches, places = stored.filter(is_wanted).combine_chunks(), numbers[np.asarray(is_wanted)]
+    match_numbers = pc.index_in(wanted, value_set=matches)
+    flags: npt.NDArray[np.bool_] = match_numbers.is_valid().to_numpy(zero_copy_only=False)
+    positions = np.full(len(wanted), -1, np.int64)
+    positions[flags] = places[match_numbers.drop_null().to_numpy()]
+    if len(matches) != np.count_nonzero(flags):
+        first = pc.index_in(matches, value_set=matches).to_numpy()
+        often = np.bincount(first, minlength=len(matches)) > 1
+        positions[flags] = np.where(often[match_numbers.drop_null().to_numpy()], -1, positions[flags])
     return flags, positions
 
 
@@ -412,12 +412,12 @@ def _places(mine: pa.StringArray, stored: pa.ChunkedArray, numbers: Rows) -> tup
 
 
 def _steps(how: LookUp, seen: Sequence[_Seen]) -> Iterator[LookUpStep]:
-    yield _left("considered", [one.considered for one in seen])
+    yield _left("considered", [file.considered for file in seen])
     if how.ranges:
-        yield _left("left by key range", [one.in_range for one in seen])
+        yield _left("left by key range", [file.in_range for file in seen])
     if how.filters:
-        yield _left("left by bloom filter", [one.passed for one in seen])
-    yield _left("opened", [one.passed for one in seen if one.opened])
+        yield _left("left by bloom filter", [file.passed for file in seen])
+    yield _left("opened", [file.passed for file in seen if file.opened])
 
 
 def _left(name: str, pairs: Sequence[int]) -> LookUpStep:
@@ -425,9 +425,9 @@ def _left(name: str, pairs: Sequence[int]) -> LookUpStep:
 
 
 def _tally(seen: Sequence[_Seen]) -> FilterTally:
-    asked = [one for one in seen if one.has_filter]
+    asked = [file for file in seen if file.has_filter]
     return FilterTally(
-        sum(one.in_range for one in asked), sum(one.passed for one in asked), sum(len(one.found) for one in asked)
+        sum(file.in_range for file in asked), sum(file.passed for file in asked), sum(len(file.found) for file in asked)
     )
 
 
@@ -442,6 +442,6 @@ def ordered_pairs(
     empty = np.empty(0, dtype=np.int64)
     all_rows, all_slices = np.concatenate([empty, *rows]), np.concatenate([empty, *slices])
     order = np.lexsort((all_slices, all_rows))
-    told = [places for places in positions if places is not None]
-    places = np.concatenate([empty, *told])[order] if len(told) == len(positions) else None
+    with_places = [places for places in positions if places is not None]
+    places = np.concatenate([empty, *with_places])[order] if len(with_places) == len(positions) else None
     return Located(all_rows[order], all_slices[order], steps, tally, places)

@@ -95,8 +95,8 @@ class SqliteIndex:
             partitions = wanted.partitions.cast(pa.string())
             rows = zip(range(len(wanted)), partitions.to_pylist(), wanted.keys.to_pylist(), strict=True)
             store.executemany("insert into wanted values (?, ?, ?)", rows)
-            found = store.execute(_FIND).fetchall()
-        numbers, places, file_ids, _ = zip(*found, strict=True) if found else ((), (), (), ())
+            stored_places = store.execute(_FIND).fetchall()
+        numbers, places, file_ids, _ = zip(*stored_places, strict=True) if stored_places else ((), (), (), ())
         return KeyFileGroups(
             np.array(numbers, np.int64), pa.array(places, pa.string()), pa.array(file_ids, pa.string())
         )
@@ -128,19 +128,19 @@ class SqliteIndex:
         """Forget instants that are no longer complete, and read commits that are not known."""
         context = self._context
         notes = dict(store.execute("select name, value from notes"))
-        known = dict(store.execute("select time, is_complete from commits"))
+        recorded = dict(store.execute("select time, is_complete from commits"))
         first = min(context.commits, default="")
         # What was archived since may be unknown unless it was complete at the last look.
         if notes.get("url") != context.url or first > notes.get("seen_before", ""):
             self._build(store)
         else:
             complete = set(context.commits)
-            undone = [(time,) for time in known if time >= first and time not in complete]
+            undone = [(time,) for time in recorded if time >= first and time not in complete]
             store.executemany("delete from places where time = ?", undone)
             store.executemany("delete from commits where time = ?", undone)
             store.executemany("update commits set is_complete = 1 where time = ?", ((time,) for time in complete))
             for time in context.commits:
-                if time not in known:
+                if time not in recorded:
                     self._keep(store, context.commit(time), is_complete=True)
         newest = max(context.commits, default="")
         seen = {"url": context.url, "seen_before": min(newest, context.first_pending or newest)}

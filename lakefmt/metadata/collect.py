@@ -62,15 +62,15 @@ def files_of_commit(commit: CommitMetadata) -> dict[str, dict[str, int]]:
     Parameters:
         commit: the metadata of the commit; files of change data are among its files.
     """
-    found: dict[str, dict[str, int]] = {}
+    files: dict[str, dict[str, int]] = {}
     for stat in commit.stats:
-        sizes = found.setdefault(stat.partition_path, {})
+        sizes = files.setdefault(stat.partition_path, {})
         if stat.path:
             sizes[stat.file_name] = max(stat.file_size_in_bytes, sizes.get(stat.file_name, 0))
         changes = stat.extra.get("cdcStats")
         if isinstance(changes, Mapping):
             sizes.update({str(path).rpartition("/")[2]: int(size) for path, size in changes.items()})
-    return found
+    return files
 
 
 def files_of_slice(file_slice: FileSlice) -> tuple[BaseFile | LogFile, ...]:
@@ -88,7 +88,7 @@ def timeline_with(timeline: Timeline, time: InstantTime, action: Action, complet
         completion: when it will have been completed, or any later time.
     """
     done = Instant(time, completed_action(action), State.COMPLETED, completion if timeline.layout == 2 else None)
-    others = (one for one in timeline.instants if one.time != time)
+    others = (instant for instant in timeline.instants if instant.time != time)
     made = build_timeline([*others, done], timeline.layout)
     return replace(made, bound=timeline.bound, archived=timeline.archived)
 
@@ -147,7 +147,7 @@ class FactCollector:
         """The types of the table's columns, and of the nested fields whose statistics are kept."""
         nested = {name: field_at(self._schema, name) for name in self.columns}
         return {
-            **{one.name: one.type for one in self._schema},
+            **{column.name: column.type for column in self._schema},
             **{name: field.type for name, field in nested.items() if field is not None},
         }
 
@@ -170,19 +170,19 @@ class FactCollector:
         """
         paths = [PartitionPath(path) for path in partitions]
         bases, logs = StorageListing(self.client.store).files(paths) if paths else ([], [])
-        known = {file.path for file in bases} | {file.path for file in logs}
+        listed = {file.path for file in bases} | {file.path for file in logs}
         for path, sizes in files_of_commit(commit).items():
             objects = [ObjectInfo(join_path(path, name), size) for name, size in sizes.items()]
             more_bases, more_logs = parse_files(PartitionPath(path), objects)
-            bases += [file for file in more_bases if file.path not in known]
-            logs += [file for file in more_logs if file.path not in known]
+            bases += [file for file in more_bases if file.path not in listed]
+            logs += [file for file in more_logs if file.path not in listed]
         hidden = self.client.replaced(self.before)
         slicing = self.client.slicing(self.before, bases, logs)
         before = build_slices(bases, logs, slicing, hidden)
-        gone: dict[tuple[str, str], InstantTime] = {
+        replaced_at: dict[tuple[str, str], InstantTime] = {
             (path, file_id): self.time for path, ids in commit.replaced_file_ids.items() for file_id in ids
         }
-        after = build_slices(bases, logs, _with_archived(self.after.timeline, slicing), {**hidden, **gone})
+        after = build_slices(bases, logs, _with_archived(self.after.timeline, slicing), {**hidden, **replaced_at})
         return before, after
 
     def written_slices(self, commit: CommitMetadata) -> list[FileSlice]:
@@ -195,7 +195,7 @@ class FactCollector:
         slices = []
         for path, sizes in files_of_commit(commit).items():
             objects = [ObjectInfo(join_path(path, name), size) for name, size in sizes.items()]
-            bases, logs = parse_files(PartitionPath(path), [one for one in objects if one.name in written])
+            bases, logs = parse_files(PartitionPath(path), [item for item in objects if item.name in written])
             slices += [FileSlice(base.partition, base.file_id, base.instant, base) for base in bases]
             slices += [FileSlice(log.partition, log.file_id, log.instant, None, (log,)) for log in logs]
         return slices
@@ -250,12 +250,15 @@ class FactCollector:
         for file_slice in slices:
             columns = parts.setdefault(file_slice.partition, {})
             for file in files_of_slice(file_slice):
-                for name, found in self.ranges(file).items():
-                    columns.setdefault(name, []).append(found)
+                for name, ranges in self.ranges(file).items():
+                    columns.setdefault(name, []).append(ranges)
         merged = {
-            path: {name: merged_ranges(found) for name, found in columns.items()} for path, columns in parts.items()
+            path: {name: merged_ranges(ranges) for name, ranges in columns.items()} for path, columns in parts.items()
         }
-        return {path: {name: one for name, one in found.items() if one is not None} for path, found in merged.items()}
+        return {
+            path: {name: joined for name, joined in ranges.items() if joined is not None}
+            for path, ranges in merged.items()
+        }
 
     def _base_ranges(self, file: BaseFile) -> dict[str, ColumnRange]:
         virtual = self._virtual_columns
@@ -271,17 +274,17 @@ class FactCollector:
         with reading(file.path), filesystem.open_input_file(prefix + file.path) as source:
             parquet = parquet_file(source)
             check_row_counts(parquet.metadata)
-            found, unknown = footer_ranges(parquet.metadata, self.columns, self.types)
+            ranges, unknown = footer_ranges(parquet.metadata, self.columns, self.types)
             if unknown:
                 tops = dict.fromkeys(map(self._top, unknown))
                 rows = reconcile(
                     parquet.read(columns=list(unknown)), pa.schema([self._schema.field(name) for name in tops])
                 )
-                for name, one in row_ranges(rows, unknown).items():
-                    found[name] = replace(
-                        found[name], minimum=one.minimum, maximum=one.maximum, null_count=one.null_count
+                for name, exact in row_ranges(rows, unknown).items():
+                    ranges[name] = replace(
+                        ranges[name], minimum=exact.minimum, maximum=exact.maximum, null_count=exact.null_count
                     )
-            return found
+            return ranges
 
     def _log_ranges(self, file: LogFile) -> dict[str, ColumnRange]:
         rows = self._log_rows(file)
@@ -297,10 +300,10 @@ class FactCollector:
         }
         if rule.delete is not None:
             names.add(rule.delete.field)
-        known = self._read_logs.get(file.path)
-        if known is not None and known[0] >= names:
-            return known[1]
-        schema = pa.schema([one for one in self._schema if one.name in names])
+        kept = self._read_logs.get(file.path)
+        if kept is not None and kept[0] >= names:
+            return kept[1]
+        schema = pa.schema([field for field in self._schema if field.name in names])
         alone = FileSlice(file.partition, file.file_id, file.instant, None, (file,))
         rows = read_log_rows(
             self.client.store,
@@ -422,17 +425,17 @@ class FactCollector:
         if timeline.layout == 1 or self._marks_deletes:
             return True
         with _guard:
-            known = _num_deletes.setdefault(self.client.reader, {})
-        asked = {log.path: log.instant for log in file_slice.logs if log.path not in known}
+            num_deletes = _num_deletes.setdefault(self.client.reader, {})
+        asked = {log.path: log.instant for log in file_slice.logs if log.path not in num_deletes}
         active = {instant.time: instant for instant in timeline.commits} if asked else {}
         if any(time not in active for time in asked.values()):
             return True
-        if len(known) > _MOST_LOGS:
-            known.clear()
+        if len(num_deletes) > _MOST_LOGS:
+            num_deletes.clear()
         for time in set(asked.values()):
             stats = self.client.commit_metadata(self.before, active[time]).stats
-            known |= {stat.path: stat.num_deletes for stat in stats if stat.log_files}
-        return any(known.get(log.path) != 0 for log in file_slice.logs)
+            num_deletes |= {stat.path: stat.num_deletes for stat in stats if stat.log_files}
+        return any(num_deletes.get(log.path) != 0 for log in file_slice.logs)
 
     def rows(
         self,
@@ -457,7 +460,7 @@ class FactCollector:
         has_logs = file_slice is not None and bool(file_slice.logs)
         if rule.custom is not None and has_logs:
             names |= set(self._schema.names)
-        schema = pa.schema([one for one in self._schema if one.name in (names if has_logs else wanted)])
+        schema = pa.schema([field for field in self._schema if field.name in (names if has_logs else wanted)])
         rows = schema.empty_table()
         unstored = self._virtual_columns
         if file_slice is not None and file_slice.base is not None:

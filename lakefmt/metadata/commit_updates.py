@@ -58,8 +58,10 @@ def stats_columns(config: TableConfig, collector: FactCollector, definitions: De
         names = indexed_columns(collector.schema, meta_columns=False, most=len(collector.schema))
         return (*META_COLUMNS, *names) if config.populate_meta_fields else names
     fields = {name: field_at(collector.schema, name) for name in definition.columns}
-    known = {name for name, field in fields.items() if field is not None and is_indexable(field.type)} | {*META_COLUMNS}
-    return tuple(name for name in definition.columns if name in known)
+    indexable = {name for name, field in fields.items() if field is not None and is_indexable(field.type)} | {
+        *META_COLUMNS
+    }
+    return tuple(name for name in definition.columns if name in indexable)
 
 
 def updates_of_commit(

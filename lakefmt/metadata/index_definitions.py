@@ -98,14 +98,14 @@ def render_index_definitions(definitions: Mapping[str, IndexDefinition]) -> byte
     """
     entries = {
         name: {
-            "indexName": one.name,
-            "indexType": one.index_type,
-            "indexFunction": one.function,
-            "sourceFields": list(one.columns),
-            "indexOptions": dict(one.options),
-            **({} if one.version is None else {"version": one.version}),
+            "indexName": definition.name,
+            "indexType": definition.index_type,
+            "indexFunction": definition.function,
+            "sourceFields": list(definition.columns),
+            "indexOptions": dict(definition.options),
+            **({} if definition.version is None else {"version": definition.version}),
         }
-        for name, one in definitions.items()
+        for name, definition in definitions.items()
     }
     return json.dumps({"indexDefinitions": entries}, indent=2, ensure_ascii=False).encode()
 

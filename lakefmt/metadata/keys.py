@@ -71,13 +71,13 @@ def xxhash64(data: bytes, seed: int = _SEED) -> int:
         >>> f"{xxhash64(b'currency'):x}", f"{xxhash64(b'', 0):x}"
         ('fe6ea5c6ee03879c', 'ef46db3751d8e999')
     """
-    words = [int.from_bytes(data[at : at + 8], "little") for at in range(0, len(data) & ~7, 8)]
+    words = [int.from_bytes(data[offset : offset + 8], "little") for offset in range(0, len(data) & ~7, 8)]
     value, done = (seed + _P5) & _MASK, 0
     if len(data) >= 32:
         lanes = [(seed + _P1 + _P2) & _MASK, (seed + _P2) & _MASK, seed, (seed - _P1) & _MASK]
         done = len(data) // 32 * 4
-        for at in range(done):
-            lanes[at & 3] = _round(lanes[at & 3], words[at])
+        for offset in range(done):
+            lanes[offset & 3] = _round(lanes[offset & 3], words[offset])
         value = sum(_rotate(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True)) & _MASK
         for lane in lanes:
             value = _merge_lane(value, lane)

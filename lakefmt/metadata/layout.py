@@ -206,12 +206,12 @@ def parse_metadata_file(name: str) -> MetadataFileName | None:
         >>> parse_metadata_file("..files-0000-0_00000000000000000.log.1_0-0-0.crc") is None
         True
     """
-    found = _FILE_NAME.fullmatch(name)
-    if found is None:
+    match = _FILE_NAME.fullmatch(name)
+    if match is None:
         return None
-    if found["base"] is not None:
-        return MetadataFileName(name, found["base"], found["base_instant"], None, found["base_token"])
-    return MetadataFileName(name, found["log"], found["log_instant"], int(found["version"]), found["log_token"])
+    if match["base"] is not None:
+        return MetadataFileName(name, match["base"], match["base_instant"], None, match["base_token"])
+    return MetadataFileName(name, match["log"], match["log_instant"], int(match["version"]), match["log_token"])
 
 
 def log_file_name(file_id: str, instant: str, version: int = 1, write_token: str = FIRST_WRITE_TOKEN) -> str:
@@ -256,8 +256,8 @@ def check_file_groups(partition: str, file_ids: Iterable[str]) -> dict[str | Non
     prefix = _file_id_prefix(partition)
     runs: dict[str | None, list[str]] = {}
     for file_id in sorted(set(file_ids)):
-        found = _NUMBER_OF_GROUP.fullmatch(file_id)
-        run = None if found is None else found["prefix"]
+        match = _NUMBER_OF_GROUP.fullmatch(file_id)
+        run = None if match is None else match["prefix"]
         if run is None or not (run == prefix or (run.startswith(prefix + "-") and partition == "record_index")):
             raise CorruptFile(
                 f"{METADATA_DIRECTORY}/{partition} has files of a group {file_id!r}, which is none of its file groups"
@@ -355,8 +355,8 @@ def java_hashes(texts: pa.Array) -> npt.NDArray[np.int32]:
         >>> java_hashes(pa.array(["TXN-009", "TXN-008", "Amazon$", ""])).tolist()
         [-166313930, -166313931, 772100736, 0]
     """
-    pieces = [_hashes(texts.slice(start, _HASHED_KEYS)) for start in range(0, len(texts), _HASHED_KEYS)]
-    return np.concatenate(pieces).view(np.int32) if pieces else np.empty(0, np.int32)
+    hashes = [_hashes(texts.slice(start, _HASHED_KEYS)) for start in range(0, len(texts), _HASHED_KEYS)]
+    return np.concatenate(hashes).view(np.int32) if hashes else np.empty(0, np.int32)
 
 
 def _hashes(texts: pa.Array) -> U32:

@@ -261,14 +261,18 @@ class MetadataTableManager:
             return replace(self, config=self.rebuild()).add(names, definitions)
         listed, slices = committed_files(self.client, self.config, self.timeline)
         collector = self.collector()
-        known = {**load_definitions(self.client, self.config), **(definitions or {})}
-        known = {name: one for name, one in known.items() if name in kept or name in (definitions or {})}
+        all_definitions = {**load_definitions(self.client, self.config), **(definitions or {})}
+        all_definitions = {
+            name: definition
+            for name, definition in all_definitions.items()
+            if name in kept or name in (definitions or {})
+        }
         for name in names:
-            if name not in known:
-                known |= self.new_definition(name, collector)
-            update = first_update(name, self.config, self.writer.form, collector, known, listed, slices)
-            self._initialise(name, update, known, sorted(listed))
-        return self.advertise((*kept, *names), known, made=names)
+            if name not in all_definitions:
+                all_definitions |= self.new_definition(name, collector)
+            update = first_update(name, self.config, self.writer.form, collector, all_definitions, listed, slices)
+            self._initialise(name, update, all_definitions, sorted(listed))
+        return self.advertise((*kept, *names), all_definitions, made=names)
 
     def _initialise(
         self,
@@ -433,11 +437,13 @@ class MetadataTableManager:
                 f"the table has no metadata partition {name!r}; it has {', '.join(names) or 'none'}"
             )
         whole = name == PartitionKind.FILES.value
-        gone = set(names) if whole else {name, *_resting_on(name, names)}
-        definitions = {key: one for key, one in load_definitions(self.client, self.config).items() if key not in gone}
-        config = self.advertise([one for one in names if one not in gone], definitions, gone)
-        for one in sorted(gone):
-            self.client.store.delete_tree(METADATA_DIRECTORY if whole else f"{METADATA_DIRECTORY}/{one}")
+        dropped = set(names) if whole else {name, *_resting_on(name, names)}
+        definitions = {
+            key: each for key, each in load_definitions(self.client, self.config).items() if key not in dropped
+        }
+        config = self.advertise([each for each in names if each not in dropped], definitions, dropped)
+        for each in sorted(dropped):
+            self.client.store.delete_tree(METADATA_DIRECTORY if whole else f"{METADATA_DIRECTORY}/{each}")
         return config
 
     # ------------------------------------------------------------------------------------------ what is there already
@@ -481,7 +487,7 @@ def committed_files(
 def _resting_on(name: str, names: Iterable[str]) -> list[str]:
     """Return the partitions that cannot be used without another one. Pure."""
     if name == PartitionKind.RECORD_INDEX.value:
-        return [one for one in names if kind_of_partition(one) is PartitionKind.SECONDARY_INDEX]
+        return [each for each in names if kind_of_partition(each) is PartitionKind.SECONDARY_INDEX]
     return (
         [PartitionKind.PARTITION_STATS.value]
         if name == PartitionKind.COLUMN_STATS.value and PartitionKind.PARTITION_STATS.value in names

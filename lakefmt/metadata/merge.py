@@ -74,18 +74,18 @@ def combine_files(
         newer: the list that was written after it.
         keep_removals: a removal also stays where it takes an entry away.
     """
-    found = dict(older)
+    files = dict(older)
     for name, info in newer.items():
-        known = found.get(name)
-        if known is None:
-            found[name] = info
+        stored = files.get(name)
+        if stored is None:
+            files[name] = info
         elif not info.is_deleted:
-            found[name] = FileInfo(max(known.size, info.size))
+            files[name] = FileInfo(max(stored.size, info.size))
         elif keep_removals:
-            found[name] = info
-        elif not known.is_deleted:
-            del found[name]
-    return found
+            files[name] = info
+        elif not stored.is_deleted:
+            del files[name]
+    return files
 
 
 def _combine_stats(older: ColumnStats, newer: ColumnStats) -> ColumnStats:

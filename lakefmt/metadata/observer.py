@@ -133,7 +133,9 @@ class MetadataTableObserver:
         else:
             return
         completion = writer.write(pending.time, updates, pending.proved_time, timeline, commits)
-        statistics = next((one for one in updates if one.partition == PartitionKind.PARTITION_STATS.value), None)
+        statistics = next(
+            (update for update in updates if update.partition == PartitionKind.PARTITION_STATS.value), None
+        )
         written_records(self.client).remember(statistics, writer.form, timeline, (pending.time, completion))
 
     def _record_rollback(
@@ -173,9 +175,9 @@ class MetadataTableObserver:
             )
 
         def stored(keys: Sequence[str]) -> Mapping[str, MetadataRecord]:
-            known = written_records(self.client).look_up(keys, metadata_timeline, pending.timeline)
-            if known is not None:
-                return known
+            remembered = written_records(self.client).look_up(keys, metadata_timeline, pending.timeline)
+            if remembered is not None:
+                return remembered
             return stored_records(metadata_table(), PartitionKind.PARTITION_STATS.value, keys)
 
         def indexed(keys: pa.Array, partition: str, file_id: str) -> pa.Array:

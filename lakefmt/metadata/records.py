@@ -67,7 +67,7 @@ def _with_named_values(node: object) -> object:
         return node
     name = str(node.get("name", "")).rpartition(".")[2]
     if node.get("type") == "record" and name in _WRAPPER_NAMES:
-        fields = [{**one, "name": name} for one in cast("list[dict[str, object]]", node["fields"])]
+        fields = [{**field, "name": name} for field in cast("list[dict[str, object]]", node["fields"])]
         return {**node, "fields": fields}
     return {key: _with_named_values(value) for key, value in node.items()}
 
@@ -222,12 +222,12 @@ def encode_record(record: MetadataRecord, version: TableVersion) -> bytes:
         values["recordIndexMetadata"] = _location_values(record.location)
     if record.secondary_deleted is not None:
         values["SecondaryIndexMetadata"] = {"isDeleted": record.secondary_deleted}
-    pieces: list[bytes] = []
+    parts: list[bytes] = []
     try:
-        _encoder(version)(pieces.append, values)
+        _encoder(version)(parts.append, values)
     except MalformedAvro as error:
         raise InternalError(f"a metadata record cannot be encoded: {error}") from None
-    return b"".join(pieces)
+    return b"".join(parts)
 
 
 def _stats_values(stats: ColumnStats, version: TableVersion) -> dict[str, object]:
@@ -338,7 +338,7 @@ def decode_record(data: bytes, schema: str, what: str = "a metadata record") -> 
     files = values["filesystemMetadata"]
     return MetadataRecord(
         values["type"],
-        None if files is None else {name: FileInfo(one["size"], one["isDeleted"]) for name, one in files.items()},
+        None if files is None else {name: FileInfo(info["size"], info["isDeleted"]) for name, info in files.items()},
         _bloom_filter(values["BloomFilterMetadata"]),
         _read_stats(values["ColumnStatsMetadata"], what),
         _read_location(values["recordIndexMetadata"]),

@@ -108,7 +108,7 @@ def indexed_columns(
         ('_hoodie_commit_time', '_hoodie_partition_path', '_hoodie_record_key', 'id')
     """
     if asked is None:
-        chosen = [one.name for one in schema if is_indexable(one.type)][:most]
+        chosen = [each.name for each in schema if is_indexable(each.type)][:most]
     else:
         chosen = [name for name in asked if (field := field_at(schema, name)) is not None and is_indexable(field.type)]
     return (*(_META_COLUMNS if meta_columns else ()), *chosen)
@@ -130,18 +130,18 @@ def footer_ranges(
     Returns:
         The ranges by column, and the columns whose ends the footer does not say: they have to be read.
     """
-    places = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
+    places = {metadata.schema.column(position).path: position for position in range(metadata.num_columns)}
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    found: dict[str, ColumnRange] = {}
+    ranges: dict[str, ColumnRange] = {}
     unknown = []
     for name in columns:
         if name not in places:
             continue
         chunks = [group.column(places[name]) for group in groups]
-        found[name], known = _chunk_range(name, chunks, types[name], metadata.num_rows)
-        if not known or not _is_stored_as(metadata.schema.column(places[name]), types[name]):
+        ranges[name], has_ends = _chunk_range(name, chunks, types[name], metadata.num_rows)
+        if not has_ends or not _is_stored_as(metadata.schema.column(places[name]), types[name]):
             unknown.append(name)
-    return found, tuple(unknown)
+    return ranges, tuple(unknown)
 
 
 def _is_stored_as(stored: pq.ColumnSchema, kind: pa.DataType) -> bool:
@@ -163,31 +163,31 @@ def _chunk_range(
     name: str, chunks: Sequence[pq.ColumnChunkMetaData], kind: pa.DataType, rows: int
 ) -> tuple[ColumnRange, bool]:
     ends: list[End] = []
-    nulls, known = 0, True
+    nulls, has_ends = 0, True
     for chunk in chunks:
         statistics = chunk.statistics
         if statistics is None or not statistics.has_null_count:
-            known = False
+            has_ends = False
             continue
         nulls += statistics.null_count
         if statistics.has_min_max:
             low, high = _raw_end(statistics.min_raw, kind), _raw_end(statistics.max_raw, kind)
             # Older releases of Arrow show an end that was too long to be stored as empty: it is no upper bound.
-            known = known and low is not None and high is not None and statistics.max_raw != b""
+            has_ends = has_ends and low is not None and high is not None and statistics.max_raw != b""
             ends += [end for end in (low, high) if end is not None]
         elif statistics.null_count < chunk.num_values:
-            known = False
+            has_ends = False
     return (
         ColumnRange(
             name,
-            min(ends) if ends and known else None,
-            max(ends) if ends and known else None,
+            min(ends) if ends and has_ends else None,
+            max(ends) if ends and has_ends else None,
             rows,
             nulls,
             sum(chunk.total_compressed_size for chunk in chunks),
             sum(chunk.total_uncompressed_size for chunk in chunks),
         ),
-        known,
+        has_ends,
     )
 
 
@@ -223,8 +223,8 @@ def row_ranges(rows: pa.Table, columns: Iterable[str]) -> dict[str, ColumnRange]
         >>> row_ranges(pa.table({"v": [3, None, 1]}), ["v"])["v"]
         ColumnRange(column='v', minimum=1, maximum=3, value_count=3, null_count=1, total_size=0, total_uncompressed_size=0)
     """
-    found = {name: _leaf_values(rows, name) for name in columns}
-    return {name: _row_range(name, values) for name, values in found.items() if values is not None}
+    leaves = {name: _leaf_values(rows, name) for name in columns}
+    return {name: _row_range(name, values) for name, values in leaves.items() if values is not None}
 
 
 def _leaf_values(rows: pa.Table, name: str) -> pa.ChunkedArray | None:
@@ -335,7 +335,7 @@ def _written_end(end: End | None, kind: pa.DataType, version: TableVersion) -> o
 
 
 def column_stats_of(
-    found: ColumnRange, kind: pa.DataType, file_name: str, version: TableVersion, *, is_tight: bool = False
+    value_range: ColumnRange, kind: pa.DataType, file_name: str, version: TableVersion, *, is_tight: bool = False
 ) -> ColumnStats:
     """Return a range as the metadata table stores it.
 
@@ -353,17 +353,17 @@ def column_stats_of(
     """
     stored = _stored(kind, version)
     typed = version is TableVersion.NINE
-    ordinal = (stored.ordinal, stored.details) if found.value_count else (_NULL_TYPE, None)
+    ordinal = (stored.ordinal, stored.details) if value_range.value_count else (_NULL_TYPE, None)
     return ColumnStats(
         file_name,
-        found.column,
-        None if found.minimum is None and found.maximum is None else stored.wrapper,
-        _written_end(found.minimum, kind, version),
-        _written_end(found.maximum, kind, version),
-        found.value_count,
-        found.null_count,
-        found.total_size,
-        found.total_uncompressed_size,
+        value_range.column,
+        None if value_range.minimum is None and value_range.maximum is None else stored.wrapper,
+        _written_end(value_range.minimum, kind, version),
+        _written_end(value_range.maximum, kind, version),
+        value_range.value_count,
+        value_range.null_count,
+        value_range.total_size,
+        value_range.total_uncompressed_size,
         is_tight=is_tight,
         value_type=ordinal if typed else None,
     )

@@ -71,12 +71,14 @@ class MetadataTimeline:
     def completed(self, *actions: Action) -> tuple[MetadataInstant, ...]:
         """Return the completed instants of some actions, of all without any, by requested time."""
         return tuple(
-            one for one in self.instants if one.state is State.COMPLETED and (not actions or one.action in actions)
+            instant
+            for instant in self.instants
+            if instant.state is State.COMPLETED and (not actions or instant.action in actions)
         )
 
     def of_time(self, time: str) -> tuple[MetadataInstant, ...]:
         """Return the instants of a requested time, pending ones included."""
-        return tuple(one for one in self.instants if one.time == time)
+        return tuple(instant for instant in self.instants if instant.time == time)
 
     def log_compactions_after(self, time: str) -> tuple[str, ...]:
         """Return the log compactions that may hold what an instant of the data table wrote, the newest first.
@@ -115,17 +117,17 @@ class MetadataTimeline:
     @property
     def highest_time(self) -> str:
         """The largest requested or completion time; the empty text without instants."""
-        return max((time for one in self.instants for time in (one.time, one.completion or "")), default="")
+        return max((time for instant in self.instants for time in (instant.time, instant.completion or "")), default="")
 
     @property
     def last_compaction(self) -> MetadataInstant | None:
         """The completed compaction with the largest time."""
-        return max(self.completed(Action.COMMIT), key=lambda one: one.time, default=None)
+        return max(self.completed(Action.COMMIT), key=lambda instant: instant.time, default=None)
 
     @property
     def initialisations(self) -> tuple[MetadataInstant, ...]:
         """The completed instants that made partitions."""
-        return tuple(one for one in self.completed(Action.DELTA_COMMIT) if one.is_initialisation)
+        return tuple(instant for instant in self.completed(Action.DELTA_COMMIT) if instant.is_initialisation)
 
 
 def parse_timeline_files(listed: Iterable[ObjectInfo], layout: int) -> Timeline:
@@ -180,14 +182,14 @@ def parse_timeline(names: Iterable[str], layout: int) -> MetadataTimeline:
         time, action, state, completion = parsed
         key = (time, completed_action(action))
         files.setdefault(key, []).append(name)
-        known = best.get(key)
-        if known is None or state.rank > known[0].rank:
+        highest = best.get(key)
+        if highest is None or state.rank > highest[0].rank:
             best[key] = (state, (completion or time) if state is State.COMPLETED else None, action)
     instants = [
         MetadataInstant(time, action, state, completion, tuple(files[time, key]))
         for (time, key), (state, completion, action) in best.items()
     ]
-    return MetadataTimeline(tuple(sorted(instants, key=lambda one: one.time)))
+    return MetadataTimeline(tuple(sorted(instants, key=lambda instant: instant.time)))
 
 
 class MetadataTimelineStore:

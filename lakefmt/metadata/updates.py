@@ -88,8 +88,8 @@ def files_update(written: Mapping[str, Mapping[str, int]], form: RecordFormat) -
         >>> files_update({"us": {"a.parquet": 9}}, RecordFormat.of_new_table(TableVersion.EIGHT)).keys.to_pylist()
         ['__all_partitions__', 'us']
     """
-    known = {partition_identifier(path): FileInfo(0) for path in written}
-    records = {ALL_PARTITIONS: MetadataRecord(RecordType.ALL_PARTITIONS, files=known)}
+    partitions = {partition_identifier(path): FileInfo(0) for path in written}
+    records = {ALL_PARTITIONS: MetadataRecord(RecordType.ALL_PARTITIONS, files=partitions)}
     for path, sizes in written.items():
         files = {name: FileInfo(size) for name, size in sizes.items() if size > 0}
         if files:
@@ -107,14 +107,16 @@ def removed_files_update(
         emptied: data partitions that are gone altogether.
         form: how records are written.
     """
-    gone = set(emptied)
-    known = {partition_identifier(path): FileInfo(0, path in gone) for path in (*removed, *sorted(gone - {*removed}))}
-    records = {ALL_PARTITIONS: MetadataRecord(RecordType.ALL_PARTITIONS, files=known)}
+    dropped = set(emptied)
+    partitions = {
+        partition_identifier(path): FileInfo(0, path in dropped) for path in (*removed, *sorted(dropped - {*removed}))
+    }
+    records = {ALL_PARTITIONS: MetadataRecord(RecordType.ALL_PARTITIONS, files=partitions)}
     for path, names in removed.items():
-        if path not in gone:
+        if path not in dropped:
             files = dict.fromkeys(names, FileInfo(0, is_deleted=True))
             records[partition_identifier(path)] = MetadataRecord(RecordType.FILES, files=files)
-    return update_of(PartitionKind.FILES.value, records, form, [partition_identifier(path) for path in sorted(gone)])
+    return update_of(PartitionKind.FILES.value, records, form, [partition_identifier(path) for path in sorted(dropped)])
 
 
 # ---------------------------------------------------------------------------------------------------------- statistics
@@ -137,10 +139,10 @@ def column_stats_update(
     """
     records = {
         column_stats_key(name, file.partition, file.name): MetadataRecord(
-            RecordType.COLUMN_STATS, column_stats=column_stats_of(found, types[name], file.name, form.version)
+            RecordType.COLUMN_STATS, column_stats=column_stats_of(value_range, types[name], file.name, form.version)
         )
         for file in files
-        for name, found in file.ranges.items()
+        for name, value_range in file.ranges.items()
     }
     deleted = [column_stats_key(column, path, name) for path, name in removed for column in types]
     return update_of(PartitionKind.COLUMN_STATS.value, records, form, deleted)
@@ -164,10 +166,12 @@ def partition_stats_update(
     records = {
         partition_stats_key(column, path): MetadataRecord(
             RecordType.PARTITION_STATS,
-            column_stats=column_stats_of(found, types[column], partition_identifier(path), form.version, is_tight=True),
+            column_stats=column_stats_of(
+                value_range, types[column], partition_identifier(path), form.version, is_tight=True
+            ),
         )
         for path, columns in ranges.items()
-        for column, found in columns.items()
+        for column, value_range in columns.items()
     }
     return update_of(PartitionKind.PARTITION_STATS.value, records, form, list(removed))
 
@@ -256,8 +260,8 @@ def record_index_update(
     paths = dict.fromkeys(change.location.partition for change in changes)
     parts = [
         _index_update(
-            [one for one in added if one.location.partition == path],
-            [one for one in left if one.location.partition == path],
+            [group for group in added if group.location.partition == path],
+            [group for group in left if group.location.partition == path],
             form,
             partitioned=True,
         )
@@ -269,19 +273,19 @@ def record_index_update(
 def _index_update(
     added: Sequence[GroupKeys], left: Sequence[GroupKeys], form: RecordFormat, *, partitioned: bool
 ) -> PartitionUpdate:
-    keys = _concatenated([one.keys for one in added])
-    counts = [len(one.keys) for one in added]
-    values = record_index_values([one.location for one in added], form)
-    gone = _without(_concatenated([one.keys for one in left]).unique(), keys)
+    keys = _concatenated([group.keys for group in added])
+    counts = [len(group.keys) for group in added]
+    values = record_index_values([group.location for group in added], form)
+    removed = _without(_concatenated([group.keys for group in left]).unique(), keys)
     data_partitions = None
     if partitioned:
         path = (added or left)[0].location.partition
-        data_partitions = repeat_value(path.encode(), len(keys) + len(gone)).cast(pa.string())
+        data_partitions = repeat_value(path.encode(), len(keys) + len(removed)).cast(pa.string())
     return PartitionUpdate(
         PartitionKind.RECORD_INDEX.value,
         keys,
         values.take(pa.array(np.repeat(np.arange(len(added)), counts))),
-        gone,
+        removed,
         data_partitions=data_partitions,
     )
 
@@ -322,14 +326,14 @@ def secondary_index_update(
     before, after = _joined_pairs(befores), _joined_pairs(afters)
     is_new = pc.invert(pc.is_in(after.column("pair"), value_set=before.column("pair")))
     is_gone = pc.invert(pc.is_in(before.column("pair"), value_set=after.column("pair")))
-    new, gone = after.filter(is_new), before.filter(is_gone)
+    new, removed = after.filter(is_new), before.filter(is_gone)
     value = encode_record(MetadataRecord(RecordType.SECONDARY_INDEX, secondary_deleted=False), form.schema_version)
-    routing = _flat(pa.concat_tables([new, gone]).column("prefix")) if by_value else None
+    routing = _flat(pa.concat_tables([new, removed]).column("prefix")) if by_value else None
     return PartitionUpdate(
         partition,
         _flat(new.column("pair")),
         repeat_value(value, new.num_rows),
-        _flat(gone.column("pair")),
+        _flat(removed.column("pair")),
         routing=routing,
     )
 

@@ -249,7 +249,7 @@ class MetadataTableWriter:
             self.remove(instant, timeline)
             self = replace(self, directory=None)
         self.timeline_store.request(instant, Action.DELTA_COMMIT)
-        done = frozenset(one.time for one in timeline.completed())
+        done = frozenset(each.time for each in timeline.completed())
         due = WrittenGroups(self.store, self.config.version, timeline, commits or KnownCommits())
         changed = [update for update in updates if len(update)]
         puts = [put for update in changed for put in self._puts_of_partition(instant, update, done, due)]
@@ -288,15 +288,15 @@ class MetadataTableWriter:
         self, instant: str, partition: str, paths: pa.Array, groups: Mapping[str | None, list[str]]
     ) -> dict[str | None, list[str]]:
         """Return the file groups of a partitioned record index, with those of data partitions that are new made now."""
-        found = dict(groups)
+        all_groups = dict(groups)
         count = max((len(ids) for ids in groups.values()), default=1)
         for path in paths.unique().to_pylist():
             run = escape_partition(path)
-            if run not in found:
-                found[run] = [file_id_of(partition, number, path) for number in range(count)]
-                for file_id in found[run]:
+            if run not in all_groups:
+                all_groups[run] = [file_id_of(partition, number, path) for number in range(count)]
+                for file_id in all_groups[run]:
                     self._put_first_log(partition, file_id, instant)
-        return found
+        return all_groups
 
     def put_log(self, instant: str, partition: str, file_slice: ExtendedSlice, content: MetadataLog) -> WrittenFile:
         """Put a log on top of a file slice.
@@ -398,7 +398,7 @@ class MetadataTableWriter:
         """
         for log_compaction in timeline.log_compactions_after(instant):
             self.remove(log_compaction, timeline)  # the logs that it stands for are still there, and count again
-        # First the completed file: from then on nobody believes the logs. The pending files show the next writer what
+        # First the completed file: from then on the logs do not count. The pending files show the next writer what
         # is left: in layout 1 a log that stays would count again with the next instant of the same time.
         instants = timeline.of_time(instant)
         self.timeline_store.reopen(instants)
@@ -407,7 +407,7 @@ class MetadataTableWriter:
 
     def _files_written_by(self, instant: str) -> list[str]:
         """Return the files that an instant wrote, relative to the data table."""
-        found = []
+        written = []
         for each in self.store.list(METADATA_DIRECTORY):
             partition, _, name = each.name[len(METADATA_DIRECTORY) + 1 :].rpartition("/")
             parsed = None if partition.startswith(".hoodie") else parse_metadata_file(name)
@@ -418,13 +418,13 @@ class MetadataTableWriter:
             else:
                 is_own = self._first_block_time(each.name) == instant
             if is_own:
-                found.append(each.name)
-        return found
+                written.append(each.name)
+        return written
 
     def _first_block_time(self, path: str) -> str | None:
         """Return the instant that wrote a log: in layout 1 its name has the base instant."""
         data = self.store.read(path, MAX_LOG_BYTES)
-        blocks = scan_blocks(lambda at, size: data[at : at + size], len(data), path)
+        blocks = scan_blocks(lambda offset, size: data[offset : offset + size], len(data), path)
         return next((block.instant_time for block in blocks), None)
 
 
@@ -482,9 +482,14 @@ def _by_file_group(
         numbers = file_group_numbers(everything.take(pa.array(rows)), len(ids))
         for number in np.unique(numbers):
             chosen = rows[numbers == number]
-            at = pa.array(chosen[chosen < num_keys])
-            gone = pa.array(chosen[chosen >= num_keys] - num_keys)
-            yield ids[int(number)], update.keys.take(at), update.values.take(at), update.deleted.take(gone)
+            kept_rows = pa.array(chosen[chosen < num_keys])
+            removed_rows = pa.array(chosen[chosen >= num_keys] - num_keys)
+            yield (
+                ids[int(number)],
+                update.keys.take(kept_rows),
+                update.values.take(kept_rows),
+                update.deleted.take(removed_rows),
+            )
 
 
 def _sorted(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:

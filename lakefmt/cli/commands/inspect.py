@@ -69,8 +69,8 @@ def _follow(client: TableClient, every: float, limit: int | None, as_json: bool)
     from lakefmt.read.stats import follow_timeline
 
     with contextlib.suppress(KeyboardInterrupt):
-        for number, found in enumerate(follow_timeline(client, every)):
-            new = found[-limit:] if limit and not number else found
+        for number, event in enumerate(follow_timeline(client, every)):
+            new = event[-limit:] if limit and not number else event
             if as_json:
                 for entry in new:
                     print_json(dataclasses.asdict(entry))

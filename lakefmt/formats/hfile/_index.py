@@ -41,9 +41,9 @@ def read_root_index(payload: bytes | memoryview, count: int, what: str) -> list[
     Raises:
         CorruptFile: the payload holds fewer.
     """
-    entries, at = [], 0
+    entries, position = [], 0
     for _ in range(count):
-        offset, size, key, at = _read_entry(payload, at, what)
+        offset, size, key, position = _read_entry(payload, position, what)
         entries.append(IndexEntry(offset, size, _key_content(key, what)))
     return entries
 
@@ -54,9 +54,9 @@ def read_meta_index(payload: bytes | memoryview, count: int, what: str) -> list[
     Raises:
         CorruptFile: the payload holds fewer.
     """
-    entries, at = [], 0
+    entries, position = [], 0
     for _ in range(count):
-        offset, size, key, at = _read_entry(payload, at, what)
+        offset, size, key, position = _read_entry(payload, position, what)
         entries.append(IndexEntry(offset, size, key))
     return entries
 
@@ -73,20 +73,20 @@ def read_leaf_index(payload: bytes | memoryview, most: int, what: str) -> list[I
         raise CorruptFile(f"{what}: a damaged index block")
     places = struct.unpack_from(f">{count + 1}i", payload, _INT.size)
     entries = []
-    for at, end in pairwise(places):
-        if not 0 <= at <= end - _PLACE.size or begin + end > len(payload):
+    for place, end in pairwise(places):
+        if not 0 <= place <= end - _PLACE.size or begin + end > len(payload):
             raise CorruptFile(f"{what}: a damaged index block")
-        offset, size = _PLACE.unpack_from(payload, begin + at)
-        key = bytes(payload[begin + at + _PLACE.size : begin + end])
+        offset, size = _PLACE.unpack_from(payload, begin + place)
+        key = bytes(payload[begin + place + _PLACE.size : begin + end])
         entries.append(IndexEntry(offset, size, _key_content(key, what)))
     return entries
 
 
-def _read_entry(payload: bytes | memoryview, at: int, what: str) -> tuple[int, int, bytes, int]:
-    if at + _PLACE.size + 1 > len(payload):
+def _read_entry(payload: bytes | memoryview, place: int, what: str) -> tuple[int, int, bytes, int]:
+    if place + _PLACE.size + 1 > len(payload):
         raise CorruptFile(f"{what}: an index ends before its last entry")
-    offset, size = _PLACE.unpack_from(payload, at)
-    length, begin = _read_vlong(payload, at + _PLACE.size)
+    offset, size = _PLACE.unpack_from(payload, place)
+    length, begin = _read_vlong(payload, place + _PLACE.size)
     if not 0 <= length <= len(payload) - begin:
         raise CorruptFile(f"{what}: a key of an index is cut off")
     return offset, size, bytes(payload[begin : begin + length]), begin + length
@@ -100,15 +100,15 @@ def _key_content(key: bytes, what: str) -> bytes:
     return key[_SHORT.size : _SHORT.size + length]
 
 
-def _read_vlong(data: bytes | memoryview, at: int) -> tuple[int, int]:
+def _read_vlong(data: bytes | memoryview, begin: int) -> tuple[int, int]:
     """Return a number of Hadoop's variable length and the offset behind it; -1 when it is cut off or negative."""
-    first = struct.unpack_from("b", data, at)[0]
+    first = struct.unpack_from("b", data, begin)[0]
     if first >= -112:
-        return first, at + 1
+        return first, begin + 1
     size = -112 - first
-    if size > 8 or at + 1 + size > len(data):
-        return -1, at
-    return int.from_bytes(data[at + 1 : at + 1 + size], "big"), at + 1 + size
+    if size > 8 or begin + 1 + size > len(data):
+        return -1, begin
+    return int.from_bytes(data[begin + 1 : begin + 1 + size], "big"), begin + 1 + size
 
 
 def _encode_vlong(value: int) -> bytes:

@@ -14,24 +14,24 @@ class DamagedMessage(ValueError):
     """The bytes are no message; the readers of HFiles turn it into an error that names the file."""
 
 
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number at `at` and the offset behind it.
+def read_varint(data: bytes, begin: int) -> tuple[int, int]:
+    """Return the number at `begin` and the offset behind it.
 
     Raises:
         DamagedMessage: it does not end within the bytes, or takes more than 64 bits.
     """
-    if at < len(data) and data[at] < 0x80:
-        return data[at], at + 1  # most numbers are small
+    if begin < len(data) and data[begin] < 0x80:
+        return data[begin], begin + 1  # most numbers are small
     value = 0
     for size in range(_MOST_VARINT_BYTES):
-        if at + size >= len(data):
+        if begin + size >= len(data):
             raise DamagedMessage("a number is cut off")
-        byte = data[at + size]
+        byte = data[begin + size]
         value |= (byte & 0x7F) << 7 * size
         if byte < 0x80:
             if value >> 64:
                 break
-            return value, at + size + 1
+            return value, begin + size + 1
     raise DamagedMessage("a number takes more than 64 bits")
 
 
@@ -41,23 +41,23 @@ def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     Raises:
         DamagedMessage: the bytes are no message.
     """
-    at = 0
-    while at < len(data):
-        tag, at = read_varint(data, at)
+    position = 0
+    while position < len(data):
+        tag, position = read_varint(data, position)
         kind = tag & 7
         value: int | bytes
         if kind == _VARINT:
-            value, at = read_varint(data, at)
+            value, position = read_varint(data, position)
         else:
             if kind == _BYTES:
-                size, at = read_varint(data, at)
+                size, position = read_varint(data, position)
             elif kind in (_FIXED32, _FIXED64):
                 size = 4 if kind == _FIXED32 else 8
             else:
                 raise DamagedMessage(f"a field has the unknown wire type {kind}")
-            if size > len(data) - at:
+            if size > len(data) - position:
                 raise DamagedMessage("a field is cut off")
-            value, at = data[at : at + size], at + size
+            value, position = data[position : position + size], position + size
         yield tag >> 3, value
 
 

@@ -185,16 +185,16 @@ def _key_tails(data: U8) -> I64:
 def _candidates(data: U8) -> tuple[I64, I64, I64]:
     """Return where records may begin, by their own lengths, and as if they did the bytes of their keys and values."""
     end = len(data) - _LEAST_RECORD + 1
-    found = [np.zeros(0, np.int64)]
-    for at in range(0, end, _STEP):
-        size = min(_STEP, end - at)
+    candidates = [np.zeros(0, np.int64)]
+    for begin in range(0, end, _STEP):
+        size = min(_STEP, end - begin)
         # The length of a key is at most 32,779, so its two highest bytes are zero; its lowest one follows from the
         # length of the content.
-        upper = data[at : at + size] | data[at + 1 : at + 1 + size]
-        fits = (data[at + 3 : at + 3 + size] - data[at + 9 : at + 9 + size]) == _AROUND_KEY
+        upper = data[begin : begin + size] | data[begin + 1 : begin + 1 + size]
+        fits = (data[begin + 3 : begin + 3 + size] - data[begin + 9 : begin + 9 + size]) == _AROUND_KEY
         fits &= upper == 0
-        found.append(np.flatnonzero(fits) + at)
-    starts = np.concatenate(found)
+        candidates.append(np.flatnonzero(fits) + begin)
+    starts = np.concatenate(candidates)
     shorts = np.ndarray((max(0, len(data) - 1),), ">u2", data, 0, (1,))
     ints = np.ndarray((max(0, len(data) - 3),), ">i4", data, 0, (1,))
     content = shorts[starts + 8].astype(np.int64)

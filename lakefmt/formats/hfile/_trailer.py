@@ -122,7 +122,7 @@ def read_file_info(payload: bytes, what: str) -> dict[str, bytes]:
     Raises:
         CorruptFile: the payload is none.
     """
-    found: dict[str, bytes] = {}
+    entries: dict[str, bytes] = {}
     try:
         if not payload.startswith(_INFO_MAGIC):
             raise DamagedMessage("it does not begin with PBUF")
@@ -133,10 +133,10 @@ def read_file_info(payload: bytes, what: str) -> dict[str, bytes]:
             if number >= _MAX_INFO_ENTRIES or not isinstance(entry, bytes):
                 raise DamagedMessage("its entries are no pairs, or too many")
             pair = {field: part for field, part in read_fields(entry) if isinstance(part, bytes)}
-            found[pair.get(1, b"").decode()] = pair.get(2, b"")
+            entries[pair.get(1, b"").decode()] = pair.get(2, b"")
     except (DamagedMessage, UnicodeDecodeError) as error:
         raise CorruptFile(f"{what}: its file info is damaged: {error}") from None
-    return found
+    return entries
 
 
 def encode_file_info(entries: Mapping[str, bytes]) -> bytes:

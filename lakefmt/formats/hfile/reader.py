@@ -108,7 +108,7 @@ class HFileReader:
             CorruptFile, UnsupportedFeature: see the class.
         """
         view = memoryview(data)
-        return cls(lambda at, size: view[at : at + size], len(view), what)
+        return cls(lambda offset, size: view[offset : offset + size], len(view), what)
 
     @property
     def entry_count(self) -> int:
@@ -276,16 +276,16 @@ class HFileReader:
                 decoded[number] = small
             yield number, small or block
 
-    def _read(self, at: int, size: int) -> memoryview:
-        data = memoryview(self._read_at(at, size))
+    def _read(self, offset: int, size: int) -> memoryview:
+        data = memoryview(self._read_at(offset, size))
         if len(data) != size:
-            raise CorruptFile(f"{self._what}: it ends at byte {at + len(data):,}, where more is expected")
+            raise CorruptFile(f"{self._what}: it ends at byte {offset + len(data):,}, where more is expected")
         return data
 
-    def _opened(self, data: memoryview, at: int, kind: BlockType) -> tuple[bytes | memoryview, int]:
+    def _opened(self, data: memoryview, begin: int, kind: BlockType) -> tuple[bytes | memoryview, int]:
         """Return the payload of a block that follows the data, and where the next one begins."""
-        frame = read_frame(data[at:], kind, self._what)
-        return read_payload(data[at : at + frame.size], kind, self._trailer.codec, self._what), at + frame.size
+        frame = read_frame(data[begin:], kind, self._what)
+        return read_payload(data[begin : begin + frame.size], kind, self._trailer.codec, self._what), begin + frame.size
 
     def _check_trailer(self, trailer: Trailer, size: int) -> None:
         """Raise when the numbers of the trailer do not go with the size of the file."""

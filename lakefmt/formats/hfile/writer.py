@@ -199,17 +199,17 @@ def encode_hfile(
         >>> data[33:55].hex(" ", -4)
         '0000000d 00000001 00016100 7fffffff ffffffff 0431'
     """
-    pieces: list[bytes] = []
-    writer = HFileWriter(pieces.append, options)
+    parts: list[bytes] = []
+    writer = HFileWriter(parts.append, options)
     writer.add(keys, values)
     writer.finish()
-    return b"".join(pieces)
+    return b"".join(parts)
 
 
 def _plain(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return one array of large binary values."""
-    one = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-    return (one.dictionary_decode() if isinstance(one, pa.DictionaryArray) else one).cast(pa.large_binary())
+    flat = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    return (flat.dictionary_decode() if isinstance(flat, pa.DictionaryArray) else flat).cast(pa.large_binary())
 
 
 def _cut(offsets: I64, target: int) -> list[tuple[int, int]]:

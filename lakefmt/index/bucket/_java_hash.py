@@ -144,8 +144,8 @@ def _hash_pairs(part: _KeyPart, hasher: _SpanHashes, fields: Sequence[str], stri
     terms = values * _powers(counts[owner] - 1 - place)
     sums = np.append(np.uint32(0), np.cumsum(terms, dtype=np.uint32))
     upto = np.cumsum(counts)
-    found = sums[upto] - sums[upto - counts] + _powers(np.maximum(counts, 1))
-    hashes[part.several] = found[part.several]
+    joined_hashes = sums[upto] - sums[upto - counts] + _powers(np.maximum(counts, 1))
+    hashes[part.several] = joined_hashes[part.several]
 
 
 @dataclass(frozen=True, slots=True)

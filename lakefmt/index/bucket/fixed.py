@@ -73,14 +73,14 @@ class BucketIndex:
             InvalidKey: a key has another bucket in older versions of Hudi.
             UnsupportedFeature: the file slices belong to another number of buckets.
         """
-        known = {key: file_slice.file_id for key, file_slice in self._by_bucket(slices)}
+        stored_ids = {key: file_slice.file_id for key, file_slice in self._by_bucket(slices)}
         names = wanted.partition_names()
         places = wanted.partition_codes() * (MAX_BUCKETS + 1) + self._buckets(wanted)
         distinct, groups = np.unique(places, return_inverse=True)
         file_groups = []
         for place in map(int, distinct):  # file groups, not rows
             partition, bucket = PartitionPath(names[place // (MAX_BUCKETS + 1)]), place % (MAX_BUCKETS + 1)
-            file_id = known.get((partition, bucket)) or _new_file_id(bucket, new_uuid())
+            file_id = stored_ids.get((partition, bucket)) or _new_file_id(bucket, new_uuid())
             file_groups.append((partition, file_id))
         return KeyPlacement(groups.astype(np.int64).reshape(-1), file_groups)
 
@@ -100,7 +100,7 @@ class BucketIndex:
         codes = {name: code for code, name in enumerate(wanted.partition_names())}
         places = wanted.partition_codes() * (MAX_BUCKETS + 1) + self._buckets(wanted)
         order = np.argsort(places, kind="stable")
-        numbers = {(one.partition, one.file_id): number for number, one in enumerate(slices)}
+        numbers = {(stored.partition, stored.file_id): number for number, stored in enumerate(slices)}
         for (partition, bucket), file_slice in self._by_bucket(slices):
             if partition not in codes or file_slice.base is None:
                 continue
@@ -122,7 +122,7 @@ class BucketIndex:
         Raises:
             UnsupportedFeature: a file group is no bucket's, or of a bucket that cannot be, or a bucket has two.
         """
-        found: dict[tuple[PartitionPath, int], FileSlice] = {}
+        by_bucket: dict[tuple[PartitionPath, int], FileSlice] = {}
         partitions = list({file_slice.partition: None for file_slice in slices})
         counts = dict(zip(partitions, map(int, self.counts.of(partitions)), strict=True))
         for file_slice in slices:
@@ -139,13 +139,13 @@ class BucketIndex:
                     "the hoodie.bucket.index.num.buckets and the hoodie.bucket.index.partition.expressions that the table "
                     "was written with"
                 )
-            other = found.setdefault((file_slice.partition, bucket), file_slice)
+            other = by_bucket.setdefault((file_slice.partition, bucket), file_slice)
             if other is not file_slice:
                 raise UnsupportedFeature(
                     f"{where} and {other.file_id} are both of bucket {bucket}, which has one file group in Hudi: merge "
                     "them with an insert_overwrite of the partition"
                 )
-        return list(found.items())
+        return list(by_bucket.items())
 
 
 def bucket_of(file_id: str) -> int | None:

@@ -85,7 +85,7 @@ class HashRing:
         return numbers
 
     def renewed(self, instant: str, spent: Collection[str]) -> HashRing:
-        """Return the ring with other file groups for some nodes; whoever renews a node gives it the same one.
+        """Return the ring with other file groups for some nodes; a renewed node gets the same one each time.
 
         Args:
             instant: the instant that brings the ring.

@@ -30,7 +30,7 @@ __all__ = [
 Options = Mapping[str, object]
 
 BUCKET_ENGINE: Final = "hoodie.index.bucket.engine"
-#: Buckets of a partition where nobody names a number, as in Hudi.
+#: Buckets of a partition where no setting names a number, as in Hudi.
 DEFAULT_BUCKETS: Final = 256
 CONSISTENT_HASHING: Final = "CONSISTENT_HASHING"
 _SIMPLE: Final = "SIMPLE"

@@ -98,14 +98,14 @@ def find_expression(definition: IndexDefinition, schema: pa.Schema, zone: str) -
         ['STRASSE', None]
     """
     function = definition.function
-    known = FUNCTIONS.get(function)
+    build_function = FUNCTIONS.get(function)
     refusal = f"the expression index {definition.name} is not supported: "
-    if known is None or len(definition.columns) != 1:
+    if build_function is None or len(definition.columns) != 1:
         raise UnsupportedFeature(
             f"{refusal}lakefmt computes {', '.join(FUNCTIONS)} of one column, not {function!r} of "
             f"{', '.join(definition.columns) or 'none'}"
         )
-    column, (build, allowed) = definition.columns[0], known
+    column, (build, allowed) = definition.columns[0], build_function
     unknown = set(definition.options) - {_EXPRESSION, *allowed, *_BLOOM_OPTIONS}
     if unknown:
         raise UnsupportedFeature(f"{refusal}{function} has no option {', '.join(sorted(unknown))}")
@@ -116,12 +116,12 @@ def find_expression(definition: IndexDefinition, schema: pa.Schema, zone: str) -
     if zone not in ("UTC", find_zone(zone).region):
         raise UnsupportedFeature(f"{refusal}{zone!r} is neither UTC nor a name of the zone database")
     try:
-        found = build(_Call(function, definition.options, zone), source)
+        expression = build(_Call(function, definition.options, zone), source)
     except UnsupportedFeature as error:
         raise UnsupportedFeature(refusal + str(error)) from None
-    if found is None:
+    if expression is None:
         raise UnsupportedFeature(f"{refusal}lakefmt does not compute {function} of a column of type {source}")
-    result, compute = found
+    result, compute = expression
     return Expression(column, source, result, compute)
 
 

@@ -68,10 +68,10 @@ def value_range(expression: Expression, file: IndexedFile) -> ColumnRange | None
     """Return the range of a file's values; None for a file without rows, which has no record."""
     if not len(file.values):
         return None
-    found = row_ranges(pa.table({expression.column: file.values}), [expression.column])[expression.column]
+    value_range = row_ranges(pa.table({expression.column: file.values}), [expression.column])[expression.column]
     return replace(
-        found,
-        value_count=found.value_count - found.null_count,
+        value_range,
+        value_count=value_range.value_count - value_range.null_count,
         total_size=file.size,
         total_uncompressed_size=2 * file.size,
     )
@@ -88,10 +88,10 @@ def known_range(expression: Expression, records: pa.Table, sizes: Mapping[str, i
     if not records.num_rows:
         return None
     ends = pa.chunked_array([*records["min"].chunks, *records["max"].chunks], expression.result)
-    found = row_ranges(pa.table({expression.column: ends}), [expression.column])[expression.column]
+    value_range = row_ranges(pa.table({expression.column: ends}), [expression.column])[expression.column]
     size = sum(sizes.values())
     return replace(
-        found,
+        value_range,
         value_count=pc.sum(records["value_count"]).as_py(),
         null_count=pc.sum(records["null_count"]).as_py(),
         total_size=size,
@@ -116,28 +116,32 @@ def range_records(
     column = expression.column
     of_files = {
         column_stats_key(column, file.partition, file.name): MetadataRecord(
-            RecordType.COLUMN_STATS, column_stats=_stats(expression, found, file.name, form, is_tight=False)
+            RecordType.COLUMN_STATS, column_stats=_stats(expression, value_range, file.name, form, is_tight=False)
         )
-        for file, found in files
-        if found is not None
+        for file, value_range in files
+        if value_range is not None
     }
     of_partitions = {
         expression_partition_stats_key(column, path): MetadataRecord(
             RecordType.PARTITION_STATS,
-            column_stats=_stats(expression, found, partition_identifier(path), form, is_tight=True),
+            column_stats=_stats(expression, value_range, partition_identifier(path), form, is_tight=True),
         )
-        for path, found in partitions.items()
+        for path, value_range in partitions.items()
     }
     return {**of_files, **of_partitions}
 
 
-def _stats(expression: Expression, found: ColumnRange, name: str, form: RecordFormat, *, is_tight: bool) -> ColumnStats:
+def _stats(
+    expression: Expression, value_range: ColumnRange, name: str, form: RecordFormat, *, is_tight: bool
+) -> ColumnStats:
     # Its type is that of the function, also where all values are null.
-    typed = column_stats_of(replace(found, value_count=1), expression.result, name, form.version, is_tight=is_tight)
+    typed = column_stats_of(
+        replace(value_range, value_count=1), expression.result, name, form.version, is_tight=is_tight
+    )
     wrapper = typed.wrapper
     if wrapper is not None and pt.is_timestamp(expression.result) and form.version is not TableVersion.NINE:
         wrapper = "TimestampMicrosWrapper"
-    return replace(typed, value_count=found.value_count, wrapper=wrapper)
+    return replace(typed, value_count=value_range.value_count, wrapper=wrapper)
 
 
 # ------------------------------------------------------------------------------------------------------------- filters
@@ -169,16 +173,16 @@ def filter_records(
         files: base files.
         form: how records are written.
     """
-    found = {}
+    records = {}
     for file in files:
         texts = file.values.drop_null().cast(pa.string()).unique()
         bloom = _empty_filter(definition, len(texts))
         bloom.add(texts)
         record = BloomFilterRecord(bloom.type_code, file.instant, bloom.encode().encode("ascii"))
-        found[bloom_filter_key(file.partition, file.name)] = MetadataRecord(
+        records[bloom_filter_key(file.partition, file.name)] = MetadataRecord(
             RecordType.BLOOM_FILTER, bloom_filter=record
         )
-    return found
+    return records
 
 
 def _empty_filter(definition: IndexDefinition, num_values: int) -> BloomFilter:

@@ -110,18 +110,18 @@ def expression_updates(
         commit: what the instant wrote.
         slices: of the data partitions that it changed, with it.
     """
-    found = expressions_of(config, definitions)
-    if not found:
+    expressions = expressions_of(config, definitions)
+    if not expressions:
         return []
     table = MetadataTable.open(collector.client.store, config, collector.before.timeline)
     written = {stat.path for stat in commit.stats}
     updates = []
-    for definition in found:
+    for definition in expressions:
         expression = expression_of(config, definition, collector.schema, collector.time_zone)
         files = [
             _indexed(collector, expression, each)
-            for one in slices
-            for each in files_of_slice(one)
+            for file_slice in slices
+            for each in files_of_slice(file_slice)
             if each.path in written
         ]
         if definition.index_type == FILTERS:
@@ -150,7 +150,7 @@ def first_expression_update(
         UnsupportedFeature: see :func:`expression_of`.
     """
     expression = expression_of(config, definition, collector.schema, collector.time_zone)
-    files = [_indexed(collector, expression, each) for one in slices for each in files_of_slice(one)]
+    files = [_indexed(collector, expression, each) for file_slice in slices for each in files_of_slice(file_slice)]
     if definition.index_type == FILTERS:
         return update_of(definition.name, filter_records(definition, files, form), form)
     ranges = [(file, value_range(expression, file)) for file in files]
@@ -169,7 +169,10 @@ def removed_expression_updates(
         definitions: of the table's indexes.
         files: data partition and name of each.
     """
-    return [update_of(one.name, {}, form, removed_keys(one, files)) for one in expressions_of(config, definitions)]
+    return [
+        update_of(expression.name, {}, form, removed_keys(expression, files))
+        for expression in expressions_of(config, definitions)
+    ]
 
 
 def _indexed(collector: FactCollector, expression: Expression, file: BaseFile | LogFile) -> IndexedFile:
@@ -188,8 +191,8 @@ def _partition_ranges(
     """Return the ranges of data partitions over all files of their slices."""
     parts: dict[str, list[ColumnRange | None]] = {}
     done: dict[str, set[str]] = {}
-    for file, found in new:
-        parts.setdefault(file.partition, []).append(found)
+    for file, ranges in new:
+        parts.setdefault(file.partition, []).append(ranges)
         done.setdefault(file.partition, set()).add(file.name)
     for path in dict.fromkeys(each.partition for each in slices):
         others = {
@@ -200,8 +203,15 @@ def _partition_ranges(
             if file.name not in done.get(path, ())
         }
         parts.setdefault(path, []).extend(_ranges_of_others(collector, table, definition, expression, path, others))
-    merged = {path: merged_ranges(one for one in found if one is not None) for path, found in parts.items()}
-    return {path: replace(one, column=expression.column) for path, one in merged.items() if one is not None}
+    merged = {
+        path: merged_ranges(value_range for value_range in ranges if value_range is not None)
+        for path, ranges in parts.items()
+    }
+    return {
+        path: replace(value_range, column=expression.column)
+        for path, value_range in merged.items()
+        if value_range is not None
+    }
 
 
 def _ranges_of_others(
@@ -215,16 +225,16 @@ def _ranges_of_others(
     """Return the ranges of files that were there before: from the index, of those that it does not have from the rows."""
     if not files:
         return []
-    found: list[ColumnRange | None] = []
+    ranges: list[ColumnRange | None] = []
     rest = set(files)
     if table is not None:
-        known = read_expression_stats(table, definition.name, expression.column, expression.result, [path])
-        known = known.filter(pc.is_in(known["name"], value_set=pa.array(list(files), pa.string())))
-        names = known["name"].to_pylist()
-        found.append(known_range(expression, known, {name: files[name].size for name in names}))
+        stored = read_expression_stats(table, definition.name, expression.column, expression.result, [path])
+        stored = stored.filter(pc.is_in(stored["name"], value_set=pa.array(list(files), pa.string())))
+        names = stored["name"].to_pylist()
+        ranges.append(known_range(expression, stored, {name: files[name].size for name in names}))
         rest -= set(names)
     # A file without rows has no record.
     return [
-        *found,
+        *ranges,
         *(value_range(expression, _indexed(collector, expression, files[name])) for name in sorted(rest)),
     ]

@@ -46,19 +46,21 @@ def compile_time_pattern(text: str) -> TimePattern:
         (('y', 4), ('', '-'), ('M', 2), ('', 'T'), ('H', 2))
     """
     parts: list[tuple[str, int | str]] = []
-    at = 0
-    while at < len(text) <= _MOST_CHARACTERS:
-        found = _PIECE.match(text, at)
-        piece = "" if found is None else found.group()
-        if not piece or (piece[0].isascii() and piece[0].isalpha() and len(piece) not in _WIDTHS.get(piece[0], ())):
+    place = 0
+    while place < len(text) <= _MOST_CHARACTERS:
+        match = _PIECE.match(text, place)
+        letters = "" if match is None else match.group()
+        if not letters or (
+            letters[0].isascii() and letters[0].isalpha() and len(letters) not in _WIDTHS.get(letters[0], ())
+        ):
             break
-        if piece[0].isascii() and piece[0].isalpha():
-            parts.append((piece[0], len(piece)))
+        if letters[0].isascii() and letters[0].isalpha():
+            parts.append((letters[0], len(letters)))
         else:
-            inner = piece[1:-1] if piece[0] == "'" and piece != "''" else piece
+            inner = letters[1:-1] if letters[0] == "'" and letters != "''" else letters
             parts.append(("", inner.replace("''", "'")))
-        at += len(piece)
-    if at != len(text) or not text:
+        place += len(letters)
+    if place != len(text) or not text:
         raise UnsupportedFeature(
             f"the time pattern {text[:40]!r} is not supported: lakefmt writes yyyy, MM, dd, HH, mm, ss, S and plain text"
         )

@@ -85,8 +85,8 @@ def decode_stats(
 
 def _decode(values: pa.BinaryArray, schema: str, what: str) -> pa.StructArray:
     offsets = text_offsets(values)
-    found = decode_rows(values.buffers()[2] or b"", offsets[:-1], offsets[1:], schema, [_STATS], what=what)
-    stats = found[_STATS].combine_chunks()
+    decoded = decode_rows(values.buffers()[2] or b"", offsets[:-1], offsets[1:], schema, [_STATS], what=what)
+    stats = decoded[_STATS].combine_chunks()
     if stats.null_count:
         raise CorruptFile(f"{what}: a record of statistics has none")
     return stats
@@ -155,7 +155,7 @@ def _typed(ends: pa.Array, ordinals: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _moments(ends: pa.Array, ordinals: pa.Array, kind: pa.DataType) -> pa.Array:
-    found = pa.nulls(len(ends), kind)
+    joined = pa.nulls(len(ends), kind)
     codes = pc.fill_null(ordinals, 0).to_numpy(zero_copy_only=False)
     for code in np.unique(codes).tolist():  # one unit as a rule
         unit = _UNITS.get(code, "us")
@@ -169,8 +169,8 @@ def _moments(ends: pa.Array, ordinals: pa.Array, kind: pa.DataType) -> pa.Array:
             moments = numbers.cast(stored).cast(kind)
         except pa.ArrowInvalid:
             continue
-        found = pc.if_else(pa.array(codes == code), moments, found)
-    return found
+        joined = pc.if_else(pa.array(codes == code), moments, joined)
+    return joined
 
 
 def _decimals(ends: pa.Array, scales: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -188,19 +188,21 @@ def _decimals(ends: pa.Array, scales: pa.Array, kind: pa.DataType) -> pa.Array:
     for place in range(int(lengths.max(initial=0))):
         there = lengths > place
         digits[there, place] = raw[behind[there] - 1 - place]
-    found = pa.nulls(len(ends), kind)
+    joined = pa.nulls(len(ends), kind)
     digits_behind = scales.to_numpy(zero_copy_only=False)
     for scale in np.unique(digits_behind).tolist():  # one as a rule
         if scale <= _DECIMAL_DIGITS:
             stored = pa.Array.from_buffers(
                 pa.decimal128(_DECIMAL_DIGITS, scale), len(ends), [None, pa.py_buffer(digits)]
             )
-            known = pc.and_(pa.array(digits_behind == scale), ends.is_valid())
+            has_scale = pc.and_(pa.array(digits_behind == scale), ends.is_valid())
             try:
-                found = pc.if_else(known, pc.if_else(known, stored, pa.scalar(None, stored.type)).cast(kind), found)
+                joined = pc.if_else(
+                    has_scale, pc.if_else(has_scale, stored, pa.scalar(None, stored.type)).cast(kind), joined
+                )
             except pa.ArrowInvalid:
                 continue
-    return found
+    return joined
 
 
 # ------------------------------------------------------------------------------------------------------------- schemas

@@ -155,10 +155,10 @@ class MetadataListing:
 
     def partitions(self) -> list[PartitionPath]:
         """Return the partition paths, sorted."""
-        found = reading_newest(partial(self._read, [ALL_PARTITIONS]))
-        if found is None:
+        listed = reading_newest(partial(self._read, [ALL_PARTITIONS]))
+        if listed is None:
             return self._storage.partitions()
-        return sorted(_partition_path(name) for name in found["name"].to_pylist())
+        return sorted(_partition_path(name) for name in listed["name"].to_pylist())
 
     def candidates(self) -> list[PartitionPath]:
         """Return the partition paths, sorted."""
@@ -172,12 +172,12 @@ class MetadataListing:
         """
         wanted = None if partitions is None else list(dict.fromkeys(partitions))
         keys = None if wanted is None else [partition_identifier(path) for path in wanted]
-        found = reading_newest(partial(self._read, keys))
-        if found is None:
+        listed = reading_newest(partial(self._read, keys))
+        if listed is None:
             return self._storage.files(wanted)
         bases: list[BaseFile] = []
         logs: list[LogFile] = []
-        for path, objects in _by_partition(found):
+        for path, objects in _by_partition(listed):
             more_bases, more_logs = parse_files(path, objects)
             bases += more_bases
             logs += more_logs
@@ -201,16 +201,16 @@ def _partition_path(name: str) -> PartitionPath:
     return PartitionPath("" if name == EMPTY_PARTITION else check_name(name))
 
 
-def _by_partition(found: pa.Table) -> Iterable[tuple[PartitionPath, list[ObjectInfo]]]:
+def _by_partition(listed: pa.Table) -> Iterable[tuple[PartitionPath, list[ObjectInfo]]]:
     """Yield the files of each data partition."""
-    names, sizes = found["name"].to_pylist(), found["size"].to_pylist()
-    codes = found["key"].combine_chunks()
+    names, sizes = listed["name"].to_pylist(), listed["size"].to_pylist()
+    codes = listed["key"].combine_chunks()
     ends: I64 = np.append(np.flatnonzero(np.diff(codes.indices.to_numpy())) + 1, len(codes))
     begin = 0
     for end in ends.tolist() if len(codes) else ():  # one number for each data partition
         key = codes[begin].as_py()
         if key != ALL_PARTITIONS:
-            yield _partition_path(key), [ObjectInfo(names[at], sizes[at]) for at in range(begin, end)]
+            yield _partition_path(key), [ObjectInfo(names[number], sizes[number]) for number in range(begin, end)]
         begin = end
 
 

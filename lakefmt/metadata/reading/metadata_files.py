@@ -246,13 +246,15 @@ class MetadataFiles:
             CorruptFile: a base file is no HFile.
             SnapshotExpired: a file is gone.
         """
-        bases = [one.base for one in slices if one.base is not None]
-        logs = [log for one in slices for log in one.logs]
+        bases = [item.base for item in slices if item.base is not None]
+        logs = [log for item in slices for log in item.logs]
         # Opened together: from a remote store each of them takes a request.
         looks = [*(partial(self._open, base) for base in bases), *(partial(self._open, log) for log in logs)]
         opened = map_concurrently(self._store, looks)
-        readers = {b.path: one for b, one in zip(bases, opened, strict=False) if isinstance(one, HFileReader)}
-        blocks = {log.path: one for log, one in zip(logs, opened[len(bases) :], strict=True) if isinstance(one, tuple)}
+        readers = {b.path: item for b, item in zip(bases, opened, strict=False) if isinstance(item, HFileReader)}
+        blocks = {
+            log.path: item for log, item in zip(logs, opened[len(bases) :], strict=True) if isinstance(item, tuple)
+        }
         return readers, blocks
 
     def _open(self, file: BaseFile | LogFile) -> _Content:
@@ -262,38 +264,38 @@ class MetadataFiles:
         if isinstance(file, BaseFile) and file.size > _READ_WHOLE:
             return self._open_ranged(file)
         version = _Version(file.path, file.size, self._modified.get(file.path, 0.0))
-        known = self._cache.get(version)
-        if known is not None:
-            return known
+        kept = self._cache.get(version)
+        if kept is not None:
+            return kept
         try:
             data = self._store.read(file.path, MAX_LOG_BYTES)
         except ObjectNotFound:
             raise SnapshotExpired(
                 f"{file.path} is gone: the metadata table was cleaned meanwhile; read again"
             ) from None
-        found: _Content
+        content: _Content
         if isinstance(file, BaseFile):
-            found = HFileReader.from_bytes(data, file.path)
+            content = HFileReader.from_bytes(data, file.path)
         else:
             reader = LogBlockReader(file.path)
             reader.feed(data)
             parts = list(reader.finish())
-            found = tuple(OpenedBlock(part, file.path) for part in parts if isinstance(part, WholeBlock))
-            if len(found) < len(parts):
+            content = tuple(OpenedBlock(part, file.path) for part in parts if isinstance(part, WholeBlock))
+            if len(content) < len(parts):
                 self.damaged.add(file.path)
-                return found
+                return content
         # A store that does not say when a file was written would not show that it was written anew.
         if len(data) <= _READ_WHOLE and version.modified:
-            self._cache.put(version, found)
-        return found
+            self._cache.put(version, content)
+        return content
 
     def _open_ranged(self, file: BaseFile) -> HFileReader:
         filesystem, prefix = self._store.arrow_filesystem()
         with reading(file.path):
             source = filesystem.open_input_file(prefix + file.path)
 
-        def read_at(at: int, size: int) -> bytes:
+        def read_at(offset: int, size: int) -> bytes:
             with reading(file.path):
-                return bytes(source.read_at(size, at))
+                return bytes(source.read_at(size, offset))
 
         return HFileReader(read_at, source.size(), file.path)

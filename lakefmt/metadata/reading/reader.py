@@ -42,7 +42,7 @@ _READY = "hoodie.table.metadata.partitions"
 _PROPERTIES = f"{METADATA_DIRECTORY}/.hoodie/hoodie.properties"
 _INITIALISATION = "0" * 14
 _INSTANT_DIGITS = 17
-#: Of fewer keys the threads cost more than they save.
+#: Below this number of keys the threads cost more than they save.
 _MANY_KEYS = 2000
 #: Only the first of these file groups may be there.
 _FILES = "files"
@@ -204,13 +204,13 @@ class MetadataTable:
             self.written.check(partition, {file_id for ids in groups.values() for file_id in ids})
         slicing = self._slicing(bases, logs)
         slices = [_by_completion(each, slicing) for each in build_slices(bases, logs, slicing, {})]
-        newest = {one.file_id: one for one in slices}
+        newest = {member.file_id: member for member in slices}
         # A commit that is at work may have begun the file groups of a data partition that is new.
-        groups = {run: ids for run, ids in groups.items() if run is None or any(one in newest for one in ids)}
-        lost = [one for ids in groups.values() for one in ids if one not in newest]
+        groups = {run: ids for run, ids in groups.items() if run is None or any(member in newest for member in ids)}
+        lost = [member for ids in groups.values() for member in ids if member not in newest]
         if lost:
             raise CorruptFile(f"{directory}: no completed instant has written files of the group {lost[0]}")
-        return {run: [newest[FileId(one)] for one in ids] for run, ids in groups.items()}
+        return {run: [newest[FileId(member)] for member in ids] for run, ids in groups.items()}
 
     def _slicing(self, bases: Sequence[BaseFile], logs: Sequence[LogFile]) -> Timeline:
         """Return the timeline by which files make slices: with the archive where only that tells when a log was completed."""
@@ -267,7 +267,7 @@ class MetadataTable:
             CorruptFile, SnapshotExpired: see :meth:`scan`.
         """
         groups = self.file_slices(partition).values()
-        slices = [one for group in groups for one in group]
+        slices = [file_slice for group in groups for file_slice in group]
         if placed_by is not None:
             slices = [slices[number] for number in np.unique(file_group_numbers(placed_by, len(slices))).tolist()]
 
@@ -318,14 +318,14 @@ class MetadataTable:
         bases, logs = self.files.open_all(slices)
         self._check_whole(slices)
         runs: list[RecordRun] = []
-        for one in slices:
-            if one.base is not None:
-                base = bases[one.base.path]
+        for file_slice in slices:
+            if file_slice.base is not None:
+                base = bases[file_slice.base.path]
                 if place is not None:
-                    _check_place(base.last_key, place, one.base.path)
-                runs.append(_selected(base, base.schema, select, one.base.path))
-            contents = {(log.path, each.block.start): each for log in one.logs for each in logs[log.path]}
-            placed = [PlacedBlock(log, each.block) for log in one.logs for each in logs[log.path]]
+                    _check_place(base.last_key, place, file_slice.base.path)
+                runs.append(_selected(base, base.schema, select, file_slice.base.path))
+            contents = {(log.path, each.block.start): each for log in file_slice.logs for each in logs[log.path]}
+            placed = [PlacedBlock(log, each.block) for log in file_slice.logs for each in logs[log.path]]
             chosen = select_blocks(placed, layout=self.timeline.layout, is_committed=self.is_valid, bound=None)
             runs += [_run_of_block(each, contents[each.file.path, each.block.start], select, keys) for each in chosen]
         return [run for run in runs if len(run.keys)]
@@ -348,8 +348,8 @@ class MetadataTable:
 def _selected(reader: HFileReader, schema: str | None, select: Select, what: str) -> RecordRun:
     if schema is None:
         raise CorruptFile(f"{what} does not say the schema of its records")
-    found = select(reader)
-    return RecordRun(found["key"], found["value"], schema, what)
+    records = select(reader)
+    return RecordRun(records["key"], records["value"], schema, what)
 
 
 def _run_of_block(placed: PlacedBlock, opened: OpenedBlock, select: Select, keys: pa.Array | None) -> RecordRun:
@@ -389,12 +389,12 @@ def _own_version(store: ObjectStore, of_data: TableVersion) -> TableVersion | No
 def _as_timeline(loaded: MetadataTimeline, layout: int) -> Timeline:
     instants = (
         Instant(
-            InstantTime(one.time),
-            one.action,
-            one.state,
-            InstantTime(one.completion) if layout == 2 and one.completion else None,
+            InstantTime(instant.time),
+            instant.action,
+            instant.state,
+            InstantTime(instant.completion) if layout == 2 and instant.completion else None,
         )
-        for one in loaded.instants
+        for instant in loaded.instants
     )
     return build_timeline(instants, layout)
 
@@ -419,7 +419,7 @@ def _validity(timeline: Timeline, data: Timeline, loaded: MetadataTimeline) -> C
     states = {instant.time: instant.state for instant in data.instants}
     known_until = data.highest_time or ""
     # No instant of the data table stands behind them.
-    of_services = {one.time for one in loaded.instants if one.is_log_compaction}
+    of_services = {loaded_instant.time for loaded_instant in loaded.instants if loaded_instant.is_log_compaction}
 
     def is_valid(text: str) -> bool:
         time = InstantTime(text)

@@ -48,11 +48,11 @@ def lookup_locations(table: MetadataTable, keys: pa.Array, partitions: Iterable[
         CorruptFile: the index is damaged, or a file group of it is missing.
     """
     wanted = keys.unique().cast(pa.binary())
-    known = table.file_slices(_RECORD_INDEX)
-    if None in known:
+    slices_of_runs = table.file_slices(_RECORD_INDEX)
+    if None in slices_of_runs:
         runs: list[str | None] = [None]
     else:
-        runs = list(known) if partitions is None else [escape_partition(path) for path in partitions]
+        runs = list(slices_of_runs) if partitions is None else [escape_partition(path) for path in partitions]
     parts = (locations_of(table.lookup(_RECORD_INDEX, wanted, run)) for run in runs)
     return pa.concat_tables([LOCATION_SCHEMA.empty_table(), *parts])
 
@@ -69,8 +69,8 @@ def keys_in_file_group(table: MetadataTable, keys: pa.Array, partition: str, fil
     Raises:
         CorruptFile: see :func:`lookup_locations`.
     """
-    known = table.file_slices(_RECORD_INDEX)
-    if not len(keys) or (None not in known and escape_partition(partition) not in known):
+    slices_of_runs = table.file_slices(_RECORD_INDEX)
+    if not len(keys) or (None not in slices_of_runs and escape_partition(partition) not in slices_of_runs):
         return keys[:0]
     places = lookup_locations(table, keys, [partition])
     there = pa.compute.and_(

@@ -79,11 +79,11 @@ def read_stats_of_keys(
     if not prefixes:
         return stats_schema(kind).empty_table()
     runs = table.lookup_prefixes(where, pa.array([prefix.encode() for prefix in prefixes], pa.binary()))
-    found = _decoded(runs, kind, nulls_counted)
+    statistics = _decoded(runs, kind, nulls_counted)
     several = _keys_of_several(runs)
     # A tight record counts alone, as the newest one does; others are combined with those before them.
-    if not len(several) or pc.all(found["is_tight"], min_count=0).as_py():
-        return found
+    if not len(several) or pc.all(statistics["is_tight"], min_count=0).as_py():
+        return statistics
     return _decoded([*runs, _combined(runs, several, table)], kind, nulls_counted)
 
 
@@ -116,18 +116,18 @@ def _keys_of_several(runs: Sequence[RecordRun]) -> pa.Array:
 
 def _combined(runs: Sequence[RecordRun], several: pa.Array, table: MetadataTable) -> RecordRun:
     """Return a run of what the records of keys that were written more than once say together."""
-    found: dict[bytes, MetadataRecord] = {}
+    combined: dict[bytes, MetadataRecord] = {}
     for run in runs:
         mask = pc.is_in(run.keys, value_set=several)
         keys = run.keys.filter(mask).to_pylist()
         if run.values is None:
             for key in keys:
-                found.pop(key, None)
+                combined.pop(key, None)
             continue
         for key, value in zip(keys, run.values.filter(mask).to_pylist(), strict=True):
             record = decode_record(value, run.schema, f"a record of {run.what}")
-            found[key] = record if key not in found else combine_records(found[key], record)
+            combined[key] = record if key not in combined else combine_records(combined[key], record)
     version = table.config.version
-    values = [encode_record(record, version) for record in found.values()]
-    arrays = [pa.chunked_array([pa.array(each, pa.binary())]) for each in (list(found), values)]
+    values = [encode_record(record, version) for record in combined.values()]
+    arrays = [pa.chunked_array([pa.array(each, pa.binary())]) for each in (list(combined), values)]
     return RecordRun(arrays[0], arrays[1], record_schema(version), runs[0].what)

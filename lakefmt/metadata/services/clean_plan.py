@@ -45,7 +45,7 @@ def files_to_clean(files: Iterable[MetadataFileName], earliest: str, timeline: M
     groups: dict[str, list[MetadataFileName]] = {}
     for file in files:
         groups.setdefault(file.file_id, []).append(file)
-    found = []
+    to_clean = []
     for own in groups.values():
         bases = [f.instant for f in own if f.version is None and timeline.completion_of(f.instant) is not None]
         kept = max((instant for instant in bases if instant <= earliest), default=None)
@@ -56,8 +56,8 @@ def files_to_clean(files: Iterable[MetadataFileName], earliest: str, timeline: M
             is_stray = done is None and not timeline.of_time(file.instant)
             last = file.instant if file.version is None or is_stray or file.instant in bases else done
             if last is not None and last < kept:
-                found.append(file.name)
-    return sorted(found)
+                to_clean.append(file.name)
+    return sorted(to_clean)
 
 
 def metadata_clean_plan(url: str, files: Mapping[str, list[str]], earliest: str, last: str) -> dict[str, object]:

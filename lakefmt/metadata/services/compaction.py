@@ -47,15 +47,15 @@ def compaction_instant(
         is_building: whether a partition is being built, which a compaction would begin anew; it waits for some time.
     """
     last = timeline.last_compaction
-    since = [one for one in timeline.completed(Action.DELTA_COMMIT) if last is None or one.time > last.time]
-    regular = [one for one in since if not one.is_initialisation]
+    since = [delta for delta in timeline.completed(Action.DELTA_COMMIT) if last is None or delta.time > last.time]
+    regular = [delta for delta in since if not delta.is_initialisation]
     if len(regular) < after:
         return None
     if is_building and len(regular) < _OVERDUE * after:
         return None
     if _holds_pending(timeline, pending):
         return None
-    before = instant_before(timeline, pending, max(one.time for one in since), version, _COMPACTION_SUFFIX_V6)
+    before = instant_before(timeline, pending, max(delta.time for delta in since), version, _COMPACTION_SUFFIX_V6)
     if before is None and version is not TableVersion.SIX and len(regular) >= _OVERDUE * after:
         return pending.next_time()
     return before
@@ -154,7 +154,7 @@ def compact_metadata_table(
     for partition in writer.config.metadata_partitions:
         files = writer.files(partition)
         writer.checked_groups(partition, files, None if partition == PartitionKind.FILES.value else due)
-        operations += [_Operation(partition, one) for one in newest_slices(files, timeline, layout).values()]
+        operations += [_Operation(partition, item) for item in newest_slices(files, timeline, layout).values()]
     body = encode_body(BodyKind.COMPACTION_PLAN, _plan(operations))
     writer.timeline_store.request(instant, Action.COMPACTION, body)
     done = frozenset(each.time for each in timeline.completed())
@@ -163,7 +163,7 @@ def compact_metadata_table(
     def counts(time: str) -> bool:
         return (time in done or time < first) and time < instant
 
-    written = [_compacted(writer, one, instant, counts) for one in operations]
+    written = [_compacted(writer, item, instant, counts) for item in operations]
     writer.complete_compaction(instant, written, pending.proved_time())
 
 

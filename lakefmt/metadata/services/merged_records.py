@@ -115,8 +115,8 @@ def log_entries(
     return [_block_entries(each, contents[each.file.path]) for each in chosen]
 
 
-def _slice(data: bytes, at: int, size: int) -> bytes:
-    return data[at : at + size]
+def _slice(data: bytes, begin: int, size: int) -> bytes:
+    return data[begin : begin + size]
 
 
 def _block_entries(placed: PlacedBlock, data: bytes) -> Entries:
@@ -244,11 +244,11 @@ def _combined(
     """Return the records of keys with several entries put together by their partition's rule."""
     several = np.flatnonzero(np.bincount(codes[alive], minlength=int(codes.max(initial=-1)) + 1) > 1)
     singles = rows[~np.isin(codes[rows], several)]
-    found = alive[np.isin(codes[alive], several)]
+    repeated = alive[np.isin(codes[alive], several)]
     folded: dict[int, MetadataRecord] = {}
     places: dict[int, int] = {}
     replaced: set[int] = set()
-    for row, code, value in zip(found, codes[found], values.take(pa.array(found)).to_pylist(), strict=True):
+    for row, code, value in zip(repeated, codes[repeated], values.take(pa.array(repeated)).to_pylist(), strict=True):
         record = decode_record(value, form.schema)
         folded[code] = combine(folded[code], record) if code in folded else record
         places[code] = int(row)
