@@ -385,7 +385,8 @@ def _with_index(
     """Return the index of the table, and its properties with those of the index.
 
     Args:
-        index: the argument; where it is the default, ``hoodie.index.type`` among properties or options names the index.
+        index: the argument; where it is the default, ``hoodie.index.type`` among the properties names the index, and so
+            does ``BUCKET`` among the options.
         properties: what the caller asks for.
         settings: those of the call, which may name the buckets, too.
         spec: the table's keys.
@@ -397,7 +398,9 @@ def _with_index(
         UnsupportedFeature: the table cannot have it.
     """
     asked = asked_bucket_properties(settings)
-    named = properties.get(INDEX_TYPE, asked.pop(INDEX_TYPE, None))
+    # Another index that the options name is that of the handle: a table may be written with one after the other.
+    by_options = asked.pop(INDEX_TYPE, "")
+    named = properties.get(INDEX_TYPE, by_options if by_options.lower() == "bucket" else None)
     if named is not None and index.lower() not in ("bloom", named.lower()):
         raise InvalidInputError(f"hoodie.index.type={named} contradicts index={index!r}")
     index = named or index
