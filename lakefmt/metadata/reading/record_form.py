@@ -48,5 +48,5 @@ def _schema_of(store: ObjectStore, file: MetadataFileName) -> str | None:
     data = store.read(path, MAX_LOG_BYTES)
     if file.version is None:
         return HFileReader.from_bytes(data, path).schema
-    blocks = scan_blocks(lambda at, size: data[at : at + size], len(data), path)
+    blocks = scan_blocks(lambda offset, size: data[offset : offset + size], len(data), path)
     return next((block.schema for block in blocks if block.schema is not None), None)
