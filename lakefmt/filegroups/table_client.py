@@ -221,6 +221,8 @@ class TableClient:
         """
         if state.history is not None:
             return state
+        from lakefmt.timeline.archive.store import History
+
         history = self.history_store(state.config).load() if state.has_history else History()
         return replace(state, timeline=state.timeline.with_history(history.instants), history=history)
 
