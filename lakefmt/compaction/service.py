@@ -20,10 +20,11 @@ from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.locks.api import Lease
+from lakefmt.timeline.markers import list_marked
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import WriteClient
 from lakefmt.transactions.instant import InstantTransaction
-from lakefmt.values import InstantTime
+from lakefmt.values import InstantTime, WriteOperation
 
 __all__ = [
     "PlanRun",
@@ -287,6 +288,24 @@ def _remove_unnamed_files(
     client.store.delete(stat.path for stat in output.stats if stat.path not in named)
 
 
+def _remove_files_of_other_attempts(
+    service: TableService[ProposalT, PlanT, OutputT],
+    transaction: InstantTransaction,
+    commit: CommitMetadata,
+    lease: Lease,
+) -> None:
+    """Delete what another process wrote for the same plan and died before it completed.
+
+    Its file groups are others, and files count by the instant in their names: the rows would be there twice.
+    """
+    store = service.write_client.client.store
+    named = {stat.path for stat in commit.stats}
+    others = [path for path in list_marked(store, transaction.time) or () if path not in named]
+    if others:
+        lease.check()
+        store.delete(others)
+
+
 def _complete(
     service: TableService[ProposalT, PlanT, OutputT],
     transaction: InstantTransaction,
@@ -297,4 +316,6 @@ def _complete(
     state = load_for_service(service)
     transaction.check_inflight(state.timeline)
     body, commit = service.finish_output(transaction, state, plan, output)
+    if commit is not None and commit.operation is WriteOperation.CLUSTER:
+        _remove_files_of_other_attempts(service, transaction, commit, lease)
     return transaction.complete(lease, state.config, state.timeline, body, commit)

@@ -287,8 +287,8 @@ def test_an_update_that_completes_while_a_clustering_is_at_work_stops_it(monkeyp
     def meanwhile(self: GroupRewrite, number, group):  # type: ignore[no-untyped-def]
         stats = real(self, number, group)
         if number == 0:
-            monkeypatch.setattr("lakefmt.write.commit.conflict_resolution.PLANNING", frozenset())
-            monkeypatch.setattr("lakefmt.write.commit.conflict_resolution.is_clustering", lambda *_: False)
+            monkeypatch.setattr("lakefmt.filegroups.pending_plans.PLANNING", frozenset())
+            monkeypatch.setattr("lakefmt.filegroups.pending_plans.is_clustering", lambda *_: False)
             Table(TableClient(table.client.store, OPTIONS)).upsert(rows(0, 2, ts=9))
         return stats
 
