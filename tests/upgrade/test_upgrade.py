@@ -551,11 +551,11 @@ def test_a_reader_that_loads_while_the_timeline_moves_starts_over(monkeypatch) -
     table.insert(data)
     real, moved = TimelineStore.load, []
 
-    def load(store: TimelineStore):  # type: ignore[no-untyped-def]
+    def load(store: TimelineStore, directory=None):  # type: ignore[no-untyped-def]
         if store.layout == 1 and not moved:
             moved.append(True)
             lakefmt.open_table("memory://upgrade-race").upgrade(8)
-        return real(store)
+        return real(store, directory)
 
     monkeypatch.setattr(TimelineStore, "load", load)
     assert table.read().num_rows == 2
