@@ -48,9 +48,9 @@ def stored_files(table: lakefmt.Table, folder: Path) -> dict[str, tuple[list[dic
     found = {}
     for piece in table.file_groups():
         path = folder / piece.base.path
-        names = set(pq.read_table(path)["_hoodie_file_name"].to_pylist())
+        names = set(pq.read_table(path, partitioning=None)["_hoodie_file_name"].to_pylist())
         assert names <= {piece.base.name}
-        kept = pq.read_table(path).drop_columns(OF_THE_WRITE)
+        kept = pq.read_table(path, partitioning=None).drop_columns(OF_THE_WRITE)
         found[piece.partition] = kept.to_pylist(), dict(pq.read_metadata(path).metadata)
     return found
 
