@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from lakefmt.errors import InvalidKey
 from lakefmt.filegroups.merge.base import choose_survivors
 from lakefmt.filegroups.model import BaseFile
+from lakefmt.filegroups.ordering import to_mask
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.bloom.murmur import murmur_hadoop
 from lakefmt.formats.parquet.base_file import in_java_order, java_order_key
@@ -207,6 +208,7 @@ def find_duplicates(
     mode: MergeMode,
     may_repeat: Callable[[BaseFile], bool],
     inserted_at: frozenset[str],
+    shown_keys: Callable[[BaseFile], pa.ChunkedArray | None],
 ) -> list[DuplicateKeys]:
     """Return the duplicate keys of a scope: unexplained ones, and those that plain inserts may store.
 
@@ -218,6 +220,8 @@ def find_duplicates(
         mode: the merge mode.
         may_repeat: whether plain inserts wrote to a file's group.
         inserted_at: the instants of plain inserts.
+        shown_keys: returns the keys that readers see of a file's slice, None: all that the file has. A key that a log
+            deletes may be stored in another file group since.
     """
     suspects = _suspects(hashes)
     if not suspects:
@@ -225,8 +229,7 @@ def find_duplicates(
     rows = pa.concat_tables(
         [_copies(number, hashes[number][0], rows_of_file, read) for number, rows_of_file in suspects]
     )
-    codes = rows.column(RECORD_KEY).combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
-    rows = rows.filter(pa.array(np.bincount(codes)[codes] > 1))
+    rows = _repeated(_shown(_repeated(rows), [file for file, _ in hashes], shown_keys))
     if not rows.num_rows:
         return []
     # In the order of writing: the later of equal rows wins.
@@ -258,6 +261,29 @@ def _copies(number: int, file: BaseFile, indexes: Rows, read: Callable[[BaseFile
         rows.schema.get_field_index(RECORD_KEY), RECORD_KEY, rows.column(RECORD_KEY).cast(pa.string())
     )
     return rows.append_column("_file", pa.array(np.full(len(indexes), number))).append_column("_row", pa.array(indexes))
+
+
+def _repeated(rows: pa.Table) -> pa.Table:
+    """Return the rows whose key comes more than once."""
+    if not rows.num_rows:
+        return rows
+    codes = _codes(rows.column(RECORD_KEY))
+    return rows.filter(pa.array(np.bincount(codes)[codes] > 1))
+
+
+def _shown(
+    rows: pa.Table, files: Sequence[BaseFile], shown_keys: Callable[[BaseFile], pa.ChunkedArray | None]
+) -> pa.Table:
+    """Return the rows without those that a log of their file's slice deletes."""
+    numbers = rows.column("_file").to_numpy()
+    kept = np.ones(rows.num_rows, dtype=bool)
+    for number in np.unique(numbers):
+        keys = shown_keys(files[number])
+        if keys is not None:
+            here = numbers == number
+            is_shown = pc.is_in(rows.column(RECORD_KEY).filter(pa.array(here)), value_set=keys.combine_chunks())
+            kept[here] = to_mask(is_shown)
+    return rows.filter(pa.array(kept))
 
 
 def _codes(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:

@@ -31,12 +31,14 @@ from lakefmt.filegroups.listing import partition_levels
 from lakefmt.filegroups.logs.log_inspection import LogInspection
 from lakefmt.filegroups.logs.reader import find_unreadable_blocks, read_log_look
 from lakefmt.filegroups.missing_completions import was_complete
-from lakefmt.filegroups.model import BaseFile, LogFile, parse_files
+from lakefmt.filegroups.model import BaseFile, LogFile, build_slices, parse_files
 from lakefmt.filegroups.table_client import NOTES, TableClient, TableState
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.formats.properties import CHECKSUM_KEY, check_table_checksum, decode_properties, table_checksum
 from lakefmt.index import TABLE_INDEX_NAMES, choose_index, key_files
 from lakefmt.keys import key_spec_from_properties
+from lakefmt.read.mor_scan import merged_tables
+from lakefmt.read.scan import Query
 from lakefmt.read.snapshot_files import cleaned_files, record_of_clean
 from lakefmt.schema import reconcile, with_meta_columns
 from lakefmt.storage.api import ObjectInfo, ObjectStore
@@ -511,6 +513,8 @@ class _KeyCheck:
         if not self._compares:
             notes.append("keys that come twice: a replacecommit cannot be read")
         self.skipped: tuple[str, ...] = tuple(notes)
+        slices = build_slices(facts.bases, facts.logs, facts.slicing or facts.before, facts.replaced)
+        self._slice_of = {each.base.path: each for each in slices if each.base is not None}
         self._inserts = {t for t, c in facts.commits.items() if c.operation in _INSERTS}
         self._inserted = {(stat.partition_path, stat.file_id) for t in self._inserts for stat in facts.commits[t].stats}
 
@@ -580,9 +584,26 @@ class _KeyCheck:
                 config.merge_mode,
                 self._may_repeat,
                 frozenset(self._inserts),
+                self._shown_keys,
             )
         except SnapshotExpired:
             return []  # files were removed meanwhile: the check is repeated
+
+    def _shown_keys(self, file: BaseFile) -> pa.ChunkedArray | None:
+        """Return the keys of a file's slice that readers see; None: it has no logs, or they cannot be read."""
+        file_slice = self._slice_of.get(file.path)
+        if file_slice is None or not file_slice.logs:
+            return None
+        state = TableState(self._facts.config, self._facts.before)
+        query = Query((RECORD_KEY,), None, self._schema)
+        try:
+            parts = [part.column(RECORD_KEY) for part in merged_tables(self._client, state, [file_slice], query)]
+        except SnapshotExpired:
+            raise
+        except LakefmtError as error:
+            raise_if_transient(error)
+            return None
+        return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
 
     def _may_repeat(self, file: BaseFile) -> bool:
         first = self._facts.before.first_active

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import lakefmt
 from lakefmt import lowlevel, open_table
 from lakefmt.check.findings import Kind
 from lakefmt.check.repair import repair_table
@@ -169,6 +171,33 @@ def test_every_verb_leaves_sound_logs(version: int) -> None:
     state = table.client.with_history(table.client.load())
     assert Action.CLEAN in {instant.action for instant in state.timeline}
     assert len(state.timeline.archived) > 2
+
+
+@pytest.mark.parametrize("is_planned", [False, True])
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_a_key_that_a_log_deletes_and_that_is_stored_again_elsewhere_is_no_duplicate(
+    version: int, is_planned: bool
+) -> None:
+    table = lakefmt.create_table(
+        f"memory://check-again-{version}-{is_planned}",
+        schema=pa.schema([("id", pa.string()), ("v", pa.int64())]),
+        record_key="id",
+        table_type="mor",
+        table_version=version,
+        index="record",
+        options={"lakefmt.durability": "none"},
+    )
+    table.upsert(pa.table({"id": ["a", "b", "c"], "v": [1, 2, 3]}))
+    table.delete(["c"])
+    if is_planned:  # in version 6 later logs lie beside those of the base file then
+        table.compact(schedule=True)
+    table.delete(["b"])
+    table.upsert(pa.table({"id": ["b", "d"], "v": [5, 6]}))  # the index has forgotten b: another file group gets it
+    assert len(table.file_groups()) == 2
+    assert not table.check("full").findings
+    for file_slice in table.file_groups():
+        table.client.store.delete(log.path for log in file_slice.logs)  # nothing deletes b any more
+    assert Kind.DUPLICATE_KEYS in {each.kind for each in table.check("full").findings}
 
 
 @pytest.mark.parametrize("version", [6, 8])
