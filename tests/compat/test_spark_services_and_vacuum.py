@@ -81,34 +81,6 @@ def test_a11_spark_reads_and_writes_what_services_and_a_vacuum_left(
     assert_same_multiset(spark_judge.snapshot(root), expected, what="Spark after services behind its write")
 
 
-@pytest.mark.parametrize("kind", ["cow", "mor"])
-def test_spark_reads_what_a_stream_of_all_operators_committed(
-    tmp_path: Path, kind: str, spark_judge: SparkJudge
-) -> None:
-    root = tmp_path / "t"
-    table = lakefmt.create_table(
-        str(root), schema=SCHEMA, record_key="id", table_type=kind, options={"lakefmt.durability": "none"}
-    )
-    table.upsert(rows(0, 6, 1))
-    with table.open_stream() as stream:
-        stream.upsert({"id": "k000", "city": "rome", "ts": 2, "v": 10.0})
-        stream.delete("k001")
-        stream.update({"id": "k002", "city": "bonn"})
-        stream.insert({"id": "n", "v": 9.0})
-        stream.extend([{"id": "k003", "v": 77.0}, {"id": "m", "v": 8.0}], "insert_ignore")
-    expected = table.read()
-    assert sorted(expected["id"].to_pylist()) == ["k000", "k002", "k003", "k004", "k005", "m", "n"]
-    judged = spark_judge.snapshot(root)
-    assert_same_multiset(judged, expected, what="Spark")
-    with pytest.raises(AssertionError):
-        assert_same_multiset(judged, pa.concat_tables([expected.slice(1), rows(0, 1, 1)]), what="sabotage")
-    spark_judge.write(root, rows(4, 9, 5), index="BLOOM")
-    with table.open_stream() as stream:
-        stream.update({"id": "k008", "city": "bonn"})
-    assert_same_multiset(spark_judge.snapshot(root), table.read(), what="a stream behind Spark's write")
-    assert table.read().num_rows == 10
-
-
 #: Spark cleans after its commit and keeps one commit.
 SPARK_CLEANS = {
     "hoodie.clean.automatic": "true",

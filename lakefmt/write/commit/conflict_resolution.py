@@ -381,7 +381,7 @@ def allows_updates(settings: Settings) -> bool:
     if "Duplicate" in kind:
         raise UnsupportedFeature(
             f"hoodie.clustering.updates.strategy={named}: lakefmt does not write an update to the old and to the new buckets of a "
-            "pending clustering; wait until it has completed, withdraw it (table.cluster(abandon=…)), or let it give way "
+            "pending clustering; wait until it has completed, withdraw it (table.cluster(abandon=…)), or let writes withdraw it "
             "(SparkAllowUpdateStrategy)"
         )
     if kind not in ("AllowUpdateStrategy", "RejectUpdateStrategy"):
