@@ -150,7 +150,7 @@ def check_file_ids(table: Table | View, last: int | None = None) -> None:
         if commit.operation in _REARRANGE:
             continue
         replaced = [f for ids in commit.replaced_file_ids.values() for f in ids]
-        old, new = view.homes(before), view.homes(after)
+        old, new = view.file_groups_of_keys(before), view.file_groups_of_keys(after)
         old = old.filter(pc.invert(pc.is_in(old.column("file_id"), value_set=pa.array(replaced, pa.string()))))
         still = old.join(new.select(["partition", "key"]), ["partition", "key"], join_type="left semi")
         moved = still.join(new, ["partition", "key", "file_id"], join_type="left anti")
@@ -379,9 +379,9 @@ class View:
     def _by_group(self) -> dict[tuple[str, str, str], BaseFile]:
         return {(file.partition, file.file_id, file.instant): file for file in self.present.values()}
 
-    def visible(self, at: Instant | None = None) -> list[BaseFile]:
+    def visible(self, commit: Instant | None = None) -> list[BaseFile]:
         """Return the visible files, now or after a commit."""
-        state = self.state if at is None else self.state.as_of(at.time)
+        state = self.state if commit is None else self.state.as_of(commit.time)
         slices = build_slices(self.present.values(), [], state.timeline, self.client.replaced(state))
         return [file_slice.base for file_slice in slices if file_slice.base is not None]
 
@@ -405,11 +405,11 @@ class View:
         file = self._by_group.get((stat.partition_path, stat.file_id, stat.prev_commit))
         return None if file is None else self.client.reader.footer(file).num_rows
 
-    def homes(self, at: Instant) -> pa.Table:
+    def file_groups_of_keys(self, commit: Instant) -> pa.Table:
         """Return the file group of each key after a commit; duplicates once."""
         schema = pa.schema([(name, pa.string()) for name in ("partition", "key", "file_id")])
         tables = [schema.empty_table()]
-        for file in self.visible(at):
+        for file in self.visible(commit):
             keys = self.keys(file)
             where = [pa.array([str(text)] * len(keys), pa.string()) for text in (file.partition, file.file_id)]
             tables.append(pa.table([where[0], keys, where[1]], schema=schema))

@@ -352,9 +352,9 @@ class LockedTable:
                 writer.process.sleep(dice.random())
 
 
-def fault_at(at: int, fault: Fault) -> Callable[[int], Fault | None]:
-    """Return faults that fail only the request with the number `at` (from 1)."""
-    return lambda number: fault if number == at else None
+def fault_at(failing: int, fault: Fault) -> Callable[[int], Fault | None]:
+    """Return faults that fail only the request with the number `failing` (from 1)."""
+    return lambda number: fault if number == failing else None
 
 
 def random_faults(dice: random.Random) -> Callable[[int], Fault | None]:

@@ -88,7 +88,7 @@ class ModelTable:
         """Return the partition values with rows; None stands for an unpartitioned table."""
         return {stored.place for stored in self._now}
 
-    def homes(self, key: object) -> set[object]:
+    def partitions_of(self, key: object) -> set[object]:
         """Return the partitions where a key is stored."""
         return {stored.place for stored in self._now if stored.row[self.key] == key}
 

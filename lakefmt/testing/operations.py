@@ -157,14 +157,14 @@ class Verb:
             places = tuple(place for place in self.places if place in model.places())
             return replace(self, places=places) if places else None
         if self.name == "partial_upsert" and model.global_keys and model.moves and model.partition is not None:
-            rows = tuple(r for r in self.rows if model.homes(r[model.key]) <= {r[model.partition]})
+            rows = tuple(r for r in self.rows if model.partitions_of(r[model.key]) <= {r[model.partition]})
             rows = tuple({row[model.key]: row for row in rows}.values())
             return replace(self, rows=rows) if rows else None
         return self if self.name != "rollback" or model.commits else None
 
     def _new_to(self, model: ModelTable) -> tuple[Row, ...]:
         replaced = self._replaced(model)
-        rows = {row[model.key]: row for row in self.rows if model.homes(row[model.key]) <= replaced}
+        rows = {row[model.key]: row for row in self.rows if model.partitions_of(row[model.key]) <= replaced}
         kept = tuple(rows.values())
         # An omitted row may have been the only one of a partition to replace.
         return kept if len(kept) == len(self.rows) else replace(self, rows=kept)._new_to(model)

@@ -74,7 +74,7 @@ def test_a_column_that_differs_in_one_value_is_read(
     ],
     ids=["bytes", "in lists", "in structs", "a null"],
 )
-def test_other_kinds_of_columns_are_no_twins(tmp_path: Path, other: pa.Array) -> None:
+def test_other_kinds_of_columns_are_no_copies(tmp_path: Path, other: pa.Array) -> None:
     rows = pa.table({"other": other, RECORD_KEY: _keys(9)})
     file = _stored(tmp_path, rows)
     assert find_duplicate_column(pq.read_metadata(tmp_path / NAME), RECORD_KEY) is None

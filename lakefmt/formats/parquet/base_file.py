@@ -48,14 +48,14 @@ AVRO_SCHEMA_KEY = "parquet.avro.schema"
 
 # Unique in every row: a dictionary would be built, found too large and thrown away.
 _NO_DICTIONARY = frozenset({RECORD_KEY, COMMIT_SEQNO})
-#: Of so many first rows the values are counted; with fewer than the second number there is nothing to win.
+#: The values of this many first rows are counted; a file of fewer rows than the second number gains nothing by it.
 _SAMPLE_ROWS = 2048
 _FEW_ROWS = 1024
-#: Of fewer rows a dictionary is larger than what it saves (100 rows: 11.2 against 9.6 kB), and costs a third of the time.
+#: Below this number of rows a dictionary is larger than what it saves (100 rows: 11.2 against 9.6 kB), and costs a third of the time.
 _HARDLY_ANY_ROWS = 256
 _DISTINCT_SHARE = 0.7
-#: The first rows tell most columns at a glance: so few different values repeat, and so many do not. Of 2,700 values, which is
-#: where a dictionary is no longer worth it, some 244 are different.
+#: The first rows decide for most columns: up to the second number of different values, they repeat; from the third on, they do
+#: not. A column of 2,700 different values, the most for which a dictionary pays, has some 244 in its first 256 rows.
 _GLANCE_ROWS, _FEW_DISTINCT, _MOST_DISTINCT = 256, 128, 254
 #: Values of a column that are encoded by one call: the more, the cheaper (a file of 33,000 rows: 8 % of the time), but a
 #: page is ended only between two calls, so that it may pass its megabyte by these bytes.
@@ -64,7 +64,7 @@ _BATCH_BYTES, _BATCH_ROWS = 2 << 20, (1 << 10, 1 << 16)
 #: Arrow makes two row groups of more rows.
 _MOST_GROUP_ROWS = 1 << 20
 
-#: Of fewer texts it takes longer to choose than to compare.
+#: With fewer texts than this, comparing all of them is faster than choosing which to compare.
 _MANY_TEXTS = 1000
 _HEAD = np.dtype(">u8")
 
@@ -87,13 +87,13 @@ class BaseFileWriter:
         self._codec = codec
         self._level = level if codec in ("zstd", "gzip", "brotli") else None
         self._writer: pq.ParquetWriter | None = None
-        self._twins: DuplicatePages | None = None
+        self._copies: DuplicatePages | None = None
         self._num_groups = 0
         self.num_rows = 0
 
     def _open(self, first: pa.Table) -> tuple[pq.ParquetWriter, DuplicatePages]:
         # Opened when the first rows are there: they tell which columns are worth a dictionary.
-        if self._writer is None or self._twins is None:
+        if self._writer is None or self._copies is None:
             options = {
                 "compression": self._codec,
                 "compression_level": self._level,
@@ -103,18 +103,18 @@ class BaseFileWriter:
                 "write_page_checksum": True,  # a flipped bit in a page is an error, not another value
                 "version": "2.6",
             }
-            self._twins = DuplicatePages(self._sink, {**options, "use_dictionary": False})
+            self._copies = DuplicatePages(self._sink, {**options, "use_dictionary": False})
             coded = _worth_a_dictionary(first) or False
             schema = with_dictionaries(self._schema, first.schema)
-            self._writer = pq.ParquetWriter(self._twins.stream, schema, use_dictionary=coded, **options)
-        return self._writer, self._twins
+            self._writer = pq.ParquetWriter(self._copies.stream, schema, use_dictionary=coded, **options)
+        return self._writer, self._copies
 
     def write(self, table: pa.Table, row_group_rows: int = _MOST_GROUP_ROWS) -> None:
         """Append rows; their columns are the file's, in its order.
 
         Args:
             table: the rows.
-            row_group_rows: at most so many rows are a row group.
+            row_group_rows: the most rows of a row group.
 
         Raises:
             SchemaMismatch: a null where the file's schema allows none.
@@ -122,15 +122,15 @@ class BaseFileWriter:
         """
         check_required(table)
         rows, step = fill_unseen(table), min(row_group_rows, _MOST_GROUP_ROWS)
-        twin = duplicate_key_column(rows)
+        copy = duplicate_key_column(rows)
         try:
-            writer, twins = self._open(table)
+            writer, copies = self._open(table)
             for start in range(0, max(1, rows.num_rows), step):
                 group = rows.slice(start, step)
-                if twin is None:
+                if copy is None:
                     writer.write_table(group, row_group_size=step)
                 else:
-                    twins.write(writer, group, twin, self._num_groups)
+                    copies.write(writer, group, copy, self._num_groups)
                 self._num_groups += 1
         except OSError as error:
             raise StorageError(f"writing a base file failed: {error}") from error
@@ -144,11 +144,11 @@ class BaseFileWriter:
         """
         try:
             # An empty table of many columns takes longer to make than to add the footers.
-            writer, twins = self._writer, self._twins
-            if writer is None or twins is None:
-                writer, twins = self._open(self._schema.empty_table())
+            writer, copies = self._writer, self._copies
+            if writer is None or copies is None:
+                writer, copies = self._open(self._schema.empty_table())
             writer.add_key_value_metadata(dict(footers))
-            twins.close(writer, self._num_groups)
+            copies.close(writer, self._num_groups)
             self._writer = None  # it would keep the footers, and a key filter is megabytes, as long as this is kept
         except OSError as error:
             raise StorageError(f"finishing a base file failed: {error}") from error
@@ -156,7 +156,7 @@ class BaseFileWriter:
     def discard(self) -> None:
         """Let go of a file that will not be finished; after :meth:`close` there is nothing to do."""
         if self._writer is not None and self._writer.is_open:
-            # What it still writes goes into a temporary object that nobody will see.
+            # What it still writes goes into a temporary object, which no reader sees.
             with suppress(OSError, ValueError, pa.ArrowException):
                 self._writer.close()
 
@@ -245,7 +245,8 @@ def _chunk_range(keys: pa.StringArray) -> tuple[bytes, bytes]:
 def _with_ends(texts: pa.BinaryArray) -> pa.BinaryArray:
     """Return some of the texts, the smallest and the largest among them.
 
-    Of many texts of one length the first eight bytes are compared as numbers, and whole only those that begin like an end.
+    Texts of one length are first compared by their first eight bytes, as numbers; only those that begin like the smallest or
+    the largest are compared whole.
     """
     if len(texts) < _MANY_TEXTS or texts.null_count:
         return texts

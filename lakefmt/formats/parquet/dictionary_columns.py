@@ -27,7 +27,7 @@ __all__ = [
     "without_unused",
 ]
 
-#: Of fewer rows the calls cost more than the texts.
+#: With fewer rows than this, the calls cost more than the texts.
 _MANY_ROWS = 4096
 #: Bytes of each value, in the file but before compression, of a column whose dictionary did not overflow: a dictionary with
 #: a number for each row takes less, texts take more.

@@ -55,7 +55,7 @@ _LENGTH_BYTES: Final = 4
 # Kinds of Thrift's compact protocol.
 _INTEGERS, _I64, _BINARY, _LISTS, _STRUCT = (4, 5, 6), 6, 8, (9, 10), 12
 _TRUTHS = (1, 2)
-#: Bytes of values of one size; truth is told by the kind of a field.
+#: Bytes of values of a fixed size, by kind; the kind of a boolean field is its value.
 _FIXED = {1: 0, 2: 0, 3: 1, 7: 8}
 _STOP = 0
 _MORE = 0x80
@@ -335,7 +335,7 @@ def _struct(data: bytes, fields: Iterable[_Field], changed: Mapping[int, bytes])
     return b"".join([*made, bytes([_STOP])])
 
 
-#: So many first rows show of most columns that they are not the keys.
+#: This many first rows are enough to rule out most columns as copies of the keys.
 _SHOW = 64
 
 
@@ -427,7 +427,7 @@ def _begin(chunk: pq.ColumnChunkMetaData) -> int:
     return int(chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset)
 
 
-#: Of fewer bytes of keys it takes longer to put the pages into the file than to make them again.
+#: With fewer bytes of keys than this, encoding them twice is faster than copying their pages.
 _WORTH_BYTES = 192 << 10
 
 
@@ -497,16 +497,16 @@ class DuplicatePages:
         self._options = options
         self._placed: dict[int, list[ChunkPlace]] = {}
 
-    def write(self, writer: pq.ParquetWriter, rows: pa.Table, twin: str, group: int) -> None:
+    def write(self, writer: pq.ParquetWriter, rows: pa.Table, copy: str, group: int) -> None:
         """Write a row group.
 
         Args:
             writer: Arrow's, of this file, that writes into `stream`.
             rows: the group's.
-            twin: the column that equals the record keys.
+            copy: the column that equals the record keys.
             group: the number of the row group.
         """
-        index = rows.schema.get_field_index(twin)
+        index = rows.schema.get_field_index(copy)
         field, keys = rows.schema.field(index), rows.column(index)
         pages = io.BytesIO()
         with pq.ParquetWriter(pages, pa.schema([field]), **self._options) as alone:
@@ -518,7 +518,7 @@ class DuplicatePages:
             rows = rows.set_column(number, rows.schema.field(number), nulls)
         writer.write_table(rows, row_group_size=rows.num_rows)
         self._placed[group] = []
-        for name in (RECORD_KEY, twin):
+        for name in (RECORD_KEY, copy):
             self._placed[group].append(ChunkPlace(note, name, self.stream.tell()))
             self.stream.write(file[note.pages])
 

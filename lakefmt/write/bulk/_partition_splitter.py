@@ -71,7 +71,7 @@ class PartitionSplitter:
         partitions = pa.chunked_array([batch.partitions for batch in batches]).unify_dictionaries().combine_chunks()
         self._names = [PartitionPath(name) for name in partitions.dictionary.to_pylist()]  # partitions, not rows
         self._constants = {name: constants_of(name) for name in self._names}
-        self._twin = _duplicate_of(batches)
+        self._copy_of_keys = _duplicate_of(batches)
         whole = pa.concat_tables([with_keys(batch.table, batch.keys) for batch in batches])
         self._schema = whole.schema
         table = whole.select(self._taken())
@@ -90,7 +90,7 @@ class PartitionSplitter:
         constants = (
             set.intersection(*(set(columns) for columns in self._constants.values())) if self._constants else set()
         )
-        names = [name for name in self._schema.names if name not in constants and name != self._twin]
+        names = [name for name in self._schema.names if name not in constants and name != self._copy_of_keys]
         return names or self._schema.names[:1]  # rows without columns would be no rows
 
     @property
@@ -138,7 +138,7 @@ class PartitionSplitter:
         columns = [
             same_text(constants[column], table.num_rows)
             if column in constants
-            else table.column(RECORD_KEY if column == self._twin else column)
+            else table.column(RECORD_KEY if column == self._copy_of_keys else column)
             for column in self._schema.names
         ]
         return pa.Table.from_arrays(columns, schema=with_dictionaries(self._schema, columns))

@@ -13,10 +13,10 @@ __all__ = ["ByteCursor", "DamagedInput"]
 
 Flags = npt.NDArray[np.bool_]
 
-#: What nulls take in Arrow may be this many times the bytes of the records, and is free up to so many bytes.
+#: What nulls take in Arrow may be this many times the bytes of the records, and is not limited up to the second number of bytes.
 _MAX_EXPANSION = 64
 _FREE_EXPANSION = 1 << 24
-#: Values of these kinds have a byte at least, and whoever reads them looks where they end.
+#: Values of these kinds have a byte at least, and their readers check where they end.
 _ENDS_CHECKED = frozenset({"boolean", "int", "long", "float", "double", "string", "bytes", "enum"})
 #: No record is longer.
 _MOST_BYTES = (1 << 31) - 1

@@ -20,7 +20,8 @@ from lakefmt.formats.avro.reader import read_long
 __all__ = ["Items", "find_items", "skip"]
 
 _SIZES = {"boolean": 1, "float": 4, "double": 8}
-#: After so many steps, fewer lists than this go on item by item: a step costs as much as walking over about so many.
+#: After this many steps over all lists at once, fewer lists than the second number are read item by item: a step costs as
+#: much as reading the items of about that number of lists.
 _STEPS = 64
 _FEW_LISTS = 128
 

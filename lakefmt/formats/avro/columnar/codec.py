@@ -24,7 +24,7 @@ from lakefmt.schema.types import struct_fields
 
 __all__ = ["decode_rows", "encode_rows"]
 
-#: Rows that are encoded together: few enough for the caches, so many that the calls for each column do not count.
+#: Rows that are encoded together: few enough for the caches, and enough that the calls for each column hardly matter.
 ENCODED_ROWS = 1 << 14
 #: Rows that are decoded together: of fewer the calls count, of more the records fall out of the caches.
 BLOCK_ROWS = 1 << 14

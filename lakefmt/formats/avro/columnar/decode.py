@@ -1,7 +1,7 @@
 """Avro records to Arrow columns: where every record stands is known, the columns are read one after the other. Pure.
 
-Whoever reads a column knows where its values begin and where each record ends; it returns the values and where they end,
-which is where the next column begins. No position ever passes the end of its record, so that nothing is read, counted or
+The reader of a column gets the offsets of its values and the end of each record; it returns the values and the offsets at
+which they end, where the next column begins. No position ever passes the end of its record, so that nothing is read, counted or
 allocated that the record does not hold (:mod:`~lakefmt.formats.avro.columnar._nested` for arrays and maps).
 """
 

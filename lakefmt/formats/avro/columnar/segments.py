@@ -49,7 +49,7 @@ _Part = Void | bytes
 
 #: A store of a word writes at most this many bytes too many.
 _SPILL = 7
-#: Neighbours are put together up to so many bytes: more would be moved twice for nothing.
+#: Adjacent segments are joined up to this many bytes: copying more would cost more than it saves.
 _MAX_TOGETHER = 256
 
 
