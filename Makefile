@@ -7,7 +7,7 @@ RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
 .PHONY: help venv venv-oldest venv-newest spark-env sdk-env demo demo-spark demo-stream test test-all test-fast test-oldest test-newest test-spark \
-        lint format types architecture docs docs-write extras bench bench-spark bench-parts bench-streams sizes clean bench-choices choices-check
+        lint format types architecture docs docs-write extras bench bench-spark bench-parts bench-streams sizes clean bench-choices choices-check choices-results
 
 help: ## list the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1|\2/' | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -106,6 +106,14 @@ bench-choices: venv ## measure the profiles that advice rests on, and fit its co
 choices-check: venv ## try all choices for ten profiles, compare the advice, write docs/choices.md (an hour)
 	@$(PY) -m benchmarks.choices.try_choices --set check --rounds 3 --minutes 120 $(ARGS)
 	@$(PY) -m benchmarks.choices.check_advice benchmarks/results/choices-check-*.jsonl --write
+
+choices-results: venv ## measure the suite at a million rows and write its tables into docs/choices.md (an hour)
+	@set -e; for suite in index compaction clustering; do \
+	  $(VENV)/bin/lakefmt bench $$suite --rows $(or $(ROWS),1000000) --commits 5 --minutes 60 \
+	    --resume benchmarks/results/choices-$$suite-$(or $(ROWS),1000000).jsonl $(ARGS); \
+	done
+	@$(PY) -m benchmarks.choices.write_results benchmarks/results/choices-index-*.jsonl \
+	  benchmarks/results/choices-compaction-*.jsonl benchmarks/results/choices-clustering-*.jsonl
 
 sizes: venv ## figures on the length of functions and modules, and on the structure
 	@$(PY) tests/architecture/architecture_rules.py

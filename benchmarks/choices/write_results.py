@@ -1,0 +1,62 @@
+"""Write what `lakefmt bench` measured into docs/choices.md: a table for each suite, number of rows and workload.
+
+    python -m benchmarks.choices.write_results RESULTS...
+
+Each file holds the results of one suite with one number of rows, under the name ``choices-SUITE-ROWS.jsonl``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from lakefmt.bench.cells import SUITES
+from lakefmt.bench.records import load_records
+from lakefmt.bench.run import BenchReport
+from lakefmt.bench.table_text import columns_of, rows_by_workload
+
+__all__ = ["main", "markdown"]
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "choices.md"
+_BEGIN, _END = "<!-- measured: results -->", "<!-- end of measured: results -->"
+_NAME = re.compile(rf"choices-({'|'.join(SUITES)})-(\d+)\.jsonl")
+
+
+def markdown(paths: Iterable[Path]) -> str:
+    """Return the tables of the files: by suite, then by number of rows.
+
+    Raises:
+        ValueError: the name of a file is not that of results.
+    """
+    named = []
+    for path in paths:
+        match = _NAME.fullmatch(path.name)
+        if match is None:
+            raise ValueError(f"{path.name} is not called choices-SUITE-ROWS.jsonl")
+        named.append((SUITES.index(match[1]), int(match[2]), path))
+    lines: list[str] = []
+    for number, rows, path in sorted(named):
+        report = BenchReport(tuple(load_records(path)))
+        machine = "; ".join(sorted({record.machine for record in report.records}))
+        commits = "/".join(str(each) for each in sorted({record.cell.commits for record in report.records}))
+        lines += [f"### {SUITES[number]}, {rows:,} rows", "", f"{commits} commits each; {machine}.", ""]
+        for (workload, kind), texts in rows_by_workload(SUITES[number], report).items():
+            titles = [name for name, _ in columns_of(SUITES[number], kind)]
+            lines += [f"| {workload} | {' | '.join(titles)} |", "|---" * (len(titles) + 1) + "|"]
+            lines += [f"| {' | '.join(each)} |" for each in texts] + [""]
+    return "\n".join(lines).rstrip("\n")
+
+
+def main(given: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, nargs="+")
+    text = markdown(parser.parse_args(given).results)
+    page = PAGE.read_text("utf-8")
+    part = re.compile(re.escape(_BEGIN) + ".*?" + re.escape(_END), re.DOTALL)
+    PAGE.write_text(part.sub(lambda _: f"{_BEGIN}\n{text}\n{_END}", page), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
