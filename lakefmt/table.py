@@ -406,7 +406,8 @@ class Table(
         Args:
             what: a filter (SQL text or an Arrow expression): the keys of the rows it selects go, each in its own
                 partition; or keys: a list, array or table (composite keys: dicts or columns): they go wherever they
-                are, or, where rows with the partition columns were given, in these partitions only.
+                are, or, where rows with the partition columns were given, in these partitions only. A stream of tables or
+                batches may be more than memory.
             partitions: look only in these, as for :meth:`delete_partitions`; one that is not there holds nothing.
             **call: as for :meth:`upsert`.
 
@@ -423,24 +424,30 @@ class Table(
         request, observer = parse_call(WriteOperation.DELETE, call)
         asked = None if partitions is None else partition_items(partitions)
         # Taken out of whatever holds them before the first attempt: an iterator can be read once.
-        given = what if isinstance(what, str | pc.Expression) else take_keys(what)
+        dry = bool(call.get("dry_run"))
+        window = None if dry else partial(self._window_bytes, request)
+        given = None if isinstance(what, str | pc.Expression) else take_keys(what, window)
 
         def chosen_keys() -> tuple[DeleteKeys, TableState | None]:
             state = self.client.load()
             places = None if asked is None else self.client.chosen_partitions(state, asked)
-            if isinstance(given, GivenKeys):
+            if given is not None:
                 return given_to_delete(self.client, state, given, places, request.options), None
-            chosen_rows = Snapshot(self.client, state).read(key_columns(self.client, state), given)
+            chosen_rows = Snapshot(self.client, state).read(key_columns(self.client, state), what)
             return delete_rows(self.client, state, chosen_rows, places), state
 
         def attempt() -> CommitResult | None:
+            if given is not None and given.spooled is not None:
+                from lakefmt.write.bulk.deleted_keys import delete_key_stream  # few keys are more than a window
+
+                return delete_key_stream(WriteTransaction.begin(self.client, request), given.spooled, asked)
             keys, based_on = chosen_keys()
             if not len(keys.keys) and not request.commit_metadata:
                 return None
             return delete_keys(self.client, request, keys, based_on)
 
-        with self._writing:
-            if call.get("dry_run"):
+        with self._writing, closing(given or GivenKeys()):
+            if dry:
                 transaction = WriteTransaction.plan_only(self.client, request)
                 return transaction.plan(transaction.locate_deletes(chosen_keys()[0]))
             result = retried(self.client, request, attempt)
@@ -479,11 +486,11 @@ class Table(
 
     def _given(self, data: object, request: WriteRequest, *, dry: bool) -> GivenRows:
         """Return the rows of a call; of a stream no more than a window is held in memory."""
+        window = None if dry else partial(self._window_bytes, request)
+        return GivenRows(data, whole=dry or not request.streams, memory_bytes=window)
 
-        def window() -> int:
-            return resolve_settings(request.options, self.client.options).integer("lakefmt.write.window.bytes")
-
-        return GivenRows(data, whole=dry or not request.streams, memory_bytes=None if dry else window)
+    def _window_bytes(self, request: WriteRequest) -> int:
+        return resolve_settings(request.options, self.client.options).integer("lakefmt.write.window.bytes")
 
     def _finished(
         self,

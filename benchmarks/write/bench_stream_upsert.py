@@ -1,10 +1,10 @@
-"""Memory of an upsert whose rows come as a stream and are many times what may be held.
+"""Memory of an upsert, or a delete, whose rows come as a stream and are many times what may be held.
 
 Usage::
 
-    python -m benchmarks.write.bench_stream_upsert [rows] [stored rows] [cow|mor]
+    python -m benchmarks.write.bench_stream_upsert [rows] [stored rows] [cow|mor] [upsert|delete]
 
-Loads the stored rows in one process, upserts the stream in another and prints the peak of its resident memory. Every stored
+Loads the stored rows in one process, gives the stream to another and prints the peak of its resident memory. Every stored
 key is among those of the stream; the table is counted afterwards.
 """
 
@@ -49,20 +49,21 @@ def stream(count: int, ts: int) -> Iterator[pa.Table]:
         yield rows_of(first, min(BATCH_ROWS, count - first), ts)
 
 
-def work(path: str, count: int, stored: int) -> None:
-    """Upsert the stream and print what it took."""
+def work(path: str, count: int, stored: int, verb: str) -> None:
+    """Upsert the rows of the stream, or delete their keys, and print what it took."""
     begun = perf_counter()
-    result = lakefmt.open_table(path).upsert(stream(count, 2))
+    table, rows = lakefmt.open_table(path), stream(count, 2)
+    result = table.upsert(rows) if verb == "upsert" else table.delete(each.select(["uuid"]) for each in rows)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     seconds = perf_counter() - begun
     print(
-        f"upsert of {count:,} rows, {stored:,} stored: {seconds:.0f} s, peak {peak:.0f} MiB, "
-        f"{result.num_inserts:,} inserts, {result.num_updates:,} updates, {len(result.files)} files"
+        f"{verb} of {count:,} rows, {stored:,} stored: {seconds:.0f} s, peak {peak:.0f} MiB, "
+        f"{result.num_inserts:,} inserts, {result.num_updates:,} updates, {result.num_deletes:,} deletes, {len(result.files)} files"
     )
 
 
-def main(count: int, stored: int, kind: str) -> None:
-    """Load, upsert in another process, count."""
+def main(count: int, stored: int, kind: str, verb: str) -> None:
+    """Load, upsert or delete in another process, count."""
     with TemporaryDirectory(prefix="lakefmt-bench-") as path:
         table = lakefmt.create_table(
             path, schema=rows_of(0, 1, 1).schema, record_key="uuid", partition_by="day", ordering="ts", table_type=kind
@@ -76,19 +77,21 @@ def main(count: int, stored: int, kind: str) -> None:
             path,
             str(count),
             str(stored),
+            verb,
         ]
         subprocess.run(command, check=True)
         times = lakefmt.open_table(path).read(["ts"]).column("ts")
-        print(f"{len(times):,} rows, of which {pc.sum(pc.equal(times, 2)).as_py():,} of the stream")
+        print(f"{len(times):,} rows, of which {pc.sum(pc.equal(times, 2)).as_py() or 0:,} of the stream")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--work"]:
-        work(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+        work(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
     else:
         given = sys.argv[1:]
         main(
             int(given[0]) if given else 20_000_000,
             int(given[1]) if given[1:] else 2_000_000,
             given[2] if given[2:] else "cow",
+            given[3] if given[3:] else "upsert",
         )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -26,12 +27,16 @@ from lakefmt.values import PARTITION_PATH, RECORD_KEY, PartitionPath
 from lakefmt.write._slice_state import find_stored
 from lakefmt.write.ingest import check_frame, is_stream, open_stream, read_all
 
+if TYPE_CHECKING:
+    from lakefmt.write.bulk.spooled_rows import SpooledRows
+
 __all__ = [
     "DeleteKeys",
     "GivenKeys",
     "delete_rows",
     "given_to_delete",
     "key_columns",
+    "keys_and_partitions",
     "keys_to_delete",
     "slices_of_keys",
     "take_keys",
@@ -113,20 +118,34 @@ class GivenKeys:
         values: values of the one key column; None: they came as rows.
         rows: rows that have the key columns; None: they came as values.
         lacking: fields that some of the rows, given as dicts, have and others do not.
+        spooled: rows that have the key columns, in a temporary file: they are more than may be held.
     """
 
     values: pa.ChunkedArray | Sequence[object] | None = None
     rows: pa.Table | None = None
     lacking: frozenset[str] = frozenset()
+    spooled: SpooledRows | None = None
+
+    def close(self) -> None:
+        """Let go of a temporary file."""
+        if self.spooled is not None:
+            self.spooled.close()
 
 
-def take_keys(what: Any) -> GivenKeys:
+def take_keys(what: Any, memory_bytes: Callable[[], int] | None = None) -> GivenKeys:
     """Return keys, or rows that hold them, out of any array, series, frame, list, set or iterator.
+
+    Args:
+        what: the keys or rows.
+        memory_bytes: what may be held of a stream of rows: more of them go to a temporary file. None: all are held.
 
     Raises:
         InvalidInputError: it holds neither.
         SchemaMismatch: rows do not fit together.
+        StorageError: the temporary directory could not take the rows.
     """
+    if memory_bytes is not None and isinstance(what, Iterator | pa.RecordBatchReader):
+        return _take_stream(what, memory_bytes)
     if isinstance(what, pa.Array | pa.ChunkedArray):
         return _column(pa.chunked_array([what]) if isinstance(what, pa.Array) else what)
     if isinstance(what, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
@@ -144,6 +163,18 @@ def take_keys(what: Any) -> GivenKeys:
     if any(isinstance(item, Mapping) or is_stream(item) for item in items):
         return GivenKeys(rows=read_all(*open_stream(items)), lacking=_lacking(items))
     return GivenKeys(values=items)
+
+
+def _take_stream(what: Any, memory_bytes: Callable[[], int]) -> GivenKeys:
+    items = foreign_items(what, f"the keys of this {type(what).__name__} cannot be read")
+    first = list(islice(items, 1))
+    coming = chain(first, items)
+    if not first or not is_stream(first[0]):
+        return take_keys(coming)
+    from lakefmt.write.bulk.spooled_rows import read_or_spool  # few keys come as a stream of rows
+
+    rows = read_or_spool(*open_stream(coming), memory_bytes())
+    return GivenKeys(rows=rows) if isinstance(rows, pa.Table) else GivenKeys(spooled=rows)
 
 
 def _column(column: pa.ChunkedArray) -> GivenKeys:
@@ -166,7 +197,7 @@ def keys_to_delete(client: TableClient, state: TableState, what: object) -> pa.S
         InvalidKey: a key is null or empty.
     """
     given = what if isinstance(what, GivenKeys) else take_keys([what] if isinstance(what, str) else what)
-    return _keys_and_partitions(client, state, given)[0]
+    return keys_and_partitions(client, state, given)[0]
 
 
 def given_to_delete(
@@ -189,7 +220,7 @@ def given_to_delete(
         SchemaMismatch: a key column is missing, or a value has another type than its column.
         InvalidKey: a key is null or empty, or a partition value cannot be one.
     """
-    keys, own_partitions = _keys_and_partitions(client, state, what)
+    keys, own_partitions = keys_and_partitions(client, state, what)
     settings = resolve_settings(options, client.options, state.config.properties)
     if own_partitions is None or choose_index(client, settings, state.config).is_global:
         return _resolve_delete_keys(keys, partitions)
@@ -197,9 +228,15 @@ def given_to_delete(
     return _in_their_partitions(rows, partitions)
 
 
-def _keys_and_partitions(
+def keys_and_partitions(
     client: TableClient, state: TableState, what: GivenKeys
 ) -> tuple[pa.StringArray, pa.DictionaryArray | None]:
+    """Return the record keys that a caller gave, and their partitions where rows with the partition columns were given.
+
+    Raises:
+        SchemaMismatch: a key column is missing, or a value has another type than its column.
+        InvalidKey: a key is null or empty, or a partition value cannot be one.
+    """
     spec = client.key_spec(state.config)
     if spec.auto_keys:
         return _stored_keys(what), None

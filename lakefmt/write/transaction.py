@@ -361,7 +361,7 @@ class WriteTransaction:
 
     def locate_deletes(self, keys: DeleteKeys) -> LocatedRows:
         """Look up where keys are stored that are to be deleted."""
-        if not keys.selected:
+        if not keys.selected and not self._is_by_group:
             # Given by key they are gone afterwards: no other write may bring one in meanwhile.
             listed = keys.listed()
             self._keys.append((keys.keys, keys.homes))
@@ -555,6 +555,11 @@ class WriteTransaction:
             rows = read_all(schema, tables)
             return self.write(self.place(self.locate(self.key(rows))))
         return self._write_by_group(keyed, tables, memory, fills=not new_files)
+
+    def look_up_by_parts(self) -> int:
+        """Prepare for keys that come in parts, and return the bytes that may be held of them."""
+        self._is_by_group = True
+        return self._settings.integer("lakefmt.write.window.bytes")
 
     def _combines_stream(self) -> bool:
         return self.context.operation is not WriteOperation.BULK_INSERT and self._combines()

@@ -71,6 +71,9 @@ VERBS: dict[str, Verb] = {
     "upsert_moving": Verb("upsert", lambda t: t.upsert(rows(3, 7, ts=2, shift=1)), index="global_bloom"),
     "upsert_captured": Verb("upsert", lambda t: t.upsert(rows(3, 9, ts=2)), captures=True),
     "delete_captured": Verb("delete", lambda t: t.delete(["k1", "k2"]), captures=True),
+    "delete_streamed": Verb(
+        "delete", lambda t: t.delete(iter([rows(1, 3, ts=2).select(["id"])] * 99), options=FEW_BYTES)
+    ),
     "append": Verb("append", lambda t: t.append(rows(20, 24, ts=2), txn=("loader", 1), watermark=5)),
     "overwrite": Verb(
         "overwrite", lambda t: t.overwrite(rows(0, 2, ts=5), mode="static", partitions=["city=sf", "city=oslo"])

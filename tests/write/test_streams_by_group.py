@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.errors import SchemaMismatch, StorageError
+from lakefmt.errors import InvalidKey, SchemaMismatch, StorageError
 from lakefmt.sorting import key_spill
 from lakefmt.values import PartitionPath
 from lakefmt.write.bulk import grouped_rows, spooled_rows
@@ -116,6 +116,43 @@ def test_an_insert_of_a_stream_is_that_of_its_rows_at_once(before, batches, kind
     assert content(streamed) == content(at_once)
     assert counts(other) == counts(one)
     assert streamed.check("fast").is_clean
+
+
+@pytest.mark.slow
+@given(
+    STREAMS,
+    st.lists(st.integers(0, 30), min_size=1, max_size=20),
+    st.sampled_from(["cow", "mor"]),
+    st.sampled_from(["bloom", "global_bloom", "record", "bucket"]),
+    st.booleans(),
+    st.sampled_from([None, ["city=a"]]),
+)
+@settings(max_examples=25, deadline=None)
+def test_a_delete_of_a_stream_is_that_of_its_keys_at_once(before, keys, kind, index, in_their_partitions, partitions):
+    """Also of keys that are stored in two partitions, or nowhere, or that come several times."""
+    how = {"properties": {"hoodie.bucket.index.num.buckets": "3"}} if index == "bucket" else {}
+    at_once, streamed = (table_of(table_type=kind, index=index, **how) for _ in range(2))
+    for table in (at_once, streamed):
+        table.upsert(pa.concat_tables(tables_of(before, moving=True)))
+    rows = list(padded(tables_of([[(key, "ab"[key % 3 % 2], 9, 9) for key in keys]], moving=True)))
+    rows = [each.select(["id", "city"] if in_their_partitions else ["id"]) for each in rows] * 4
+    one = at_once.delete(pa.concat_tables(rows), partitions=partitions)
+    other = streamed.delete(iter(rows), partitions=partitions, options=WINDOW)
+    assert content(streamed) == content(at_once)
+    assert counts(other) == counts(one)
+    assert streamed.check("full").is_clean
+
+
+def test_what_is_wrong_with_keys_of_a_stream_is_said_and_nothing_is_written():
+    table = table_of()
+    table.upsert(pa.table({"id": ["x"], "city": ["a"], "ts": [9], "v": [1]}, schema=SCHEMA))
+    rows = [pa.table({"id": [f"k{n}" for n in range(900)]})] * 3
+    with pytest.raises(SchemaMismatch, match="lack the column id"):
+        table.delete(iter([each.rename_columns(["other"]) for each in rows]), options=WINDOW)
+    with pytest.raises(InvalidKey, match="null"):
+        table.delete(iter([*rows, pa.table({"id": pa.array([None], pa.string())})]), options=WINDOW)
+    assert not table.delete(iter(rows), options=WINDOW).num_deletes
+    assert len(table.timeline.entries) == 1
 
 
 @pytest.mark.parametrize("verb", ["insert_overwrite", "insert_overwrite_table"])
