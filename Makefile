@@ -109,7 +109,7 @@ choices-check: venv ## try all choices for ten profiles, compare the advice, wri
 
 choices-results: venv ## measure the suite at a million rows and write its tables into docs/choices.md (an hour)
 	@set -e; for suite in index compaction clustering; do \
-	  $(VENV)/bin/lakefmt bench $$suite --rows $(or $(ROWS),1000000) --commits 5 --minutes 60 \
+	  $(VENV)/bin/lakefmt bench $$suite --rows $(or $(ROWS),1000000) --minutes 60 \
 	    --resume benchmarks/results/choices-$$suite-$(or $(ROWS),1000000).jsonl $(ARGS); \
 	done
 	@$(PY) -m benchmarks.choices.write_results benchmarks/results/choices-index-*.jsonl \
