@@ -59,6 +59,23 @@ def measure(folder: Path, way: str, commits: int, durability: str) -> Appends:
     return taken
 
 
+def fewest_rewrites(commits: int, files: int) -> float:
+    """Return how often a row is rewritten on average by the best way of merging that leaves at most so many files.
+
+    Each commit opens one file of equal size and may merge the newest ones. The oldest file is made last by one of the
+    commits, of everything there is then; the later commits have one file less.
+    """
+    least = np.full((files + 1, commits + 1), np.inf)
+    least[:, 0] = 0
+    for most in range(1, files + 1):
+        one_file = np.full(commits + 1, np.inf)
+        for count in range(1, commits + 1):
+            one_file[count] = 0 if count == 1 else count + least[most, count - 1]
+            made_last = np.arange(1, count + 1)
+            least[most, count] = (one_file[made_last] + least[most - 1, count - made_last]).min()
+    return float(least[files, commits]) / commits
+
+
 def shown(values: list[float]) -> str:
     fifth = max(1, len(values) // 5)
     figures = (*(float(np.median(part)) for part in (values[:fifth], values[-fifth:])), float(np.mean(values)))
@@ -82,6 +99,7 @@ def main() -> None:
             f"  {taken.written:,} bytes written, {taken.kept:,} kept: {ratio:.1f}; most files {taken.most_files}",
             flush=True,
         )
+    print(f"rewrites of a row that 16 files need at least: {fewest_rewrites(options.commits, 16):.2f}")
 
 
 if __name__ == "__main__":
