@@ -99,11 +99,11 @@ bench-parts: venv ## measure single parts: every script benchmarks/**/bench_*.py
 	  printf '\n=== %s\n' "$$script"; $(PY) "$$script"; \
 	done
 
-bench-choices: venv ## measure the profiles that advice rests on, and fit its costs (an hour)
+bench-choices: venv ## measure the profiles that advice rests on, and fit its costs (ten minutes)
 	@$(PY) -m benchmarks.choices.try_choices --set training --minutes 120 $(ARGS)
 	@$(PY) -m benchmarks.choices.fit_costs benchmarks/results/choices-training-*.jsonl
 
-choices-check: venv ## try all choices for ten profiles, compare the advice, write docs/choices.md (an hour)
+choices-check: venv ## try all choices for ten profiles, compare the advice, write docs/choices.md (twenty minutes)
 	@$(PY) -m benchmarks.choices.try_choices --set check --rounds 3 --minutes 120 $(ARGS)
 	@$(PY) -m benchmarks.choices.check_advice benchmarks/results/choices-check-*.jsonl --write
 

@@ -140,9 +140,9 @@ class Worker:
         found: list[pa.Table] = []
         before = memory.bytes_read()
         timed = _timed(lambda: found.append(self._open().scan()))
-        after = memory.bytes_read()
+        after, peak = memory.bytes_read(), memory.peak()
         read = None if before is None or after is None else after - before
-        return timed | {"digest": digest(found[0]), "read": read, "returned": found[0].nbytes}
+        return timed | {"digest": digest(found[0]), "read": read, "returned": found[0].nbytes, "peak": peak}
 
     def do_behind(self) -> Answer:
         return {"commits": self._open().behind()}
