@@ -105,6 +105,13 @@ class Heartbeat:
         """True until the heartbeat is stopped or abandoned, or its file is gone."""
         return self._stop_beating is not None
 
+    def is_ours(self) -> bool:
+        """Return whether the stored heartbeat is that of this process: none has taken the instant over, nor ended it."""
+        try:
+            return self._store.read(self._name, _MAX_STAMP_BYTES) == self._stamp
+        except ObjectNotFound:
+            return False
+
     def _beat(self) -> None:
         try:
             if self._store.info(self._name) is None:

@@ -81,6 +81,7 @@ class InstantTransaction:
             lease.check()
             if start:
                 claimed.start(state.config)
+                lease.check()  # who has lost the lock meanwhile may have lost the instant to another process, too
         return claimed
 
     @classmethod
@@ -112,6 +113,17 @@ class InstantTransaction:
         """Request an instant that needs no heartbeat, and move it to inflight; call under the table lock."""
         self.write_client.timeline(config).request(self.time, self.action, requested_body)
         self.start(config)
+
+    def check_held(self) -> None:
+        """Raise when another process has taken the instant over, or ended it.
+
+        A file that is written afterwards may count as one of a completed instant.
+
+        Raises:
+            InstantNotPending: the heartbeat is not that of this process any more.
+        """
+        if self.heartbeat is not None and not self.heartbeat.is_ours():
+            raise InstantNotPending(f"instant {self.time} was taken over by another process")
 
     def check_inflight(self, timeline: Timeline) -> None:
         """Raise unless the instant is inflight.

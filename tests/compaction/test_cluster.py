@@ -16,6 +16,7 @@ from lakefmt.compaction.cluster.rewrite import GroupRewrite
 from lakefmt.errors import (
     CommitConflict,
     InstantNotFound,
+    InstantNotPending,
     InvalidInputError,
     LakefmtError,
     UnsupportedFeature,
@@ -26,6 +27,8 @@ from lakefmt.storage import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
+from lakefmt.timeline.heartbeat import Liveness
+from lakefmt.transactions.client import WriteClient
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 
@@ -543,3 +546,31 @@ def test_columns_that_were_altered_before_and_between_plan_and_run() -> None:
     assert_same(everything(table), before)
     assert table.cluster("worth").num_rows == 40
     assert_same(everything(table), before)
+
+
+@pytest.mark.parametrize("version", [6, 8])
+def test_a_clustering_that_another_process_ran_meanwhile_writes_no_file(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files would count as those of the completed instant: the rows were there twice until it removed them."""
+    table = made(version)
+    before, seen = everything(table), list[list[str]]()
+    written = GroupRewrite.run
+
+    def slow(self: GroupRewrite, number: int, group: object) -> object:
+        if not seen:
+            seen.append([])
+            # This process sleeps: its heartbeat counts as dead, and another one runs the plan.
+            other = lakefmt.open_table(table.client.store.url, options=OPTIONS)
+            with monkeypatch.context() as asleep:
+                asleep.setattr(WriteClient, "writer_liveness", lambda *_: Liveness(alive=False, reason="asleep"))
+                other.cluster(run=str(self.time))
+            seen.append(files_of(table))
+        return written(self, number, group)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(GroupRewrite, "run", slow)
+    with pytest.raises(InstantNotPending, match="taken over"):
+        table.cluster()
+    assert seen[1] == files_of(table)
+    assert_same(everything(table), before)
+    assert table.check("full").is_clean

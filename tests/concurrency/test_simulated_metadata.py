@@ -30,6 +30,7 @@ FOUND = {
     2641: "a writer that lost the lock while it slept rolled back an instant that was completed meanwhile",
     4692: "in version 6 a clustering planned by a writer that lost the lock hid what was committed before the plan was stored",
     5844: "in version 6 a clustering that another process had run meanwhile left the files of the slower one, which counted",
+    9301: "a clustering that another process had run meanwhile wrote files: the next one was planned over them",
     372: "two writers completed one compaction of the metadata table: the second ended with an internal error",
 }
 

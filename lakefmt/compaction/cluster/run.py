@@ -427,6 +427,7 @@ class _ClusteringService:
             {**{base.path: base for base in bases}, **{log.path: log for log in logs}},
             [client.ids.new_uuid() for _ in plan.groups],
             rings,
+            transaction.check_held,
         )
         replaced: dict[PartitionPath, tuple[FileId, ...]] = {}
         for group in plan.groups:
