@@ -12,6 +12,7 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt.compaction.cluster.plan import ClusteringGroup
 from lakefmt.compaction.cluster.rewrite import GroupRewrite
 from lakefmt.errors import (
     CommitConflict,
@@ -372,7 +373,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing() -> None:
         {"schedule": True, "dry_run": True},
     ):
         with pytest.raises(InvalidInputError):
-            table.cluster(**call)  # type: ignore[arg-type]
+            table.cluster(**call)
     assert [o.name for o in table.client.store.list()] == names
     buckets = lakefmt.create_table(
         f"memory://cluster-{next(NUMBERS)}",
@@ -557,7 +558,7 @@ def test_a_clustering_that_another_process_ran_meanwhile_writes_no_file(
     before, seen = everything(table), list[list[str]]()
     written = GroupRewrite.run
 
-    def slow(self: GroupRewrite, number: int, group: object) -> object:
+    def slow(self: GroupRewrite, number: int, group: ClusteringGroup) -> object:
         if not seen:
             seen.append([])
             # This process sleeps: its heartbeat counts as dead, and another one runs the plan.
@@ -566,7 +567,7 @@ def test_a_clustering_that_another_process_ran_meanwhile_writes_no_file(
                 asleep.setattr(WriteClient, "writer_liveness", lambda *_: Liveness(alive=False, reason="asleep"))
                 other.cluster(run=str(self.time))
             seen.append(files_of(table))
-        return written(self, number, group)  # type: ignore[arg-type]
+        return written(self, number, group)
 
     monkeypatch.setattr(GroupRewrite, "run", slow)
     with pytest.raises(InstantNotPending, match="taken over"):
