@@ -191,9 +191,9 @@ def _planned_parts(metadata: pq.FileMetaData, part_bytes: int) -> list[_Part]:
     together = part_bytes + 1
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        pieces = max(1, round(group.total_byte_size / part_bytes))
-        if pieces > 1:
-            parts.append(_Part([number], -(-group.num_rows // pieces)))
+        cuts = max(1, round(group.total_byte_size / part_bytes))
+        if cuts > 1:
+            parts.append(_Part([number], -(-group.num_rows // cuts)))
             together = part_bytes + 1
         elif together + group.total_byte_size <= part_bytes:
             parts[-1].groups.append(number)
