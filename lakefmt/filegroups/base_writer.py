@@ -17,7 +17,15 @@ from lakefmt.formats.parquet.base_file import BaseFileWriter, KeySummary, key_fo
 from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.values import FILE_NAME, RECORD_KEY
 
-__all__ = ["grown_filter", "named_rows", "new_filter", "repeated", "rows_per_row_group", "write_base_file"]
+__all__ = [
+    "grown_filter",
+    "named_rows",
+    "new_filter",
+    "repeated",
+    "row_group_bytes",
+    "rows_per_row_group",
+    "write_base_file",
+]
 
 #: Arrow bytes per row group: a writer or reader holds one row group in memory.
 _ROW_GROUP_BYTES = 32 << 20
@@ -90,6 +98,11 @@ def write_base_file(
     if outcome is PutOutcome.REFUSED and not (adopts and is_same):
         raise StateError(f"{path} exists already: somebody else is writing it; nothing was replaced")
     return size
+
+
+def row_group_bytes() -> int:
+    """Return the number of bytes of a row group."""
+    return _ROW_GROUP_BYTES
 
 
 def rows_per_row_group(rows: pa.Table) -> int:

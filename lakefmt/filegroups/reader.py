@@ -26,7 +26,7 @@ from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.os_errors import is_transient_code
 from lakefmt.values import RECORD_KEY, PartitionPath
 
-__all__ = ["BaseFileReader", "Kept", "KnownFooter", "parquet_file", "reading"]
+__all__ = ["BaseFileReader", "FileParts", "Kept", "KnownFooter", "parquet_file", "reading"]
 
 _CACHED_FOOTERS = 2048
 
@@ -158,6 +158,52 @@ class KnownFooter:
     footer: BaseFileFooter
 
 
+def _as_table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
+
+
+@dataclass(frozen=True, slots=True)
+class FileParts:
+    """The rows of an open base file, part by part.
+
+    Attributes:
+        footer: the file's footer.
+        is_cut: there are several parts.
+        tables: the rows, read while they are asked for.
+    """
+
+    footer: BaseFileFooter
+    is_cut: bool
+    tables: Iterator[pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Row groups that are read together, or one that is read in pieces of `rows` rows."""
+
+    groups: list[int]
+    rows: int | None = None
+
+
+def _planned_parts(metadata: pq.FileMetaData, part_bytes: int) -> list[_Part]:
+    """Return how to read a file in parts of about `part_bytes`, which are its row groups where these are as large; none: as a whole."""
+    parts: list[_Part] = []
+    together = part_bytes + 1
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        cuts = max(1, round(group.total_byte_size / part_bytes))
+        if cuts > 1:
+            parts.append(_Part([number], -(-group.num_rows // cuts)))
+            together = part_bytes + 1
+        elif together + group.total_byte_size <= part_bytes:
+            parts[-1].groups.append(number)
+            together += group.total_byte_size
+        else:
+            parts.append(_Part([number]))
+            together = group.total_byte_size
+    return parts if len(parts) > 1 or any(part.rows for part in parts) else []
+
+
 def _bytes_at(source: pa.NativeFile, span: Span) -> pa.Buffer:
     source.seek(span.offset)
     return source.read_buffer(span.size)
@@ -282,13 +328,46 @@ class BaseFileReader:
         Raises:
             CorruptFile: it is damaged.
         """
+        with self.in_parts(
+            file, columns, None, use_threads=use_threads, coded=coded, known_footer=known_footer
+        ) as parts:
+            return next(parts.tables), parts.footer
+
+    @contextmanager
+    def in_parts(
+        self,
+        file: BaseFile,
+        columns: Sequence[str],
+        part_bytes: int | None,
+        *,
+        use_threads: bool,
+        coded: Collection[str] = (),
+        known_footer: KnownFooter | None = None,
+    ) -> Iterator[FileParts]:
+        """Open a file to read its rows part by part; arguments and errors are those of :meth:`rows_and_footer`.
+
+        Args:
+            file: the file.
+            columns: names.
+            part_bytes: a part has about this number of bytes; None: the file is one part.
+            use_threads: decode columns in parallel.
+            coded: text columns to return as dictionaries if the file stores them so.
+            known_footer: the footer, if already read.
+        """
         with self._open(file, coded, None if known_footer is None else known_footer.metadata) as parquet:
+            plan = [] if part_bytes is None else _planned_parts(parquet.metadata, part_bytes)
             duplicate = self._duplicate_of_keys(file, parquet.metadata) if RECORD_KEY in columns else None
-            rows = self._read(parquet, file, [name for name in columns if name != duplicate], use_threads=use_threads)
-            if duplicate in columns:
-                field = parquet.schema_arrow.field(duplicate)
-                rows = rows.append_column(field, rows.column(RECORD_KEY))
-            return rows, decode_footer(parquet.metadata) if known_footer is None else known_footer.footer
+            names = [name for name in columns if name != duplicate]
+
+            def with_duplicate(rows: pa.Table) -> pa.Table:
+                if duplicate not in columns:
+                    return rows
+                return rows.append_column(parquet.schema_arrow.field(duplicate), rows.column(RECORD_KEY))
+
+            # No frame holds a part that its taker has let go, while the next one is read.
+            tables = map(with_duplicate, self._read_parts(parquet, file, names, plan, use_threads=use_threads))
+            footer = decode_footer(parquet.metadata) if known_footer is None else known_footer.footer
+            yield FileParts(footer, is_cut=bool(plan), tables=tables)
 
     def _duplicate_of_keys(self, file: BaseFile, metadata: pq.FileMetaData) -> str | None:
         """Return the column whose bytes in the file equal those of the record keys, or None.
@@ -310,12 +389,40 @@ class BaseFileReader:
             )
         return name if same else None
 
+    def _read_parts(
+        self,
+        parquet: pq.ParquetFile,
+        file: BaseFile,
+        columns: Sequence[str],
+        plan: Sequence[_Part],
+        *,
+        use_threads: bool,
+    ) -> Iterator[pa.Table]:
+        if not plan:
+            yield self._read(parquet, file, columns, use_threads=use_threads)
+            return
+        wanted, virtual = self._wanted(parquet, file, columns), self._virtual_columns
+
+        def completed(rows: pa.Table) -> pa.Table:
+            return rows if virtual is None else virtual.complete(rows, file.partition, file.instant, columns)
+
+        for part in plan:
+            if part.rows is None:
+                yield completed(parquet.read_row_groups(part.groups, columns=wanted, use_threads=use_threads))
+            else:
+                batches = parquet.iter_batches(part.rows, part.groups, columns=wanted, use_threads=use_threads)
+                yield from map(completed, map(_as_table, batches))
+
     def _read(
         self, parquet: pq.ParquetFile, file: BaseFile, columns: Sequence[str] | None, *, use_threads: bool
     ) -> pa.Table:
-        names = parquet.schema_arrow.names
-        virtual = self._virtual_columns
-        needed = columns if virtual is None else virtual.needed(columns, file.instant)
-        wanted = None if needed is None else [name for name in needed if name in names]
+        wanted = self._wanted(parquet, file, columns)
         rows = parquet.read(columns=wanted, use_threads=use_threads)
+        virtual = self._virtual_columns
         return rows if virtual is None else virtual.complete(rows, file.partition, file.instant, columns)
+
+    def _wanted(self, parquet: pq.ParquetFile, file: BaseFile, columns: Sequence[str] | None) -> list[str] | None:
+        """Return the columns to read for the named ones; None: all."""
+        names, virtual = parquet.schema_arrow.names, self._virtual_columns
+        needed = columns if virtual is None else virtual.needed(columns, file.instant)
+        return None if needed is None else [name for name in needed if name in names]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,14 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt.config.merge_rule import MergeRule
 from lakefmt.filegroups import base_writer
-from lakefmt.filegroups.merge.base import Incoming, merge_into_base
+from lakefmt.filegroups.merge.base import Incoming, Merged, merge_into_base
 from lakefmt.filegroups.merge.parts import merge_in_parts, sum_of_parts
-from lakefmt.values import RECORD_KEY, MergeMode
+from lakefmt.filegroups.model import parse_files
+from lakefmt.filegroups.reader import BaseFileReader
+from lakefmt.storage.api import ObjectInfo
+from lakefmt.storage.local.store import LocalStore
+from lakefmt.values import RECORD_KEY, MergeMode, PartitionPath
+from lakefmt.write.files.part_storing import store_parts
 
 RULES = (
     MergeRule.plain(MergeMode.COMMIT_TIME_ORDERING, ()),
@@ -52,7 +58,8 @@ def test_pieces_are_the_whole(
     rows = table_of(list(new), [ts for ts, _ in new.values()], "new", coded=False)
     incoming = Incoming(rows, np.array([gone for _, gone in new.values()], dtype=bool))
     whole = merge_into_base(base, incoming, rule=rule)
-    parts = list(merge_in_parts(base, incoming, rule, part_rows))
+    cut = [base.slice(start, part_rows) for start in range(0, base.num_rows, part_rows)]
+    parts = list(merge_in_parts(cut, base.num_rows, incoming, rule))
     assert len(parts) == -(-len(stored) // part_rows)
     assert pa.concat_tables([part.table for part in parts]).to_pylist() == whole.table.to_pylist()
     summed = sum_of_parts(parts)
@@ -88,3 +95,42 @@ def test_a_file_is_rewritten_in_parts(tmp_path: Path, monkeypatch: pytest.Monkey
     ]
     assert groups[0] == 1 < groups[1]
     assert not parts.check("full").findings
+
+
+def test_parts_are_the_row_groups_small_ones_together_and_large_ones_in_pieces(tmp_path: Path) -> None:
+    rows = pa.table({RECORD_KEY: [f"k{n:05d}" for n in range(7000)]})
+    path = tmp_path / "f-0_1-0-0_20260101000000000.parquet"
+    with pq.ParquetWriter(path, rows.schema, use_dictionary=False, compression="none") as writer:
+        for start, count in ((0, 500), (500, 500), (1000, 2000), (3000, 4000)):
+            writer.write_table(rows.slice(start, count))
+    (file,), _ = parse_files(PartitionPath(""), [ObjectInfo(path.name, path.stat().st_size)])
+    reader = BaseFileReader(LocalStore(tmp_path))
+    with reader.in_parts(file, [RECORD_KEY], 21_000, use_threads=False) as parts:
+        tables = list(parts.tables)
+    assert [table.num_rows for table in tables] == [1000, 2000, 2000, 2000]
+    assert pa.concat_tables(tables).equals(rows)
+    with reader.in_parts(file, [RECORD_KEY], 1 << 20, use_threads=False) as parts:
+        assert not parts.is_cut
+        assert [table.num_rows for table in parts.tables] == [7000]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_parts_that_are_stored_are_let_go(beside: bool) -> None:
+    keys = pa.array([f"k{n}" for n in range(1000)])
+    held: list[int] = []
+    before = pa.total_allocated_bytes()
+
+    def parts() -> Iterator[Merged]:
+        for _ in range(8):
+            held.append(pa.total_allocated_bytes() - before)
+            numbers = pa.concat_arrays([pa.nulls(1000, pa.int64())] * 100)
+            rows = pa.table({RECORD_KEY: pa.concat_arrays([keys] * 100), "n": numbers})
+            merged = Merged(rows, 0, 0, 0, 0, 0, pa.chunked_array([], pa.string()))
+            del rows, numbers
+            yield merged
+            del merged
+
+    merged, stored_keys = store_parts(parts(), lambda rows: None, beside=beside)
+    assert merged.table.num_rows == 0 < len(stored_keys) == 800_000
+    key_bytes = stored_keys.nbytes // 8
+    assert max(each - number * key_bytes for number, each in enumerate(held)) < 4 * 800_000

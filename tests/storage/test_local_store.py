@@ -395,6 +395,26 @@ def test_a_directory_made_anew_is_flushed_anew(store, root, calls, who):
     assert "fsync table" in calls
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to name descriptors")
+def test_entries_that_were_there_are_flushed_once_for_all_directories(store, root, calls):
+    for name in ("p=1", "p=2", "p=2/q=1"):
+        (root / name).mkdir(parents=True)
+    expected = {
+        "p=1/a": ["fsync p=1", "fsync table", f"fsync {root.parent.name}"],
+        "p=2/a": ["fsync p=2"],
+        "p=2/q=1/a": ["fsync q=1", "fsync p=2"],
+        "p=3/a": ["fsync p=3", "fsync table"],
+    }
+    for name, directories in expected.items():
+        calls.clear()
+        store.put_if_absent(name, b"x", durable=True)
+        assert calls == ["fsync temporary", "link temporary", *directories], name
+    shutil.rmtree(root / "p=2")
+    calls.clear()
+    store.put_if_absent("p=2/q=1/a", b"x", durable=True)
+    assert calls[2:] == ["fsync q=1", "fsync p=2", "fsync table"], "what was removed and made anew is flushed anew"
+
+
 def test_an_object_in_place_that_may_not_survive_is_an_error(store, monkeypatch):
     store.make_directories(["d"])
     fsync = os.fsync

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config.merge_rule import MergeRule
+from lakefmt.errors import CorruptFile
 from lakefmt.filegroups.merge.base import Incoming, Merged, merge_into_base, with_inserts
 from lakefmt.filegroups.ordering import to_mask
 from lakefmt.values import RECORD_KEY
@@ -17,34 +18,39 @@ from lakefmt.values import RECORD_KEY
 __all__ = ["merge_in_parts", "sum_of_parts"]
 
 
-def merge_in_parts(base: pa.Table, incoming: Incoming, rule: MergeRule, part_rows: int) -> Iterator[Merged]:
+def merge_in_parts(
+    base_parts: Iterable[pa.Table], num_rows: int, incoming: Incoming, rule: MergeRule
+) -> Iterator[Merged]:
     """Yield the merge of rows into a base file, for one part of the base file after the other.
 
     Together the parts are what :func:`merge_into_base` returns: the same rows in the same order, the same counts. Row
     numbers are those of the part. Rows without a stored key come with the last part.
 
     Args:
-        base: the stored rows with meta columns.
+        base_parts: the stored rows with meta columns, part by part.
+        num_rows: how many rows all parts have.
         incoming: the rows, one per key.
         rule: the table's merge rule; without a merge function of its own, which is given all rows at once.
-        part_rows: stored rows of a part.
 
     Raises:
         InvalidInputError: an ordering value is not valid under the rule.
+        CorruptFile: the parts have fewer or more rows.
     """
     keys = incoming.table.column(RECORD_KEY).combine_chunks()
     is_stored = np.zeros(len(keys), dtype=bool)
-    merged = merge_into_base(base.slice(0, 0), _rows_of(incoming, np.empty(0, np.int64)), rule=rule)
-    for start in range(0, base.num_rows, part_rows):
-        part = base.slice(start, part_rows)
+    merged_rows = 0
+    for part in base_parts:
         match_index = pc.index_in(part.column(RECORD_KEY), value_set=keys).combine_chunks()
         places = np.flatnonzero(to_mask(pc.is_valid(match_index)))
         match = match_index.drop_null().to_numpy().astype(np.int64)
         is_stored[match] = True
         merged = merge_into_base(part, _rows_of(incoming, match), rule=rule, places=places)
-        if start + part_rows < base.num_rows:
-            yield merged
-    yield _with_new_rows(merged, incoming, ~is_stored)
+        merged_rows += part.num_rows
+        del part
+        yield merged if merged_rows < num_rows else _with_new_rows(merged, incoming, ~is_stored)
+        del merged
+    if merged_rows != num_rows:
+        raise CorruptFile(f"a base file has {merged_rows:,} rows where its footer says {num_rows:,}")
 
 
 def sum_of_parts(parts: list[Merged]) -> Merged:

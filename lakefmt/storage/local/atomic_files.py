@@ -146,6 +146,8 @@ class AtomicFiles:
         self._settled: set[str] = set()
         #: Directories whose own entry, and those of all above, are synced.
         self._linked: set[str] = set()
+        #: Directories whose entries were listed before they were synced.
+        self._listed: set[str] = set()
 
     @property
     def is_atomic(self) -> bool:
@@ -165,7 +167,10 @@ class AtomicFiles:
         except FileNotFoundError:
             directory = os.path.dirname(temporary)
             self._settled.discard(directory)
-            self._linked.discard(directory)
+            above = directory
+            while len(above) > len(self._root):  # those above may be gone with it
+                self._linked.discard(above)
+                above = os.path.dirname(above)
             os.makedirs(directory, exist_ok=True)
             return os.open(temporary, WRITE_FLAGS, 0o666)
 
@@ -242,14 +247,30 @@ class AtomicFiles:
 
     def settle(self, path: str) -> None:
         """Sync the directory entry of `path`, the first time with all directories up to the base."""
-        directory = above = os.path.dirname(path)
+        directory = os.path.dirname(path)
         flush_directory(directory)
-        if directory in self._settled:
-            return
-        while directory not in self._linked and above.startswith(self._root) and os.path.dirname(above) != above:
-            above = os.path.dirname(above)
+        if directory not in self._settled:
+            self._link_above(directory)
+            self._settled.add(directory)
+
+    def _link_above(self, directory: str) -> None:
+        """Sync the entry of a directory in the one above it, and so on up to the base; what is synced is left out."""
+        synced: list[str] = []
+        listed: list[str] = []
+        while directory not in self._linked and directory.startswith(self._root):
+            above = os.path.dirname(directory)
+            if above.startswith(self._root) and above not in self._listed:
+                # The first sync of a directory is one of every entry that it has: thirty partitions need one, not thirty.
+                synced += _directories_in(above)
+                listed.append(above)
             flush_directory(above)
-        self._settled.add(directory)
+            synced.append(directory)
+            if above == directory:  # the root of the file system
+                break
+            directory = above
+        # Not before all of them are: another thread, or the next attempt, would take the rest for synced.
+        self._linked.update(synced)
+        self._listed.update(listed)
 
     def unsettle(self, path: str) -> None:
         """Forget that the directory `path` and those below it are synced, because they were removed."""
@@ -270,6 +291,11 @@ class AtomicFiles:
         for parent in sorted(above):
             flush_directory(parent)
         self._linked.update(made)
+
+
+def _directories_in(path: str) -> list[str]:
+    with os.scandir(path) as entries:
+        return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
 #: Converts an OSError to a StorageError, with the operation and the object's name.

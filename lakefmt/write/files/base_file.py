@@ -7,20 +7,21 @@ writes nothing but its own marker and its own new file.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakefmt.config.merge_rule import MergeRule
 from lakefmt.errors import CorruptFile, InternalError, InvalidInputError, StorageError
-from lakefmt.filegroups.base_writer import grown_filter, new_filter, rows_per_row_group
+from lakefmt.filegroups.base_writer import grown_filter, new_filter, row_group_bytes, rows_per_row_group
 from lakefmt.filegroups.merge.base import Incoming, Merged, merge_into_base
 from lakefmt.filegroups.merge.parts import merge_in_parts
 from lakefmt.filegroups.model import BaseFile, join_path
 from lakefmt.filegroups.ordering import has_order
-from lakefmt.filegroups.reader import BaseFileReader, KnownFooter
+from lakefmt.filegroups.reader import BaseFileReader, FileParts, KnownFooter
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.names import PARTITION_METADATA, MarkerType
 from lakefmt.formats.parquet.base_file import (
@@ -344,23 +345,32 @@ class FileInProgress:
         self._rows_in += rows.num_rows
         # Every row gets this file's name: the old one need not be read, and is as long as the rest of a row.
         kept = self._schema.remove(self._schema.get_field_index(FILE_NAME))
-        stored, footer = reader.rows_and_footer(
-            base_file, kept.names, use_threads=use_threads, coded=self._may_be_coded(kept), known_footer=known_footer
-        )
-        base = reconcile(stored, dictionary_schema(kept, stored.schema))
-        old_rows, part_rows, cdc = base.num_rows, rows_per_row_group(base), self._bound.cdc
-        in_parts = use_threads and part_rows < old_rows and cdc is None and self._may_be_cut
-        if in_parts:
-            parts = merge_in_parts(base, self._incoming(rows), self._rule(rows), part_rows)
-            merged, keys = store_parts(parts, self._store_named)
-        else:
-            merged = self._merge(base, rows)
-            keys = merged.table.column(RECORD_KEY)
+        part_bytes = row_group_bytes() if self._bound.cdc is None and self._may_be_cut else None
+        with reader.in_parts(
+            base_file,
+            kept.names,
+            part_bytes,
+            use_threads=use_threads,
+            coded=self._may_be_coded(kept),
+            known_footer=known_footer,
+        ) as parts:
+            bases = map(partial(_in_schema, kept), parts.tables)
+            self._merge_and_store(bases, parts, rows, beside=use_threads)
+
+    def _merge_and_store(self, bases: Iterator[pa.Table], parts: FileParts, rows: pa.Table, *, beside: bool) -> None:
+        footer, old_rows = parts.footer, parts.footer.num_rows
+        if parts.is_cut:
+            merges = merge_in_parts(bases, old_rows, self._incoming(rows), self._rule(rows))
+            merged, keys = store_parts(merges, self._store_named, beside=beside)
+            self._take_merged(merged, keys, old_rows, footer, {})
+            return
+        base = next(bases)
+        merged = self._merge(base, rows)
+        cdc = self._bound.cdc
         change_counts = {} if cdc is None else log_changes(self._bound, self._assignment, base, merged)
-        del stored, base  # what is merged has values of its own
-        self._take_merged(merged, keys, old_rows, footer, change_counts)
-        if not in_parts:
-            self._store_named(merged.table)
+        del base  # what is merged has values of its own
+        self._take_merged(merged, merged.table.column(RECORD_KEY), old_rows, footer, change_counts)
+        self._store_named(merged.table)
 
     def store_merged(self, merged: Merged, rows_in: int, old_rows: int, footer: BaseFileFooter) -> None:
         """Write merged rows of the assigned base file, all columns there.
@@ -488,6 +498,10 @@ class FileInProgress:
             raise InternalError(
                 f"{self._assignment.path}: {expected} rows were assigned and {self._rows_in} came; nothing is written"
             )
+
+
+def _in_schema(schema: pa.Schema, stored: pa.Table) -> pa.Table:
+    return reconcile(stored, dictionary_schema(schema, stored.schema))
 
 
 def _wider(ends: tuple[str, str] | None, new: pa.ChunkedArray) -> tuple[str, str] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
 
 import pyarrow as pa
@@ -11,28 +11,32 @@ import pyarrow as pa
 from lakefmt.filegroups.merge.base import Merged
 from lakefmt.filegroups.merge.parts import sum_of_parts
 from lakefmt.values import RECORD_KEY
+from lakefmt.write.files.workers import WorkerPool
 
 __all__ = ["store_parts"]
 
 
-def store_parts(parts: Iterable[Merged], store: Callable[[pa.Table], None]) -> tuple[Merged, pa.ChunkedArray]:
+def store_parts(
+    parts: Iterable[Merged], store: Callable[[pa.Table], None], *, beside: bool
+) -> tuple[Merged, pa.ChunkedArray]:
     """Store the rows of each part, in their order; return the counts of all of them, and their keys.
 
     Args:
         parts: merged rows, made while they are asked for.
-        store: writes rows; it is called in another thread, once at a time.
+        store: writes rows; it is called once at a time.
+        beside: it is called in another thread, while the next part is made.
     """
     done: list[Merged] = []
     keys: list[pa.Array] = []
     stored: Future[None] | None = None
-    with ThreadPoolExecutor(1) as writer:
+    with WorkerPool(2 if beside else 1) as writer:
         for part in parts:
             if stored is not None:
                 stored.result()  # no more than one part waits
             stored = writer.submit(store, part.table)
             keys += part.table.column(RECORD_KEY).chunks
-            done.append(replace(part, table=part.table.slice(0, 0)))
-            del part
+            done.append(replace(part, table=part.table.schema.empty_table()))  # a slice would hold all rows
+            del part  # else it would be held while the next one is made
         if stored is not None:
             stored.result()
     return sum_of_parts(done), pa.chunked_array(keys, pa.string())
