@@ -129,6 +129,21 @@ class StorageListing:
             self._seen(listed, files[0])
         return files
 
+    @property
+    def lists_partitions_at_once(self) -> bool:
+        """Whether one listing of the table's directory tells the partitions."""
+        return self._levels == 1
+
+    def files_at_once(self) -> _Files | None:
+        """Return the files of all partitions with one request; None: it takes more."""
+        listed = self._store.list_tree("") if isinstance(self._store, SupportsTrees) else None
+        if listed is None:
+            return None
+        files = _parsed(self._at_depth(_partitioned(_of_partitions(listed))).items())
+        if self._seen is not None:
+            self._seen(None, files[0])
+        return files
+
     def _files(self, partitions: list[PartitionPath] | None) -> _Files:
         if partitions is None:
             if not self._store.capabilities.directories:
@@ -154,14 +169,18 @@ class StorageListing:
         if isinstance(self._store, SupportsTrees):
             listed = self._store.list_tree("")  # a small table takes one request
             if listed is not None:
-                return [item for item in listed if not item.name.startswith(_TABLE_DIRECTORY + "/")]
+                return _of_partitions(listed)
         top = self._inside("")
         if len(top) > _FEW_DIRECTORIES:
-            return [item for item in self._store.list() if not item.name.startswith(_TABLE_DIRECTORY + "/")]
+            return _of_partitions(self._store.list())
         objects = list(self._store.list(recursive=False))
         for directory in top:
             objects += self._store.list(directory)
         return objects
+
+
+def _of_partitions(objects: Iterable[ObjectInfo]) -> list[ObjectInfo]:
+    return [item for item in objects if not item.name.startswith(_TABLE_DIRECTORY + "/")]
 
 
 def _has_metadata(objects: Sequence[ObjectInfo]) -> bool:

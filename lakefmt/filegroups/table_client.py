@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -92,6 +92,23 @@ class TableState:
         return replace(self, timeline=self.timeline.as_of(bound))
 
 
+class ChoosesListing(Protocol):
+    """Chooses the listing of a table."""
+
+    def __call__(
+        self,
+        client: TableClient,
+        config: TableConfig,
+        storage: StorageListing,
+        listed: TableDirectory | None = None,
+        timeline: Timeline | None = None,
+        *,
+        fewest_requests: bool = False,
+    ) -> FileListing:
+        """Return the listing; `listed` is what was below ``.hoodie`` when `timeline` was loaded."""
+        ...
+
+
 @dataclass
 class TableClient:
     """Store, clock, settings and caches of one table (Hudi: HoodieTableMetaClient)."""
@@ -104,12 +121,14 @@ class TableClient:
     #: Take part in every completion of an instant, in this order.
     observers: Sequence[CommitObserver] = ()
     #: Chooses the listing of a table, given its properties and the listing of storage; None: storage is listed.
-    metadata_listing: Callable[[TableClient, TableConfig, FileListing], FileListing] | None = None
+    metadata_listing: ChoosesListing | None = None
 
     def __post_init__(self) -> None:
         adopt_merger(self.options)
         self.reader = BaseFileReader(self.store)
         self._objects = SmallObjects(self.store) if isinstance(self.store, SupportsTrees) else None
+        #: The timeline that was loaded last, and the listing that it was taken from.
+        self._listed: tuple[Timeline, TableDirectory] | None = None
         self._timeline_stores: dict[tuple[str, bool], TimelineStore] = {}
         self._history_stores: dict[str, HistoryStore] = {}
         self._config: TableConfig | None = None
@@ -138,6 +157,18 @@ class TableClient:
         if self._objects is None or config is None or config.version.layout == 1:
             return None
         return self._objects.list_directory()
+
+    def keep_directory(self, timeline: Timeline, directory: TableDirectory | None) -> None:
+        """Keep the listing that a timeline was taken from, for the first listing of files of that state."""
+        self._listed = None if directory is None else (timeline, directory)
+
+    def _take_directory(self, timeline: Timeline | None) -> TableDirectory | None:
+        """Return, once, the listing that this timeline was taken from; None: it is to be listed anew."""
+        listed = self._listed
+        if listed is None or listed[0] is not timeline:
+            return None
+        self._listed = None
+        return listed[1]
 
     def small_objects(self, directory: TableDirectory | None) -> Callable[[str, int], bytes]:
         """Return what reads an object of at most that many bytes, or has its bytes where `directory` shows them unchanged."""
@@ -187,6 +218,7 @@ class TableClient:
             now = config if config.version.layout > 1 else self.load_config()
             if now.version is config.version:
                 self._forget_archived(timeline)
+                self.keep_directory(timeline, directory)
                 has_history = directory is None or directory.has_objects(config.history_directory)
                 return TableState(config, timeline, has_history=has_history)
             config = now
@@ -235,14 +267,23 @@ class TableClient:
             self._history_stores[directory] = HistoryStore(self.store, directory, config.version.layout)
         return self._history_stores[directory]
 
-    def listing(self, config: TableConfig | None = None) -> FileListing:
-        """Return where the names of committed files come from: the metadata table where the properties advertise one."""
+    def listing(
+        self, config: TableConfig | None = None, timeline: Timeline | None = None, *, fewest_requests: bool = False
+    ) -> FileListing:
+        """Return where the names of committed files come from: the metadata table where the properties advertise one.
+
+        Args:
+            config: the properties.
+            timeline: of the state whose files are listed: what was listed with it counts for the metadata table, too.
+            fewest_requests: on an object store the table is listed where that takes fewer requests.
+        """
         storage = self.storage_listing(config)
         if config is None or self.metadata_listing is None or not config.metadata_partitions:
             return storage
-        return self.metadata_listing(self, config, storage)
+        directory = self._take_directory(timeline)
+        return self.metadata_listing(self, config, storage, directory, timeline, fewest_requests=fewest_requests)
 
-    def storage_listing(self, config: TableConfig | None = None) -> FileListing:
+    def storage_listing(self, config: TableConfig | None = None) -> StorageListing:
         """Return the listing of storage, files that were never committed included."""
         levels = None if config is None else partition_levels(self.key_spec(config))
         return StorageListing(self.store, levels, self.reader.forget_absent)
@@ -456,7 +497,7 @@ class TableClient:
 
     def slices(self, state: TableState, partitions: Iterable[PartitionPath] | None = None) -> list[FileSlice]:
         """Return the latest committed file slices of all or of the given partitions."""
-        bases, logs = self.listing(state.config).files(partitions)
+        bases, logs = self.listing(state.config, state.timeline).files(partitions)
         return build_slices(bases, logs, self.slicing(state, bases, logs), self.replaced(state))
 
     def slicing(self, state: TableState, bases: Iterable[BaseFile], logs: Iterable[LogFile]) -> Timeline:
