@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lakefmt.filegroups.model import BaseFile, LogFile, parse_files
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.keys import KeySpec
 from lakefmt.keys.joda import compile_pattern
 from lakefmt.storage.api import ObjectInfo, ObjectStore, SupportsTrees
+from lakefmt.storage.table_directory import TableDirectory
+from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import PartitionPath
 
-__all__ = ["FileListing", "StorageListing", "partition_levels"]
+if TYPE_CHECKING:
+    from lakefmt.config.table_config import TableConfig
+    from lakefmt.filegroups.table_client import TableClient
+
+__all__ = ["ChoosesListing", "FileListing", "StorageListing", "partition_levels"]
 
 #: The partition metadata file as text and in the base file format (docs/format.md, Partition metadata file).
 _METADATA_NAMES = (PARTITION_METADATA, f"{PARTITION_METADATA}.parquet", f"{PARTITION_METADATA}.orc")
@@ -43,6 +49,23 @@ class FileListing(Protocol):
 
     def files(self, partitions: Iterable[PartitionPath] | None) -> _Files:
         """Return the files of the given partitions, or of all."""
+        ...
+
+
+class ChoosesListing(Protocol):
+    """Chooses the listing of a table."""
+
+    def __call__(
+        self,
+        client: TableClient,
+        config: TableConfig,
+        storage: StorageListing,
+        listed: TableDirectory | None = None,
+        timeline: Timeline | None = None,
+        *,
+        fewest_requests: bool = False,
+    ) -> FileListing:
+        """Return the listing; `listed` is what was below ``.hoodie`` when `timeline` was loaded."""
         ...
 
 

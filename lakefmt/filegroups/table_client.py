@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakefmt.config.mergers import adopt_merger
 from lakefmt.config.table_config import TableConfig, check_readable, parse_table_config
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
-from lakefmt.filegroups.listing import FileListing, StorageListing, partition_levels
+from lakefmt.filegroups.listing import ChoosesListing, FileListing, StorageListing, partition_levels
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, lacks_completions
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.virtual_columns import (
@@ -34,7 +34,7 @@ from lakefmt.schema import arrow_to_avro, avro_to_arrow, without_meta_columns
 from lakefmt.schema.history import LATEST_SCHEMA, SchemaHistory, parse_internal_schema
 from lakefmt.storage.api import ObjectStore, SupportsTrees
 from lakefmt.storage.object_names import check_name
-from lakefmt.storage.table_directory import SmallObjects, TableDirectory
+from lakefmt.storage.table_directory import KeptDirectory, SmallObjects, TableDirectory
 from lakefmt.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, decode_commit
 from lakefmt.timeline.instant import Action, Instant
@@ -92,23 +92,6 @@ class TableState:
         return replace(self, timeline=self.timeline.as_of(bound))
 
 
-class ChoosesListing(Protocol):
-    """Chooses the listing of a table."""
-
-    def __call__(
-        self,
-        client: TableClient,
-        config: TableConfig,
-        storage: StorageListing,
-        listed: TableDirectory | None = None,
-        timeline: Timeline | None = None,
-        *,
-        fewest_requests: bool = False,
-    ) -> FileListing:
-        """Return the listing; `listed` is what was below ``.hoodie`` when `timeline` was loaded."""
-        ...
-
-
 @dataclass
 class TableClient:
     """Store, clock, settings and caches of one table (Hudi: HoodieTableMetaClient)."""
@@ -127,8 +110,8 @@ class TableClient:
         adopt_merger(self.options)
         self.reader = BaseFileReader(self.store)
         self._objects = SmallObjects(self.store) if isinstance(self.store, SupportsTrees) else None
-        #: The timeline that was loaded last, and the listing that it was taken from.
-        self._listed: tuple[Timeline, TableDirectory] | None = None
+        #: The listing that the timeline loaded last was taken from.
+        self.listed = KeptDirectory()
         self._timeline_stores: dict[tuple[str, bool], TimelineStore] = {}
         self._history_stores: dict[str, HistoryStore] = {}
         self._config: TableConfig | None = None
@@ -158,18 +141,6 @@ class TableClient:
             return None
         return self._objects.list_directory()
 
-    def keep_directory(self, timeline: Timeline, directory: TableDirectory | None) -> None:
-        """Keep the listing that a timeline was taken from, for the first listing of files of that state."""
-        self._listed = None if directory is None else (timeline, directory)
-
-    def _take_directory(self, timeline: Timeline | None) -> TableDirectory | None:
-        """Return, once, the listing that this timeline was taken from; None: it is to be listed anew."""
-        listed = self._listed
-        if listed is None or listed[0] is not timeline:
-            return None
-        self._listed = None
-        return listed[1]
-
     def small_objects(self, directory: TableDirectory | None) -> Callable[[str, int], bytes]:
         """Return what reads an object of at most that many bytes, or has its bytes where `directory` shows them unchanged."""
         return self.store.read if self._objects is None else partial(self._objects.read, directory=directory)
@@ -180,7 +151,10 @@ class TableClient:
         Args:
             directory: was listed for this step: properties that it shows to be those read last are not read again.
         """
-        properties = load_properties(self.store, self.small_objects(directory))
+        return self.keep_config(load_properties(self.store, self.small_objects(directory)))
+
+    def keep_config(self, properties: Mapping[str, str]) -> TableConfig:
+        """Keep properties that were just read or written."""
         if self._config is None or self._config.properties != properties:
             self._config = parse_table_config(properties)
         return self._config
@@ -218,7 +192,8 @@ class TableClient:
             now = config if config.version.layout > 1 else self.load_config()
             if now.version is config.version:
                 self._forget_archived(timeline)
-                self.keep_directory(timeline, directory)
+                if directory is not None:
+                    self.listed.keep(timeline, directory)
                 has_history = directory is None or directory.has_objects(config.history_directory)
                 return TableState(config, timeline, has_history=has_history)
             config = now
@@ -280,7 +255,7 @@ class TableClient:
         storage = self.storage_listing(config)
         if config is None or self.metadata_listing is None or not config.metadata_partitions:
             return storage
-        directory = self._take_directory(timeline)
+        directory = self.listed.take(timeline)
         return self.metadata_listing(self, config, storage, directory, timeline, fewest_requests=fewest_requests)
 
     def storage_listing(self, config: TableConfig | None = None) -> StorageListing:

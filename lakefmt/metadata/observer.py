@@ -29,7 +29,7 @@ from lakefmt.metadata.manage import (
     wanted_partitions,
     without_definition,
 )
-from lakefmt.metadata.reading.listing import files_read_before
+from lakefmt.metadata.reading.listing import files_by_metadata, files_read_before
 from lakefmt.metadata.reading.reader import MetadataTable, newest_records
 from lakefmt.metadata.reading.record_form import known_forms
 from lakefmt.metadata.reading.record_index_reader import keys_in_file_group
@@ -178,10 +178,10 @@ class MetadataTableObserver:
                 self.client.store, config, pending.timeline, metadata_timeline, kept, directory=directory
             )
 
+        def remembered(keys: Sequence[str]) -> Mapping[str, MetadataRecord] | None:
+            return written_records(self.client).look_up(keys, metadata_timeline, pending.timeline)
+
         def stored(keys: Sequence[str]) -> Mapping[str, MetadataRecord]:
-            remembered = written_records(self.client).look_up(keys, metadata_timeline, pending.timeline)
-            if remembered is not None:
-                return remembered
             return stored_records(metadata_table(), PartitionKind.PARTITION_STATS.value, keys)
 
         def indexed(keys: pa.Array, partition: str, file_id: str) -> pa.Array:
@@ -199,9 +199,11 @@ class MetadataTableObserver:
             after,
             pending.time,
             schema,
+            remembered_statistics=remembered,
             stored_statistics=None if PartitionKind.PARTITION_STATS.value in building else stored,
             indexed_keys=indexed if has_keys and PartitionKind.RECORD_INDEX.value not in building else None,
             listed_partitions=listed,
+            known_files=None if directory is None else lambda paths: files_by_metadata(metadata_table(), paths),
             time_zone=expression_time_zone(self.settings),
         )
 

@@ -7,7 +7,7 @@ for each. What the metadata table lists is what counts, even where storage has m
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -41,7 +41,14 @@ if TYPE_CHECKING:
     from lakefmt.metadata.reading.metadata_files import MetadataFileCache
     from lakefmt.metadata.reading.reader import MetadataTable, RecordRun
 
-__all__ = ["ListingByMetadata", "MetadataListing", "files_read_before", "listed_files", "open_metadata_table"]
+__all__ = [
+    "ListingByMetadata",
+    "MetadataListing",
+    "files_by_metadata",
+    "files_read_before",
+    "listed_files",
+    "open_metadata_table",
+]
 
 I64 = npt.NDArray[np.int64]
 T = TypeVar("T")
@@ -221,7 +228,7 @@ class MetadataListing:
         return self._opened
 
     def _is_storage_cheaper(self, requests: int) -> bool:
-        """Return whether so many requests to storage are fewer than the files of the metadata table that were not read yet.
+        """Return whether this number of requests to storage is less than the number of files of the metadata table that were not read yet.
 
         A handle that lists again and again reads the metadata table once: then it costs what changed since.
         """
@@ -264,12 +271,7 @@ class MetadataListing:
         listed = reading_newest(partial(self._read, keys))
         if listed is None:
             return self._storage.files(wanted)
-        bases: list[BaseFile] = []
-        logs: list[LogFile] = []
-        for path, objects in _by_partition(listed):
-            more_bases, more_logs = parse_files(path, objects)
-            bases += more_bases
-            logs += more_logs
+        bases, logs = _parsed_files(listed)
         self._client.reader.forget_absent(wanted, bases)
         return bases, logs
 
@@ -284,6 +286,35 @@ class MetadataListing:
         except SnapshotExpired:
             self._opened = None
             raise
+
+
+def files_by_metadata(
+    table: MetadataTable, partitions: Collection[PartitionPath]
+) -> tuple[list[BaseFile], list[LogFile]] | None:
+    """Return the files of data partitions; None: listing them takes fewer requests than what has to be read for that.
+
+    Parameters:
+        table: the metadata table.
+        partitions: paths.
+
+    Raises:
+        CorruptFile: the metadata table is damaged.
+        SnapshotExpired: a file was removed meanwhile.
+    """
+    if not table.has(_FILES) or table.files.count_unread(table.file_slices(_FILES)[None]) >= len(partitions):
+        return None
+    keys = pa.array([partition_identifier(path).encode() for path in partitions], pa.binary())
+    return _parsed_files(listed_files(table.lookup(_FILES, keys)))
+
+
+def _parsed_files(listed: pa.Table) -> tuple[list[BaseFile], list[LogFile]]:
+    bases: list[BaseFile] = []
+    logs: list[LogFile] = []
+    for path, objects in _by_partition(listed):
+        more_bases, more_logs = parse_files(path, objects)
+        bases += more_bases
+        logs += more_logs
+    return bases, logs
 
 
 def _partition_path(name: str) -> PartitionPath:

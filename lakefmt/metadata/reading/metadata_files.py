@@ -37,8 +37,8 @@ _READ_WHOLE = 8 << 20
 _KEPT_BYTES = 64 << 20
 #: Bytes of decoded blocks that are kept beside them: those of about a million keys.
 _DECODED_BYTES = 64 << 20
-#: Bytes of files that this handle wrote and that are kept, and of one of them.
-_WRITTEN_BYTES, _WRITTEN_FILE_BYTES = 8 << 20, 1 << 20
+#: Bytes of files as they are stored that are kept, those that this handle wrote, and of one of them.
+_STORED_BYTES, _STORED_FILE_BYTES = 8 << 20, 1 << 20
 _HISTORY = f"{METADATA_DIRECTORY}/.hoodie/timeline/history"
 
 
@@ -129,7 +129,7 @@ class MetadataFileCache:
         self._decoded = 0
         self._uses = 0
         self._lock = Lock()
-        self._written: OrderedDict[str, bytes] = OrderedDict()
+        self._bytes_of: OrderedDict[str, bytes] = OrderedDict()
         #: Requests by which storage was listed where files of the metadata table would have had to be read.
         self.listed_instead = 0
         self._histories: dict[int, HistoryStore] = {}
@@ -148,20 +148,20 @@ class MetadataFileCache:
                 self._histories[layout] = HistoryStore(store, _HISTORY, layout)
             return self._histories[layout]
 
-    def remember_written(self, path: str, data: bytes) -> None:
-        """Keep the bytes of a file that this handle puts."""
+    def keep_bytes(self, path: str, data: bytes) -> None:
+        """Keep the bytes of a file that this handle puts or has read."""
         with self._lock:
-            self._written.pop(path, None)
-            if len(data) <= _WRITTEN_FILE_BYTES:
-                self._written[path] = data
-            kept = sum(map(len, self._written.values()))
-            while kept > _WRITTEN_BYTES:
-                kept -= len(self._written.popitem(last=False)[1])
+            self._bytes_of.pop(path, None)
+            if len(data) <= _STORED_FILE_BYTES:
+                self._bytes_of[path] = data
+            kept = sum(map(len, self._bytes_of.values()))
+            while kept > _STORED_BYTES:
+                kept -= len(self._bytes_of.popitem(last=False)[1])
 
-    def written(self, path: str, mark: str) -> bytes | None:
-        """Return the bytes of a file that this handle put, if its mark is the MD5 digest of them, as S3's ETag is."""
+    def bytes_of(self, path: str, mark: str) -> bytes | None:
+        """Return the bytes of a file that were kept, if its mark is the MD5 digest of them, as S3's ETag is."""
         with self._lock:
-            data = self._written.get(path)
+            data = self._bytes_of.get(path)
         if data is None or md5(data, usedforsecurity=False).hexdigest() != mark.strip('"'):
             return None
         return data
@@ -170,7 +170,7 @@ class MetadataFileCache:
         """Return whether a file need not be read."""
         with self._lock:
             kept = version in self._files
-        return kept or self.written(version.path, mark) is not None
+        return kept or self.bytes_of(version.path, mark) is not None
 
     def get(self, version: _Version) -> _Content | None:
         """Return a file that was read before."""
@@ -270,8 +270,8 @@ class MetadataFiles:
 
     def count_unread(self, slices: Sequence[FileSlice]) -> int:
         """Return how many files of file slices have to be read."""
-        bases = [item.base for item in slices if item.base is not None]
-        files = [*bases, *(log for item in slices for log in item.logs)]
+        files: list[BaseFile | LogFile] = [item.base for item in slices if item.base is not None]
+        files += [log for item in slices for log in item.logs]
         return sum(not self._cache.has(self._version(file), self._marks.get(file.path, "")) for file in files)
 
     def _version(self, file: BaseFile | LogFile) -> _Version:
@@ -307,7 +307,7 @@ class MetadataFiles:
         kept = self._cache.get(version)
         if kept is not None:
             return kept
-        data = self._cache.written(file.path, self._marks.get(file.path, ""))
+        data = self._cache.bytes_of(file.path, self._marks.get(file.path, ""))
         if data is None:
             try:
                 data = self._store.read(file.path, MAX_LOG_BYTES)
