@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lakefmt.filegroups.model import BaseFile, LogFile, parse_files
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.keys import KeySpec
 from lakefmt.keys.joda import compile_pattern
 from lakefmt.storage.api import ObjectInfo, ObjectStore, SupportsTrees
+from lakefmt.storage.table_directory import TableDirectory
+from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import PartitionPath
 
-__all__ = ["FileListing", "StorageListing", "partition_levels"]
+if TYPE_CHECKING:
+    from lakefmt.config.table_config import TableConfig
+    from lakefmt.filegroups.table_client import TableClient
+
+__all__ = ["ChoosesListing", "FileListing", "StorageListing", "partition_levels"]
 
 #: The partition metadata file as text and in the base file format (docs/format.md, Partition metadata file).
 _METADATA_NAMES = (PARTITION_METADATA, f"{PARTITION_METADATA}.parquet", f"{PARTITION_METADATA}.orc")
@@ -43,6 +49,23 @@ class FileListing(Protocol):
 
     def files(self, partitions: Iterable[PartitionPath] | None) -> _Files:
         """Return the files of the given partitions, or of all."""
+        ...
+
+
+class ChoosesListing(Protocol):
+    """Chooses the listing of a table."""
+
+    def __call__(
+        self,
+        client: TableClient,
+        config: TableConfig,
+        storage: StorageListing,
+        listed: TableDirectory | None = None,
+        timeline: Timeline | None = None,
+        *,
+        fewest_requests: bool = False,
+    ) -> FileListing:
+        """Return the listing; `listed` is what was below ``.hoodie`` when `timeline` was loaded."""
         ...
 
 
@@ -129,6 +152,21 @@ class StorageListing:
             self._seen(listed, files[0])
         return files
 
+    @property
+    def lists_partitions_at_once(self) -> bool:
+        """Whether one listing of the table's directory tells the partitions."""
+        return self._levels == 1
+
+    def files_at_once(self) -> _Files | None:
+        """Return the files of all partitions with one request; None: it takes more."""
+        listed = self._store.list_tree("") if isinstance(self._store, SupportsTrees) else None
+        if listed is None:
+            return None
+        files = _parsed(self._at_depth(_partitioned(_of_partitions(listed))).items())
+        if self._seen is not None:
+            self._seen(None, files[0])
+        return files
+
     def _files(self, partitions: list[PartitionPath] | None) -> _Files:
         if partitions is None:
             if not self._store.capabilities.directories:
@@ -154,14 +192,18 @@ class StorageListing:
         if isinstance(self._store, SupportsTrees):
             listed = self._store.list_tree("")  # a small table takes one request
             if listed is not None:
-                return [item for item in listed if not item.name.startswith(_TABLE_DIRECTORY + "/")]
+                return _of_partitions(listed)
         top = self._inside("")
         if len(top) > _FEW_DIRECTORIES:
-            return [item for item in self._store.list() if not item.name.startswith(_TABLE_DIRECTORY + "/")]
+            return _of_partitions(self._store.list())
         objects = list(self._store.list(recursive=False))
         for directory in top:
             objects += self._store.list(directory)
         return objects
+
+
+def _of_partitions(objects: Iterable[ObjectInfo]) -> list[ObjectInfo]:
+    return [item for item in objects if not item.name.startswith(_TABLE_DIRECTORY + "/")]
 
 
 def _has_metadata(objects: Sequence[ObjectInfo]) -> bool:

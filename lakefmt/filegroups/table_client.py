@@ -20,7 +20,7 @@ import pyarrow as pa
 from lakefmt.config.mergers import adopt_merger
 from lakefmt.config.table_config import TableConfig, check_readable, parse_table_config
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
-from lakefmt.filegroups.listing import FileListing, StorageListing, partition_levels
+from lakefmt.filegroups.listing import ChoosesListing, FileListing, StorageListing, partition_levels
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, lacks_completions
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.virtual_columns import (
@@ -34,7 +34,7 @@ from lakefmt.schema import arrow_to_avro, avro_to_arrow, without_meta_columns
 from lakefmt.schema.history import LATEST_SCHEMA, SchemaHistory, parse_internal_schema
 from lakefmt.storage.api import ObjectStore, SupportsTrees
 from lakefmt.storage.object_names import check_name
-from lakefmt.storage.table_directory import SmallObjects, TableDirectory
+from lakefmt.storage.table_directory import KeptDirectory, SmallObjects, TableDirectory
 from lakefmt.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, decode_commit
 from lakefmt.timeline.instant import Action, Instant
@@ -104,12 +104,14 @@ class TableClient:
     #: Take part in every completion of an instant, in this order.
     observers: Sequence[CommitObserver] = ()
     #: Chooses the listing of a table, given its properties and the listing of storage; None: storage is listed.
-    metadata_listing: Callable[[TableClient, TableConfig, FileListing], FileListing] | None = None
+    metadata_listing: ChoosesListing | None = None
 
     def __post_init__(self) -> None:
         adopt_merger(self.options)
         self.reader = BaseFileReader(self.store)
         self._objects = SmallObjects(self.store) if isinstance(self.store, SupportsTrees) else None
+        #: The listing that the timeline loaded last was taken from.
+        self.listed = KeptDirectory()
         self._timeline_stores: dict[tuple[str, bool], TimelineStore] = {}
         self._history_stores: dict[str, HistoryStore] = {}
         self._config: TableConfig | None = None
@@ -149,7 +151,10 @@ class TableClient:
         Args:
             directory: was listed for this step: properties that it shows to be those read last are not read again.
         """
-        properties = load_properties(self.store, self.small_objects(directory))
+        return self.keep_config(load_properties(self.store, self.small_objects(directory)))
+
+    def keep_config(self, properties: Mapping[str, str]) -> TableConfig:
+        """Keep properties that were just read or written."""
         if self._config is None or self._config.properties != properties:
             self._config = parse_table_config(properties)
         return self._config
@@ -187,6 +192,8 @@ class TableClient:
             now = config if config.version.layout > 1 else self.load_config()
             if now.version is config.version:
                 self._forget_archived(timeline)
+                if directory is not None:
+                    self.listed.keep(timeline, directory)
                 has_history = directory is None or directory.has_objects(config.history_directory)
                 return TableState(config, timeline, has_history=has_history)
             config = now
@@ -235,14 +242,23 @@ class TableClient:
             self._history_stores[directory] = HistoryStore(self.store, directory, config.version.layout)
         return self._history_stores[directory]
 
-    def listing(self, config: TableConfig | None = None) -> FileListing:
-        """Return where the names of committed files come from: the metadata table where the properties advertise one."""
+    def listing(
+        self, config: TableConfig | None = None, timeline: Timeline | None = None, *, fewest_requests: bool = False
+    ) -> FileListing:
+        """Return where the names of committed files come from: the metadata table where the properties advertise one.
+
+        Args:
+            config: the properties.
+            timeline: of the state whose files are listed: what was listed with it counts for the metadata table, too.
+            fewest_requests: on an object store the table is listed where that takes fewer requests.
+        """
         storage = self.storage_listing(config)
         if config is None or self.metadata_listing is None or not config.metadata_partitions:
             return storage
-        return self.metadata_listing(self, config, storage)
+        directory = self.listed.take(timeline)
+        return self.metadata_listing(self, config, storage, directory, timeline, fewest_requests=fewest_requests)
 
-    def storage_listing(self, config: TableConfig | None = None) -> FileListing:
+    def storage_listing(self, config: TableConfig | None = None) -> StorageListing:
         """Return the listing of storage, files that were never committed included."""
         levels = None if config is None else partition_levels(self.key_spec(config))
         return StorageListing(self.store, levels, self.reader.forget_absent)
@@ -456,7 +472,7 @@ class TableClient:
 
     def slices(self, state: TableState, partitions: Iterable[PartitionPath] | None = None) -> list[FileSlice]:
         """Return the latest committed file slices of all or of the given partitions."""
-        bases, logs = self.listing(state.config).files(partitions)
+        bases, logs = self.listing(state.config, state.timeline).files(partitions)
         return build_slices(bases, logs, self.slicing(state, bases, logs), self.replaced(state))
 
     def slicing(self, state: TableState, bases: Iterable[BaseFile], logs: Iterable[LogFile]) -> Timeline:

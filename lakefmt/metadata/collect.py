@@ -42,6 +42,8 @@ __all__ = ["FactCollector", "files_of_commit", "files_of_slice", "instant_millis
 StoredRecords = Callable[[Sequence[str]], Mapping[str, MetadataRecord]]
 #: Returns those of some record keys that the record index has in a file group, given with its data partition.
 IndexedKeys = Callable[[pa.Array, str, str], pa.Array]
+#: Returns the committed files of some data partitions, or None.
+KnownFiles = Callable[[Collection[PartitionPath]], tuple[list[BaseFile], list[LogFile]] | None]
 
 #: Operations that move rows to other files without changing them or where a key's file group is.
 _SAME_GROUPS = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
@@ -119,9 +121,11 @@ class FactCollector:
         schema: the table's columns with the instant, without meta columns.
         columns: whose statistics are kept.
         with_bloom_filters: whether bloom filters are kept.
+        remembered_statistics: returns them where nothing has to be read; None: they have to be.
         stored_statistics: returns the records of ``partition_stats`` with some keys, as they are without the instant.
         indexed_keys: asks the record index as it is without the instant; None: it cannot be asked.
         listed_partitions: returns those of some data partitions that the metadata table lists without the instant.
+        known_files: returns the files of data partitions without listing them; None: they are to be listed.
         time_zone: in which expression indexes read times.
     """
 
@@ -132,9 +136,11 @@ class FactCollector:
     schema: pa.Schema
     columns: Sequence[str] = ()
     with_bloom_filters: bool = False
+    remembered_statistics: Callable[[Sequence[str]], Mapping[str, MetadataRecord] | None] | None = None
     stored_statistics: StoredRecords | None = None
     indexed_keys: IndexedKeys | None = None
     listed_partitions: Callable[[Collection[str]], frozenset[str]] | None = None
+    known_files: KnownFiles | None = None
     time_zone: str = "UTC"
 
     def __post_init__(self) -> None:
@@ -169,7 +175,8 @@ class FactCollector:
             commit: what the instant wrote and replaced.
         """
         paths = [PartitionPath(path) for path in partitions]
-        bases, logs = StorageListing(self.client.store).files(paths) if paths else ([], [])
+        committed = self.known_files(paths) if self.known_files is not None and paths else None
+        bases, logs = committed or (StorageListing(self.client.store).files(paths) if paths else ([], []))
         listed = {file.path for file in bases} | {file.path for file in logs}
         for path, sizes in files_of_commit(commit).items():
             objects = [ObjectInfo(join_path(path, name), size) for name, size in sizes.items()]

@@ -5,7 +5,7 @@ Reads the facts that each partition needs and hands them to the planners of :mod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -114,12 +114,21 @@ def _widened_stats(collector: FactCollector, form: RecordFormat, commit: CommitM
         return None
     added = collector.partition_ranges(collector.written_slices(commit))
     keys = [partition_stats_key(column, path) for path, columns in added.items() for column in columns]
-    stored = collector.stored_statistics(keys) if keys else {}
     new: frozenset[str] = frozenset()
+    stored = None if collector.remembered_statistics is None else collector.remembered_statistics(keys)
+    if stored is None:
+        if _are_all_new(collector, added):
+            return widened_partition_stats({}, added, collector.types, form, added)
+        stored = collector.stored_statistics(keys) if keys else {}
     if collector.listed_partitions is not None and len(stored) < len(keys):
         without = [path for path, columns in added.items() if not _stored_keys(path, columns) & stored.keys()]
         new = frozenset(without).difference(collector.listed_partitions(without) if without else ())
     return widened_partition_stats(stored, added, collector.types, form, new)
+
+
+def _are_all_new(collector: FactCollector, paths: Collection[str]) -> bool:
+    """Return whether none of several data partitions was there before, as with a load: nothing is stored of them."""
+    return len(paths) > 1 and collector.listed_partitions is not None and not collector.listed_partitions(paths)
 
 
 def _stored_keys(path: str, columns: Iterable[str]) -> set[str]:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from lakefmt.arrays import text_offsets
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import CorruptFile, InvalidInputError
+from lakefmt.timeline.instant import Action
 from lakefmt.values import TableVersion
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "FIRST_WRITE_TOKEN",
     "METADATA_DIRECTORY",
     "SEEN_KEY",
+    "WITHOUT_FILES",
     "MetadataFileName",
     "PartitionKind",
     "check_file_groups",
@@ -59,6 +61,9 @@ FIRST_INSTANT = "00000000000000000"
 
 #: The partitions that lakefmt saw last, a property of its own: another engine that drops one leaves it as it is.
 SEEN_KEY = "lakefmt.metadata.partitions"
+
+#: They change no file that the metadata table lists.
+WITHOUT_FILES = frozenset({Action.SAVEPOINT, Action.INDEXING, Action.SCHEMA_COMMIT})
 
 _SOLO_INSTANT = "00000000000000"
 #: The millisecond digits of the first initialisation in version 6.

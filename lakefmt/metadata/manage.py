@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from lakefmt.config.settings import Settings
-from lakefmt.config.table_config import TableConfig, parse_table_config
+from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InvalidInputError, MetadataTablePresent, ObjectNotFound, UnsupportedFeature
 from lakefmt.filegroups.listing import StorageListing
 from lakefmt.filegroups.model import FileSlice, build_slices
@@ -370,13 +370,13 @@ class MetadataTableManager:
             data = render_index_definitions(definitions)
             self.client.store.put(definitions_path(self.config), data, durable=self.durable)
         now = self.client.clock.now()
-        return parse_table_config(update_properties(self.client.store, changes, now, durable=self.durable))
+        return self.client.keep_config(update_properties(self.client.store, changes, now, durable=self.durable))
 
     def _hide(self, names: Iterable[str]) -> TableConfig:
         """Advertise only these partitions while others are made anew; should that fail, the next write says what is gone."""
         changes = advertised_partitions(self.config, names, inflight_partitions(self.config))
         now = self.client.clock.now()
-        return parse_table_config(update_properties(self.client.store, changes, now, durable=self.durable))
+        return self.client.keep_config(update_properties(self.client.store, changes, now, durable=self.durable))
 
     def rebuild(self) -> TableConfig:
         """Make the metadata table anew, with the partitions that it has; return the table's properties afterwards.

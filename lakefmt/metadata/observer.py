@@ -20,7 +20,7 @@ from lakefmt.errors import MetadataTablePresent, StateError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.collect import FactCollector, timeline_with
 from lakefmt.metadata.commit_updates import updates_of_clean, updates_of_commit, updates_of_rollback
-from lakefmt.metadata.layout import PartitionKind, partition_identifier
+from lakefmt.metadata.layout import WITHOUT_FILES, PartitionKind, partition_identifier
 from lakefmt.metadata.manage import (
     MetadataTableManager,
     expression_time_zone,
@@ -29,7 +29,7 @@ from lakefmt.metadata.manage import (
     wanted_partitions,
     without_definition,
 )
-from lakefmt.metadata.reading.listing import files_read_before
+from lakefmt.metadata.reading.listing import files_by_metadata, files_read_before
 from lakefmt.metadata.reading.reader import MetadataTable, newest_records
 from lakefmt.metadata.reading.record_form import known_forms
 from lakefmt.metadata.reading.record_index_reader import keys_in_file_group
@@ -40,15 +40,13 @@ from lakefmt.metadata.stored_records import stored_records, written_records
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt.metadata.writer import MetadataTableWriter
 from lakefmt.schema import avro_to_arrow, without_meta_columns
+from lakefmt.storage.api import SupportsTrees
 from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.observer import PendingCompletion
 
 __all__ = ["MetadataTableObserver"]
-
-#: They change no file that the metadata table lists.
-_WITHOUT_FILES = frozenset({Action.SAVEPOINT, Action.INDEXING, Action.SCHEMA_COMMIT})
 
 
 @dataclass
@@ -77,7 +75,7 @@ class MetadataTableObserver:
         """
         config = pending.config
         asked = wanted_partitions(config, self.settings)
-        if not (config.metadata_partitions or asked) or pending.action in _WITHOUT_FILES:
+        if not (config.metadata_partitions or asked) or pending.action in WITHOUT_FILES:
             return
         manager = MetadataTableManager(self.client, config, pending.timeline, self.settings, pending.proved_time)
         if pending.action is Action.RESTORE:
@@ -110,7 +108,13 @@ class MetadataTableObserver:
         loaded: MetadataTimeline,
         directory: TableDirectory | None,
     ) -> None:
-        writer = MetadataTableWriter(self.client.store, config, self.durable, forms=known_forms(self.client.reader))
+        writer = MetadataTableWriter(
+            self.client.store,
+            config,
+            self.durable,
+            forms=known_forms(self.client.reader),
+            cache=files_read_before(self.client) if isinstance(self.client.store, SupportsTrees) else None,
+        )
         if pending.action is Action.ROLLBACK:
             self._record_rollback(writer, pending, loaded)
             return
@@ -174,10 +178,10 @@ class MetadataTableObserver:
                 self.client.store, config, pending.timeline, metadata_timeline, kept, directory=directory
             )
 
+        def remembered(keys: Sequence[str]) -> Mapping[str, MetadataRecord] | None:
+            return written_records(self.client).look_up(keys, metadata_timeline, pending.timeline)
+
         def stored(keys: Sequence[str]) -> Mapping[str, MetadataRecord]:
-            remembered = written_records(self.client).look_up(keys, metadata_timeline, pending.timeline)
-            if remembered is not None:
-                return remembered
             return stored_records(metadata_table(), PartitionKind.PARTITION_STATS.value, keys)
 
         def indexed(keys: pa.Array, partition: str, file_id: str) -> pa.Array:
@@ -195,9 +199,11 @@ class MetadataTableObserver:
             after,
             pending.time,
             schema,
+            remembered_statistics=remembered,
             stored_statistics=None if PartitionKind.PARTITION_STATS.value in building else stored,
             indexed_keys=indexed if has_keys and PartitionKind.RECORD_INDEX.value not in building else None,
             listed_partitions=listed,
+            known_files=None if directory is None else lambda paths: files_by_metadata(metadata_table(), paths),
             time_zone=expression_time_zone(self.settings),
         )
 

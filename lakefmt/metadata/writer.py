@@ -37,6 +37,7 @@ from lakefmt.metadata.layout import (
     metadata_properties,
     parse_metadata_file,
 )
+from lakefmt.metadata.reading.metadata_files import MetadataFileCache
 from lakefmt.metadata.reading.reader import ready_partitions
 from lakefmt.metadata.reading.record_form import load_record_form
 from lakefmt.metadata.reading.written_groups import KnownCommits, WrittenGroups
@@ -99,6 +100,7 @@ class MetadataTableWriter:
         durable: whether what is completed must reach the disk before a call returns.
         directory: what is below ``.hoodie`` now, where one request told it; None: directories are listed.
         forms: schemas of files of the file listing that this handle wrote, by name.
+        cache: keeps what is written.
     """
 
     store: ObjectStore
@@ -106,12 +108,13 @@ class MetadataTableWriter:
     durable: bool
     directory: TableDirectory | None = None
     forms: dict[str, str] = field(default_factory=dict)
+    cache: MetadataFileCache | None = None
 
     @cached_property
     def form(self) -> RecordFormat:
         """How records are written: as the newest file of the file listing has them."""
-        files = self.files(PartitionKind.FILES.value)
-        return load_record_form(self.store, self.config.version, files, self.forms)
+        names = self.files(PartitionKind.FILES.value)
+        return load_record_form(self.store, self.config.version, names, self.forms, self.cache)
 
     @property
     def timeline_store(self) -> MetadataTimelineStore:
@@ -194,8 +197,7 @@ class MetadataTableWriter:
         """
         options = HFileOptions(schema=self.form.schema)
         data = encode_hfile(*_sorted(keys, values), options)
-        name = hfile_name(file_id, instant, _FIRST_LOG_TOKEN)
-        self.store.put(f"{METADATA_DIRECTORY}/{partition}/{name}", data, durable=self.durable)
+        self._put(partition, name := hfile_name(file_id, instant, _FIRST_LOG_TOKEN), data)
         return WrittenFile(partition, file_id, name, len(data), len(keys))
 
     # ---------------------------------------------------------------------------------------------------- deltacommits
@@ -322,13 +324,18 @@ class MetadataTableWriter:
         named_by = file_slice.instant if first_layout else instant
         version = 1 + max((file.version or 0 for file in file_slice.files), default=0) if first_layout else 1
         name = log_file_name(file_slice.file_id, named_by, version, _write_token(instant))
-        data = b"".join(blocks)
-        self.store.put(f"{METADATA_DIRECTORY}/{partition}/{name}", data, durable=self.durable)
+        self._put(partition, name, data := b"".join(blocks))
         if partition == PartitionKind.FILES.value and len(content.keys):
             self.forms.clear()
             self.forms[name] = schema
         before = file_slice.files if first_layout else ()
         return WrittenFile(partition, file_slice.file_id, name, len(data), len(content.keys), before)
+
+    def _put(self, partition: str, name: str, data: bytes) -> None:
+        path = f"{METADATA_DIRECTORY}/{partition}/{name}"
+        if self.cache is not None:
+            self.cache.keep_bytes(path, data)
+        self.store.put(path, data, durable=self.durable)
 
     def _delete_block(self, partition: str, keys: pa.Array, header: BlockHeader) -> bytes:
         # Hudi names the metadata table's partition and the ordering value 0, whatever the key's own partition is.

@@ -175,11 +175,11 @@ class Snapshot:
 
     def _slices(self, plan: Query, query: str) -> list[FileSlice]:
         """Return the file slices that may have matching rows."""
-        listing = self.client.listing(self.state.config)
+        listing = self.client.listing(self.state.config, self.state.timeline, fewest_requests=True)
         if plan.condition is not None and isinstance(listing, MetadataListing):
             from lakefmt.read.skipping.file_selection import select_slices  # brings the metadata table along
 
-            return list(select_slices(self.client, self._known, plan, query).slices)
+            return list(select_slices(self.client, self._known, plan, query, listing).slices)
         is_pruned = plan.condition is not None and self.state.config.is_partitioned
         kept = prune_partitions(self.client, self.state, listing.candidates(), plan) if is_pruned else None
         return pinned_slices(self.client, self._known, kept, listing=listing)

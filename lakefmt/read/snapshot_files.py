@@ -57,7 +57,7 @@ def pinned_slices(
     Raises:
         SnapshotExpired: a clean, rollback or restore removed files of the state.
     """
-    listing = listing or client.listing(state.config)
+    listing = listing or client.listing(state.config, state.timeline)
     bases, logs = _of_groups(listing.files(partitions), groups)
     if state.history is not None:
         _check_reach(state.timeline, bases)

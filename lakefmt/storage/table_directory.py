@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from lakefmt.errors import ObjectNotFound
 from lakefmt.storage.api import ObjectInfo, ObjectStore, SupportsNames, SupportsTrees, Version, with_versions
 
-__all__ = ["SmallObjects", "TableDirectory", "list_names"]
+__all__ = ["KeptDirectory", "SmallObjects", "TableDirectory", "list_names"]
 
 TABLE_DIRECTORY = ".hoodie"
 _MOST_BYTES = 1 << 20
@@ -74,6 +74,25 @@ def list_names(store: ObjectStore, directory: str, listed: TableDirectory | None
         return store.list_names(directory)
     objects = store.list(directory, recursive=False) if listed is None else listed.inside(directory)
     return [info.name.rpartition("/")[2] for info in objects]
+
+
+@dataclass
+class KeptDirectory:
+    """A listing of ``.hoodie`` that counts once more: for the files of the state that was taken from it."""
+
+    _kept: tuple[object, TableDirectory] | None = None
+
+    def keep(self, state: object, directory: TableDirectory) -> None:
+        """Keep the listing that a state was taken from, in the place of the one before."""
+        self._kept = (state, directory)
+
+    def take(self, state: object) -> TableDirectory | None:
+        """Return, once, the listing that this very state was taken from; None: there is none."""
+        kept = self._kept
+        if kept is None or kept[0] is not state:
+            return None
+        self._kept = None
+        return kept[1]
 
 
 @dataclass

@@ -106,6 +106,7 @@ def _read_of_directory(
     read = property_reads(client.store, client.small_objects(directory))[0]
     reads = (read(), directory.info(BACKUP)) if properties else ()
     timeline = write_client.timeline(config).load(directory)
+    client.listed.keep(timeline, directory)
     claims = [info.name for info in directory.inside(HEARTBEATS)]
     return Look(config.timeline_directory, timeline, claims, directory.directories(".hoodie/.temp"), reads)
 

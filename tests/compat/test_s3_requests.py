@@ -12,23 +12,23 @@ pytestmark = [pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(400)]  # a s
 
 #: What today's code needs, the metadata table off and on. Fewer is better: then the number here, and in docs/speed.md, falls.
 MOST = {
-    "load into 30 partitions": (71, 89),
+    "load into 30 partitions": (71, 81),
     "open": (2, 2),
-    "read one partition, cold, 8 files": (13, 23),
-    "read all, 66 files": (70, 81),
+    "read one partition, cold, 8 files": (13, 13),
+    "read all, 66 files": (70, 70),
     "increment over everything": (76, 76),
-    "append of 100 rows, one partition": (10, 19),
-    "upsert of 10 rows, one partition, warm": (12, 21),
+    "append of 100 rows, one partition": (10, 16),
+    "upsert of 10 rows, one partition, warm": (12, 18),
 }
 #: How many requests wait for each other. Pools of threads share theirs out as they come: a few more pass where there are many.
 DEPTH = {
-    "load into 30 partitions": (46, 58),
+    "load into 30 partitions": (46, 53),
     "open": (2, 2),
     "read one partition, cold, 8 files": (6, 6),
-    "read all, 66 files": (15, 16),
+    "read all, 66 files": (15, 15),
     "increment over everything": (22, 22),
-    "append of 100 rows, one partition": (10, 15),
-    "upsert of 10 rows, one partition, warm": (12, 18),
+    "append of 100 rows, one partition": (10, 13),
+    "upsert of 10 rows, one partition, warm": (12, 15),
 }
 SECONDS_PER_REQUEST = 0.03
 
@@ -59,8 +59,8 @@ def test_no_step_waits_for_more_requests_than_before(counted: Counted) -> None:
     assert not more
     cold_read = steps["open"].depth + steps["read one partition, cold, 8 files"].depth
     assert cold_read * SECONDS_PER_REQUEST <= 0.3
-    if not metadata:
-        assert steps["append of 100 rows, one partition"].depth * SECONDS_PER_REQUEST <= 0.35
+    waiting = steps["append of 100 rows, one partition"].depth * SECONDS_PER_REQUEST
+    assert waiting <= (0.39 if metadata else 0.35)
 
 
 def test_known_sizes_are_used_and_small_files_come_at_once(counted: Counted) -> None:
@@ -73,11 +73,17 @@ def test_known_sizes_are_used_and_small_files_come_at_once(counted: Counted) -> 
 
 
 def test_the_timeline_is_listed_twice_a_write(counted: Counted) -> None:
-    """It comes with everything else below ``.hoodie``; files by the metadata table, and its making, take one listing more."""
-    metadata, steps = counted
+    """It comes with everything else below ``.hoodie``, the metadata table's files included."""
+    _, steps = counted
     for name in WRITES:
         listed = [asked for asked in steps[name].requests if "prefix" in asked and ".hoodie%2F" in asked]
-        assert len(listed) <= (3 if metadata else 2), (name, listed)
+        assert len(listed) <= 2, (name, listed)
+
+
+def test_what_a_handle_wrote_to_the_metadata_table_is_not_read_again(counted: Counted) -> None:
+    _, steps = counted
+    for name in WRITES[1:]:
+        assert not [asked for asked in steps[name].requests if asked.startswith("GET") and "/metadata/" in asked], name
 
 
 def test_properties_are_read_where_a_listing_shows_another_version(counted: Counted) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import md5
+
 import pyarrow as pa
 import pytest
 
@@ -56,3 +58,19 @@ def test_a_file_that_goes_takes_its_decoded_blocks_along(monkeypatch: pytest.Mon
     assert cache._decoded == one
     cache.put(files[2], reader_of("new"))
     assert cache._decoded < one
+
+
+def test_bytes_that_were_written_count_where_the_mark_is_their_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = MetadataFileCache()
+    cache.keep_bytes("a", b"one")
+    mark = f'"{md5(b"one").hexdigest()}"'
+    assert (cache.bytes_of("a", mark), cache.bytes_of("a", '"other"'), cache.bytes_of("b", mark)) == (
+        b"one",
+        None,
+        None,
+    )
+    cache.keep_bytes("a", b"two")
+    assert cache.bytes_of("a", mark) is None
+    monkeypatch.setattr(metadata_files, "_STORED_BYTES", 4)
+    cache.keep_bytes("c", b"one")
+    assert (cache.bytes_of("c", mark), "a" in cache._bytes_of) == (b"one", False)

@@ -7,7 +7,7 @@ for each. What the metadata table lists is what counts, even where storage has m
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,20 +19,36 @@ import pyarrow.compute as pc
 from lakefmt.arrays import text_offsets
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import CorruptFile, SnapshotExpired
-from lakefmt.filegroups.listing import FileListing
+from lakefmt.filegroups.listing import FileListing, StorageListing
 from lakefmt.filegroups.model import BaseFile, LogFile, parse_files
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.keys import ALL_PARTITIONS
-from lakefmt.metadata.layout import EMPTY_PARTITION, PartitionKind, partition_identifier
+from lakefmt.metadata.layout import (
+    EMPTY_PARTITION,
+    METADATA_DIRECTORY,
+    WITHOUT_FILES,
+    PartitionKind,
+    partition_identifier,
+)
+from lakefmt.metadata.timeline import MetadataTimeline, parse_timeline
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.storage.object_names import check_name
+from lakefmt.storage.table_directory import TableDirectory
+from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import PartitionPath
 
 if TYPE_CHECKING:
     from lakefmt.metadata.reading.metadata_files import MetadataFileCache
     from lakefmt.metadata.reading.reader import MetadataTable, RecordRun
 
-__all__ = ["ListingByMetadata", "MetadataListing", "files_read_before", "listed_files", "open_metadata_table"]
+__all__ = [
+    "ListingByMetadata",
+    "MetadataListing",
+    "files_by_metadata",
+    "files_read_before",
+    "listed_files",
+    "open_metadata_table",
+]
 
 I64 = npt.NDArray[np.int64]
 T = TypeVar("T")
@@ -52,7 +68,10 @@ def is_enabled(options: Mapping[str, object]) -> bool:
 
 
 def open_metadata_table(
-    client: TableClient, config: TableConfig, cache: MetadataFileCache | None = None
+    client: TableClient,
+    config: TableConfig,
+    cache: MetadataFileCache | None = None,
+    listed: tuple[Timeline, TableDirectory] | None = None,
 ) -> MetadataTable | None:
     """Return the metadata table of a table as it is now, for reading; None: it has none, or the options say not to use it.
 
@@ -60,6 +79,7 @@ def open_metadata_table(
         client: the data table.
         config: its properties.
         cache: files that were read before.
+        listed: the timeline of the table, and the listing that it was taken from; None: both are loaded now.
 
     Raises:
         CorruptFile: the metadata table was begun and never completed.
@@ -68,9 +88,36 @@ def open_metadata_table(
 
     if _FILES not in ready_partitions(config) or not is_enabled(client.options):
         return None
+    if listed is not None and _tells_all(*listed, config):
+        return MetadataTable.open(client.store, config, listed[0], cache, listed[1])
     directory = client.list_directory()
     timeline = client.timeline_store(config).load(directory)
     return MetadataTable.open(client.store, config, timeline, cache, directory)
+
+
+def _tells_all(timeline: Timeline, directory: TableDirectory, config: TableConfig) -> bool:
+    """Return whether a listing has the deltacommit of every instant that it has: it might not be of one moment. Pure."""
+    names = [info.name.rpartition("/")[2] for info in directory.inside(f"{METADATA_DIRECTORY}/.hoodie/timeline")]
+    return records_all(timeline, parse_timeline(names, config.version.layout))
+
+
+def records_all(timeline: Timeline, metadata: MetadataTimeline) -> bool:
+    """Return whether a metadata table has recorded every completed instant that changes files. Pure.
+
+    Parameters:
+        timeline: of the data table.
+        metadata: of the metadata table.
+    """
+    regular = [each.time for each in metadata.completed() if not each.is_initialisation]
+    recorded = frozenset(regular)
+    made = min((each.completion or "" for each in metadata.initialisations), default="")
+    # What is older was archived; nothing is before a compaction was.
+    first = min(regular, default="") if metadata.last_compaction is not None else ""
+    return all(
+        each.time in recorded or each.time < first or each.order_time <= made
+        for each in timeline.completed
+        if each.action not in WITHOUT_FILES
+    )
 
 
 def reading_newest(read: Callable[[], T]) -> T:
@@ -105,19 +152,35 @@ class ListingByMetadata:
 
         return MetadataFileCache()
 
-    def __call__(self, client: TableClient, config: TableConfig, storage: FileListing) -> FileListing:
+    def __call__(
+        self,
+        client: TableClient,
+        config: TableConfig,
+        storage: StorageListing,
+        listed: TableDirectory | None = None,
+        timeline: Timeline | None = None,
+        *,
+        fewest_requests: bool = False,
+    ) -> FileListing:
         """Return the listing by the metadata table where there is one that readers may use, else that of storage.
 
         Parameters:
             client: the data table.
             config: its properties.
             storage: the listing of storage.
+            listed: what was below ``.hoodie`` when `timeline` was loaded; None: it is listed when it is needed.
+            timeline: of the state whose files are listed.
+            fewest_requests: storage is listed where that takes fewer requests.
         """
         from lakefmt.metadata.reading.reader import ready_partitions
 
         if _FILES not in ready_partitions(config) or not is_enabled(client.options):
             return storage
-        return MetadataListing(client, partial(open_metadata_table, client, config, self.cache), storage)
+        opened = partial(open_metadata_table, client, config, self.cache)
+        if listed is None or timeline is None:
+            return MetadataListing(client, opened, storage)
+        at_first = partial(opened, listed=(timeline, listed))
+        return MetadataListing(client, opened, storage, at_first, self.cache if fewest_requests else None)
 
 
 def files_read_before(client: TableClient) -> MetadataFileCache | None:
@@ -137,21 +200,48 @@ class MetadataListing:
         client: the data table.
         open_table: opens the metadata table as it is now; None: there is none any more.
         storage: the listing that is used when there is none.
+        open_first: opens it the first time, from a listing that is there.
+        cache: files that were read before, where that of two ways to list is taken that needs fewer requests; None: it is
+            listed by the metadata table.
     """
 
     def __init__(
-        self, client: TableClient, open_table: Callable[[], MetadataTable | None], storage: FileListing
+        self,
+        client: TableClient,
+        open_table: Callable[[], MetadataTable | None],
+        storage: StorageListing,
+        open_first: Callable[[], MetadataTable | None] | None = None,
+        cache: MetadataFileCache | None = None,
     ) -> None:
         self._client = client
         self._open = open_table
+        self._open_first = open_first
+        self._cache = cache
         self._storage = storage
         self._opened: MetadataTable | None = None
 
     def metadata_table(self) -> MetadataTable | None:
         """Return the metadata table that this lists by, as it was at the first look; None: there is none any more."""
         if self._opened is None:
-            self._opened = self._open()
+            opens, self._open_first = self._open_first or self._open, None
+            self._opened = opens()
         return self._opened
+
+    def _is_storage_cheaper(self, requests: int) -> bool:
+        """Return whether this number of requests to storage is less than the number of files of the metadata table that were not read yet.
+
+        A handle that lists again and again reads the metadata table once: then it costs what changed since.
+        """
+        if self._cache is None:
+            return False
+        table = self.metadata_table()
+        if table is None:
+            return False
+        unread = table.files.count_unread(table.file_slices(_FILES)[None])
+        if self._cache.listed_instead + requests >= unread:
+            return False
+        self._cache.listed_instead += requests
+        return True
 
     def partitions(self) -> list[PartitionPath]:
         """Return the partition paths, sorted."""
@@ -162,6 +252,8 @@ class MetadataListing:
 
     def candidates(self) -> list[PartitionPath]:
         """Return the partition paths, sorted."""
+        if self._storage.lists_partitions_at_once and self._is_storage_cheaper(1):
+            return self._storage.candidates()
         return self.partitions()
 
     def files(self, partitions: Iterable[PartitionPath] | None) -> tuple[list[BaseFile], list[LogFile]]:
@@ -171,16 +263,15 @@ class MetadataListing:
             CorruptFile: the metadata table is damaged.
         """
         wanted = None if partitions is None else list(dict.fromkeys(partitions))
+        if self._is_storage_cheaper(1 if wanted is None else len(wanted)):
+            files = self._storage.files_at_once() if wanted is None else self._storage.files(wanted)
+            if files is not None:
+                return files
         keys = None if wanted is None else [partition_identifier(path) for path in wanted]
         listed = reading_newest(partial(self._read, keys))
         if listed is None:
             return self._storage.files(wanted)
-        bases: list[BaseFile] = []
-        logs: list[LogFile] = []
-        for path, objects in _by_partition(listed):
-            more_bases, more_logs = parse_files(path, objects)
-            bases += more_bases
-            logs += more_logs
+        bases, logs = _parsed_files(listed)
         self._client.reader.forget_absent(wanted, bases)
         return bases, logs
 
@@ -195,6 +286,35 @@ class MetadataListing:
         except SnapshotExpired:
             self._opened = None
             raise
+
+
+def files_by_metadata(
+    table: MetadataTable, partitions: Collection[PartitionPath]
+) -> tuple[list[BaseFile], list[LogFile]] | None:
+    """Return the files of data partitions; None: listing them takes fewer requests than what has to be read for that.
+
+    Parameters:
+        table: the metadata table.
+        partitions: paths.
+
+    Raises:
+        CorruptFile: the metadata table is damaged.
+        SnapshotExpired: a file was removed meanwhile.
+    """
+    if not table.has(_FILES) or table.files.count_unread(table.file_slices(_FILES)[None]) >= len(partitions):
+        return None
+    keys = pa.array([partition_identifier(path).encode() for path in partitions], pa.binary())
+    return _parsed_files(listed_files(table.lookup(_FILES, keys)))
+
+
+def _parsed_files(listed: pa.Table) -> tuple[list[BaseFile], list[LogFile]]:
+    bases: list[BaseFile] = []
+    logs: list[LogFile] = []
+    for path, objects in _by_partition(listed):
+        more_bases, more_logs = parse_files(path, objects)
+        bases += more_bases
+        logs += more_logs
+    return bases, logs
 
 
 def _partition_path(name: str) -> PartitionPath:

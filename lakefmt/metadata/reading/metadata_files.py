@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from hashlib import md5
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,6 +37,8 @@ _READ_WHOLE = 8 << 20
 _KEPT_BYTES = 64 << 20
 #: Bytes of decoded blocks that are kept beside them: those of about a million keys.
 _DECODED_BYTES = 64 << 20
+#: Bytes of files as they are stored that are kept, those that this handle wrote, and of one of them.
+_STORED_BYTES, _STORED_FILE_BYTES = 8 << 20, 1 << 20
 _HISTORY = f"{METADATA_DIRECTORY}/.hoodie/timeline/history"
 
 
@@ -126,6 +129,9 @@ class MetadataFileCache:
         self._decoded = 0
         self._uses = 0
         self._lock = Lock()
+        self._bytes_of: OrderedDict[str, bytes] = OrderedDict()
+        #: Requests by which storage was listed where files of the metadata table would have had to be read.
+        self.listed_instead = 0
         self._histories: dict[int, HistoryStore] = {}
 
     def history(self, store: ObjectStore, layout: int) -> HistoryStore:
@@ -141,6 +147,30 @@ class MetadataFileCache:
             if layout not in self._histories:
                 self._histories[layout] = HistoryStore(store, _HISTORY, layout)
             return self._histories[layout]
+
+    def keep_bytes(self, path: str, data: bytes) -> None:
+        """Keep the bytes of a file that this handle puts or has read."""
+        with self._lock:
+            self._bytes_of.pop(path, None)
+            if len(data) <= _STORED_FILE_BYTES:
+                self._bytes_of[path] = data
+            kept = sum(map(len, self._bytes_of.values()))
+            while kept > _STORED_BYTES:
+                kept -= len(self._bytes_of.popitem(last=False)[1])
+
+    def bytes_of(self, path: str, mark: str) -> bytes | None:
+        """Return the bytes of a file that were kept, if its mark is the MD5 digest of them, as S3's ETag is."""
+        with self._lock:
+            data = self._bytes_of.get(path)
+        if data is None or md5(data, usedforsecurity=False).hexdigest() != mark.strip('"'):
+            return None
+        return data
+
+    def has(self, version: _Version, mark: str) -> bool:
+        """Return whether a file need not be read."""
+        with self._lock:
+            kept = version in self._files
+        return kept or self.bytes_of(version.path, mark) is not None
 
     def get(self, version: _Version) -> _Content | None:
         """Return a file that was read before."""
@@ -204,6 +234,7 @@ class MetadataFiles:
         self._directory = directory
         self._cache = cache
         self._modified: dict[str, float] = {}
+        self._marks: dict[str, str] = {}
         #: Logs with bytes that are no block: a writer died, or the file was damaged later.
         self.damaged: set[str] = set()
 
@@ -229,13 +260,22 @@ class MetadataFiles:
             parsed = parse_metadata_file(name)
             if parsed is None:
                 continue
-            self._modified[item.name] = item.modified
+            self._modified[item.name], self._marks[item.name] = item.modified, item.mark
             file_id, instant = FileId(parsed.file_id), InstantTime(parsed.instant)
             if parsed.version is None:
                 bases.append(BaseFile(directory, name, file_id, parsed.write_token, instant, item.size))
             else:
                 logs.append(LogFile(directory, name, file_id, instant, parsed.version, item.size))
         return bases, logs
+
+    def count_unread(self, slices: Sequence[FileSlice]) -> int:
+        """Return how many files of file slices have to be read."""
+        files: list[BaseFile | LogFile] = [item.base for item in slices if item.base is not None]
+        files += [log for item in slices for log in item.logs]
+        return sum(not self._cache.has(self._version(file), self._marks.get(file.path, "")) for file in files)
+
+    def _version(self, file: BaseFile | LogFile) -> _Version:
+        return _Version(file.path, file.size, self._modified.get(file.path, 0.0))
 
     def open_all(
         self, slices: Sequence[FileSlice]
@@ -263,16 +303,18 @@ class MetadataFiles:
 
         if isinstance(file, BaseFile) and file.size > _READ_WHOLE:
             return self._open_ranged(file)
-        version = _Version(file.path, file.size, self._modified.get(file.path, 0.0))
+        version = self._version(file)
         kept = self._cache.get(version)
         if kept is not None:
             return kept
-        try:
-            data = self._store.read(file.path, MAX_LOG_BYTES)
-        except ObjectNotFound:
-            raise SnapshotExpired(
-                f"{file.path} is gone: the metadata table was cleaned meanwhile; read again"
-            ) from None
+        data = self._cache.bytes_of(file.path, self._marks.get(file.path, ""))
+        if data is None:
+            try:
+                data = self._store.read(file.path, MAX_LOG_BYTES)
+            except ObjectNotFound:
+                raise SnapshotExpired(
+                    f"{file.path} is gone: the metadata table was cleaned meanwhile; read again"
+                ) from None
         content: _Content
         if isinstance(file, BaseFile):
             content = HFileReader.from_bytes(data, file.path)

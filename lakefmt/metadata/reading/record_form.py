@@ -9,6 +9,7 @@ from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.formats.hfile.reader import HFileReader
 from lakefmt.formats.log.blocks import MAX_LOG_BYTES, scan_blocks
 from lakefmt.metadata.layout import METADATA_DIRECTORY, MetadataFileName, PartitionKind
+from lakefmt.metadata.reading.metadata_files import MetadataFileCache
 from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.storage.api import ObjectStore
 from lakefmt.values import TableVersion
@@ -25,7 +26,11 @@ def known_forms(reader: BaseFileReader) -> dict[str, str]:
 
 
 def load_record_form(
-    store: ObjectStore, version: TableVersion, files: Sequence[MetadataFileName], forms: dict[str, str]
+    store: ObjectStore,
+    version: TableVersion,
+    files: Sequence[MetadataFileName],
+    forms: dict[str, str],
+    cache: MetadataFileCache | None = None,
 ) -> RecordFormat:
     """Return how records are written.
 
@@ -34,18 +39,21 @@ def load_record_form(
         version: the table version.
         files: of the file listing.
         forms: schemas of files that need not be read, by name.
+        cache: keeps what is read.
     """
     for file in sorted(files, key=lambda file: (file.instant, file.version or 0), reverse=True):
-        schema = forms.get(file.name) or _schema_of(store, file)
+        schema = forms.get(file.name) or _schema_of(store, file, cache)
         if schema is not None:
             return RecordFormat.of_schema(version, schema)
     return RecordFormat.of_new_table(version)
 
 
-def _schema_of(store: ObjectStore, file: MetadataFileName) -> str | None:
+def _schema_of(store: ObjectStore, file: MetadataFileName, cache: MetadataFileCache | None) -> str | None:
     """Return the schema that a file names; None for a log without records."""
     path = f"{_DIRECTORY}/{file.name}"
     data = store.read(path, MAX_LOG_BYTES)
+    if cache is not None:
+        cache.keep_bytes(path, data)
     if file.version is None:
         return HFileReader.from_bytes(data, path).schema
     blocks = scan_blocks(lambda offset, size: data[offset : offset + size], len(data), path)

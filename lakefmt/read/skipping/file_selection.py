@@ -21,6 +21,7 @@ import pyarrow as pa
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig, merge_rule
 from lakefmt.errors import FormatError, SnapshotExpired, UnsupportedError
+from lakefmt.filegroups.listing import FileListing
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.index_definitions import IndexDefinition
@@ -69,7 +70,13 @@ class Selection:
 
 
 def select_slices(
-    client: TableClient, state: TableState, plan: Query, query: str, *, explained: bool = False
+    client: TableClient,
+    state: TableState,
+    plan: Query,
+    query: str,
+    listing: FileListing | None = None,
+    *,
+    explained: bool = False,
 ) -> Selection:
     """Return the slices of a snapshot that may have rows of a read.
 
@@ -78,12 +85,13 @@ def select_slices(
         state: the snapshot's.
         plan: columns and filter.
         query: ``snapshot`` or ``read_optimized``.
+        listing: lists the files of the snapshot; None: it is chosen now.
         explained: also tell the steps; all files are listed for that.
 
     Raises:
         SnapshotExpired: files of the snapshot were cleaned.
     """
-    selector = _Selector(client, state, plan, query)
+    selector = _Selector(client, state, plan, query, listing=listing)
     selection = selector.select(explained=explained)
     if selector.is_outdated or (selector.relies_on_newest and not _is_newest(client, state)):
         return _Selector(client, state, plan, query, newest=False).select(explained=explained)
@@ -120,6 +128,7 @@ class _Selector:
     plan: Query
     query: str
     newest: bool = True
+    listing: FileListing | None = None
     relies_on_newest: bool = False
     is_outdated: bool = False
     unused: list[UnusedIndex] = field(default_factory=list)
@@ -127,7 +136,7 @@ class _Selector:
 
     def __post_init__(self) -> None:
         config = self.state.config
-        self._listing = self.client.listing(config)
+        self._listing = self.listing or self.client.listing(config, self.state.timeline)
         self._ready = ready_partitions(config) if isinstance(self._listing, MetadataListing) else ()
         self._settings: Settings | None = None
         #: The index that named the file groups.
