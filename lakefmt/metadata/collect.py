@@ -123,6 +123,7 @@ class FactCollector:
         indexed_keys: asks the record index as it is without the instant; None: it cannot be asked.
         listed_partitions: returns those of some data partitions that the metadata table lists without the instant.
         time_zone: in which expression indexes read times.
+        stored_only: a log has no statistics of columns that its rows were written without, as base files have none.
     """
 
     client: TableClient
@@ -136,6 +137,7 @@ class FactCollector:
     indexed_keys: IndexedKeys | None = None
     listed_partitions: Callable[[Collection[str]], frozenset[str]] | None = None
     time_zone: str = "UTC"
+    stored_only: bool = False
 
     def __post_init__(self) -> None:
         self._schema = with_meta_columns(self.schema)
@@ -288,7 +290,9 @@ class FactCollector:
 
     def _log_ranges(self, file: LogFile) -> dict[str, ColumnRange]:
         rows = self._log_rows(file)
-        return row_ranges(rows.table.filter(pa.array(~rows.deletes)), self.columns)
+        lacking = {*self.schema.names} - rows.known if self.stored_only and rows.known else set[str]()
+        columns = [name for name in self.columns if self._top(name) not in lacking]
+        return row_ranges(rows.table.filter(pa.array(~rows.deletes)), columns)
 
     def _log_rows(self, file: LogFile) -> LogRows:
         rule = merge_rule(self.before.config)
