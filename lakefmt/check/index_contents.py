@@ -117,7 +117,7 @@ class IndexContents:
         state = self.state
         settings = resolve_settings({}, self.client.options, state.config.properties)
         schema, zone = self.client.schema(state), expression_time_zone(settings)
-        collector = FactCollector(self.client, state, state, InstantTime(""), schema, time_zone=zone)
+        collector = FactCollector(self.client, state, state, InstantTime(""), schema, time_zone=zone, stored_only=True)
         if PartitionKind.COLUMN_STATS.value in state.config.metadata_partitions:
             collector.columns = stats_columns(state.config, collector, self.definitions)
         return collector

@@ -127,6 +127,7 @@ class FactCollector:
         listed_partitions: returns those of some data partitions that the metadata table lists without the instant.
         known_files: returns the files of data partitions without listing them; None: they are to be listed.
         time_zone: in which expression indexes read times.
+        stored_only: a log has no statistics of columns that its rows were written without, as base files have none.
     """
 
     client: TableClient
@@ -142,6 +143,7 @@ class FactCollector:
     listed_partitions: Callable[[Collection[str]], frozenset[str]] | None = None
     known_files: KnownFiles | None = None
     time_zone: str = "UTC"
+    stored_only: bool = False
 
     def __post_init__(self) -> None:
         self._schema = with_meta_columns(self.schema)
@@ -295,7 +297,9 @@ class FactCollector:
 
     def _log_ranges(self, file: LogFile) -> dict[str, ColumnRange]:
         rows = self._log_rows(file)
-        return row_ranges(rows.table.filter(pa.array(~rows.deletes)), self.columns)
+        lacking = {*self.schema.names} - rows.known if self.stored_only and rows.known else set[str]()
+        columns = [name for name in self.columns if self._top(name) not in lacking]
+        return row_ranges(rows.table.filter(pa.array(~rows.deletes)), columns)
 
     def _log_rows(self, file: LogFile) -> LogRows:
         rule = merge_rule(self.before.config)

@@ -222,3 +222,24 @@ def test_statistics_of_a_column_that_files_store_in_another_type(tmp_path: Path)
     assert {len(end) for end in ends["min"].to_pylist() + ends["max"].to_pylist() if end} == {13}, (
         "texts of the numbers"
     )
+
+
+def test_a_log_from_before_a_column_lacks_no_statistics_of_it(tmp_path: Path) -> None:
+    """Base files from before a column have no statistics of it, and neither have logs (found on a table of version 6)."""
+    old = pa.table({"id": ["a"], "ts": [1], "v": [1]})
+    indexes = ["files", "column_stats"]
+    table = lakefmt.create_table(
+        tmp_path / "t",
+        schema=old.schema,
+        record_key="id",
+        ordering="ts",
+        table_type="mor",
+        table_version=6,
+        indexes=indexes,
+    )
+    for _ in range(2):
+        table.upsert(old)
+    table.alter.add_column("added", pa.int64())
+    assert table.index.check().findings == ()
+    table.upsert(pa.table({"id": ["a"], "ts": [3], "v": [1], "added": [4]}))
+    assert table.index.check().findings == ()
