@@ -28,7 +28,7 @@ OUTPUT_MODES: Final = ("append", "update", "complete")
 #: Where Spark keeps the id of the query that runs a job.
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 _OPERATION: Final = "hoodie.datasource.write.operation"
-#: After a batch that had many rows, so many batches are written without the try whether they have few.
+#: How many batches after one of many rows are written without a try by :func:`write_few_rows`.
 _BATCHES_WITHOUT_TRY: Final = 10
 _log = logging.getLogger("lakefmt.spark")
 
@@ -127,7 +127,7 @@ class StreamSink:
         self._last = label
 
     def _write_few(self, df: DataFrame, entries: Mapping[str, str], options: dict[str, Any]) -> bool:
-        """Write a batch of few rows with one job of Spark, if batches of this query have few as a rule."""
+        """Write a batch of few rows with one job of Spark, unless a batch before had many."""
         if self._batches_without_try or self.replaces:
             self._batches_without_try = max(0, self._batches_without_try - 1)
             return False
