@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["check_workers", "why_workers_fail"]
 
-#: Where a session remembers that its workers were asked.
-_ASKED: Final = "_lakefmt_workers_asked"
+#: Where a session remembers the release of its workers. A setting, since every batch of a stream comes with a new object for
+#: the one session that its query has.
+_ASKED: Final = "lakefmt.spark.workers.release"
 _SHIP: Final = (
     "install it in the workers' environment, or send it along: spark.submit.pyFiles, spark.archives, or addArtifacts"
 )
@@ -28,7 +29,7 @@ def check_workers(spark: SparkSession) -> None:
     Raises:
         UnsupportedFeature: they have none, or another one.
     """
-    if getattr(spark, _ASKED, False):
+    if spark.conf.get(_ASKED, "") == __version__:
         return
     try:
         there = spark.range(0, 1, 1, 1).mapInArrow(_tell_version, "version string").collect()[0]["version"]
@@ -39,7 +40,7 @@ def check_workers(spark: SparkSession) -> None:
     why = why_workers_fail(__version__, there)
     if why:
         raise UnsupportedFeature(why)
-    setattr(spark, _ASKED, True)
+    spark.conf.set(_ASKED, __version__)
 
 
 def why_workers_fail(here: str, there: str) -> str:

@@ -50,6 +50,12 @@ def write_frame(df: Any, path: str, mode: str, *, commit_metadata: dict[str, str
     write_and_commit(path, mode, call, SCHEMA, lambda: [df.rows])
 
 
+def write_few(df: Any, path: str, **options: Any) -> bool:
+    """Write as ``write_few_rows`` does, which later batches of a query go through."""
+    write_frame(df, path, "append", **options)
+    return True
+
+
 def run_query(root: Path) -> None:
     """Run the batches that Spark's log lacks, as Spark does: the log is written after the table's commit."""
     sink = stream_sink.StreamSink(str(root / "table"), "append", OPTIONS, query="q")
@@ -63,6 +69,7 @@ def run_query(root: Path) -> None:
 def main() -> None:
     """Answer every line."""
     stream_sink.write_dataframe = write_frame
+    stream_sink.write_few_rows = write_few
     for line in sys.stdin:
         root, effect, looks = json.loads(line)
         child = os.fork()

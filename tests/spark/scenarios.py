@@ -278,7 +278,7 @@ def functions(spark: SparkSession, root: Path) -> dict[str, Any]:
     }
     lakefmt_spark.write(lacking, path, **OPTIONS, **{"hoodie.datasource.write.reconcile.schema": True})
     answers["filled"] = rows_of(lakefmt_spark.read(spark, path).where("ts = 9"), "id", "v", "day")
-    del spark._lakefmt_workers_asked
+    spark.conf.unset("lakefmt.spark.workers.release")
     with patch.object(lakefmt_spark.workers, "__version__", "9.9.9"):
         answers["release"] = refusal(lambda: lakefmt_spark.write(frame, path, **OPTIONS))
     answers["after"] = lakefmt_spark.read(spark, path).count()

@@ -15,7 +15,7 @@ from lakefmt.spark.streams.labels import BatchLabel, BatchStep, choose_step, enc
 from lakefmt.spark.streams.options import take_sink_options
 from lakefmt.spark.streams.stored_labels import list_labels
 from lakefmt.spark.writing.commit import existing_table
-from lakefmt.spark.writing.dataframe import write_dataframe
+from lakefmt.spark.writing.dataframe import write_dataframe, write_few_rows
 from lakefmt.storage.time_source import SystemTimeSource
 from lakefmt.values import TableType
 
@@ -28,6 +28,8 @@ OUTPUT_MODES: Final = ("append", "update", "complete")
 #: Where Spark keeps the id of the query that runs a job.
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 _OPERATION: Final = "hoodie.datasource.write.operation"
+#: How many batches after one of many rows are written without a try by :func:`write_few_rows`.
+_BATCHES_WITHOUT_TRY: Final = 10
 _log = logging.getLogger("lakefmt.spark")
 
 
@@ -82,6 +84,7 @@ class StreamSink:
         self.write_options = rest
         parse_write_options({name: value for name, value in rest.items() if not name.startswith("lakefmt.spark.")})
         self._last: BatchLabel | None = None
+        self._batches_without_try = 1  # the first batch may make the table
         self._beside = CompactionBeside(path, rest)
         self._sleep = SystemTimeSource().sleep
 
@@ -114,12 +117,23 @@ class StreamSink:
         follows = self._last is not None and self._last.batch < label.batch
         if not follows and not choose_batch(self.path, self._call(), self.options.identifier, label):
             return
-        if not df.isEmpty() or (self.replaces and existing_table(self.path, self._call()) is not None):
-            entries = encode_label(self.options.identifier, label)
-            options: dict[str, Any] = dict(self.write_options)
+        entries = encode_label(self.options.identifier, label)
+        options: dict[str, Any] = dict(self.write_options)
+        if self._write_few(df, entries, options):
+            self._compact(df)
+        elif not df.isEmpty() or (self.replaces and existing_table(self.path, self._call()) is not None):
             write_dataframe(df, self.path, "append", commit_metadata=entries, **options)
             self._compact(df)
         self._last = label
+
+    def _write_few(self, df: DataFrame, entries: Mapping[str, str], options: dict[str, Any]) -> bool:
+        """Write a batch of few rows with one job of Spark, unless a batch before had many."""
+        if self._batches_without_try or self.replaces:
+            self._batches_without_try = max(0, self._batches_without_try - 1)
+            return False
+        is_written = write_few_rows(df, self.path, commit_metadata=entries, **options)
+        self._batches_without_try = 0 if is_written else _BATCHES_WITHOUT_TRY
+        return is_written
 
     def _compact(self, df: DataFrame) -> None:
         table = existing_table(self.path, self._call()) if self.compacts else None

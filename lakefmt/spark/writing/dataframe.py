@@ -34,7 +34,7 @@ from lakefmt.values import CommitResult, WriteOperation
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["explain_write", "last_commit", "write_dataframe"]
+__all__ = ["explain_write", "last_commit", "write_dataframe", "write_few_rows"]
 
 #: The result of the latest write of this process, by path.
 _results: Final[dict[str, CommitResult]] = {}
@@ -88,6 +88,34 @@ def write_dataframe(
         result = _stage_and_commit(df, path, mode, call, schema, limits.stage_bytes)
     _remember(path, result)
     return result
+
+
+def write_few_rows(
+    df: DataFrame, path: str, *, commit_metadata: Mapping[str, str] | None = None, **options: object
+) -> bool:
+    """Append the rows of a DataFrame to a table if they are few, by one job of Spark; no rows make no commit.
+
+    Args:
+        df: the rows.
+        path: the table.
+        commit_metadata: as for :func:`write_dataframe`.
+        **options: as for :func:`write_dataframe`.
+
+    Returns:
+        False: nothing was done, and :func:`write_dataframe` has to write the rows.
+    """
+    texts = option_texts(options)
+    limits, sort = take_limits(texts, _shuffle_partitions(df)), take_sort(texts)
+    call = with_commit_metadata(parse_write_options(texts), commit_metadata)
+    table = existing_table(path, call)
+    if table is None or call.operation in ("delete", "delete_partition"):
+        return False
+    df, schema = accept_rows(df, call, table)
+    with closing(SparkWrite(df, path, "append", schema, call, limits, table, sort)) as write:
+        result = write.run_few()
+    if result is not None and result.instant is not None:
+        _remember(path, result)
+    return result is not None
 
 
 def explain_write(df: DataFrame, path: str, mode: str = "append", **options: object) -> SparkWritePlan:

@@ -36,7 +36,16 @@ from lakefmt.spark.writing.packed_rows import COUNTED, PREPARED, ROUTED, unpack
 from lakefmt.spark.writing.plan import Limits, PartitionRows, SparkWritePlan, WriteFacts, plan_spark_write
 from lakefmt.spark.writing.spread import slot_images, slot_of, spread_over
 from lakefmt.spark.writing.task_errors import typed_errors
-from lakefmt.spark.writing.tasks import DONE, count_task, direct_task, prepare_task, results_of, route_task, write_task
+from lakefmt.spark.writing.tasks import (
+    DONE,
+    count_task,
+    direct_task,
+    few_rows_task,
+    prepare_task,
+    results_of,
+    route_task,
+    write_task,
+)
 from lakefmt.values import CommitResult, PartitionPath, WriteOperation
 from lakefmt.write.commit.callbacks import notify_callbacks
 from lakefmt.write.context import APPENDING, REPLACING
@@ -150,19 +159,27 @@ class SparkWrite:
     def _counted(self) -> list[PartitionRows]:
         """Key the rows and count them; few rows come along."""
         prepared = self._df.mapInArrow(prepare_task(self._planned, self._schema), PREPARED).persist()
-        most = self._limits.driver_bytes // self._limits.tasks
         try:
             with self._stage("key and count the rows"):
-                lines = prepared.mapInArrow(count_task(most), COUNTED).collect()
+                lines = prepared.mapInArrow(count_task(self._most_bytes), COUNTED).collect()
         finally:
             self._prepared = prepared  # now its own plan is made: what follows reads packed rows
+        self._few = [line for line in lines if line["data"] is not None]
+        return self._sums(lines)
+
+    @property
+    def _most_bytes(self) -> int:
+        """How many packed bytes one task hands to the driver, beside its counts."""
+        return self._limits.driver_bytes // self._limits.tasks
+
+    def _sums(self, lines: Sequence[Any]) -> list[PartitionRows]:
+        """Return what the tasks have counted, by partition path."""
         counts: dict[str, list[int]] = {}
         for line in lines:  # partitions of a task, and packed rows
             if line["partition"] is not None:
                 count = counts.setdefault(line["partition"], [0, 0])
                 count[0] += line["rows"]
                 count[1] += line["bytes"]
-        self._few = [line for line in lines if line["data"] is not None]
         stored = self._stored_bytes(list(map(PartitionPath, counts)))
         return [
             PartitionRows(partition, rows, num_bytes, *stored.get(partition, (0, False)))
@@ -205,6 +222,27 @@ class SparkWrite:
         result = notify_callbacks(client, result, request, None)
         failures = run_services(client, request.options, beside=table.services)
         return result if not failures else _with_warnings(result, failures)
+
+    def run_few(self) -> CommitResult | None:
+        """Write and commit few rows: one job of Spark, one worker of Python for each of its tasks, nothing persisted.
+
+        Returns:
+            What was committed, without an instant where there was no row; None: the rows are not few, nothing was done.
+        """
+        if self._facts.alone or self._facts.appends or self._table is None:
+            return None
+        with self._stage("key, count and hand over few rows"):
+            task = few_rows_task(self._planned, self._schema, self._most_bytes)
+            lines = self._df.mapInArrow(task, COUNTED).collect()
+        rows = sum(line["rows"] for line in lines)  # packed rows count none
+        tables = in_order_of_source([line for line in lines if line["data"] is not None])
+        num_bytes = sum(line["bytes"] for line in lines)
+        is_whole = sum(table.num_rows for table in tables) == rows
+        if not is_whole or rows > self._limits.driver_rows or num_bytes > self._limits.driver_bytes:
+            return None
+        if not rows:
+            return CommitResult(None, operation=self._request.operation)
+        return write_and_commit(self._path, self._mode, self._call, tables[0].schema, lambda: tables)
 
     def _write_here(self) -> CommitResult:
         """Write few rows in this process."""

@@ -24,6 +24,7 @@ __all__ = [
     "count_task",
     "direct_task",
     "done_batch",
+    "few_rows_task",
     "prepare_task",
     "results_of",
     "route_task",
@@ -116,6 +117,16 @@ def count_task(most_bytes: int) -> Task:
             yield pa.RecordBatch.from_arrays(
                 [pa.nulls(batch.num_rows, pa.string()), zeros, zeros, *batch.columns], schema=_COUNTED
             )
+
+    return run
+
+
+def few_rows_task(shared: SharedWrite, schema: pa.Schema, most_bytes: int) -> Task:
+    """Return the task that does what :func:`prepare_task` and :func:`count_task` do, in one worker of Python."""
+    prepare, count = prepare_task(shared, schema), count_task(most_bytes)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return count(prepare(batches))
 
     return run
 
