@@ -89,9 +89,12 @@ def stage_for(asked: argparse.Namespace) -> Field:
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     needs = {HOMES[peer] for peer in asked.peers} - {""}
-    found, missing = pythons(asked.peers, environments() if needs else {})
+    made = environments() if needs else {}
+    found, missing = pythons(asked.peers, made)
     referee = Referee(attempts=1 if asked.quick else asked.attempts)
-    stage = Field(work, found, {}, referee, asked.runs, _say(time.monotonic()), missing)
+    stage = Field(
+        work, found, {}, referee, asked.runs, _say(time.monotonic()), missing, made.get("python", {}).get("plain")
+    )
     for peer, reason in missing.items():
         stage.say(f"{peer} takes no part: {reason}")
     return stage

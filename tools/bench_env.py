@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".cache" / "bench"
 #: Packages by environment; exact where a peer fits one release of another package only.
 ENVIRONMENTS: dict[str, tuple[str, ...]] = {
+    # As `pip install lakefmt` makes it: PyArrow imports pandas where there is one.
+    "plain": ("-e", str(ROOT)),
     "lake": ("deltalake", "pyiceberg[sql-sqlite,pyarrow]", "pyarrow", "numpy", "matplotlib"),
     "duck": ("duckdb==1.5.5", "duckdb-extension-ducklake==1.5.5", "pyarrow", "numpy"),
     "paimon": ("pypaimon==2.1.*", "pypaimon-rust>=0.3", "numpy"),

@@ -116,7 +116,7 @@ class Cold:
         """Make the table of a work, and keep it: every round begins with it."""
         part = "hundred" if work.warm else "base"
         label = f"{work.name} {peer}"
-        child = self.stage.start(peer)
+        child = self.stage.start_plain(peer)
         try:
             self.stage.versions.setdefault(peer, child.ask("versions"))
             path, columns = self.stage.table(label), self._columns(work)
@@ -137,7 +137,7 @@ class Cold:
 
         def prepare() -> None:
             self.stage.put_back(label)
-            children.append(self.stage.start(peer))
+            children.append(self.stage.start_plain(peer))
             children[-1].ask("versions")  # the library is imported
 
         def run() -> dict[str, Any]:

@@ -40,6 +40,8 @@ class Field:
     runs: int
     say: Any
     missing: dict[str, str] = field(default_factory=dict)
+    #: The interpreter of an environment with nothing but lakefmt and what it needs.
+    plain: str | None = None
     figures: Figures = field(default_factory=dict)
     versions: dict[str, dict[str, Any]] = field(default_factory=dict)
     _children: dict[str, Child] = field(default_factory=dict)
@@ -58,7 +60,15 @@ class Field:
 
     def start(self, peer: str) -> Child:
         """Start a process of a peer, to be closed by the caller."""
-        return Child(peer, self.pythons[peer], self.work / "logs" / f"{peer}.log", self.environ.get(peer))
+        return self._started(peer, self.pythons[peer])
+
+    def start_plain(self, peer: str) -> Child:
+        """Start a process of a peer; those that live in lakefmt's own environment are without its extras and tests."""
+        plain = self.plain if not HOMES[peer] else None
+        return self._started(peer, plain or self.pythons[peer])
+
+    def _started(self, peer: str, python: str) -> Child:
+        return Child(peer, python, self.work / "logs" / f"{peer}.log", self.environ.get(peer))
 
     def child(self, label: str, peer: str | None = None) -> Child:
         """Return the process of a participant, started on first use."""

@@ -48,9 +48,9 @@ class Lent(Child):
 class Lending(Field):
     """A field whose processes come back."""
 
-    def start(self, peer):
+    def _started(self, peer, python):
         idle = Lent.idle.get(peer)
-        return idle.pop() if idle else Lent(peer, self.pythons[peer], self.work / "logs" / f"{peer}.log")
+        return idle.pop() if idle else Lent(peer, python, self.work / "logs" / f"{peer}.log")
 
 
 @pytest.fixture(scope="module", autouse=True)
