@@ -32,11 +32,11 @@ from lakefmt.schema import reconcile, with_meta_columns
 from lakefmt.schema.types import field_at
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.timeline.commit import CommitMetadata
-from lakefmt.timeline.instant import Action, Instant, State, completed_action, parse_instant_time
-from lakefmt.timeline.timeline import Timeline, build_timeline
+from lakefmt.timeline.instant import parse_instant_time
+from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import IS_DELETED, RECORD_KEY, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 
-__all__ = ["FactCollector", "files_of_commit", "files_of_slice", "instant_millis", "timeline_with"]
+__all__ = ["FactCollector", "files_of_commit", "files_of_slice", "instant_millis"]
 
 #: Returns the records of a partition of the metadata table that have some keys, by key.
 StoredRecords = Callable[[Sequence[str]], Mapping[str, MetadataRecord]]
@@ -78,21 +78,6 @@ def files_of_commit(commit: CommitMetadata) -> dict[str, dict[str, int]]:
 def files_of_slice(file_slice: FileSlice) -> tuple[BaseFile | LogFile, ...]:
     """Return the files of a file slice, the base file first. Pure."""
     return file_slice.logs if file_slice.base is None else (file_slice.base, *file_slice.logs)
-
-
-def timeline_with(timeline: Timeline, time: InstantTime, action: Action, completion: InstantTime) -> Timeline:
-    """Return a timeline on which a pending instant is complete. Pure.
-
-    Parameters:
-        timeline: the timeline on which it is pending.
-        time: its requested time.
-        action: what it does.
-        completion: when it will have been completed, or any later time.
-    """
-    done = Instant(time, completed_action(action), State.COMPLETED, completion if timeline.layout == 2 else None)
-    others = (instant for instant in timeline.instants if instant.time != time)
-    made = build_timeline([*others, done], timeline.layout)
-    return replace(made, bound=timeline.bound, archived=timeline.archived)
 
 
 _statistics: WeakKeyDictionary[BaseFileReader, Kept[_Statistics]] = WeakKeyDictionary()

@@ -18,7 +18,7 @@ from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import MetadataTablePresent, StateError
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.metadata.collect import FactCollector, timeline_with
+from lakefmt.metadata.collect import FactCollector
 from lakefmt.metadata.commit_updates import updates_of_clean, updates_of_commit, updates_of_rollback
 from lakefmt.metadata.layout import WITHOUT_FILES, PartitionKind, partition_identifier
 from lakefmt.metadata.manage import (
@@ -45,6 +45,7 @@ from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.observer import PendingCompletion
+from lakefmt.timeline.timeline import timeline_with
 
 __all__ = ["MetadataTableObserver"]
 

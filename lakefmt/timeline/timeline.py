@@ -25,7 +25,7 @@ from lakefmt.timeline.instant import (
 )
 from lakefmt.values import InstantTime
 
-__all__ = ["Timeline", "build_timeline", "extend_timeline", "timeline_from_names"]
+__all__ = ["Timeline", "build_timeline", "extend_timeline", "timeline_from_names", "timeline_with"]
 
 
 def build_timeline(instants: Iterable[Instant], layout: int) -> Timeline:
@@ -288,3 +288,18 @@ class Timeline:
         active = {(i.time, comparable_action(i.action)) for i in self.instants}
         older = (i for i in archived if (i.time, comparable_action(i.action)) not in active)
         return replace(self, archived=tuple(sorted(older, key=lambda i: (i.time, i.action.value))))
+
+
+def timeline_with(timeline: Timeline, time: InstantTime, action: Action, completion: InstantTime) -> Timeline:
+    """Return a timeline on which a pending instant is complete.
+
+    Args:
+        timeline: the timeline on which it is pending.
+        time: its requested time.
+        action: what it does.
+        completion: when it will have been completed, or any later time.
+    """
+    done = Instant(time, completed_action(action), State.COMPLETED, completion if timeline.layout == 2 else None)
+    others = (instant for instant in timeline.instants if instant.time != time)
+    made = build_timeline([*others, done], timeline.layout)
+    return replace(made, bound=timeline.bound, archived=timeline.archived)
