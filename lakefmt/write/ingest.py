@@ -26,6 +26,7 @@ __all__ = [
     "check_frame",
     "combine",
     "holds_no_rows",
+    "in_no_partition",
     "is_stream",
     "key_batch",
     "open_stream",
@@ -72,6 +73,11 @@ def record_keys(batch: KeyedBatch) -> pa.StringArray:
     if batch.keys is None:
         raise InvalidKey("the table has no record key (its keys are generated): rows can only be inserted")
     return batch.keys
+
+
+def in_no_partition(rows: int) -> pa.DictionaryArray:
+    """Return the partitions of rows that are meant for none in particular, as a delete by key has them."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([""]))
 
 
 def with_keys(table: pa.Table, keys: pa.StringArray | None) -> pa.Table:

@@ -62,7 +62,7 @@ from lakefmt.write.files.key_filters import bloom_filters_of_small_files
 from lakefmt.write.files.meta_columns import POSITION
 from lakefmt.write.files.small_rewrites import FEWEST_FILES, bundle_rewrites, rewrite_together
 from lakefmt.write.files.workers import WorkerPool, results
-from lakefmt.write.ingest import KeyedBatch, record_keys, with_keys
+from lakefmt.write.ingest import KeyedBatch, in_no_partition, record_keys, with_keys
 from lakefmt.write.mutations import DeleteKeys
 
 __all__ = [
@@ -371,8 +371,7 @@ def locate_deletes(
         located = apply_log_deletes(client, state, keys, own_partitions, located, slices, alive=True)
     # Keys that are nowhere need no file.
     routes = Routes(located, late=np.setdiff1d(np.arange(len(keys)), located.rows))
-    nowhere = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(keys), np.int32)), pa.array([""]))
-    return LocatedRows(KeyedBatch(pa.table({}), keys, nowhere), slices, routes, logs, _NO_SIZING)
+    return LocatedRows(KeyedBatch(pa.table({}), keys, in_no_partition(len(keys))), slices, routes, logs, _NO_SIZING)
 
 
 def _wanted(batch: KeyedBatch) -> IndexKeys:

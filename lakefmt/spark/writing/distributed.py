@@ -231,7 +231,7 @@ class SparkWrite:
         """
         if self._facts.alone or self._facts.appends or self._table is None:
             return None
-        with self._stage("key, count and hand over few rows"):
+        with self._stage("key and count the rows, and send few of them to the driver"):
             task = few_rows_task(self._planned, self._schema, self._most_bytes)
             lines = self._df.mapInArrow(task, COUNTED).collect()
         rows = sum(line["rows"] for line in lines)  # packed rows count none

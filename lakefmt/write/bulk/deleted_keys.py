@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from lakefmt.filegroups.table_client import TableClient, TableState
@@ -16,7 +15,7 @@ from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.bulk.grouped_rows import GroupOptions, write_by_group
 from lakefmt.write.context import WriteStatus
 from lakefmt.write.files.base_file import Announcements
-from lakefmt.write.ingest import KeyedBatch, record_keys
+from lakefmt.write.ingest import KeyedBatch, in_no_partition, record_keys
 from lakefmt.write.mutations import DeleteKeys, GivenKeys, keys_and_partitions
 from lakefmt.write.pipeline import LocatedRows, PlacedRows
 
@@ -137,5 +136,5 @@ def _keyed(table: pa.Table) -> KeyedBatch:
     if PARTITION_PATH in table.column_names:
         partitions = table.column(PARTITION_PATH).combine_chunks().dictionary_encode()
     else:
-        partitions = pa.DictionaryArray.from_arrays(pa.array(np.zeros(table.num_rows, np.int32)), pa.array([""]))
+        partitions = in_no_partition(table.num_rows)
     return KeyedBatch(table, table.column(RECORD_KEY).combine_chunks(), partitions)

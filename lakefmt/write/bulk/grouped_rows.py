@@ -33,7 +33,7 @@ from lakefmt.write.bulk.placed_parts import placed_parts
 from lakefmt.write.context import MOVED_AWAY, FileAssignment, WriteStatus
 from lakefmt.write.files.base_file import Announcements, write_assigned
 from lakefmt.write.files.meta_columns import POSITION
-from lakefmt.write.ingest import KeyedBatch, record_keys, with_keys
+from lakefmt.write.ingest import KeyedBatch, in_no_partition, record_keys, with_keys
 from lakefmt.write.pipeline import LocatedRows, PlacedRows, complete_log_rows
 from lakefmt.write.task_groups import NEW, FoundRows, GroupToWrite, numbered_file, plan_groups
 
@@ -345,14 +345,13 @@ class _Files:
         if RECORD_KEY in table.column_names:
             keys = table.column(RECORD_KEY).combine_chunks()
             table = table.drop_columns([RECORD_KEY])
-        here = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(marks), np.int32)), pa.array([""]))
         ends = np.cumsum([0, *counts])
         assigned = []
         for number, group in enumerate(groups):
             span = slice(int(ends[number]), int(ends[number + 1]))
             positions = places[span] if self._are_placed(group, places[span], marks[span]) else None
             assigned.append(Assigned(group.assignment, np.arange(span.start, span.stop), positions=positions))
-        batch = KeyedBatch(table, keys, here)
+        batch = KeyedBatch(table, keys, in_no_partition(len(marks)))
         slices = [
             self._slices[where]
             for where in ((g.assignment.partition, g.assignment.file_id) for g in groups)
