@@ -60,12 +60,11 @@ class ChoosesListing(Protocol):
         client: TableClient,
         config: TableConfig,
         storage: StorageListing,
-        listed: TableDirectory | None = None,
-        timeline: Timeline | None = None,
+        listed: tuple[Timeline, TableDirectory] | None = None,
         *,
         fewest_requests: bool = False,
     ) -> FileListing:
-        """Return the listing; `listed` is what was below ``.hoodie`` when `timeline` was loaded."""
+        """Return the listing; `listed` is the timeline of the state, and what was below ``.hoodie`` when it was loaded."""
         ...
 
 

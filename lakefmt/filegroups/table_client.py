@@ -256,7 +256,8 @@ class TableClient:
         if config is None or self.metadata_listing is None or not config.metadata_partitions:
             return storage
         directory = self.listed.take(timeline)
-        return self.metadata_listing(self, config, storage, directory, timeline, fewest_requests=fewest_requests)
+        listed = None if timeline is None or directory is None else (timeline, directory)
+        return self.metadata_listing(self, config, storage, listed, fewest_requests=fewest_requests)
 
     def storage_listing(self, config: TableConfig | None = None) -> StorageListing:
         """Return the listing of storage, files that were never committed included."""

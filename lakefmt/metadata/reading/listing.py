@@ -157,8 +157,7 @@ class ListingByMetadata:
         client: TableClient,
         config: TableConfig,
         storage: StorageListing,
-        listed: TableDirectory | None = None,
-        timeline: Timeline | None = None,
+        listed: tuple[Timeline, TableDirectory] | None = None,
         *,
         fewest_requests: bool = False,
     ) -> FileListing:
@@ -168,8 +167,7 @@ class ListingByMetadata:
             client: the data table.
             config: its properties.
             storage: the listing of storage.
-            listed: what was below ``.hoodie`` when `timeline` was loaded; None: it is listed when it is needed.
-            timeline: of the state whose files are listed.
+            listed: the timeline of the state, and the listing that it was taken from; None: both are loaded when needed.
             fewest_requests: storage is listed where that takes fewer requests.
         """
         from lakefmt.metadata.reading.reader import ready_partitions
@@ -177,9 +175,9 @@ class ListingByMetadata:
         if _FILES not in ready_partitions(config) or not is_enabled(client.options):
             return storage
         opened = partial(open_metadata_table, client, config, self.cache)
-        if listed is None or timeline is None:
+        if listed is None:
             return MetadataListing(client, opened, storage)
-        at_first = partial(opened, listed=(timeline, listed))
+        at_first = partial(opened, listed=listed)
         return MetadataListing(client, opened, storage, at_first, self.cache if fewest_requests else None)
 
 
