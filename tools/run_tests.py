@@ -154,8 +154,10 @@ def prepare_spark() -> Prepared:
     status, said = _run_quietly([sys.executable, str(ROOT / "tools" / "spark_env.py")])
     if status or not SPARK_ENVIRONMENT.exists():
         return Prepared(said, can_judge(), [f"tools/spark_env.py ended with {status}"])
-    found = json.loads(SPARK_ENVIRONMENT.read_text("utf-8"))
-    return Prepared(said, can_judge(), [str(name) for name in found["missing"]])
+    missing = [str(name) for name in json.loads(SPARK_ENVIRONMENT.read_text("utf-8"))["missing"]]
+    status, said_of_client = _run_quietly([sys.executable, str(ROOT / "tools" / "sdk_env.py")])
+    missing += [f"the real-time SDK's client: tools/sdk_env.py ended with {status}"] * (status != 0)
+    return Prepared(said + said_of_client, can_judge(), missing)
 
 
 def _run_quietly(command: list[str]) -> tuple[int, str]:
