@@ -1,6 +1,7 @@
 """Draw the charts from kept points: ``.cache/bench/lake/bin/python -m benchmarks.draw [POINTS [FOLDER]]``.
 
-Points of the streams are kept in benchmarks/results/streams.json (``bench_appends`` and ``bench_day`` with ``--points``).
+Points of the streams are kept in benchmarks/results/streams.json (``bench_appends`` and ``bench_day`` with ``--points``), those of
+10,000 commits in benchmarks/results/many-commits.json (``bench_many_commits``).
 
 Needs matplotlib and nothing else: it runs in the environment of peers that has it.
 """
@@ -28,13 +29,19 @@ TITLES = {
         "commits before it",
         "ms of processor (median of 100)",
     ),
+    "many-commits": ("10,000 commits of 100 rows, default settings", "commits before it", "ms"),
+    "many-commits-files": (
+        "10,000 commits of 100 rows, default settings: what the table has",
+        "commits before it",
+        "number",
+    ),
     "day-read": ("a simulated day of a stream, a commit a minute: read of the table", "hour", "ms of processor"),
     "day-files": ("a simulated day of a stream, a commit a minute: files of the table", "hour", "files"),
     "upsert-size": ("upsert of 10,000 late rows", "rows in the table", "s"),
     "memory-batch": ("resident memory, rise during an upsert", "rows in the batch", "MB"),
 }
 #: Charts of what should not grow: both axes are linear and begin at zero.
-LINEAR = ("services", "appends", "day-read", "day-files")
+LINEAR = ("services", "appends", "many-commits", "many-commits-files", "day-read", "day-files")
 #: The panels of one picture: title and label of y, by the name of the panel; x is the number of the commit.
 PANELS = {
     "choice": {
@@ -46,6 +53,12 @@ PANELS = {
         "behind": ("commits a read-optimised query lags behind", "commits"),
     }
 }
+
+
+def keep_points(name: str, lines: dict[str, list[tuple[float, float]]], path: Path) -> None:
+    """Keep the points of a chart in a file beside those of others; ``python -m benchmarks.draw FILE`` draws them."""
+    charts = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    path.write_text(json.dumps({**charts, name: lines}, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def draw(points: dict[str, Any], folder: Path) -> list[Path]:

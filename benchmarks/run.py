@@ -32,7 +32,7 @@ ROUND_WORKS = {"load": "load", "upsert": "upsert", "scan": "scan", "lookup": "lo
 WORKS = (*ROUND_WORKS, "mor", "log-blocks", "append", "open", "bloom", "memory", "import", "cold")
 PEERS = tuple(name for name in HOMES if name != "hudi-spark")
 #: Charts that other pages show.
-ELSEWHERE = frozenset({"choice", "services"})
+ELSEWHERE = frozenset({"appends", "choice", "day-files", "day-read", "many-commits", "many-commits-files", "services"})
 MARKS = ("<!-- generated: measured -->\n", "<!-- end of generated: measured -->")
 #: Around the figures of another number of rows.
 OTHER_MARKS = ("<!-- generated: measured larger -->\n", "<!-- end of generated: measured larger -->")

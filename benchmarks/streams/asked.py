@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-__all__ = ["Figure", "at_least", "at_most", "keep_points", "print_figures"]
+__all__ = ["Figure", "at_least", "at_most", "print_figures"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +52,3 @@ def print_figures(figures: Sequence[Figure]) -> None:
     for figure in figures:
         mark = "" if not figure.asked else "  yes" if figure.holds else "  NO"
         print(f"{figure.name:{width}}  {figure.asked:>18}  {figure.measured:>18}{mark}")
-
-
-def keep_points(name: str, lines: dict[str, list[tuple[float, float]]], path: Path) -> None:
-    """Keep the points of a chart in a file beside those of others; ``python -m benchmarks.draw FILE`` draws them."""
-    charts = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    path.write_text(json.dumps({**charts, name: lines}, indent=1, ensure_ascii=False) + "\n", "utf-8")

@@ -27,8 +27,9 @@ import numpy as np
 import pyarrow as pa
 
 import lakefmt
+from benchmarks.draw import keep_points
 from benchmarks.harness.machine import describe
-from benchmarks.streams.asked import Figure, at_most, keep_points, print_figures
+from benchmarks.streams.asked import Figure, at_most, print_figures
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.float64())])
 ROWS = 100

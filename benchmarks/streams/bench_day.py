@@ -22,9 +22,10 @@ import numpy as np
 import pyarrow as pa
 
 import lakefmt
+from benchmarks.draw import keep_points
 from benchmarks.harness.machine import describe
 from benchmarks.harness.memory import resident
-from benchmarks.streams.asked import at_most, keep_points, print_figures
+from benchmarks.streams.asked import at_most, print_figures
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.services import ServiceLoop
 from lakefmt.storage.open import open_store

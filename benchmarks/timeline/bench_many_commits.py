@@ -2,12 +2,13 @@
 
 Usage::
 
-    python -m benchmarks.timeline.bench_many_commits [--commits 10000] [--parts 10] [--durability fsync]
+    python -m benchmarks.timeline.bench_many_commits [--commits 10000] [--parts 20] [--durability fsync] [--points FILE]
 
 Appends go into one partition of a copy-on-write table through one handle; small files are merged, cleans and archiving run
 as the defaults have them. After every part of the commits: the median and the 99th percentile of its commits by the clock, and
 the mean of the processor, in milliseconds; files of the table and instants of its active timeline; the memory of the process in
-MB; opening the table anew and reading all its rows, in milliseconds, the latter by the million rows. Rows are counted at the end.
+MB; opening the table anew and reading all its rows, in milliseconds, the latter by the million rows. Rows are counted after every part. ``--points`` keeps the points of two charts, for
+``python -m benchmarks.draw``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from statistics import mean
 import numpy as np
 
 import lakefmt
+from benchmarks.draw import keep_points
 from benchmarks.harness.machine import describe
 from benchmarks.harness.memory import resident
 from benchmarks.metadata.bench_commit_cost import ROWS, batch, rows
@@ -82,21 +84,40 @@ def measure(folder: Path, commits: int, parts: int, durability: str) -> Iterator
         )
 
 
+def keep_charts(parts: list[Part], path: Path) -> None:
+    """Keep the points of the charts of what commits and reads take, and of what the table has."""
+
+    def line(name: str) -> list[tuple[float, float]]:
+        # A read of few rows is no measure of a million.
+        shown = [part for part in parts if name != "read" or part.commits >= 1_000]
+        return [(float(part.commits), float(getattr(part, name))) for part in shown]
+
+    times = {"commit, median": "median", "commit, 99 %": "slowest", "open": "opened", "read, a million rows": "read"}
+    sizes = {"files": "files", "instants": "instants"}
+    keep_points("many-commits", {f"lakefmt, {label}": line(name) for label, name in times.items()}, path)
+    keep_points("many-commits-files", {f"lakefmt, {label}": line(name) for label, name in sizes.items()}, path)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--commits", type=int, default=10_000)
-    parser.add_argument("--parts", type=int, default=10)
+    parser.add_argument("--parts", type=int, default=20)
     parser.add_argument("--durability", default="fsync", choices=("fsync", "none"))
+    parser.add_argument("--points", type=Path)
     asked = parser.parse_args()
+    seen = list[Part]()
     with tempfile.TemporaryDirectory() as work:
         print(describe(Path(work)))
         names = ("commits", "50 % ms", "99 % ms", "cpu ms", "files", "instants", "MB", "open ms", "read ms/M")
         print("".join(f"{name:>10}" for name in names))
         for part in measure(Path(work) / "t", asked.commits, asked.parts, asked.durability):
+            seen.append(part)
             print(
                 "".join(f"{value:10.1f}" if isinstance(value, float) else f"{value:10,}" for value in astuple(part)),
                 flush=True,
             )
+    if asked.points is not None:
+        keep_charts(seen, asked.points)
 
 
 if __name__ == "__main__":
