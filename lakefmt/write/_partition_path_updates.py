@@ -16,12 +16,13 @@ from lakefmt.config.table_config import TableConfig, merge_rule
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.merge.base import Mask
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.filegroups.ordering import has_order, incoming_wins, marked_deletes, ordering_columns, unordered_deletes
+from lakefmt.filegroups.ordering import has_order, incoming_wins, ordering_columns, unordered_deletes
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.index import Located
 from lakefmt.schema import reconcile
 from lakefmt.values import RECORD_KEY
 from lakefmt.write.assign import Routes, rows_by_file_group
+from lakefmt.write.files.meta_columns import deletes_among
 from lakefmt.write.ingest import KeyedBatch, record_keys
 
 __all__ = ["fill_from_stored", "partition_changed", "split_moves"]
@@ -60,7 +61,7 @@ def split_moves(
     if not has_order(rule.stored, batch.table.column_names) or not len(leave.rows):
         return Routes(stay, leave)
     wins = _wins(batch, leave, slices, rule.stored, reader)
-    wins |= unordered_deletes(batch.table, marked_deletes(batch.table, rule), rule)[leave.rows]
+    wins |= unordered_deletes(batch.table, deletes_among(batch.table, rule), rule)[leave.rows]
     return Routes(stay, Located(leave.rows[wins], leave.slices[wins]), np.unique(leave.rows[~wins]))
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from lakefmt.config.settings import Settings
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.model import BaseFile, FileSlice
+from lakefmt.filegroups.ordering import to_mask
 from lakefmt.filegroups.reader import KnownFooter
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import has_bucket_number
@@ -382,11 +383,19 @@ def _partitions_of(batch: KeyedBatch) -> list[PartitionPath]:
     return [PartitionPath(name) for name in batch.partitions.dictionary.to_pylist()]  # partitions, not rows
 
 
+def _with_leaving(table: pa.Table, leaving: npt.NDArray[np.bool_]) -> pa.Table:
+    """Mark the rows whose key leaves the file, beside those that bring the deletion of their key."""
+    if MOVED_AWAY in table.column_names:
+        leaving = leaving | to_mask(table.column(MOVED_AWAY))
+        table = table.drop_columns([MOVED_AWAY])
+    return table.append_column(MOVED_AWAY, pa.array(leaving))
+
+
 def route(batch: KeyedBatch, assigned: Assigned) -> pa.Table:
     """Return an assignment's rows with their record keys, the way the workers take them."""
     table = _pick(batch, assigned.rows)
     if assigned.leaving is not None:
-        table = table.append_column(MOVED_AWAY, pa.array(assigned.leaving))
+        table = _with_leaving(table, assigned.leaving)
     if assigned.positions is not None:
         table = table.append_column(POSITION, pa.array(assigned.positions))
     stored = pa.table({}) if assigned.stored is None else assigned.stored

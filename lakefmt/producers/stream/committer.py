@@ -58,13 +58,19 @@ class Committer:
         self._stop_soon: Callable[[], None] | None = None
         self._stopped = False
         self.last_committed: Committed | None = writer.committed
-        self.last_confirmed: SegmentPosition | None = None
+        self._confirmed = SegmentPosition(writer.held.epoch, 0)
 
     @property
     def pending(self) -> list[SegmentHeader]:
         """The segments that are durable and not committed, in order."""
         with self._lock:
             return list(self._pending)
+
+    @property
+    def last_confirmed(self) -> SegmentPosition:
+        """The newest segment that is durable; of a claim that has none the position before its first."""
+        with self._lock:
+            return self._confirmed
 
     @property
     def oldest_seconds(self) -> float:
@@ -78,7 +84,7 @@ class Committer:
             self._pending += headers
             self._futures += futures
             if headers:
-                self.last_confirmed = headers[-1].position
+                self._confirmed = headers[-1].position
                 self._since = self._client.time_source.monotonic() if self._since is None else self._since
             self._set_timers()
 
@@ -187,11 +193,13 @@ class Committer:
         self.last_committed = entries.get(self._writer.stream, self.last_committed)
 
     def follow(self, writer: SegmentWriter) -> None:
-        """Go on with a new claim: what was pending was committed when it was taken."""
+        """Go on with a new claim: what was pending was committed when it was taken, but for what is behind the last mark."""
         with self._committing, self._lock:
-            self._writer, self._pending, self._since = writer, [], None
+            self._writer, self._pending = writer, list(writer.kept)
+            self._confirmed = SegmentPosition(writer.held.epoch, 0)
+            self._since = self._client.time_source.monotonic() if self._pending else None
             self.last_committed = writer.committed
-            futures, self._futures = self._futures, []
+            futures, self._futures = ([], self._futures) if self._pending else (self._futures, [])
         for future in futures:
             future.set_result(writer.recovered.result)
 

@@ -35,6 +35,7 @@ from lakefmt.producers.stream.opening import Finish, SegmentWriter
 from lakefmt.producers.stream.options import FlushMode, StreamOptions
 from lakefmt.producers.stream.rate import RateLimit
 from lakefmt.producers.stream.rows import RowChecker
+from lakefmt.segments.names import ANONYMOUS
 from lakefmt.segments.operators import STRICT, RowOperator
 from lakefmt.segments.resolve import joined_rows
 
@@ -229,7 +230,8 @@ class StreamCore:
             raise InvalidInputError(f"an offset is a JSON value, which this is not: {error}") from None
         with self._changed:
             self.check_usable()
-            self._marks = True
+            # A source cannot ask how far a stream without a name came, and sends nothing again.
+            self._marks = not self.flusher.writer.stream.startswith(ANONYMOUS)
             self._buffer.mark(json.loads(text))
 
     # --- sealing -------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakefmt.config.settings import resolve_settings
@@ -101,12 +101,19 @@ class SegmentWriter:
         committed: what the table has of the stream.
         sequence: number of the next segment.
         recovered: what was found when it was opened.
+        kept: segments of this process behind its last mark, which are still to be committed.
     """
 
     def __init__(
-        self, client: TableClient, held: HeldClaim, committed: Committed | None, sequence: int, recovered: Recovered
+        self,
+        client: TableClient,
+        held: HeldClaim,
+        committed: Committed | None,
+        sequence: int,
+        recovered: Recovered,
+        kept: Sequence[SegmentHeader] = (),
     ) -> None:
-        self.client, self.held, self.committed, self.recovered = client, held, committed, recovered
+        self.client, self.held, self.committed, self.recovered, self.kept = client, held, committed, recovered, kept
         self.sequence = sequence
         self.durable = is_durable(client)
 
@@ -128,7 +135,8 @@ class SegmentWriter:
             options: settings of the commit.
             finish: runs the commit.
             interval_ms: pause between renewals of the claim.
-            confirmed: the last segment that was confirmed, where the earlier writer is this process; None: not known.
+            confirmed: the last segment that was confirmed, where the earlier writer is this process: of later ones of
+                its claim it does not know, and has given up the rows. None: another process.
         """
         store = client.store
         (in_store,) = load_streams(client, [stream])
@@ -167,13 +175,15 @@ class SegmentWriter:
         before = committed_of_streams(client, state, {stream: since}).get(stream)
         seen = [header.position for header in in_store.headers]
         if confirmed is not None:
-            seen = [position for position in seen if position <= confirmed]
+            # Those of a later claim are another process's, which had replaced this one for a while.
+            seen = [position for position in seen if position <= confirmed or position.epoch > confirmed.epoch]
         last = max([*seen, SegmentPosition(0, 0) if before is None else before.position])
         held.adopt(last, durable=is_durable(client))
         (noted,) = load_streams(client, [stream])
         (plan,) = plan_streams(client, state, [noted])
         result = _commit(client, plan, options, finish, since)
-        dropped = [*plan.done, *plan.unconfirmed, *(header.position for header in plan.tail)]
+        kept = () if confirmed is None else plan.tail  # a source that lives does not send them again
+        dropped = [*plan.done, *plan.unconfirmed, *(header.position for header in plan.tail if not kept)]
         delete_segments(store, stream, [*dropped, *(header.position for header in plan.to_commit)])
         _remove_old_claims(client, held)
         _, headless = list_positions(store, stream)
@@ -181,7 +191,7 @@ class SegmentWriter:
         now = committed_of_streams(client, client.load(), {stream: since}).get(stream)
         sequence = next_sequence([*headless, *(header.position for header in in_store.headers)], now)
         rows = sum(header.rows for header in plan.to_commit)
-        return cls(client, held, now, sequence, Recovered(stream, result, rows, len(dropped)))
+        return cls(client, held, now, sequence, Recovered(stream, result, rows, len(dropped)), kept)
 
     @property
     def stream(self) -> str:

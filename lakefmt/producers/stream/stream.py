@@ -36,7 +36,7 @@ class Stream:
     """Rows into one table: buffered, durable after a flush, committed once a minute. Several threads may use it.
 
     Open it with ``table.open_stream``. It is a context manager: leaving it normally flushes and commits, leaving it by an
-    exception drops the open buffer and commits what is durable.
+    exception drops the open buffer and commits what is durable, up to the last mark if the stream marks offsets.
 
     Example:
         >>> import lakefmt
@@ -299,7 +299,8 @@ class Stream:
         """Flush, commit and release the stream; a second call does nothing.
 
         Args:
-            discard: drop what is not durable, commit the rest, and do not raise.
+            discard: drop what is not durable and what the stream sealed by itself behind its last mark, commit the rest, and
+                do not raise.
 
         Raises:
             FlushFailed: rows are not durable. The stream is closed all the same.
@@ -321,8 +322,9 @@ class Stream:
         dropped = core.discard()
         with contextlib.suppress(LakefmtError):  # failed_rows() has them
             core.drain()
-        with contextlib.suppress(LakefmtError):  # the next stream that is opened commits what is durable
-            core.committer.commit(whole=True)
+        # The next stream that is opened commits what is durable. The source sends again what is behind the last mark.
+        with contextlib.suppress(LakefmtError):
+            core.committer.commit(whole=False)
         if dropped:
             warnings.warn(f"{dropped} rows of stream {self.writer_id!r} were dropped", RuntimeWarning, stacklevel=4)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.config.merge_rule import MergeRule
 from lakefmt.filegroups.base_writer import repeated
 from lakefmt.filegroups.merge.base import Mask
 from lakefmt.filegroups.ordering import marked_deletes, to_mask
@@ -25,7 +26,7 @@ from lakefmt.values import (
 from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.context import MOVED_AWAY, FileAssignment
 
-__all__ = ["POSITION", "MetaColumns", "routed_deletes", "with_meta_of"]
+__all__ = ["POSITION", "MetaColumns", "deletes_among", "routed_deletes", "with_meta_of"]
 
 #: A column of routed rows, never stored as such: the row of the base file that a log's row changes.
 POSITION = "_lakefmt_position"
@@ -39,8 +40,12 @@ def routed_deletes(bound: BoundContext, rows: pa.Table) -> Mask:
         return np.ones(rows.num_rows, dtype=bool)
     if bound.operation is WriteOperation.BULK_INSERT:
         return np.zeros(rows.num_rows, dtype=bool)  # writes rows as they are
-    # Elsewhere a row may mark itself, or have moved to another partition.
-    flags = marked_deletes(rows, bound.rule)
+    return deletes_among(rows, bound.rule)
+
+
+def deletes_among(rows: pa.Table, rule: MergeRule) -> Mask:
+    """Return which rows mark themselves as deletes, or are marked: by a stream, or because their key moves away."""
+    flags = marked_deletes(rows, rule)
     if MOVED_AWAY in rows.column_names:
         flags |= to_mask(pc.fill_null(rows.column(MOVED_AWAY), False))
     return flags

@@ -24,8 +24,8 @@ from lakefmt.segments.files import list_headers, list_positions, list_streams, r
 from lakefmt.segments.names import STREAMS, SegmentPosition, data_name, header_name
 from lakefmt.storage import ObjectStore
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
-from lakefmt.testing.store_wrapper import SimulatedCrash
-from lakefmt.testing.stores import FaultMode, FaultStore, fail_at
+from lakefmt.testing.store_wrapper import Effect, SimulatedCrash
+from lakefmt.testing.stores import Fault, FaultMode, FaultStore, fail_at
 from lakefmt.testing.virtual_time import VirtualTime
 from tests.producers.stream.stream_kit import (
     attempts,
@@ -490,6 +490,128 @@ def test_rs_33_what_was_sealed_behind_the_last_mark_is_sent_again_by_its_source(
         assert again.last_committed.offset == 1
         again.extend({"v": number} for number in range(1, 6))
     assert sorted(table_over(store).read()["v"].to_pylist()) == list(range(6))
+
+
+def marking(store: ObjectStore, writer: str | None) -> Stream:
+    """Return a stream that has committed nothing: row 0, a mark, and rows 1 to 4, which it has sealed by itself."""
+    how = {**QUICK, "commit_interval": 60_000}
+    stream = table_over(store, VirtualTime()).open_stream(writer_id=writer, **how, mutation_buffer_lines_num=2)
+    stream.upsert({"id": "k0", "v": 0})
+    stream.mark(1)
+    stream.extend({"id": f"k{number}", "v": number} for number in range(1, 5))
+    return stream
+
+
+def test_rs_33_a_stream_that_takes_rows_again_keeps_what_it_sealed_behind_the_last_mark() -> None:
+    store = make()
+    stream = marking(store, "w")
+    future = stream.apply_tracked("insert", {"id": "k0", "v": 9})
+    with pytest.raises(FlushFailed):
+        stream.flush()
+    assert isinstance(future.exception(0), FlushFailed)
+    (failed,) = stream.failed_rows()
+    assert failed.rows["v"].to_pylist() == [9], "the source, which lives, may send this row again, and no other"
+    stream.reopen()
+    assert sorted(table_over(store).read()["v"].to_pylist()) == [0]
+    stream.upsert({"id": "k5", "v": 5})
+    stream.mark(6)
+    stream.close()
+    assert sorted(table_over(store).read()["v"].to_pylist()) == [0, 1, 2, 3, 4, 5]
+    assert (durable(store), stream.last_committed.offset) == (0, 6)  # type: ignore[union-attr]
+
+
+def test_rs_33_a_stream_that_took_rows_again_and_died_leaves_to_its_source_what_is_behind_the_mark() -> None:
+    store = make()
+    stream = marking(store, "w")
+    stream.insert({"id": "k0", "v": 9})
+    with pytest.raises(FlushFailed):
+        stream.flush()
+    stream.reopen()
+    kill(stream)
+    with table_over(store).open_stream(writer_id="w", **QUICK) as again:
+        assert again.last_committed.offset == 1
+        assert table_over(store).read()["v"].to_pylist() == [0]
+    assert durable(store) == 0
+
+
+def test_rs_33_a_stream_that_is_left_by_an_exception_leaves_to_its_source_what_is_behind_the_mark() -> None:
+    store = make(keyed=False)
+    for attempt in range(2):
+        with (
+            contextlib.suppress(ZeroDivisionError),
+            table_over(store).open_stream(writer_id="w", **QUICK, mutation_buffer_lines_num=2) as stream,
+        ):
+            done = stream.last_committed
+            for number in range(0 if done is None else done.offset, 6):
+                stream.insert({"v": number})
+                if number in (1, 5):
+                    stream.mark(number + 1)
+                if number == 4 and attempt == 0:
+                    raise ZeroDivisionError
+    assert sorted(table_over(store).read()["v"].to_pylist()) == list(range(6))
+
+
+def test_rs_33_marks_of_a_stream_without_a_name_leave_no_rows_to_a_source() -> None:
+    """Nobody can ask such a stream how far it came: all that is durable is committed, whoever does it."""
+    store = make()
+    stream = marking(store, None)
+    kill(stream)
+    (found,) = table_over(store, later()).recover_streams()
+    assert found.rows == 5
+    assert sorted(table_over(store).read()["v"].to_pylist()) == list(range(5))
+
+
+def test_a_segment_of_which_the_stream_does_not_know_is_not_committed_beside_its_failed_rows() -> None:
+    made = make(keyed=False)
+    lost = [True]
+
+    def plan(effect: Effect) -> Fault | None:
+        is_header = (
+            "/streams/" in effect.name and effect.name.endswith("00000001.json") and "/owners/" not in effect.name
+        )
+        if is_header and lost:
+            lost.clear()
+            return Fault(FaultMode.AFTER, crash=False)
+        return None
+
+    how = {**QUICK, "request_failed_retry_enable": False}
+    stream = table_over(FaultStore(made, plan), VirtualTime()).open_stream(writer_id="w", **how)
+    stream.insert({"v": 1})
+    with pytest.raises(FlushFailed):
+        stream.flush()
+    assert not lost
+    (failed,) = stream.failed_rows()
+    stream.reopen()
+    stream.extend({"v": row["v"]} for row in failed.rows.to_pylist())
+    stream.close()
+    assert table_over(made).read()["v"].to_pylist() == [1]
+
+
+def test_a_stream_that_is_taken_back_commits_what_the_other_process_had_flushed() -> None:
+    store = make(keyed=False)
+    how = {**QUICK, "commit_interval": 60_000}
+    first = table_over(store, VirtualTime()).open_stream(writer_id="w", **how)
+    first.insert({"v": 1})
+    first.flush()
+    second = table_over(store, VirtualTime()).open_stream(writer_id="w", **how)
+    second.insert({"v": 2})
+    second.flush()
+    first.insert({"v": 3})
+    with pytest.raises(FlushFailed):
+        first.flush()
+    kill(second)
+    first.reopen()
+    assert sorted(table_over(store).read()["v"].to_pylist()) == [1, 2]
+    first.insert({"v": 3})
+    first.close()
+    assert sorted(table_over(store).read()["v"].to_pylist()) == [1, 2, 3]
+
+
+def later() -> VirtualTime:
+    """Return a clock on which every claim of now has ended."""
+    clock = VirtualTime()
+    clock.now = 300_000_000.0
+    return clock
 
 
 def test_rs_34_entries_survive_commits_of_others_and_the_archive() -> None:
