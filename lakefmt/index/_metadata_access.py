@@ -11,6 +11,7 @@ from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.layout import METADATA_DIRECTORY, PartitionKind
 from lakefmt.metadata.reading.listing import files_read_before
 from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
+from lakefmt.metadata.reading.written_groups import known_commits
 
 __all__ = ["open_for_look_up", "why_missing"]
 
@@ -49,7 +50,8 @@ def open_for_look_up(client: TableClient, state: TableState | None) -> MetadataT
         SnapshotExpired: it was dropped meanwhile.
     """
     now = client.load() if state is None else state
-    table = MetadataTable.open(client.store, now.config, now.timeline, files_read_before(client))
+    commits = known_commits(client.reader)
+    table = MetadataTable.open(client.store, now.config, now.timeline, files_read_before(client), commits=commits)
     if table is None:
         raise SnapshotExpired(f"{METADATA_DIRECTORY} was dropped meanwhile: do it again")
     return table

@@ -175,8 +175,9 @@ class MetadataTableObserver:
         @cache
         def metadata_table() -> MetadataTable:
             kept = files_read_before(self.client)
+            commits = known_commits(self.client.reader)
             return MetadataTable.at(
-                self.client.store, config, pending.timeline, metadata_timeline, kept, directory=directory
+                self.client.store, config, pending.timeline, metadata_timeline, kept, directory, commits
             )
 
         def remembered(keys: Sequence[str]) -> Mapping[str, MetadataRecord] | None:

@@ -109,6 +109,6 @@ def stored_records(table: MetadataTable, partition: str, keys: Iterable[str]) ->
         SnapshotExpired: a file was removed meanwhile.
     """
     wanted = pa.array([key.encode() for key in keys], pa.binary())
-    newest, schemas = newest_records(table.lookup(partition, wanted))
+    newest, schemas = newest_records(table.lookup(partition, wanted, newest_only=True))
     rows = zip(newest["key"].to_pylist(), newest["value"].to_pylist(), newest["schema"].to_pylist(), strict=True)
     return {key.decode(): decode_record(value, schemas[number], partition) for key, value, number in rows}

@@ -72,6 +72,8 @@ MAX_BLOCK_BYTES = 1 << 30
 #: Deflate makes at most this many bytes of one.
 _MOST_INFLATION = 1032
 _GZIP_WINDOW = 31
+#: To make ready the memory that deflate takes by default costs more than to compress a few kilobytes.
+_SMALL_PAYLOAD, _LITTLE_MEMORY = 8192, 4
 
 
 def read_frame(data: memoryview, expected: BlockType, what: str) -> BlockFrame:
@@ -152,7 +154,8 @@ def encode_hfile_block(kind: BlockType, payload: bytes | memoryview, codec: Code
     """
     uncompressed = len(payload)
     if codec is Codec.GZIP:
-        deflate = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WINDOW)
+        memory = _LITTLE_MEMORY if uncompressed <= _SMALL_PAYLOAD else zlib.DEF_MEM_LEVEL
+        deflate = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WINDOW, memory)
         payload = deflate.compress(payload) + deflate.flush()
     with_header = HEADER_BYTES + len(payload)
     words = checksum_bytes(with_header)

@@ -85,14 +85,16 @@ def open_metadata_table(
         CorruptFile: the metadata table was begun and never completed.
     """
     from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
+    from lakefmt.metadata.reading.written_groups import known_commits
 
     if _FILES not in ready_partitions(config) or not is_enabled(client.options):
         return None
+    commits = known_commits(client.reader)
     if listed is not None and _tells_all(*listed, config):
-        return MetadataTable.open(client.store, config, listed[0], cache, listed[1])
+        return MetadataTable.open(client.store, config, listed[0], cache, listed[1], commits)
     directory = client.list_directory()
     timeline = client.timeline_store(config).load(directory)
-    return MetadataTable.open(client.store, config, timeline, cache, directory)
+    return MetadataTable.open(client.store, config, timeline, cache, directory, commits)
 
 
 def _tells_all(timeline: Timeline, directory: TableDirectory, config: TableConfig) -> bool:

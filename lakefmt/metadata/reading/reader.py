@@ -7,7 +7,7 @@ Files are read by :mod:`~lakefmt.metadata.reading.metadata_files`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,7 +26,7 @@ from lakefmt.formats.log.blocks import BlockKind
 from lakefmt.formats.properties import decode_properties
 from lakefmt.metadata.layout import METADATA_DIRECTORY, check_file_groups, file_group_numbers
 from lakefmt.metadata.reading.metadata_files import MetadataFileCache, MetadataFiles, OpenedBlock
-from lakefmt.metadata.reading.written_groups import WrittenGroups
+from lakefmt.metadata.reading.written_groups import KnownCommits, WrittenGroups
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.parallel import map_concurrently
@@ -125,6 +125,7 @@ class MetadataTable:
         data_timeline: Timeline,
         cache: MetadataFileCache | None = None,
         directory: TableDirectory | None = None,
+        commits: KnownCommits | None = None,
     ) -> MetadataTable | None:
         """Return the metadata table as it is now; None when there is none, whatever the properties say.
 
@@ -136,6 +137,7 @@ class MetadataTable:
             data_timeline: the data table's timeline, loaded before this call.
             cache: files that were read before.
             directory: what is below ``.hoodie``, listed for this call; None: the metadata table is listed now.
+            commits: of the metadata table that this handle knows, so that they are not read again.
 
         Raises:
             CorruptFile: the metadata table was begun and never completed.
@@ -146,12 +148,12 @@ class MetadataTable:
             if own is None:
                 return None
             if own.layout != config.version.layout:
-                return cls.open(store, replace(config, version=own), data_timeline, cache)
+                return cls.open(store, replace(config, version=own), data_timeline, cache, commits=commits)
             raise CorruptFile(
                 f"{METADATA_DIRECTORY} has no completed instant: its first write failed. Write to the table with "
                 "hoodie.metadata.enable=false to drop the metadata table, or read it with that option"
             )
-        return cls.at(store, config, data_timeline, loaded, cache, directory)
+        return cls.at(store, config, data_timeline, loaded, cache, directory, commits)
 
     @classmethod
     def at(
@@ -162,12 +164,15 @@ class MetadataTable:
         loaded: MetadataTimeline,
         cache: MetadataFileCache | None = None,
         directory: TableDirectory | None = None,
+        commits: KnownCommits | None = None,
     ) -> MetadataTable:
         """Return the metadata table as its own timeline, `loaded`, says that it is; see :meth:`open`."""
         timeline = _as_timeline(loaded, config.version.layout)
         valid = _validity(timeline, data_timeline, loaded)
         files = MetadataFiles(store, cache or MetadataFileCache(), directory)
-        return cls(store, config, timeline, valid, files, WrittenGroups(store, config.version, loaded))
+        # In layout 1 an index that is made anew may have the instants of the one before it.
+        commits = commits if commits is not None and config.version.layout == 2 else KnownCommits()
+        return cls(store, config, timeline, valid, files, WrittenGroups(store, config.version, loaded, commits))
 
     def has(self, partition: str) -> bool:
         """Return whether readers may use a partition: the data table advertises it."""
@@ -240,7 +245,7 @@ class MetadataTable:
             CorruptFile: the metadata table is damaged.
             SnapshotExpired: a file was removed meanwhile; open the metadata table again.
         """
-        return self._records(self.file_slices(partition).get(run, []), HFileReader.read, None)
+        return self._records(self.file_slices(partition).get(run, []), HFileReader.read)
 
     def scan_groups(self, partition: str) -> Iterator[GroupRecords]:
         """Yield all records of a partition by file group.
@@ -253,7 +258,7 @@ class MetadataTable:
         """
         for run, slices in self.file_slices(partition).items():
             for number, file_slice in enumerate(slices):
-                yield GroupRecords(run, number, len(slices), self._records([file_slice], HFileReader.read, None))
+                yield GroupRecords(run, number, len(slices), self._records([file_slice], HFileReader.read))
 
     def lookup_prefixes(self, partition: str, prefixes: pa.Array, placed_by: pa.Array | None = None) -> list[RecordRun]:
         """Return the records whose keys begin with one of the prefixes.
@@ -274,15 +279,19 @@ class MetadataTable:
         def select(reader: HFileReader) -> pa.Table:
             return reader.lookup_prefixes(prefixes)
 
-        return self._records(slices, select, None)
+        return self._records(slices, select)
 
-    def lookup(self, partition: str, keys: pa.Array, run: str | None = None) -> list[RecordRun]:
+    def lookup(
+        self, partition: str, keys: pa.Array, run: str | None = None, *, newest_only: bool = False
+    ) -> list[RecordRun]:
         """Return the records of the keys that are there; only the file groups that may have them are read.
 
         Parameters:
             partition: the metadata table's partition.
             keys: binary, without nulls.
             run: the data partition, escaped, in a partitioned record index.
+            newest_only: records below the newest one of a key may be left out; the blocks that only they are in are not
+                decoded.
 
         Raises:
             CorruptFile, SnapshotExpired: see :meth:`scan`.
@@ -292,7 +301,7 @@ class MetadataTable:
             return []
         numbers = file_group_numbers(keys, len(slices))
         looks = [
-            partial(self._look_up, slices, number, keys.filter(pa.array(numbers == number)))
+            partial(self._look_up, slices, number, keys.filter(pa.array(numbers == number)), newest_only)
             for number in map(int, np.unique(numbers))
         ]
         return [run for runs in self._run(looks, len(keys)) for run in runs]
@@ -304,31 +313,40 @@ class MetadataTable:
         with ThreadPoolExecutor(min(len(looks), cpu_count() or 1)) as pool:
             return list(pool.map(lambda look: look(), looks))
 
-    def _look_up(self, slices: Sequence[FileSlice], number: int, keys: pa.Array) -> list[RecordRun]:
-        return self._records([slices[number]], lambda reader: reader.lookup(keys), keys, (number, len(slices)))
+    def _look_up(self, slices: Sequence[FileSlice], number: int, keys: pa.Array, newest_only: bool) -> list[RecordRun]:
+        parts = self._parts([slices[number]], (number, len(slices)))
+        if not newest_only:
+            return _runs(parts, lambda reader: reader.lookup(keys), keys)
+        runs: list[RecordRun] = []
+        for part in reversed(list(parts)):
+            if not len(keys):
+                break
+            run = part(partial(HFileReader.lookup, keys=keys), keys)
+            if len(run.keys):
+                runs.append(run)
+                keys = keys.filter(pc.invert(pc.is_in(keys, value_set=run.keys.combine_chunks())))
+        return runs[::-1]
 
-    def _records(
-        self,
-        slices: Sequence[FileSlice],
-        select: Select,
-        keys: pa.Array | None,
-        place: tuple[int, int] | None = None,
-    ) -> list[RecordRun]:
-        """Return the records of file slices that `select` takes from each file, and the deletes among `keys`."""
+    def _records(self, slices: Sequence[FileSlice], select: Select) -> list[RecordRun]:
+        """Return the records of file slices that `select` takes from each file, and all deletes."""
+        return _runs(self._parts(slices), select, None)
+
+    def _parts(self, slices: Sequence[FileSlice], place: tuple[int, int] | None = None) -> Iterator[_Part]:
+        """Yield the base file and the blocks of file slices, oldest first within a file group; none is decoded yet."""
         bases, logs = self.files.open_all(slices)
         self._check_whole(slices)
-        runs: list[RecordRun] = []
         for file_slice in slices:
             if file_slice.base is not None:
                 base = bases[file_slice.base.path]
                 if place is not None:
                     _check_place(base.last_key, place, file_slice.base.path)
-                runs.append(_selected(base, base.schema, select, file_slice.base.path))
+                yield partial(_selected, base, base.schema, file_slice.base.path)
             contents = {(log.path, each.block.start): each for log in file_slice.logs for each in logs[log.path]}
             placed = [PlacedBlock(log, each.block) for log in file_slice.logs for each in logs[log.path]]
             chosen = select_blocks(placed, layout=self.timeline.layout, is_committed=self.is_valid, bound=None)
-            runs += [_run_of_block(each, contents[each.file.path, each.block.start], select, keys) for each in chosen]
-        return [run for run in runs if len(run.keys)]
+            for each in chosen:
+                _check_kind(each)
+                yield partial(_run_of_block, each, contents[each.file.path, each.block.start])
 
     def _check_whole(self, slices: Sequence[FileSlice]) -> None:
         """Raise for a log of an index that lost bytes: its records would be missing, and keys or rows with them.
@@ -345,7 +363,18 @@ class MetadataTable:
                 )
 
 
-def _selected(reader: HFileReader, schema: str | None, select: Select, what: str) -> RecordRun:
+#: Reads a base file or a block: what `select` takes of its records, or those of the keys that it deletes; of all with None.
+_Part = Callable[[Select, pa.Array | None], RecordRun]
+
+
+def _runs(parts: Iterable[_Part], select: Select, keys: pa.Array | None) -> list[RecordRun]:
+    runs = [part(select, keys) for part in parts]
+    return [run for run in runs if len(run.keys)]
+
+
+def _selected(
+    reader: HFileReader, schema: str | None, what: str, select: Select, _keys: pa.Array | None = None
+) -> RecordRun:
     if schema is None:
         raise CorruptFile(f"{what} does not say the schema of its records")
     records = select(reader)
@@ -359,9 +388,12 @@ def _run_of_block(placed: PlacedBlock, opened: OpenedBlock, select: Select, keys
         if keys is not None:
             deleted = deleted.filter(pc.is_in(deleted, value_set=keys))
         return RecordRun(pa.chunked_array([deleted]), None, "", what)
-    if placed.block.kind is not BlockKind.HFILE_DATA:
-        raise UnsupportedFeature(f"{what}: a block of kind {placed.block.kind.name} in a metadata table")
-    return _selected(opened.reader, placed.block.schema or opened.reader.schema, select, what)
+    return _selected(opened.reader, placed.block.schema or opened.reader.schema, what, select)
+
+
+def _check_kind(placed: PlacedBlock) -> None:
+    if placed.block.kind not in (BlockKind.HFILE_DATA, BlockKind.DELETE):
+        raise UnsupportedFeature(f"{placed.file.path}: a block of kind {placed.block.kind.name} in a metadata table")
 
 
 def _check_place(last_key: bytes | None, place: tuple[int, int], what: str) -> None:
