@@ -41,9 +41,12 @@ def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     Raises:
         DamagedMessage: the bytes are no message.
     """
-    position = 0
-    while position < len(data):
-        tag, position = read_varint(data, position)
+    position, end = 0, len(data)
+    while position < end:
+        tag = data[position]
+        position += 1
+        if tag >= 0x80:  # most numbers are small
+            tag, position = read_varint(data, position - 1)
         kind = tag & 7
         value: int | bytes
         if kind == _VARINT:
@@ -55,9 +58,10 @@ def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
                 size = 4 if kind == _FIXED32 else 8
             else:
                 raise DamagedMessage(f"a field has the unknown wire type {kind}")
-            if size > len(data) - position:
+            begin, position = position, position + size
+            if position > end:
                 raise DamagedMessage("a field is cut off")
-            value, position = data[position : position + size], position + size
+            value = data[begin:position]
         yield tag >> 3, value
 
 

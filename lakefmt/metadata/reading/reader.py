@@ -21,6 +21,7 @@ from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, UnsupportedFeature
 from lakefmt.filegroups.logs.block_selection import PlacedBlock, select_blocks
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices
+from lakefmt.formats.hfile.prefixes import Prefixes
 from lakefmt.formats.hfile.reader import RECORD_SCHEMA, HFileReader
 from lakefmt.formats.log.blocks import BlockKind
 from lakefmt.formats.properties import decode_properties
@@ -271,10 +272,8 @@ class MetadataTable:
         if placed_by is not None:
             slices = [slices[number] for number in np.unique(file_group_numbers(placed_by, len(slices))).tolist()]
 
-        def select(reader: HFileReader) -> pa.Table:
-            return reader.lookup_prefixes(prefixes)
-
-        return self._records(slices, select, None)
+        asked = Prefixes(prefixes)
+        return self._records(slices, lambda reader: reader.lookup_prefixes(asked), None)
 
     def lookup(self, partition: str, keys: pa.Array, run: str | None = None) -> list[RecordRun]:
         """Return the records of the keys that are there; only the file groups that may have them are read.
