@@ -18,6 +18,7 @@ from lakefmt.errors import CorruptFile
 from lakefmt.formats.hfile.reader import HFileReader
 from lakefmt.formats.hfile.writer import HFileOptions, encode_hfile
 from lakefmt.metadata.layout import PartitionKind
+from lakefmt.metadata.reading import _stats_columns
 from lakefmt.metadata.reading._stats_columns import decode_stats
 from lakefmt.metadata.reading.reader import RecordRun, newest_records
 from lakefmt.metadata.reading.record_index_reader import (
@@ -239,6 +240,32 @@ def test_ends_come_back_as_values_of_the_columns_type(
 
 def encoded(stats: ColumnStats, version: TableVersion = TableVersion.NINE) -> bytes:
     return encode_record(MetadataRecord(RecordType.COLUMN_STATS, column_stats=stats), version)
+
+
+_ENDS = st.sampled_from(
+    [
+        (None, None, None),
+        ("IntWrapper", 1, 2),
+        ("LongWrapper", 3, 1 << 40),
+        ("StringWrapper", "1", "b"),
+        ("BytesWrapper", b"", b"x" * 9),
+    ]
+)
+
+
+@given(st.lists(_ENDS, min_size=1, max_size=5), st.sampled_from([pa.int32(), pa.int64(), pa.string()]))
+def test_records_of_one_wrapper_are_decoded_at_once_with_the_same_result(
+    ends: list[tuple[str | None, object, object]], kind: pa.DataType
+):
+    values = pa.array([encoded(ColumnStats(f"f{n}", "c", *each, 5, n)) for n, each in enumerate(ends)], pa.binary())
+    schema = record_schema(TableVersion.NINE)
+    plain = _stats_columns._plain_schema(schema)
+    found = _stats_columns._of_one_wrapper(values, plain, schema, "f")
+    assert (found is not None) == (len({wrapper for wrapper, _, _ in ends}) == 1)
+    at_once = decode_stats(values, schema, kind, "f")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_stats_columns, "_of_one_wrapper", lambda *_: None)
+        assert decode_stats(values, schema, kind, "f").sort_by("name").equals(at_once.sort_by("name"))
 
 
 @pytest.mark.parametrize(

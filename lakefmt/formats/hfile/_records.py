@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from lakefmt.arrays import text_offsets
 from lakefmt.errors import CorruptFile, InvalidInputError
 from lakefmt.formats.hfile._index import KEY_TAIL
+from lakefmt.formats.hfile.prefixes import Prefixes
 
 __all__ = [
     "MAX_KEY_BYTES",
@@ -63,7 +64,7 @@ class DataBlock:
         rows = np.arange(self.num_rows) if rows is None else rows
         return self._parts.take(pa.array(4 * rows))
 
-    def key_heads(self, length: int) -> pa.BinaryArray:
+    def _key_heads(self, length: int) -> pa.BinaryArray:
         """Return the first `length` bytes of every key; shorter keys are whole."""
         offsets = np.frombuffer(self._parts.buffers()[1], np.int32)
         heads = np.empty(2 * self.num_rows, np.int32)
@@ -76,6 +77,13 @@ class DataBlock:
     def rows_of(self, wanted: pa.BinaryArray) -> I64:
         """Return the numbers of the records whose key is one of `wanted`, ascending."""
         return np.flatnonzero(pc.is_in(self.keys(), value_set=wanted).to_numpy(zero_copy_only=False))
+
+    def rows_beginning(self, prefixes: Prefixes) -> I64:
+        """Return the numbers of the records whose key begins with one of `prefixes`, ascending."""
+        fits = np.zeros(self.num_rows, bool)
+        for length, texts in prefixes.by_length.items():
+            fits |= pc.is_in(self._key_heads(length), value_set=texts).to_numpy(zero_copy_only=False)
+        return np.flatnonzero(fits)
 
     def values(self, rows: I64 | None = None) -> pa.BinaryArray:
         """Return the value of the records whose numbers are `rows`; None: of all."""

@@ -7,6 +7,7 @@ once as stand side by side. Files of HBase's writer (Hudi up to 1.0) and of Hudi
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +16,11 @@ import pyarrow.compute as pc
 
 from lakefmt.errors import CorruptFile, UnsupportedFeature
 from lakefmt.formats.hfile._blocks import HEADER_BYTES, BlockType, Codec, read_frame, read_payload
+from lakefmt.formats.hfile._few_records import FewRecords, find_few_records
 from lakefmt.formats.hfile._index import IndexEntry, read_leaf_index, read_meta_index, read_root_index
 from lakefmt.formats.hfile._records import DataBlock, DecodedBlock, decoded_block, read_records
 from lakefmt.formats.hfile._trailer import TRAILER_BYTES, Trailer, read_file_info, read_trailer
+from lakefmt.formats.hfile.prefixes import Prefixes
 
 __all__ = ["RECORD_SCHEMA", "HFileReader", "ReadAt", "Reserve"]
 
@@ -29,6 +32,8 @@ ReadAt = Callable[[int, int], bytes | memoryview]
 Run = Callable[
     [Callable[[Sequence[int]], list[pa.RecordBatch]], Iterable[Sequence[int]]], Iterable[list[pa.RecordBatch]]
 ]
+
+_Block = DataBlock | FewRecords
 
 #: Returns whether a number of bytes of decoded blocks may be kept for the next look-up.
 Reserve = Callable[[int], bool]
@@ -56,10 +61,10 @@ class HFileReader:
 
     Raises:
         CorruptFile: the file is no HFile, or is damaged.
-        UnsupportedFeature: another major version, a codec other than gzip and none, or records with versions.
+        UnsupportedFeature: another major version, or a codec other than gzip and none.
 
     Format: docs/format.md, HFile. What a block holds is looked at when it is read, so every method may raise
-    ``CorruptFile``.
+    ``CorruptFile``, and ``UnsupportedFeature`` for records with versions.
 
     Example:
         >>> from lakefmt.formats.hfile.writer import encode_hfile
@@ -84,13 +89,9 @@ class HFileReader:
         self._trailer, self._data_end = trailer, trailer.load_on_open_offset
         root, behind_root = self._opened(opened, 0, BlockType.ROOT_INDEX)
         meta, behind_meta = self._opened(opened, behind_root, BlockType.ROOT_INDEX)
-        info, _ = self._opened(opened, behind_meta, BlockType.FILE_INFO)
-        self.info: Mapping[str, bytes] = read_file_info(bytes(info), what)
-        if any(self.info.get(_MEMSTORE_TIME, b"")):
-            raise UnsupportedFeature(f"{what}: its records have versions, which Hudi's never have")
+        self._info_block = bytes(opened[behind_meta:])
         self._meta_blocks = read_meta_index(meta, trailer.meta_index_count, what)
         self._blocks = self._data_blocks(read_root_index(root, trailer.data_index_count, what))
-        self._first_keys = pa.array([block.key for block in self._blocks], pa.binary())
         self._check_blocks()
         #: Asked by look-ups whether a block may be kept; None: none is. What is kept is neither read nor decompressed again.
         self.reserve: Reserve | None = None
@@ -109,6 +110,24 @@ class HFileReader:
         """
         view = memoryview(data)
         return cls(lambda offset, size: view[offset : offset + size], len(view), what)
+
+    @cached_property
+    def info(self) -> Mapping[str, bytes]:
+        """The entries of the file info; decoded when they are asked for, since most look-ups into a log need none.
+
+        Raises:
+            CorruptFile: it is damaged.
+            UnsupportedFeature: it says that records have versions.
+        """
+        payload, _ = self._opened(memoryview(self._info_block), 0, BlockType.FILE_INFO)
+        info = read_file_info(bytes(payload), self._what)
+        if any(info.get(_MEMSTORE_TIME, b"")):
+            raise UnsupportedFeature(f"{self._what}: its records have versions, which Hudi's never have")
+        return info
+
+    @cached_property
+    def _first_keys(self) -> pa.BinaryArray:
+        return pa.array([block.key for block in self._blocks], pa.binary())
 
     @property
     def entry_count(self) -> int:
@@ -189,19 +208,20 @@ class HFileReader:
         """Forget the blocks that look-ups have kept."""
         self._decoded = {}
 
-    def lookup_prefixes(self, prefixes: pa.Array, run: Run = map) -> pa.Table:
+    def lookup_prefixes(self, prefixes: pa.Array | Prefixes, run: Run = map) -> pa.Table:
         """Return the records whose keys begin with any of the prefixes, in the order of the file.
 
         Parameters:
-            prefixes: binary, in any order; an empty one is the beginning of every key.
+            prefixes: binary, in any order; an empty one is the beginning of every key. For several files they are made once.
             run: how the look-ups of groups of blocks are run.
         """
-        by_length = _by_length(pc.unique(prefixes.cast(pa.binary())).drop_null())
+        asked = prefixes if isinstance(prefixes, Prefixes) else Prefixes(prefixes)
 
         def found(group: Sequence[int]) -> list[pa.RecordBatch]:
-            return [_begins_with(block, by_length) for _, block in self._load(group)]
+            return [_begins_with(block, asked) for _, block in self._load(group)]
 
-        return _joined(run(found, self._groups(self._blocks_of_prefixes(by_length))))
+        blocks = [0] if len(self._blocks) == 1 else self._blocks_of_prefixes(asked.by_length)
+        return _joined(run(found, self._groups(blocks)))
 
     def _assigned(self, keys: pa.Array) -> tuple[pa.Array, I64]:
         """Return the keys sorted, and where those of each block begin among them, one number more than blocks.
@@ -252,7 +272,7 @@ class HFileReader:
         if group:
             yield group
 
-    def _load(self, group: Sequence[int]) -> Iterator[tuple[int, DataBlock]]:
+    def _load(self, group: Sequence[int]) -> Iterator[tuple[int, _Block]]:
         """Read adjacent blocks with one read and yield them one after the other."""
         first, last = self._blocks[group[0]], self._blocks[group[-1]]
         data = self._read(first.offset, last.offset + last.size - first.offset)
@@ -260,18 +280,23 @@ class HFileReader:
             entry = self._blocks[number]
             begin = entry.offset - first.offset
             payload = read_payload(data[begin : begin + entry.size], BlockType.DATA, self._trailer.codec, self._what)
-            yield number, read_records(payload, self._what)
+            yield number, find_few_records(payload) or self._many_records(payload)
+
+    def _many_records(self, payload: bytes | memoryview) -> DataBlock:
+        """Return the records of a block that are many, or not what they should be."""
+        _ = self.info  # records that have versions are refused
+        return read_records(payload, self._what)
 
     def _load_decoded(
         self, group: Sequence[int], decoded: dict[int, DecodedBlock], reserve: Reserve | None
-    ) -> Iterator[tuple[int, DataBlock | DecodedBlock]]:
+    ) -> Iterator[tuple[int, _Block | DecodedBlock]]:
         """Yield blocks that are read together, as :meth:`_load`; they are kept where `reserve` allows it."""
         kept = decoded.get(group[0])
         if kept is not None:
             yield group[0], kept
             return
         for number, block in self._load(group):
-            small = None if reserve is None else decoded_block(block)
+            small = None if reserve is None or isinstance(block, FewRecords) else decoded_block(block)
             if small is not None and reserve is not None and reserve(small.nbytes):
                 decoded[number] = small
             yield number, small or block
@@ -322,7 +347,7 @@ class HFileReader:
         end = 0
         for entry in self._blocks:
             end = self._check_place(entry, end)
-        if len(self._first_keys) > 1 and not pc.all(pc.less_equal(self._first_keys[:-1], self._first_keys[1:])).as_py():
+        if len(self._blocks) > 1 and not pc.all(pc.less_equal(self._first_keys[:-1], self._first_keys[1:])).as_py():
             raise CorruptFile(f"{self._what}: the keys of its index are not in order")
 
     def _check_place(self, entry: IndexEntry, end: int) -> int:
@@ -340,20 +365,11 @@ def _joined(groups: Iterable[list[pa.RecordBatch]]) -> pa.Table:
     return pa.Table.from_batches([batch for group in groups for batch in group if batch.num_rows], RECORD_SCHEMA)
 
 
-def _matches(block: DataBlock | DecodedBlock, wanted: pa.Array) -> pa.RecordBatch:
+def _matches(block: _Block | DecodedBlock, wanted: pa.Array) -> pa.RecordBatch:
     rows = block.rows_of(wanted)
     return _batch(block.keys(rows), block.values(rows))
 
 
-def _by_length(texts: pa.Array) -> dict[int, pa.Array]:
-    """Return the texts by their length in bytes."""
-    lengths = pc.binary_length(texts)
-    return {int(length): texts.filter(pc.equal(lengths, length)) for length in np.unique(lengths.to_numpy())}
-
-
-def _begins_with(block: DataBlock, by_length: Mapping[int, pa.Array]) -> pa.RecordBatch:
-    fits = np.zeros(block.num_rows, bool)
-    for length, prefixes in by_length.items():
-        fits |= pc.is_in(block.key_heads(length), value_set=prefixes).to_numpy(zero_copy_only=False)
-    rows = np.flatnonzero(fits)
+def _begins_with(block: _Block, prefixes: Prefixes) -> pa.RecordBatch:
+    rows = block.rows_beginning(prefixes)
     return _batch(block.keys(rows), block.values(rows))

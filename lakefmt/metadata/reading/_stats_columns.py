@@ -19,6 +19,7 @@ import pyarrow.types as pt
 from lakefmt.arrays import text_offsets
 from lakefmt.errors import CorruptFile
 from lakefmt.formats.avro.columnar.codec import decode_rows
+from lakefmt.metadata.records import decode_record
 
 __all__ = ["decode_stats", "stats_schema"]
 
@@ -69,7 +70,10 @@ def decode_stats(
     Raises:
         CorruptFile: a record is damaged.
     """
-    plain = _PlainSchema(schema)
+    plain = _plain_schema(schema)
+    alike = _of_one_wrapper(values, plain, schema, what)
+    if alike is not None:
+        return _table_of(alike, kind, nulls_counted)
     parts = []
     branches = _stats_field(values, plain.of(None, upto=1), "minBranch", what)
     for branch in np.unique(branches).tolist():  # one for each wrapper that occurs
@@ -79,8 +83,25 @@ def decode_stats(
         other = _stats_field(some, plain.of(branch, upto=2), "maxBranch", what) != branch
         # Ends of two kinds cannot be compared: nothing is known of those.
         some = some.filter(pa.array(~other))
-        parts.append(_decode_alike(some, plain.of(branch, upto=3), kind, what, nulls_counted))
+        parts.append(_table_of(_decode(some, plain.of(branch, upto=3), what), kind, nulls_counted))
     return pa.concat_tables([stats_schema(kind).empty_table(), *parts])
+
+
+def _of_one_wrapper(values: pa.BinaryArray, plain: _PlainSchema, schema: str, what: str) -> pa.StructArray | None:
+    """Return records decoded at once with the wrapper of the first one; None: another one has another wrapper.
+
+    The number of a wrapper stands before its value, so it is read rightly up to the first value of another wrapper.
+    """
+    if not len(values):
+        return None
+    try:
+        first = decode_record(values[0].as_py(), schema, what).column_stats
+        branch = plain.names.index(None if first is None else first.wrapper)
+        stats = _decode(values, plain.of(branch, upto=3), what)
+    except (CorruptFile, ValueError):
+        return None  # what is damaged is said where the wrappers are looked at one by one
+    numbers = (stats.field(name).to_numpy(zero_copy_only=False) for name in ("minBranch", "maxBranch"))
+    return stats if all((each == branch).all() for each in numbers) else None
 
 
 def _decode(values: pa.BinaryArray, schema: str, what: str) -> pa.StructArray:
@@ -97,8 +118,8 @@ def _stats_field(values: pa.BinaryArray, schema: str, name: str, what: str) -> I
     return numbers
 
 
-def _decode_alike(values: pa.BinaryArray, schema: str, kind: pa.DataType, what: str, nulls_counted: bool) -> pa.Table:
-    stats = _decode(values, schema, what)
+def _table_of(stats: pa.StructArray, kind: pa.DataType, nulls_counted: bool) -> pa.Table:
+    """Return records of one wrapper as :func:`stats_schema`."""
     names = {field.name for field in stats.type}
     nothing = pa.nulls(len(stats), pa.int32())
     has_type = "valueType" in names
@@ -238,8 +259,10 @@ class _PlainSchema:
         try:
             union = self._stats["fields"][2]["type"]
             self.wrappers: list[str | None] = [None, *(_plain_type(each) for each in union[1:])]
+            self.names: list[str | None] = [None, *(each["name"] for each in union[1:])]
         except (KeyError, TypeError, IndexError) as error:
             raise CorruptFile(f"the schema of a metadata record is damaged: {error!r:.200}") from None
+        self._made: dict[tuple[int | None, int], str] = {}
 
     def of(self, branch: int | None, *, upto: int) -> str:
         """Return a schema that reads the numbers of wrappers as numbers.
@@ -248,6 +271,12 @@ class _PlainSchema:
             branch: the wrapper of both ends; None: not known yet.
             upto: 1: up to the number of the first wrapper; 2: up to that of the second; 3: everything.
         """
+        made = self._made.get((branch, upto))
+        if made is None:
+            made = self._made[branch, upto] = self._make(branch, upto)
+        return made
+
+    def _make(self, branch: int | None, upto: int) -> str:
         fields = self._stats["fields"]
         own: list[object] = [*fields[:2], {"name": "minBranch", "type": "long"}]
         kind = None if branch is None else self.wrappers[branch]
@@ -261,6 +290,11 @@ class _PlainSchema:
         before = self._record["fields"][: names.index(_STATS)]
         stats = {"name": _STATS, "type": ["null", {**self._stats, "fields": own}]}
         return json.dumps({**self._record, "fields": [*before, stats, {"name": "lakefmt_rest", "type": "long"}]})
+
+
+@lru_cache(maxsize=32)
+def _plain_schema(schema: str) -> _PlainSchema:
+    return _PlainSchema(schema)
 
 
 def _plain_type(wrapper: dict[str, Any]) -> str:

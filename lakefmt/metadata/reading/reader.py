@@ -21,6 +21,7 @@ from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, UnsupportedFeature
 from lakefmt.filegroups.logs.block_selection import PlacedBlock, select_blocks
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices
+from lakefmt.formats.hfile.prefixes import Prefixes
 from lakefmt.formats.hfile.reader import RECORD_SCHEMA, HFileReader
 from lakefmt.formats.log.blocks import BlockKind
 from lakefmt.formats.properties import decode_properties
@@ -276,10 +277,8 @@ class MetadataTable:
         if placed_by is not None:
             slices = [slices[number] for number in np.unique(file_group_numbers(placed_by, len(slices))).tolist()]
 
-        def select(reader: HFileReader) -> pa.Table:
-            return reader.lookup_prefixes(prefixes)
-
-        return self._records(slices, select)
+        asked = Prefixes(prefixes)
+        return self._records(slices, lambda reader: reader.lookup_prefixes(asked))
 
     def lookup(
         self, partition: str, keys: pa.Array, run: str | None = None, *, newest_only: bool = False
