@@ -405,6 +405,8 @@ def file_group_numbers(keys: pa.Array, count: int) -> npt.NDArray[np.int64]:
         >>> file_group_numbers(pa.array(["TXN-009", "TXN-008", "19743$"]), 10).tolist()
         [0, 1, 0]
     """
+    if count == 1:
+        return np.zeros(len(keys), np.int64)
     hashes = java_hashes(keys)
     # Java's abs of the smallest int is itself, and its remainder has the sign of the dividend.
     return np.abs(np.fmod(np.abs(hashes), np.int32(count)).astype(np.int64))

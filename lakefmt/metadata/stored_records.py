@@ -40,7 +40,8 @@ class WrittenRecords:
     """
 
     _newest: _Deltacommit | None = None
-    _records: dict[str, MetadataRecord] = field(default_factory=dict)
+    #: Values by key, and the schema of each: most handles write once, and decode none of them.
+    _records: dict[str, tuple[bytes, str]] = field(default_factory=dict)
 
     def look_up(
         self, keys: Sequence[str], metadata: MetadataTimeline, data: Timeline
@@ -58,8 +59,9 @@ class WrittenRecords:
             or not data.is_committed(InstantTime(self._newest[0]))
         ):
             return None
-        records = {key: self._records[key] for key in keys if key in self._records}
-        return records if len(records) == len(set(keys)) else None
+        if any(key not in self._records for key in keys):
+            return None
+        return {key: decode_record(*self._records[key]) for key in keys}
 
     def remember(
         self, update: PartitionUpdate | None, form: RecordFormat, before: MetadataTimeline, after: _Deltacommit
@@ -82,7 +84,7 @@ class WrittenRecords:
             for key in update.deleted.to_pylist():
                 self._records.pop(key, None)
             for key, value in zip(update.keys.to_pylist(), update.values.to_pylist(), strict=True):
-                self._records[key] = decode_record(value, form.schema)
+                self._records[key] = value, form.schema
 
 
 def _newest(timeline: MetadataTimeline) -> _Deltacommit | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,7 +23,7 @@ from lakefmt.metadata.keys import (
     secondary_index_keys,
     secondary_index_prefixes,
 )
-from lakefmt.metadata.layout import PartitionKind, partition_identifier
+from lakefmt.metadata.layout import PartitionKind, escape_partition, file_group_numbers, partition_identifier
 from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.metadata.records import (
     BloomFilterRecord,
@@ -43,13 +44,17 @@ __all__ = [
     "GroupKeys",
     "KeyChange",
     "bloom_filters_update",
+    "by_file_group",
     "column_stats_update",
     "files_update",
     "partition_stats_update",
     "record_index_update",
     "removed_files_update",
     "secondary_index_update",
+    "sorted_records",
 ]
+
+I64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,3 +359,73 @@ def _pairs(rows: pa.Table, column: str) -> pa.Table:
 def _joined_pairs(tables: Sequence[pa.Table]) -> pa.Table:
     empty = pa.table({"pair": pa.array([], pa.string()), "prefix": pa.array([], pa.string())})
     return pa.concat_tables([empty, *tables])
+
+
+# ----------------------------------------------------------------------------------------------------- file groups
+
+
+def by_file_group(
+    update: PartitionUpdate, groups: Mapping[str | None, list[str]]
+) -> Iterable[tuple[str, pa.Array, pa.Array, pa.Array]]:
+    """Yield every file group that has changes, with its keys in the order of their bytes, values and deleted keys.
+
+    Parameters:
+        update: of the partition.
+        groups: the file groups that keys are looked for in; by data partition, its path escaped, where there are several.
+    """
+    everything = pa.concat_arrays([update.keys, update.deleted]) if update.routing is None else update.routing
+    # Keys are sorted once, and taken once: file groups are slices of what was taken.
+    key_order = pc.array_sort_indices(update.keys.cast(pa.binary())).to_numpy().astype(np.int64)
+    order = np.concatenate([key_order, np.arange(len(update.keys), len(update))])
+    runs: Iterable[tuple[list[str], np.ndarray]]
+    if update.data_partitions is None:
+        runs = [(groups[None], order)] if len(order) else []
+    else:
+        paths = update.data_partitions.dictionary_encode()
+        codes = paths.indices.to_numpy()[order]
+        runs = [
+            (groups[escape_partition(path)], order[codes == code])
+            for code, path in enumerate(paths.dictionary.to_pylist())
+        ]
+    num_keys = len(update.keys)
+    for ids, rows in runs:
+        numbers = file_group_numbers(everything.take(pa.array(rows)), len(ids))
+        kept_rows, kept_ends = _grouped(rows, numbers, rows < num_keys, len(ids))
+        removed_rows, removed_ends = _grouped(rows, numbers, rows >= num_keys, len(ids))
+        keys, values = update.keys.take(pa.array(kept_rows)), update.values.take(pa.array(kept_rows))
+        deleted = update.deleted.take(pa.array(removed_rows - num_keys))
+        for number in map(int, np.unique(numbers)):
+            kept = slice(int(kept_ends[number]), int(kept_ends[number + 1]))
+            yield (
+                ids[number],
+                keys[kept],
+                values[kept],
+                deleted[int(removed_ends[number]) : int(removed_ends[number + 1])],
+            )
+
+
+def _grouped(rows: I64, numbers: I64, chosen: npt.NDArray[np.bool_], count: int) -> tuple[I64, I64]:
+    """Return chosen rows by the number of their file group, and where those of each of `count` groups begin, and the end."""
+    rows, numbers = rows[chosen], numbers[chosen]
+    order = np.argsort(numbers, kind="stable")
+    return rows[order], np.searchsorted(numbers[order], np.arange(count + 1)).astype(np.int64)
+
+
+def sorted_records(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return records by the bytes of their keys; of records with one key the last one.
+
+    Parameters:
+        keys: an array of strings or bytes.
+        values: as many.
+
+    Example:
+        >>> [each.to_pylist() for each in sorted_records(pa.array(["b", "a", "b"]), pa.array([1, 2, 3]))]
+        [[b'a', b'b'], [2, 3]]
+    """
+    plain = keys.cast(pa.binary())
+    if len(plain) < 2 or pc.all(pc.less(plain[:-1], plain[1:])).as_py():
+        return plain, values
+    order = pc.array_sort_indices(plain)
+    plain = plain.take(order)
+    last = np.append(pc.not_equal(plain[:-1], plain[1:]).to_numpy(zero_copy_only=False), True)
+    return plain.filter(pa.array(last)), values.take(order.filter(pa.array(last)))

@@ -11,9 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import CorruptFile
@@ -30,7 +28,6 @@ from lakefmt.metadata.layout import (
     PartitionKind,
     check_file_groups,
     escape_partition,
-    file_group_numbers,
     file_id_of,
     hfile_name,
     log_file_name,
@@ -44,6 +41,7 @@ from lakefmt.metadata.reading.written_groups import KnownCommits, WrittenGroups
 from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.metadata.records import PartitionUpdate, repeat_value
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
+from lakefmt.metadata.updates import by_file_group, sorted_records
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.parallel import map_concurrently
 from lakefmt.storage.table_directory import TableDirectory, list_names
@@ -170,7 +168,7 @@ class MetadataTableWriter:
         partition = update.partition
         groups = check_file_groups(partition, (file.file_id for file in self.files(partition)))
         self.timeline_store.request(instant, Action.DELTA_COMMIT)
-        parts = _by_file_group(update, groups) if isinstance(update, PartitionUpdate) else update.by_file_group(groups)
+        parts = by_file_group(update, groups) if isinstance(update, PartitionUpdate) else update.by_file_group(groups)
         written = [self.put_base(partition, file_id, instant, keys, values) for file_id, keys, values, *_ in parts]
         self._complete(instant, WriteOperation.BULK_INSERT, written, next_time())
 
@@ -196,7 +194,7 @@ class MetadataTableWriter:
             values: encoded records, an array of bytes, as long, or a dictionary array of such.
         """
         options = HFileOptions(schema=self.form.schema)
-        data = encode_hfile(*_sorted(keys, values), options)
+        data = encode_hfile(*sorted_records(keys, values), options)
         self._put(partition, name := hfile_name(file_id, instant, _FIRST_LOG_TOKEN), data)
         return WrittenFile(partition, file_id, name, len(data), len(keys))
 
@@ -283,7 +281,7 @@ class MetadataTableWriter:
                 _slice_of(file_id, files, done),
                 MetadataLog(deleted[:0], keys, values, deleted),
             )
-            for file_id, keys, values, deleted in _by_file_group(update, groups)
+            for file_id, keys, values, deleted in by_file_group(update, groups)
         ]
 
     def _with_new_runs(
@@ -313,7 +311,9 @@ class MetadataTableWriter:
         header = BlockHeader(instant, schema, compacted_block_times=content.replaces)
         blocks = [self._delete_block(partition, content.begun_anew, header)] if len(content.begun_anew) else []
         if len(content.keys):
-            records = encode_hfile(*_sorted(content.keys, content.values), HFileOptions(schema=schema, key_range=False))
+            records = encode_hfile(
+                *sorted_records(content.keys, content.values), HFileOptions(schema=schema, key_range=False)
+            )
             entries = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: schema}
             if content.replaces:
                 entries[HeaderKey.COMPACTED_BLOCK_TIMES] = ",".join(content.replaces)
@@ -467,44 +467,3 @@ def _slice_of(file_id: str, files: Iterable[MetadataFileName], completed: frozen
     bases = [file.instant for file in own if file.version is None and file.instant in completed]
     instant = max(bases, default=None) or min((file.instant for file in own), default="")
     return ExtendedSlice(file_id, instant, tuple(file for file in own if file.instant == instant))
-
-
-def _by_file_group(
-    update: PartitionUpdate, groups: Mapping[str | None, list[str]]
-) -> Iterable[tuple[str, pa.Array, pa.Array, pa.Array]]:
-    """Yield every file group that has changes, with its keys, values and deleted keys."""
-    everything = pa.concat_arrays([update.keys, update.deleted]) if update.routing is None else update.routing
-    runs: Iterable[tuple[list[str], np.ndarray]]
-    if update.data_partitions is None:
-        runs = [(groups[None], np.arange(len(everything)))] if len(everything) else []
-    else:
-        paths = update.data_partitions.dictionary_encode()
-        codes = paths.indices.to_numpy()
-        runs = [
-            (groups[escape_partition(path)], np.flatnonzero(codes == code))
-            for code, path in enumerate(paths.dictionary.to_pylist())
-        ]
-    num_keys = len(update.keys)
-    for ids, rows in runs:
-        numbers = file_group_numbers(everything.take(pa.array(rows)), len(ids))
-        for number in np.unique(numbers):
-            chosen = rows[numbers == number]
-            kept_rows = pa.array(chosen[chosen < num_keys])
-            removed_rows = pa.array(chosen[chosen >= num_keys] - num_keys)
-            yield (
-                ids[int(number)],
-                update.keys.take(kept_rows),
-                update.values.take(kept_rows),
-                update.deleted.take(removed_rows),
-            )
-
-
-def _sorted(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return records by the bytes of their keys; of records with one key the last one."""
-    plain = keys.cast(pa.binary())
-    order = pc.array_sort_indices(plain)
-    plain = plain.take(order)
-    if len(plain) > 1:
-        last = np.append(pc.not_equal(plain[:-1], plain[1:]).to_numpy(zero_copy_only=False), True)
-        plain, order = plain.filter(pa.array(last)), order.filter(pa.array(last))
-    return plain, values.take(order)

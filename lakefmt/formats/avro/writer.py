@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from lakefmt.schema.avro_tree import AvroType, MalformedAvro
 
@@ -86,14 +87,16 @@ def _float_writer(layout: str) -> Encode:
 def _write_bytes(append: Append, value: object) -> None:
     if not isinstance(value, bytes):
         raise MalformedAvro(f"{value!r:.60} is not bytes")
-    append(encode_long(len(value)))
+    append(_SMALL.get(len(value)) or encode_long(len(value)))
     append(value)
 
 
 def _write_string(append: Append, value: object) -> None:
     if not isinstance(value, str):
         raise MalformedAvro(f"{value!r:.60} is not a text")
-    _write_bytes(append, value.encode())
+    data = value.encode()
+    append(_SMALL.get(len(data)) or encode_long(len(data)))
+    append(data)
 
 
 _WRITERS: dict[str, Encode] = {
@@ -149,24 +152,46 @@ class _EncoderCompiler:
         return _WRITERS[node.kind]
 
 
+def _is_mapping(value: object) -> bool:
+    return type(value) is dict or isinstance(value, Mapping)  # the abstract class takes ten times as long to ask
+
+
 def _record_writer(node: AvroType, writers: tuple[Encode, ...]) -> Encode:
     names = frozenset(field.name for field in node.fields)
-    steps = tuple((field.name, field.default, writer) for field, writer in zip(node.fields, writers, strict=True))
+    # Fields that may be null, as nearly all are, are written in line: a call for each would double the time of a record.
+    steps = tuple(
+        (field.name, field.default, *_nullable_parts(writer))
+        for field, writer in zip(node.fields, writers, strict=True)
+    )
 
     def write(append: Append, value: object) -> None:
-        if not isinstance(value, Mapping):
+        if not _is_mapping(value):
             raise MalformedAvro(f"{value!r:.60} is not a record")
-        if not names.issuperset(value):
-            raise MalformedAvro(f"unknown field {min(map(str, value.keys() - names))!r:.60}")
-        get = value.get
+        record = cast("Mapping[str, object]", value)
+        if not names.issuperset(record):
+            raise MalformedAvro(f"unknown field {min(map(str, record.keys() - names))!r:.60}")
+        get = record.get
         name = ""
         try:
-            for name, default, writer in steps:
-                writer(append, get(name, default))
+            for name, default, null_branch, other_branch, writer in steps:
+                entry = get(name, default)
+                if entry is None and null_branch is not None:
+                    append(null_branch)
+                    continue
+                if other_branch is not None:
+                    append(other_branch)
+                writer(append, entry)
         except ValueError as error:  # also of text that cannot be encoded
             raise MalformedAvro(f"{name}: {error}") from None
 
     return write
+
+
+def _nullable_parts(writer: Encode) -> tuple[bytes | None, bytes | None, Encode]:
+    """Return the bytes of the branch null and of the other one, and what writes that; None, None: no union of the two."""
+    if not isinstance(writer, _NullableWriter):
+        return None, None, writer
+    return writer.null_branch, writer.other_branch, writer.item
 
 
 def _array_writer(item: Encode) -> Encode:
@@ -218,30 +243,37 @@ def _union_writer(parts: tuple[AvroType, ...], writers: tuple[Encode, ...]) -> E
     kinds = tuple(part.kind for part in parts)
     if len(parts) == 2 and "null" in kinds:
         null = kinds.index("null")
-        return _nullable_writer(null, writers[1 - null])
+        return _NullableWriter(encode_long(null), encode_long(1 - null), writers[1 - null])
+    branches = tuple(
+        (_taker(part), encode_long(branch), writer)
+        for branch, (part, writer) in enumerate(zip(parts, writers, strict=True))
+    )
 
     def write(append: Append, value: object) -> None:
-        for branch, part in enumerate(parts):
-            if _takes(part, value):
-                append(encode_long(branch))
-                writers[branch](append, value)
+        for takes, branch, writer in branches:
+            if takes(value):
+                append(branch)
+                writer(append, value)
                 return
         raise MalformedAvro(f"{value!r:.60} fits no branch: {', '.join(kinds)}")
 
     return write
 
 
-def _nullable_writer(null: int, writer: Encode) -> Encode:
-    null_branch, other_branch = encode_long(null), encode_long(1 - null)
+@dataclass(frozen=True, slots=True)
+class _NullableWriter:
+    """Writes a union of null and one other type."""
 
-    def write(append: Append, value: object) -> None:
+    null_branch: bytes
+    other_branch: bytes
+    item: Encode
+
+    def __call__(self, append: Append, value: object) -> None:
         if value is None:
-            append(null_branch)
+            append(self.null_branch)
         else:
-            append(other_branch)
-            writer(append, value)
-
-    return write
+            append(self.other_branch)
+            self.item(append, value)
 
 
 _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
@@ -261,12 +293,16 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def _takes(part: AvroType, value: object) -> bool:
-    """Say whether a branch of a union is the one for `value`."""
-    if not isinstance(value, _PYTHON_TYPES[part.kind]) or (isinstance(value, bool) and part.kind != "boolean"):
-        return False
-    if part.kind == "record" and isinstance(value, Mapping):
-        return {field.name for field in part.fields}.issuperset(value)
+def _taker(part: AvroType) -> Callable[[object], bool]:
+    """Return what says whether a branch of a union is the one for a value."""
+    types, symbols, size = _PYTHON_TYPES[part.kind], part.symbols, part.size
+    names = frozenset(field.name for field in part.fields)
+    if part.kind == "record":
+        return lambda value: _is_mapping(value) and names.issuperset(cast("Mapping[str, object]", value))
     if part.kind == "enum":
-        return value in part.symbols
-    return part.kind != "fixed" or (isinstance(value, bytes) and len(value) == part.size)
+        return lambda value: isinstance(value, str) and value in symbols
+    if part.kind == "fixed":
+        return lambda value: isinstance(value, bytes) and len(value) == size
+    if part.kind == "boolean":
+        return lambda value: isinstance(value, bool)
+    return lambda value: isinstance(value, types) and not isinstance(value, bool)

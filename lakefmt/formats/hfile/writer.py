@@ -119,8 +119,8 @@ class HFileWriter:
             self._first = first
         self._last = last
         self._rows += len(keys)
-        self._key_bytes += int(pc.sum(pc.binary_length(keys)).as_py())
-        self._value_bytes += int(pc.sum(pc.binary_length(values)).as_py())
+        self._key_bytes += records.key_bytes
+        self._value_bytes += records.value_bytes
 
     def _add_block(self, data: memoryview, offsets: I64, keys: pa.Array, begin: int, end: int) -> None:
         payload = data[int(offsets[begin]) : int(offsets[end])]
