@@ -16,7 +16,7 @@ from lakefmt.table import Table, create_table, open_table
 from lakefmt.values import CommitResult, WriteOperation
 from lakefmt.write.ingest import open_stream, read_all
 
-__all__ = ["check_agreement", "write_table"]
+__all__ = ["check_agreement", "write_existing", "write_table"]
 
 _MODES: Final = ("error", "append", "overwrite", "ignore")
 _OPERATIONS: Final = ("upsert", "insert", "bulk_insert", "insert_overwrite")
@@ -107,7 +107,7 @@ def write_table(
     if mode == "ignore":
         return CommitResult(None, operation=WriteOperation(_verb(table, mode, operation).upper()))
     check_agreement(table, record_key=record_key, partition_by=partition_by, ordering=ordering)
-    return _run(table, mode, operation, data, call)
+    return write_existing(table, mode, operation, data, call)
 
 
 def _check_operation(operation: str | None, mode: str) -> None:
@@ -151,17 +151,39 @@ def _create_and_write(
     rows = tables if streams else read_all(schema, tables)
     trial = create_table(f"memory://lakefmt-trial/{uuid4().hex}", schema=schema, **made)
     try:
-        plan = _run(trial, mode, operation, schema.empty_table() if streams else rows, {**call, "dry_run": True})
+        plan = write_existing(
+            trial, mode, operation, schema.empty_table() if streams else rows, {**call, "dry_run": True}
+        )
     finally:
         trial.client.store.delete_tree("")
     if dry_run:
         return plan
     # Another process may create the table in between.
     if_exists = "error" if mode in ("error", "ignore") else "open"
-    return _run(create_table(schema=schema, if_exists=if_exists, **place, **made), mode, operation, rows, call)
+    return write_existing(
+        create_table(schema=schema, if_exists=if_exists, **place, **made), mode, operation, rows, call
+    )
 
 
-def _run(table: Table, mode: str, operation: str | None, rows: object, call: Mapping[str, Any]) -> CommitResult:
+def write_existing(
+    table: Table, mode: str, operation: str | None, rows: object, call: Mapping[str, Any]
+) -> CommitResult:
+    """Write rows to a table that is there, as :func:`write_table` does.
+
+    Args:
+        table: the table.
+        mode: ``"append"`` or ``"overwrite"``.
+        operation: as for :func:`write_table`.
+        rows: anything that holds Arrow data.
+        call: as for :meth:`Table.upsert`, ``options`` among them.
+
+    Example:
+        >>> import lakefmt, pyarrow as pa
+        >>> rows = pa.table({"id": ["a"], "n": [1]})
+        >>> table = lakefmt.create_table("memory://doc-write-existing", schema=rows.schema, record_key="id")
+        >>> write_existing(table, "append", None, rows, {}).num_inserts
+        1
+    """
     result: CommitResult = getattr(table, _verb(table, mode, operation))(rows, **call)
     return result
 

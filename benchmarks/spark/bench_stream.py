@@ -1,10 +1,10 @@
 """Micro-batches of a stream of PySpark into a table: seconds of each batch, and whether they grow.
 
-    python -m benchmarks.spark.bench_stream [--batches 200] [--rows 1000] [--hudi]
+    python -m benchmarks.spark.bench_stream [--batches 200] [--rows 1000] [--hudi] [--keep-history]
 
 Each batch is one file of `--rows` rows whose keys are drawn from 100,000, into 30 partitions, upserted by default settings of a
 stream, compactions beside it included. The table must have one row for each key in the end. ``--hudi`` writes the same stream
-with Apache Hudi, too.
+with Apache Hudi, too. ``--keep-history`` lets no clean remove older file slices: then every listing grows with the batches.
 """
 
 from __future__ import annotations
@@ -40,13 +40,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--batches", type=int, default=200)
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--hudi", action="store_true", help="write the same stream with Apache Hudi, too")
+    parser.add_argument("--keep-history", action="store_true", help="remove no older file slices")
     wanted = parser.parse_args(arguments)
     paths = find_spark()
     if paths is None:
         return 1
     engines = ["lakefmt", "hudi"] if wanted.hudi else ["lakefmt"]
+    cleans = "false" if wanted.keep_history else "true"
     with TemporaryDirectory() as folder:
-        run_work(paths, WORK, folder, str(wanted.batches), str(wanted.rows), *engines)
+        run_work(paths, WORK, folder, str(wanted.batches), str(wanted.rows), cleans, *engines)
         answer = json.loads((Path(folder) / "batches.json").read_text("utf-8"))
     print(describe(Path.cwd()))
     print(

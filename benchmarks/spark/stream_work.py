@@ -1,6 +1,6 @@
 """The part of `bench_stream` that runs in an interpreter with PySpark: one stream for each engine, batch by batch.
 
-    python stream_work.py FOLDER BATCHES ROWS ENGINE …       ENGINE: lakefmt, hudi
+    python stream_work.py FOLDER BATCHES ROWS CLEANS ENGINE …       CLEANS: true, false; ENGINE: lakefmt, hudi
 
 The seconds of every batch go to ``FOLDER/batches.json``, by engine and table type, with the rows that the table has in the end.
 """
@@ -42,10 +42,10 @@ def store_batches(folder: Path, batches: int, rows: int) -> int:
     return len(np.unique(numbers))
 
 
-def run_stream(spark: SparkSession, engine: str, kind: str, source: Path, folder: Path) -> list[float]:
+def run_stream(spark: SparkSession, engine: str, kind: str, cleans: str, source: Path, folder: Path) -> list[float]:
     """Write every file of `source` as one batch, and return the seconds of each from its trigger to its commit."""
     more = HUDI_ONLY if engine == "hudi" else LAKEFMT_ONLY
-    options = {**OPTIONS, **more, OPERATION: "upsert", TYPE: KINDS[kind]}
+    options = {**OPTIONS, **more, OPERATION: "upsert", TYPE: KINDS[kind], "hoodie.clean.automatic": cleans}
     schema = spark.read.parquet(str(source)).schema
     stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source))
     writer = stream.writeStream.format(engine).options(**options)
@@ -60,7 +60,8 @@ def run_stream(spark: SparkSession, engine: str, kind: str, source: Path, folder
 
 def main() -> None:
     """Run the streams and store their seconds."""
-    folder, batches, rows, engines = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
+    folder, batches, rows = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    cleans, engines = sys.argv[4], sys.argv[5:]
     keys = store_batches(folder / "source", batches, rows)
     spark = session(folder)
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(batches + 10))
@@ -68,7 +69,7 @@ def main() -> None:
     answer: dict[str, Any] = {"keys": keys, "pyspark": spark.version, "streams": []}
     for kind in KINDS:
         for engine in engines:
-            seconds = run_stream(spark, engine, kind, folder / "source", folder)
+            seconds = run_stream(spark, engine, kind, cleans, folder / "source", folder)
             stored = spark.read.format(engine).load(str(folder / f"{engine}-{kind}")).count()
             answer["streams"].append({"engine": engine, "kind": kind, "seconds": seconds, "rows": stored})
     (folder / "batches.json").write_text(json.dumps(answer), "utf-8")

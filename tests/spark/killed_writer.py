@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ import pyarrow as pa
 
 from lakefmt.spark.options import parse_write_options
 from lakefmt.spark.streams import sink as stream_sink
-from lakefmt.spark.writing.commit import write_and_commit
+from lakefmt.spark.writing.commit import write_and_commit, write_few_and_commit
+from lakefmt.spark.writing.dataframe import with_commit_metadata
 from lakefmt.testing.crash import die_at
 
 BATCHES, ROWS = 5, 3
@@ -45,14 +45,14 @@ class Frame:
 
 def write_frame(df: Any, path: str, mode: str, *, commit_metadata: dict[str, str], **options: str) -> None:
     """Write as ``write_dataframe`` does when the rows are few."""
-    call = parse_write_options(options)
-    call = replace(call, commit_metadata={**call.commit_metadata, **commit_metadata})
+    call = with_commit_metadata(parse_write_options(options), commit_metadata)
     write_and_commit(path, mode, call, SCHEMA, lambda: [df.rows])
 
 
-def write_few(df: Any, path: str, **options: Any) -> bool:
+def write_few(df: Any, path: str, *, table: Any, commit_metadata: dict[str, str], **options: Any) -> bool:
     """Write as ``write_few_rows`` does, which later batches of a query go through."""
-    write_frame(df, path, "append", **options)
+    call = with_commit_metadata(parse_write_options(options), commit_metadata)
+    write_few_and_commit(table, "append", call, [df.rows])
     return True
 
 

@@ -108,3 +108,23 @@ def test_a_query_stops_trying_after_a_batch_of_many_rows(monkeypatch):
         sink(Batch(number), number)
     left = [f"any {number}" for number in range(3, 13)]
     assert calls == ["any 0", "few 1", "few 2", "any 2", *left, "few 13", "few 14"]
+
+
+def test_batches_share_one_handle_of_the_table(table, monkeypatch):
+    """What a handle has learned of a table, such as that it has no logs, outlives the batch."""
+    given: list[lakefmt.Table | None] = []
+
+    def few(_frame: Frame, _path: str, *, table: lakefmt.Table | None, **_: object) -> bool:
+        given.append(table)
+        return True
+
+    monkeypatch.setattr("lakefmt.spark.streams.sink.write_few_rows", few)
+    sink = StreamSink(PATH, "append", OPTIONS, "q")
+    sink._batches_without_try = 0
+    for number in range(3):
+        sink(Frame(rows_of(3, number)), number)  # type: ignore[arg-type]
+    assert isinstance(given[0], lakefmt.Table)
+    assert given[0] is given[1] is given[2]
+    table.client.store.delete_tree("")
+    sink(Frame(rows_of(3, 3)), 3)  # type: ignore[arg-type]
+    assert given[3] is None

@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from lakefmt.compaction.clean.run import planned_groups
+from lakefmt.compaction.compact.known_logs import has_no_logs, remember_logs
 from lakefmt.compaction.compact.merge import SliceFiles, SliceMerge
 from lakefmt.compaction.compact.pending import (
     check_dead,
@@ -235,7 +236,10 @@ class _CompactionService(MergingService):
             return CompactionPlan(rules, due=False)
         check_no_earlier_write(self.write_client, state)
         busy = frozenset(planned_groups(self.write_client, state))
-        slices = client.slices(state)
+        # A call looks in any case; a commit does not list a table whose commits say that there is nothing to merge.
+        slices = [] if not self.force and has_no_logs(client, state) else client.slices(state)
+        if slices:
+            remember_logs(client, state, slices)
         if self.only is not None:
             slices = [file_slice for file_slice in slices if (file_slice.partition, file_slice.file_id) in self.only]
             rules = replace(rules, strategy=CompactionStrategy.UNBOUNDED)

@@ -7,8 +7,9 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from lakefmt import Table
 from lakefmt.arguments import text_argument
-from lakefmt.errors import InvalidInputError, UnsupportedError
+from lakefmt.errors import InvalidInputError, TableNotFound, UnsupportedError
 from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
 from lakefmt.spark.streams.compaction_beside import INLINE, SCHEDULE, CompactionBeside
 from lakefmt.spark.streams.labels import BatchLabel, BatchStep, choose_step, encode_label
@@ -84,6 +85,7 @@ class StreamSink:
         self.write_options = rest
         parse_write_options({name: value for name, value in rest.items() if not name.startswith("lakefmt.spark.")})
         self._last: BatchLabel | None = None
+        self._table: Table | None = None
         self._batches_without_try = 1  # the first batch may make the table
         self._beside = CompactionBeside(path, rest)
         self._sleep = SystemTimeSource().sleep
@@ -102,7 +104,7 @@ class StreamSink:
             except (InvalidInputError, UnsupportedError):
                 raise  # the next attempt would say the same
             except Exception as error:  # every kind of failure of a batch is tried again, as Hudi does
-                self._last = None  # it may have been committed all the same
+                self._last = self._table = None  # it may have been committed all the same
                 if attempt == self.options.attempts:
                     if not self.options.ignore_failed:
                         raise
@@ -131,18 +133,29 @@ class StreamSink:
         if self._batches_without_try or self.replaces:
             self._batches_without_try = max(0, self._batches_without_try - 1)
             return False
-        is_written = write_few_rows(df, self.path, commit_metadata=entries, **options)
+        is_written = write_few_rows(df, self.path, commit_metadata=entries, table=self._existing(), **options)
         self._batches_without_try = 0 if is_written else _BATCHES_WITHOUT_TRY
         return is_written
 
     def _compact(self, df: DataFrame) -> None:
-        table = existing_table(self.path, self._call()) if self.compacts else None
+        table = self._existing() if self.compacts else None
         if table is None or table.properties.table_type is not TableType.MERGE_ON_READ:
             return
         if self.compacts_inline:
             self._beside.run(df.sparkSession)
         else:
             self._beside.wake(df.sparkSession)
+
+    def _existing(self) -> Table | None:
+        """Return the table, None where there is none; one handle for all batches, since it knows what earlier ones read."""
+        if self._table is not None:
+            try:
+                self._table.client.load_config()
+            except TableNotFound:
+                self._table = None
+        if self._table is None:
+            self._table = existing_table(self.path, self._call())
+        return self._table
 
     def wait(self) -> None:
         """Return when no compaction runs beside the stream any more."""
@@ -153,7 +166,7 @@ class StreamSink:
         return parse_write_options(names)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_last": None, "_beside": None}
+        return {**self.__dict__, "_last": None, "_table": None, "_beside": None}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)

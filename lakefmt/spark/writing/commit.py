@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 
 from lakefmt import Table, open_table, write_table
+from lakefmt.create_and_write import write_existing
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
 from lakefmt.spark.options import WriteCall
 from lakefmt.values import CommitResult, WriteOperation
 from lakefmt.write.context import WriteRequest, parse_call
 
-__all__ = ["MODES", "existing_table", "request_of", "resolve_operation", "write_and_commit"]
+__all__ = ["MODES", "existing_table", "request_of", "resolve_operation", "write_and_commit", "write_few_and_commit"]
 
+_OPERATION: Final = "hoodie.datasource.write.operation"
 #: Spark's save modes.
 MODES: Final = ("append", "overwrite", "error", "errorifexists", "ignore")
 
@@ -26,6 +28,24 @@ def existing_table(path: str, call: WriteCall) -> Table | None:
         return open_table(path, options=call.settings, storage_options=call.storage)
     except TableNotFound:
         return None
+
+
+def write_few_and_commit(table: Table, mode: str, call: WriteCall, rows: Sequence[pa.Table]) -> CommitResult:
+    """Write rows that this process has to a table that is there, and commit.
+
+    Args:
+        table: the table, opened with the settings of the call.
+        mode: a save mode of Spark, ``append`` or ``overwrite``.
+        call: what the options ask for: a write, no delete.
+        rows: at least one table.
+    """
+    operation = resolve_operation(call, mode, table)
+    settings = {name: value for name, value in call.settings.items() if name != _OPERATION}
+    arguments = {"options": settings, "commit_metadata": dict(call.commit_metadata)}
+    data = _reader(rows[0].schema, lambda: rows)
+    if operation == "insert_overwrite_table":
+        return write_existing(table, "overwrite", None, data, arguments)
+    return write_existing(table, "append", operation, data, arguments)
 
 
 def write_and_commit(
@@ -60,7 +80,7 @@ def write_and_commit(
         if operation == "delete_partition":
             return table.delete_partitions(_partitions(call), **arguments)
         return table.delete(_reader(schema, rows), **arguments)
-    arguments["options"].pop("hoodie.datasource.write.operation", None)
+    arguments["options"].pop(_OPERATION, None)
     return write_table(
         path,
         _reader(schema, rows),
@@ -81,7 +101,7 @@ def resolve_operation(call: WriteCall, mode: str, table: Table | None) -> str | 
 
 def request_of(operation: WriteOperation, call: WriteCall) -> WriteRequest:
     """Return what a call asks of the core."""
-    settings = {name: value for name, value in call.settings.items() if name != "hoodie.datasource.write.operation"}
+    settings = {name: value for name, value in call.settings.items() if name != _OPERATION}
     request, _ = parse_call(operation, {"options": settings, "commit_metadata": dict(call.commit_metadata)})
     partial = operation is WriteOperation.DELETE  # of keys to delete the key columns are enough
     return replace(request, partial=True) if partial else request

@@ -91,7 +91,12 @@ def write_dataframe(
 
 
 def write_few_rows(
-    df: DataFrame, path: str, *, commit_metadata: Mapping[str, str] | None = None, **options: object
+    df: DataFrame,
+    path: str,
+    *,
+    commit_metadata: Mapping[str, str] | None = None,
+    table: Table | None = None,
+    **options: object,
 ) -> bool:
     """Append the rows of a DataFrame to a table if they are few, by one job of Spark; no rows make no commit.
 
@@ -99,6 +104,7 @@ def write_few_rows(
         df: the rows.
         path: the table.
         commit_metadata: as for :func:`write_dataframe`.
+        table: a handle of the table that these options opened; None: one is opened.
         **options: as for :func:`write_dataframe`.
 
     Returns:
@@ -107,7 +113,7 @@ def write_few_rows(
     texts = option_texts(options)
     limits, sort = take_limits(texts, _shuffle_partitions(df)), take_sort(texts)
     call = with_commit_metadata(parse_write_options(texts), commit_metadata)
-    table = existing_table(path, call)
+    table = existing_table(path, call) if table is None else table
     if table is None or call.operation in ("delete", "delete_partition"):
         return False
     df, schema = accept_rows(df, call, table)

@@ -22,7 +22,7 @@ from lakefmt.index.record import RecordIndex
 from lakefmt.index.simple import SimpleIndex
 from lakefmt.keys import key_spec_from_properties
 from lakefmt.spark.options import WriteCall
-from lakefmt.spark.writing.commit import request_of, resolve_operation, write_and_commit
+from lakefmt.spark.writing.commit import request_of, resolve_operation, write_and_commit, write_few_and_commit
 from lakefmt.spark.writing.lookup import (
     HANDED,
     LOCATED,
@@ -242,7 +242,7 @@ class SparkWrite:
             return None
         if not rows:
             return CommitResult(None, operation=self._request.operation)
-        return write_and_commit(self._path, self._mode, self._call, tables[0].schema, lambda: tables)
+        return write_few_and_commit(self._table, self._mode, self._call, tables)
 
     def _write_here(self) -> CommitResult:
         """Write few rows in this process."""
