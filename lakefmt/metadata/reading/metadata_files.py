@@ -20,6 +20,7 @@ from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt.filegroups.reader import reading
 from lakefmt.formats.hfile.reader import HFileReader, Reserve
 from lakefmt.metadata.layout import METADATA_DIRECTORY, PartitionKind, parse_metadata_file
+from lakefmt.metadata.reading.written_groups import KnownCommits
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.parallel import map_concurrently
 from lakefmt.storage.table_directory import TableDirectory
@@ -133,6 +134,8 @@ class MetadataFileCache:
         #: Requests by which storage was listed where files of the metadata table would have had to be read.
         self.listed_instead = 0
         self._histories: dict[int, HistoryStore] = {}
+        #: Commits of the metadata table of layout 2: their completion times name them for ever.
+        self.commits = KnownCommits()
 
     def history(self, store: ObjectStore, layout: int) -> HistoryStore:
         """Return the metadata table's archived timeline, of which files that were read are kept.

@@ -27,7 +27,7 @@ from lakefmt.formats.log.blocks import BlockKind
 from lakefmt.formats.properties import decode_properties
 from lakefmt.metadata.layout import METADATA_DIRECTORY, check_file_groups, file_group_numbers
 from lakefmt.metadata.reading.metadata_files import MetadataFileCache, MetadataFiles, OpenedBlock
-from lakefmt.metadata.reading.written_groups import WrittenGroups
+from lakefmt.metadata.reading.written_groups import KnownCommits, WrittenGroups
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.parallel import map_concurrently
@@ -167,8 +167,11 @@ class MetadataTable:
         """Return the metadata table as its own timeline, `loaded`, says that it is; see :meth:`open`."""
         timeline = _as_timeline(loaded, config.version.layout)
         valid = _validity(timeline, data_timeline, loaded)
-        files = MetadataFiles(store, cache or MetadataFileCache(), directory)
-        return cls(store, config, timeline, valid, files, WrittenGroups(store, config.version, loaded))
+        kept = cache or MetadataFileCache()
+        # In layout 1 a metadata table that is made anew may use the name of a commit again.
+        known = kept.commits if config.version.layout == 2 else KnownCommits()
+        written = WrittenGroups(store, config.version, loaded, known)
+        return cls(store, config, timeline, valid, MetadataFiles(store, kept, directory), written)
 
     def has(self, partition: str) -> bool:
         """Return whether readers may use a partition: the data table advertises it."""
