@@ -100,7 +100,7 @@ def _bind(expression: pc.Expression, schema: pa.Schema) -> None:
     import pyarrow.dataset as ds  # slow import, needed only for filters
 
     try:
-        ds.InMemoryDataset(schema.empty_table()).scanner(filter=expression).to_table()
+        ds.InMemoryDataset(schema.empty_table()).scanner(filter=expression, use_threads=False).to_table()
     except pa.ArrowException as error:
         first = str(error).splitlines()[0]
         raise InvalidFilter(f"the filter does not fit the table's columns {schema.names}: {first}") from error

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from hashlib import md5
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+import lakefmt
 import lakefmt.metadata.reading.metadata_files as metadata_files
 from lakefmt.formats.hfile.reader import HFileReader
 from lakefmt.formats.hfile.writer import encode_hfile
 from lakefmt.metadata.reading.metadata_files import MetadataFileCache, _Version
+from lakefmt.metadata.reading.written_groups import WrittenGroups
 
 KEYS = pa.array([f"key-{number:05}".encode() for number in range(2_000)])
 
@@ -74,3 +77,30 @@ def test_bytes_that_were_written_count_where_the_mark_is_their_digest(monkeypatc
     monkeypatch.setattr(metadata_files, "_STORED_BYTES", 4)
     cache.keep_bytes("c", b"one")
     assert (cache.bytes_of("c", mark), "a" in cache._bytes_of) == (b"one", False)
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_handle_reads_each_commit_of_the_metadata_table_once(
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of version 6 are read again: a metadata table that is made anew may use their names again."""
+    index = (
+        "hoodie.metadata.record.index.enable" if version == 6 else "hoodie.metadata.global.record.level.index.enable"
+    )
+    options = {"lakefmt.durability": "none", "hoodie.metadata.enable": "true", index: "true"}
+    schema = pa.schema([("id", pa.string()), ("n", pa.int64())])
+    path = str(tmp_path / "t")
+    writer = lakefmt.create_table(path, schema=schema, record_key="id", table_version=version, options=options)
+    for number in range(3):
+        writer.upsert(pa.table({"id": [f"k{number}"], "n": [number]}, schema))
+    read: list[str] = []
+    load = WrittenGroups._load
+    monkeypatch.setattr(WrittenGroups, "_load", lambda self, each: (read.append(each.time), load(self, each))[1])
+    table = lakefmt.open_table(path)
+    counts = []
+    for _ in range(3):
+        assert table.read(filter="id = 'k1'").num_rows == 1
+        counts.append(len(read))
+        read.clear()
+    assert counts[0] > 0
+    assert counts[1:] == ([0, 0] if version == 9 else [counts[0], counts[0]])

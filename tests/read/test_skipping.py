@@ -52,6 +52,22 @@ def statistics_of_few_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_selection, "FEW_PARTITIONS", 0)
 
 
+#: Before it is set to none for these tests.
+FEW_NEAR_FILES = file_selection.FEW_NEAR_FILES
+
+
+def test_of_twenty_files_the_statistics_are_read_not_all_footers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(file_selection, "FEW_NEAR_FILES", FEW_NEAR_FILES)
+    table = made(tmp_path, **{"hoodie.parquet.small.file.limit": "0"})  # four files
+    for number in range(1, 5):
+        table.upsert(rows(16 * number, 16 * number + 16))
+    names = [step.name for step in table.explain(filter="fare < 3").steps]
+    assert names[-2:] == ["column_stats", "footers"]
+    assert table.explain(filter="fare < 3").steps[-2].files == 3
+    few = {index.name: index.reason for index in table.explain(filter="fare < 3 and city = 'c1'").unused}
+    assert few["column_stats"] == "the footers of 5 files are read sooner"
+
+
 def sorted_rows(found: pa.Table) -> list[str]:
     return sorted(map(repr, found.to_pylist()))
 

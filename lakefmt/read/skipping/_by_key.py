@@ -32,7 +32,7 @@ def groups_of_keys(table: MetadataTable, keys: pa.Array, partitions: Sequence[Pa
         CorruptFile: the record index is damaged, or a file group of it is missing.
     """
     locations = lookup_locations(table, keys, partitions)
-    distinct = locations.group_by(["partition", "file_id"]).aggregate([])
+    distinct = locations.group_by(["partition", "file_id"], use_threads=False).aggregate([])
     pairs = zip(distinct["partition"].to_pylist(), distinct["file_id"].to_pylist(), strict=True)
     return frozenset((PartitionPath("" if path == EMPTY_PARTITION else path), file_id) for path, file_id in pairs)
 

@@ -49,8 +49,9 @@ _RECORD_INDEX = PartitionKind.RECORD_INDEX.value
 _BLOOM_FILTERS = PartitionKind.BLOOM_FILTERS.value
 _OWN_VALUES = "rows are merged by a function of one's own, which may return values that no file has"
 _NO_COLUMN = "the filter compares no column that statistics tell of"
-#: The footers of as many files cost less than their statistics: on stores that take long to answer, and on others.
-FEW_FILES, FEW_NEAR_FILES = 8, 64
+#: The footers of as many files cost less than their statistics: on stores that take long to answer, and on others. A footer
+#: holds a bloom filter of 400 KB as a rule, which a read of the footer reads as well.
+FEW_FILES, FEW_NEAR_FILES = 8, 12
 FEW_PARTITIONS = 8
 
 
