@@ -8,7 +8,6 @@ could begin there; what begins there by chance is found out afterwards, by follo
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,9 +43,6 @@ _LEAST_RECORD = _HEAD + len(KEY_TAIL) + 1
 #: A block is kept decoded where there are at least this many records for each distinct value.
 _RECORDS_PER_VALUE = 16
 _FEW_RECORDS = 256
-#: Up to this many bytes, at most 195 records, a block is read record by record.
-_SMALL_BLOCK = 1 << 12
-_LENGTHS = struct.Struct(">iiH")
 #: Bytes that are looked at together: as many as stay in the processor's caches.
 _STEP = 1 << 18
 
@@ -140,7 +136,7 @@ def read_records(payload: bytes | memoryview, what: str) -> DataBlock:
     if not len(payload):
         return DataBlock(0, pa.array([], pa.binary()))
     data = np.frombuffer(payload, np.uint8)
-    starts, keys, values = _of_small_block(payload) or _of_one_key_size(data) or _candidates(data)
+    starts, keys, values = _of_one_key_size(data) or _candidates(data)
     following = starts + _AROUND_LENGTHS + keys + values
     if len(starts) == 0 or starts[0] != 0 or following[-1] != len(data) or (following[:-1] != starts[1:]).any():
         rows = _chained(starts, following, len(data), what)
@@ -152,31 +148,6 @@ def read_records(payload: bytes | memoryview, what: str) -> DataBlock:
     offsets[3::4] = starts + (_HEAD - 2) + keys + values
     parts = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(payload)])
     return DataBlock(len(starts), parts)
-
-
-def _of_small_block(payload: bytes | memoryview) -> tuple[I64, I64, I64] | None:
-    """Return where records begin, and the bytes of their keys and values, from one to the next.
-
-    A commit of few rows reads logs of a few records each, where asking all bytes at once costs twenty times as much.
-    None: a larger block, or a damaged one.
-    """
-    size = len(payload)
-    if size > _SMALL_BLOCK:
-        return None
-    starts: list[int] = []
-    lengths: list[tuple[int, int]] = []
-    position = 0
-    while position <= size - _LEAST_RECORD:
-        key, value, content = _LENGTHS.unpack_from(payload, position)
-        if key != content + _AROUND_KEY or content > MAX_KEY_BYTES or value < 0:
-            return None
-        starts.append(position)
-        lengths.append((key, value))
-        position += _AROUND_LENGTHS + key + value
-    if position != size:
-        return None
-    keys, values = np.array(lengths, np.int64).T
-    return np.array(starts, np.int64), keys, values
 
 
 def _of_one_key_size(data: U8) -> tuple[I64, I64, I64] | None:

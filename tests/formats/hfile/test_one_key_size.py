@@ -1,7 +1,4 @@
-"""Records of small blocks are found one by one, and those whose keys are all of one length by the bytes behind the keys.
-
-Both give the same as all bytes asked at once.
-"""
+"""Records whose keys are all of one length are found by the bytes behind the keys: the same as by their own lengths."""
 
 from __future__ import annotations
 
@@ -32,14 +29,11 @@ def records(draw: st.DrawFn) -> tuple[list[bytes], list[bytes]]:
     return keys, [draw(VALUES) for _ in keys]
 
 
-@pytest.mark.parametrize("small", [0, 4096], ids=["by-columns", "one-by-one"])
-@given(rows=records(), shift=st.integers(0, 3))
-def test_every_record_is_found(small: int, rows: tuple[list[bytes], list[bytes]], shift: int) -> None:
+@given(records(), st.integers(0, 3))
+def test_every_record_is_found(rows: tuple[list[bytes], list[bytes]], shift: int) -> None:
     keys, values = rows
     payload = memoryview(bytes(shift) + encoded(keys, values))[shift:]  # an uncompressed block begins anywhere
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_records, "_SMALL_BLOCK", small)
-        block = read_records(payload, "f")
+    block = read_records(payload, "f")
     assert (block.keys().to_pylist(), block.values().to_pylist()) == rows
 
 
@@ -60,8 +54,6 @@ def test_damaged_bytes_give_the_same_as_without_the_shortcut(
 
     quick = outcome()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_records, "_of_small_block", lambda _: None)
-        assert outcome() == quick
         patch.setattr(_records, "_of_one_key_size", lambda _: None)
         assert outcome() == quick
 
