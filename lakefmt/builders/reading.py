@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from lakefmt.builders.predicates import PredicateBuilder
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.queue_order import in_queue_order
 from lakefmt.formats.names import has_bucket_number
-from lakefmt.formats.queue_names import queue_bucket_of, queue_position_of
+from lakefmt.formats.queue_names import queue_bucket_of
 from lakefmt.keys import parse_partition_values
 from lakefmt.table import Table
 
@@ -106,20 +107,13 @@ class TableScan:
         """Return the splits: one for each file slice, those of a bucket in the order of its rows."""
         client = self._table.client
         state = client.load()
-        timeline = state.timeline
-
-        def place(each: FileSlice) -> tuple[str, int, str, int]:
-            first = queue_position_of(each.file_id)
-            if first is None:
-                return each.partition, _bucket(each), timeline.completion_of(each.instant), 0
-            return each.partition, _bucket(each), timeline.completion_of(first[0]), first[1]
-
-        slices = sorted(client.slices(state), key=place)
+        slices = in_queue_order(client, state, sorted(client.slices(state), key=lambda each: each.instant))
+        slices.sort(key=lambda each: (each.partition, _bucket(each)))
         if any(each.logs for each in slices):
             raise UnsupportedFeature("the table has logs: read it by table.read or table.scan, which merge them")
         number, count = self._shard
         splits = tuple(Split(each.partition, _bucket(each), (each,)) for each in slices[number::count])
-        latest = timeline.latest_commit
+        latest = state.timeline.latest_commit
         return Plan(splits, None if latest is None else latest.time)
 
 

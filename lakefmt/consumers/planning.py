@@ -21,6 +21,7 @@ from lakefmt.consumers.steps import (
 )
 from lakefmt.errors import LakefmtError
 from lakefmt.filegroups.model import join_path
+from lakefmt.filegroups.queue_order import in_queue_order
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.formats.properties import decode_properties
@@ -133,7 +134,8 @@ class CommitFinder:
         then = state.as_of(time)
         if state.timeline.first_active is None or time < state.timeline.first_active:
             then = self._client.with_history(then)
-        parts = self._kept(slice_parts(time, pinned_slices(self._client, then)))
+        slices = in_queue_order(self._client, then, pinned_slices(self._client, then))
+        parts = self._kept(slice_parts(time, slices))
         instant = next((i for i in reversed(then.timeline.commits_by_completion) if i.order_time == time), None)
         if instant is None:
             instant = Instant._make((time, next(iter(COMMIT_ACTIONS)), State.COMPLETED, time, "", 0, 0.0))

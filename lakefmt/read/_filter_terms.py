@@ -107,12 +107,17 @@ def compare(column: Column, operator: str, value: object, name: str, *, negated:
 
 
 def compare_columns(left: Column, operator: str, right: Column, *, negated: bool = False) -> Condition:
-    """Return ``left operator right`` or its opposite."""
+    """Return ``left operator right`` or its opposite; beside floating point numbers whole numbers become doubles."""
     if not (holds_floats(left[1]) or holds_floats(right[1])):
         return exactly(_COMPARISONS[_OPPOSITE[operator] if negated else operator](left[0], right[0]))
-    # With NaN the opposite of `<` is not `>=`.
-    comparison = _COMPARISONS[operator](left[0], right[0])
+    # Arrow's own cast fails for whole numbers that no double holds. With NaN the opposite of `<` is not `>=`.
+    comparison = _COMPARISONS[operator](*(_as_double(column) for column in (left, right)))
     return Condition(~comparison if negated else comparison, None)
+
+
+def _as_double(column: Column) -> pc.Expression:
+    field, kind = column
+    return field.cast(pa.float64(), safe=False) if pt.is_integer(kind) else field
 
 
 #: Comparisons whose result for a number beyond all doubles is that for infinity.

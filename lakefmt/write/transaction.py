@@ -478,8 +478,9 @@ class WriteTransaction:
 
     @property
     def _ordered(self) -> bool:
-        """Whether rows keep their order in a bucket: then every commit opens file groups of its own."""
-        return self.state.config.properties.get("lakefmt.append.order") == "per_bucket"
+        """Whether rows keep their order in a bucket: then every commit that brings rows opens file groups of its own."""
+        brings = self.bound.operation is not WriteOperation.DELETE
+        return brings and self.state.config.properties.get("lakefmt.append.order") == "per_bucket"
 
     def _placed_by_bucket(self, located: LocatedRows) -> PlacedRows:
         from lakefmt.config.append_layout import append_layout  # few tables keep the order of rows

@@ -102,7 +102,7 @@ def terms(draw: st.DrawFn) -> str:
         )
         return f"s {no}{draw(st.sampled_from(['like', 'ilike']))} {pattern}"
     if form == "column":
-        left, right = draw(st.sampled_from([("i", "big"), ("i", 'Wei"rd na.me'), ("big", "i"), ("s", "s")]))
+        left, right = draw(st.sampled_from(PAIRS))
         return f"{quoted(left)} {draw(OPERATORS)} {quoted(right)}"
     if form == "bool":
         return draw(st.sampled_from(["b", "not b", "b is true", "b is not true", "b is false", "b is not false"]))
@@ -111,6 +111,8 @@ def terms(draw: st.DrawFn) -> str:
     return f"{column} {draw(OPERATORS)} {draw(literals(name))}"
 
 
+#: Columns that are compared with each other; some whole numbers are between doubles.
+PAIRS = [("i", "big"), ("i", 'Wei"rd na.me'), ("big", "i"), ("s", "s"), ("big", "x"), ("x", "i")]
 OPERATORS = st.sampled_from(["=", "<>", "!=", "<", "<=", ">", ">="])
 
 
@@ -130,6 +132,16 @@ def judge() -> Iterator[duckdb.DuckDBPyConnection]:
         connection.register("handed_over", ROWS)
         connection.execute("create table everything as select * from handed_over")
         yield connection
+
+
+@pytest.mark.parametrize("operator", ["=", "<>", "<", "<=", ">", ">="])
+@pytest.mark.parametrize("no", ["", "not "])
+def test_two_columns_compare_as_in_duckdb(judge: duckdb.DuckDBPyConnection, no: str, operator: str) -> None:
+    for left, right in PAIRS:
+        condition = f"{no}{quoted(left)} {operator} {quoted(right)}"
+        expected = judge.execute(f"select row from everything where {condition} order by row").fetchall()
+        found = ROWS.filter(parse_filter(condition, SCHEMA).exact)["row"].to_pylist()
+        assert found == [row for (row,) in expected], condition
 
 
 @settings(max_examples=settings().max_examples * 5)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt.builders.reading import ReadBuilder
 from lakefmt.compaction.cluster.plan import ClusteringRules
 from lakefmt.compaction.cluster.queue_plan import plan_queue_clustering
 from lakefmt.config.append_layout import append_layout
@@ -198,6 +199,51 @@ def test_ap_2_two_writers_of_one_bucket_do_not_conflict(tmp_path: Path) -> None:
     assert list(in_order(second).values()) == [[1, 3, 2]]
     second.cluster()
     assert list(in_order(second).values()) == [[1, 3, 2]]
+
+
+def test_ap_2_the_whole_queue_is_read_in_the_order_in_which_its_commits_completed(tmp_path: Path) -> None:
+    options = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
+    table = lakefmt.create_table(str(tmp_path / "t"), schema=SCHEMA, properties=QUEUE, options=options)
+    slow = lowlevel.begin_write(table, "insert")
+    done = [lowlevel.write_files(slow, each, some) for each, some in lowlevel.assign(slow, rows("a", start=2))]
+    table.insert(rows("a", start=1))
+    lowlevel.commit(slow, done)
+    table.insert(rows("a", start=3))
+
+    def whole() -> list[int]:
+        with table.stream("full", follow=False) as stream:
+            return [n for batch in stream for n in batch.rows["n"].to_pylist()]
+
+    assert whole() == [1, 2, 3]
+    table.archive(options={"hoodie.keep.min.commits": 1, "hoodie.keep.max.commits": 2})
+    assert [each.time for each in table.timeline.timeline.commits] == [table.timeline.timeline.commits[-1].time]
+    assert whole() == [1, 2, 3]
+    builder = ReadBuilder(table)
+    splits = builder.new_scan().plan().splits()
+    assert builder.new_read().to_arrow(splits)["n"].to_pylist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+@pytest.mark.parametrize("buckets", ["1", "4"])
+def test_ap_2_a_delete_by_filter_takes_rows_out_of_their_buckets(buckets: str, table_type: str) -> None:
+    properties = {**QUEUE, "lakefmt.append.buckets": buckets}
+    if buckets == "1":
+        del properties["lakefmt.append.bucket.key"]
+    url = f"memory://queue-delete-{buckets}-{table_type}"
+    table = lakefmt.create_table(url, schema=SCHEMA, properties=properties, table_type=table_type)
+    for start in (0, 10):
+        table.insert(rows(*"abcab", start=start))
+    gone = table.delete("product = 'a' and n <> 13")
+    assert gone.num_deletes == 3
+    assert sorted(table.read()["n"].to_pylist()) == [1, 2, 4, 11, 12, 13, 14]
+    for _ in range(2):
+        with table.stream("full", follow=False) as stream:
+            found: dict[str, list[int]] = {}
+            for row in (row for batch in stream for row in batch.rows.to_pylist()):
+                found.setdefault(row["product"], []).append(row["n"])
+        assert found == {"a": [13], "b": [1, 4, 11, 14], "c": [2, 12]}
+        table.cluster()
+    assert table.delete("n = 99").num_deletes == 0
 
 
 def files(*sizes: int) -> list[FileSlice]:
