@@ -233,7 +233,7 @@ def _groups(
             promise = promises.get(file.partition)
             plain.append(layout.make_fragment(prefix + file.path, filesystem, partition_expression=promise))
     groups: list[ds.FileSystemDataset | BaseFile] = list(special)
-    _check_footers(plain, prefix, _near_threads() if client.store.capabilities.low_latency else _FOOTER_THREADS)
+    _check_footers(client, plain, prefix)
     if plain:
         groups.insert(0, ds.FileSystemDataset(plain, query.schema, layout, filesystem))
     return groups
@@ -246,12 +246,7 @@ def _scan_options() -> ds.ParquetFragmentScanOptions:
     return ds.ParquetFragmentScanOptions(page_checksum_verification=True)
 
 
-def _near_threads() -> int:
-    """Return how many threads read footers that are at hand: more take turns, and each takes memory of its own."""
-    return min(_FOOTER_THREADS, os.cpu_count() or 1)
-
-
-def _check_footers(fragments: Sequence[ds.ParquetFileFragment], prefix: str, threads: int) -> None:
+def _check_footers(client: TableClient, fragments: Sequence[ds.ParquetFileFragment], prefix: str) -> None:
     """Raise for files whose footers contradict themselves; the scan uses the footers loaded here."""
 
     def check(fragment: ds.ParquetFileFragment) -> None:
@@ -261,7 +256,9 @@ def _check_footers(fragments: Sequence[ds.ParquetFileFragment], prefix: str, thr
     if len(fragments) == 1:
         check(fragments[0])
     elif fragments:
-        with ThreadPoolExecutor(min(threads, len(fragments))) as pool:
+        # Of footers that are at hand more threads than processors take turns, and each takes memory of its own.
+        most = (os.cpu_count() or 1) if client.store.capabilities.low_latency else _FOOTER_THREADS
+        with ThreadPoolExecutor(min(most, _FOOTER_THREADS, len(fragments))) as pool:
             list(pool.map(check, fragments))
 
 
