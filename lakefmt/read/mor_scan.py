@@ -62,6 +62,9 @@ def merged_tables(
     schema = pa.schema([query.schema.field(name) for name in _needed_columns(query, rule)])
     work = _Work(client, state, schema, rule, query, client.virtual_columns(columns_of or state))
     groups = [[each] for each in slices] if work.unstored is not None else _groups(slices)
+    if len(groups) == 1:  # nothing runs beside it
+        yield from _merged_together(work, groups[0])
+        return
     threads = min(_MOST_THREADS, cpu_count() or 1, len(groups))
     with ThreadPoolExecutor(threads) as pool:
         running: deque[Future[list[pa.Table]]] = deque()

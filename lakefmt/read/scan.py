@@ -7,6 +7,7 @@ newer Arrow releases fill missing struct fields.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -232,7 +233,7 @@ def _groups(
             promise = promises.get(file.partition)
             plain.append(layout.make_fragment(prefix + file.path, filesystem, partition_expression=promise))
     groups: list[ds.FileSystemDataset | BaseFile] = list(special)
-    _check_footers(plain, prefix)
+    _check_footers(client, plain, prefix)
     if plain:
         groups.insert(0, ds.FileSystemDataset(plain, query.schema, layout, filesystem))
     return groups
@@ -245,7 +246,7 @@ def _scan_options() -> ds.ParquetFragmentScanOptions:
     return ds.ParquetFragmentScanOptions(page_checksum_verification=True)
 
 
-def _check_footers(fragments: Sequence[ds.ParquetFileFragment], prefix: str) -> None:
+def _check_footers(client: TableClient, fragments: Sequence[ds.ParquetFileFragment], prefix: str) -> None:
     """Raise for files whose footers contradict themselves; the scan uses the footers loaded here."""
 
     def check(fragment: ds.ParquetFileFragment) -> None:
@@ -255,8 +256,10 @@ def _check_footers(fragments: Sequence[ds.ParquetFileFragment], prefix: str) -> 
     if len(fragments) == 1:
         check(fragments[0])
     elif fragments:
-        with ThreadPoolExecutor(min(_FOOTER_THREADS, len(fragments))) as threads:
-            list(threads.map(check, fragments))
+        # Of footers that are at hand more threads than processors take turns, and each takes memory of its own.
+        most = (os.cpu_count() or 1) if client.store.capabilities.low_latency else _FOOTER_THREADS
+        with ThreadPoolExecutor(min(most, _FOOTER_THREADS, len(fragments))) as pool:
+            list(pool.map(check, fragments))
 
 
 def _nested_fields(query: Query) -> list[pa.Field]:

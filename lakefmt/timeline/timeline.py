@@ -61,7 +61,18 @@ def timeline_from_names(names: Iterable[str], layout: int) -> Timeline:
     completes_as = _COMPLETES_AS[layout]
     completed: dict[tuple[str, Action], Instant] = {}
     pending: list[tuple[str, Action, str]] = []
-    for name in listed:
+    place, end = 0, len(listed)
+    last_whole = end - 2 if layout == 2 else 0
+    while place < end:
+        if (
+            place < last_whole
+            and (whole := _whole_action(listed[place], listed[place + 1], listed[place + 2])) is not None
+        ):
+            completed.setdefault((whole.time, whole.action), whole)
+            place += 3
+            continue
+        name = listed[place]
+        place += 1
         time, _, suffix = name.partition(".")
         if (action := completes_as.get(suffix)) is not None:
             pending.append((time, action, name))
@@ -71,6 +82,22 @@ def timeline_from_names(names: Iterable[str], layout: int) -> Timeline:
     begun = build_timeline(filter(None, waiting), layout)
     # The sort is stable: of two actions with one time the completed one comes first.
     return Timeline(layout, tuple(sorted([*completed.values(), *begun], key=attrgetter("time"))), names=listed)
+
+
+def _whole_action(first: str, second: str, third: str) -> Instant | None:
+    """Return the completed instant of layout 2 whose three files have these names; None: they are others.
+
+    Most actions of a timeline are complete, and of each the two pending files are listed before the completed one.
+    """
+    action, time, completion = _COMPLETED_SUFFIXES.get(third[36:]), third[:17], third[18:35]
+    if action is None or third[17] != "_" or third[35] != ".":
+        return None
+    begin, as_pending = f"{time}.", _COMPLETES_AS[2]
+    if not (first.startswith(begin) and second.startswith(begin) and time.isdigit() and completion.isdigit()):
+        return None
+    if as_pending.get(first[18:]) is not action or as_pending.get(second[18:]) is not action or not third.isascii():
+        return None
+    return Instant._make((time, action, State.COMPLETED, completion, third, 0, 0.0))
 
 
 def _pending_suffixes(layout: int) -> dict[str, Action]:
@@ -84,6 +111,8 @@ def _pending_suffixes(layout: int) -> dict[str, Action]:
 
 
 _COMPLETES_AS = {layout: _pending_suffixes(layout) for layout in (1, 2)}
+#: What follows both times in names of completed files of layout 2.
+_COMPLETED_SUFFIXES = {action.value: action for action in Action if completed_action(action) is action}
 
 
 def extend_timeline(view: Timeline, names: Iterable[str]) -> Timeline:

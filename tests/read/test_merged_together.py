@@ -78,3 +78,9 @@ def test_a_filter_is_applied_after_the_merge(written):
     assert sorted(map(tuple, zip(*late.to_pydict().values(), strict=True))) == sorted(
         pair for pair, (ts, _) in stored.items() if ts >= 100
     )
+
+
+def test_what_is_merged_alone_starts_no_threads(written, monkeypatch):
+    table, stored = written
+    monkeypatch.setattr(mor_scan, "ThreadPoolExecutor", lambda _: pytest.fail("a pool of threads was made"))
+    assert table.read().num_rows == len(stored)  # all slices are small, and merged together

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import IllegalTransition, InstantNotFound, InvalidInputError
+from lakefmt.timeline import timeline as timeline_module
 from lakefmt.timeline.instant import (
     TRANSITIONS,
     Action,
@@ -216,6 +217,69 @@ def test_a_timeline_that_grows_equals_one_built_at_once(found: list[tuple[int, A
     }
     assert [i.time for i in grown.instants] == [i.time for i in whole.instants]
     assert {f.file_name for i in grown.instants for f in grown.files_of(i)} == set(names)
+
+
+_ODD_NAMES = st.sampled_from(
+    [
+        f"{R}_{C}.inflight",
+        f"{R}_{C}.compaction",
+        f"{R}_{C}.commit.tmp",
+        f"{R[:14]}_{C}.commit",
+        f"{R}_2026010100000050x.commit",
+        f"{R[:-1]}\u0663_{C}.commit",
+        f"{R}_{C[:-1]}\u0663.commit",
+        f"{R}_{C[:-1]}9.commit",
+        f"{R[:-1]}x.commit.requested",
+        "hoodie.properties",
+    ]
+)
+
+
+@given(
+    files, st.lists(st.tuples(st.integers(0, 4), st.sampled_from(Action)), max_size=4), st.lists(_ODD_NAMES, max_size=4)
+)
+def test_actions_with_all_their_files_are_read_at_once_with_the_same_result(
+    some: list[tuple[int, Action, State]], whole: list[tuple[int, Action]], odd: list[str]
+) -> None:
+    complete = [(n, a, s) for n, a in whole for s in State if (a, s) != (Action.SAVEPOINT, State.REQUESTED)]
+    names = {instant_file_name(InstantTime(f"2026010100000000{n}"), a, s, 2, C) for n, a, s in [*some, *complete]}
+    found = timeline_from_names([*names, *odd], 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timeline_module, "_whole_action", lambda *_: None)
+        one_by_one = timeline_from_names([*names, *odd], 2)
+    assert (found.instants, found.names) == (one_by_one.instants, one_by_one.names)
+
+
+@pytest.mark.parametrize(
+    "third", [f"{R}_2026010100000050x.commit", f"{R}_{C[:-1]}\u0663.commit", f"{R}_{C}.clean", f"{R}_{C}.inflight"]
+)
+@pytest.mark.parametrize(
+    "pending",
+    [
+        (f"{R}.commit.requested", f"{R}.inflight"),
+        (f"{R}.clean.requested", f"{R}.commit.requested"),
+        (f"{R}.clean.inflight", f"{R}.clean.requested"),
+        (f"{R}.clean.inflight", f"{R}.savepoint"),
+        ("20251231000000000.clean.inflight", f"{R}.clean.requested"),
+        (f"{R[:-1]}/.clean.inflight", f"{R}.clean.requested"),
+    ],
+)
+def test_files_that_are_not_of_one_action_are_read_one_by_one(pending: tuple[str, str], third: str) -> None:
+    names = [*pending, third]
+    found = timeline_from_names(names, 2).instants
+    parsed = [parse_instant_file(name, 2) for name in names]
+    assert found == build_timeline([instant for instant in parsed if instant is not None], 2).instants
+
+
+def test_names_of_whole_actions_are_not_parsed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    actions = (Action.COMMIT, Action.DELTA_COMMIT, Action.COMPACTION, Action.CLUSTERING, Action.CLEAN)
+    names = [
+        instant_file_name(InstantTime(f"2026010100000000{n}"), action, state, 2, C)
+        for n, action in enumerate(actions)
+        for state in State
+    ]
+    monkeypatch.setattr(timeline_module, "parse_instant_file", lambda *_: pytest.fail("a name was parsed"))
+    assert [i.action for i in timeline_from_names(names, 2)] == [completed_action(action) for action in actions]
 
 
 def test_what_was_archived_beyond_a_savepoint_stays_committed() -> None:
