@@ -12,7 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-__all__ = ["common_length", "replaced_items", "text_offsets"]
+__all__ = ["common_length", "has_values", "replaced_items", "text_offsets"]
+
+#: This many first values are enough to rule out most columns.
+_SHOW = 64
 
 
 def text_offsets(texts: pa.Array) -> npt.NDArray[np.signedinteger]:
@@ -45,6 +48,46 @@ def common_length(offsets: npt.NDArray[np.signedinteger]) -> int | None:
     # The first and last offset settle most columns of different lengths cheaply.
     is_even = int(offsets[-1] - offsets[0]) == length * (len(offsets) - 1)
     return length if is_even and bool((np.diff(offsets) == length).all()) else None
+
+
+def has_values(column: pa.ChunkedArray, rows: npt.NDArray[np.int64], values: pa.ChunkedArray) -> bool:
+    """Return whether a column has the given values in some rows already, bit for bit; False for nested columns.
+
+    Args:
+        column: plain, or a dictionary of the type of `values`.
+        rows: row numbers.
+        values: a value for each of them.
+
+    Example:
+        >>> column = pa.chunked_array([[1.5, 0.0], [None]])
+        >>> [has_values(column, np.array([1, 2]), pa.chunked_array([[zero, None]])) for zero in (0.0, -0.0)]
+        [True, False]
+    """
+    kind = column.type.value_type if pt.is_dictionary(column.type) else column.type
+    if pt.is_nested(kind) or kind != values.type or not _bits_of(kind):
+        return False
+
+    def are_equal(count: int) -> bool:
+        stored, given = column.take(pa.array(rows[:count])).cast(kind), values.slice(0, count)
+        return bool(_as_bits(stored).equals(_as_bits(given)))
+
+    return are_equal(_SHOW) and (len(rows) <= _SHOW or are_equal(len(rows)))
+
+
+def _bits_of(kind: pa.DataType) -> pa.DataType | None:
+    """Return a type that compares values of `kind` by their bits: a float equals its negative zero; None if there is none."""
+    if pt.is_floating(kind):
+        return {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[kind.bit_width]
+    whole = pt.is_integer(kind) or pt.is_temporal(kind) or pt.is_decimal(kind) or pt.is_boolean(kind)
+    texts = pt.is_string(kind) or pt.is_binary(kind) or pt.is_fixed_size_binary(kind)
+    return kind if (whole and not pt.is_interval(kind)) or texts else None
+
+
+def _as_bits(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = _bits_of(values.type)
+    if not pt.is_floating(values.type):
+        return values
+    return pa.chunked_array([chunk.view(kind) for chunk in values.chunks], kind)
 
 
 _Items = npt.NDArray[np.generic]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -20,13 +20,20 @@ from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.virtual_columns import VirtualColumns
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.parquet.base_file import BaseFileFooter, check_row_counts, decode_footer
-from lakefmt.formats.parquet.dictionary_columns import dictionary_column_names
-from lakefmt.formats.parquet.duplicate_columns import Span, are_within, find_duplicate_column
+from lakefmt.formats.parquet.dictionary_columns import dictionary_column_names, dictionary_schema
+from lakefmt.formats.parquet.duplicate_columns import (
+    ChunkNote,
+    Pages,
+    Span,
+    are_within,
+    find_duplicate_column,
+)
+from lakefmt.schema import reconcile
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.os_errors import is_transient_code
 from lakefmt.values import RECORD_KEY, PartitionPath
 
-__all__ = ["BaseFileReader", "FileParts", "Kept", "KnownFooter", "parquet_file", "reading"]
+__all__ = ["BaseFileReader", "FilePart", "FileParts", "InSchema", "Kept", "KnownFooter", "parquet_file", "reading"]
 
 _CACHED_FOOTERS = 2048
 
@@ -109,6 +116,16 @@ class Kept(Generic[T]):
                 for name in self._names_by_partition.get(partition, set()) - there:
                     self._drop(name)
 
+    def take(self, file: BaseFile) -> T | None:
+        """Return the cached value of a file, or None, and let go of it."""
+        name = (file.partition, file.name, file.size)
+        with self._lock:
+            if name not in self._values:
+                return None
+            value = self._values[name][0]
+            self._drop(name)
+            return value
+
     def _drop(self, name: _Name) -> None:
         _, weight, partition = self._values.pop(name)
         self.weight -= weight
@@ -152,10 +169,12 @@ class KnownFooter:
     Attributes:
         metadata: Arrow's form; row counts are checked.
         footer: Hudi's footer entries.
+        keys: all record keys of the file, in file order, if already read.
     """
 
     metadata: pq.FileMetaData
     footer: BaseFileFooter
+    keys: pa.ChunkedArray | None = None
 
 
 def _as_table(batch: pa.RecordBatch) -> pa.Table:
@@ -167,14 +186,36 @@ class FileParts:
     """The rows of an open base file, part by part.
 
     Attributes:
-        footer: the file's footer.
+        known: the file's footer.
         is_cut: there are several parts.
-        tables: the rows, read while they are asked for.
+        parts: the rows, read while they are asked for.
     """
 
-    footer: BaseFileFooter
+    known: KnownFooter
     is_cut: bool
-    tables: Iterator[pa.Table]
+    parts: Iterator[FilePart]
+
+
+class FilePart(NamedTuple):
+    """Rows of a base file, and its row group with all of them and no others; None where there is no such row group."""
+
+    rows: pa.Table
+    group: int | None
+
+
+class InSchema:
+    """The parts of a base file in a schema without dictionaries, one after the other; `group` is that of the last one."""
+
+    def __init__(self, schema: pa.Schema, parts: Iterator[FilePart]) -> None:
+        self._schema, self._parts = schema, parts
+        self.group: int | None = None
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        return self
+
+    def __next__(self) -> pa.Table:
+        rows, self.group = next(self._parts)
+        return reconcile(rows, dictionary_schema(self._schema, rows.schema))
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +372,7 @@ class BaseFileReader:
         with self.in_parts(
             file, columns, None, use_threads=use_threads, coded=coded, known_footer=known_footer
         ) as parts:
-            return next(parts.tables), parts.footer
+            return next(parts.parts).rows, parts.known.footer
 
     @contextmanager
     def in_parts(
@@ -347,34 +388,59 @@ class BaseFileReader:
         """Open a file to read its rows part by part; arguments and errors are those of :meth:`rows_and_footer`.
 
         Args:
-            file: the file.
-            columns: names.
             part_bytes: a part has about this number of bytes; None: the file is one part.
-            use_threads: decode columns in parallel.
-            coded: text columns to return as dictionaries if the file stores them so.
-            known_footer: the footer, if already read.
         """
         with self._open(file, coded, None if known_footer is None else known_footer.metadata) as parquet:
             plan = [] if part_bytes is None else _planned_parts(parquet.metadata, part_bytes)
             duplicate = self._duplicate_of_keys(file, parquet.metadata) if RECORD_KEY in columns else None
-            names = [name for name in columns if name != duplicate]
+            keys = None if known_footer is None or self._virtual_columns is not None else known_footer.keys
+            have = {duplicate} if keys is None else {duplicate, RECORD_KEY}
+            names = [name for name in columns if name not in have]
+            first = 0
 
-            def with_duplicate(rows: pa.Table) -> pa.Table:
-                if duplicate not in columns:
-                    return rows
-                return rows.append_column(parquet.schema_arrow.field(duplicate), rows.column(RECORD_KEY))
+            def completed(part: FilePart) -> FilePart:
+                nonlocal first
+                rows = part.rows
+                if keys is not None:
+                    rows = rows.append_column(parquet.schema_arrow.field(RECORD_KEY), keys.slice(first, rows.num_rows))
+                    first += rows.num_rows
+                if duplicate in columns:
+                    rows = rows.append_column(parquet.schema_arrow.field(duplicate), rows.column(RECORD_KEY))
+                return FilePart(rows, part.group)
 
             # No frame holds a part that its taker has let go, while the next one is read.
-            tables = map(with_duplicate, self._read_parts(parquet, file, names, plan, use_threads=use_threads))
-            footer = decode_footer(parquet.metadata) if known_footer is None else known_footer.footer
-            yield FileParts(footer, is_cut=bool(plan), tables=tables)
+            parts = map(completed, self._read_parts(parquet, file, names, plan, use_threads=use_threads))
+            if known_footer is None:
+                known_footer = KnownFooter(parquet.metadata, decode_footer(parquet.metadata))
+            yield FileParts(known_footer, is_cut=bool(plan), parts=parts)
+
+    def pages(self, file: BaseFile, notes: Mapping[str, ChunkNote]) -> dict[str, Pages]:
+        """Return the pages of some columns, as a local file has them.
+
+        Args:
+            file: the file.
+            notes: what its footer says of them, by their names.
+
+        Raises:
+            CorruptFile: the file ends before they do.
+        """
+        with reading(file.path), self._filesystem.open_input_file(self._prefix + file.path) as source:
+            pages = {name: Pages(note, _bytes_at(source, Span(note.begin, note.size))) for name, note in notes.items()}
+        if any(len(each.data) != each.note.size for each in pages.values()):
+            raise CorruptFile(f"{file.path} ends before the pages that its footer names")
+        return pages
+
+    @property
+    def is_local(self) -> bool:
+        """Whether bytes are read from a local disk, where reading them twice costs less than encoding them."""
+        return isinstance(self._filesystem, pafs.LocalFileSystem)
 
     def _duplicate_of_keys(self, file: BaseFile, metadata: pq.FileMetaData) -> str | None:
         """Return the column whose bytes in the file equal those of the record keys, or None.
 
         For local files only: elsewhere reading the bytes twice costs more than decoding them.
         """
-        if self._virtual_columns is not None or not isinstance(self._filesystem, pafs.LocalFileSystem):
+        if self._virtual_columns is not None or not self.is_local:
             return None
         match = find_duplicate_column(metadata, RECORD_KEY)
         if match is None:
@@ -397,18 +463,21 @@ class BaseFileReader:
         plan: Sequence[_Part],
         *,
         use_threads: bool,
-    ) -> Iterator[pa.Table]:
+    ) -> Iterator[FilePart]:
         if not plan:
-            yield self._read(parquet, file, columns, use_threads=use_threads)
+            group = 0 if parquet.num_row_groups == 1 else None
+            yield FilePart(self._read(parquet, file, columns, use_threads=use_threads), group)
             return
         wanted, virtual = self._wanted(parquet, file, columns), self._virtual_columns
 
-        def completed(rows: pa.Table) -> pa.Table:
-            return rows if virtual is None else virtual.complete(rows, file.partition, file.instant, columns)
+        def completed(rows: pa.Table, group: int | None = None) -> FilePart:
+            complete = rows if virtual is None else virtual.complete(rows, file.partition, file.instant, columns)
+            return FilePart(complete, group)
 
         for part in plan:
             if part.rows is None:
-                yield completed(parquet.read_row_groups(part.groups, columns=wanted, use_threads=use_threads))
+                whole = part.groups[0] if len(part.groups) == 1 else None
+                yield completed(parquet.read_row_groups(part.groups, columns=wanted, use_threads=use_threads), whole)
             else:
                 batches = parquet.iter_batches(part.rows, part.groups, columns=wanted, use_threads=use_threads)
                 yield from map(completed, map(_as_table, batches))

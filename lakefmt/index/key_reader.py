@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Lock
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -27,14 +28,14 @@ from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.parquet.base_file import BaseFileFooter, decode_footer
 from lakefmt.storage.api import ObjectStore
-from lakefmt.values import RECORD_KEY, TableType
+from lakefmt.values import RECORD_KEY
 
 __all__ = ["KeyFiles", "key_files"]
 
 #: Bytes of footers that are kept. Files by Hudi's defaults carry filters of 430 kB, so this is some hundred of them.
 _KEPT_BYTES: Final = 256 << 20
-#: Bytes of key columns that are kept of merge-on-read tables, whose base files stay while commit after commit looks into
-#: them. Copy-on-write replaces the very files that were looked into.
+#: Bytes of key columns that are kept. Base files of merge-on-read tables stay while commit after commit looks into them;
+#: copy-on-write replaces the very files that were looked into, and decodes their keys once.
 _KEPT_KEY_BYTES: Final = 64 << 20
 #: What a parsed footer takes beside its bytes and a second copy of the filter's text.
 _OVERHEAD_BYTES: Final = 16 << 10
@@ -128,8 +129,13 @@ class KeyFiles:
         return keys, np.arange(len(keys)) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
 
     def known(self, file: BaseFile) -> KnownFooter | None:
-        """Return a file's footer if it is kept: a rewrite of the file need not read it again."""
-        return self._known.get(file)
+        """Return a file's footer if it is kept, and its keys: a rewrite of the file need not read them again."""
+        known_footer = self._known.get(file)
+        if known_footer is None:
+            return None
+        keys = self._keys.take(file)  # the file is replaced
+        whole = keys is not None and len(keys) == known_footer.footer.num_rows
+        return replace(known_footer, keys=keys) if whole else known_footer
 
     def _look(self, file: BaseFile) -> KnownFooter:
         kept_footer = self._known.get(file)
@@ -270,7 +276,7 @@ def key_files(client: TableClient, state: TableState | None = None) -> KeyFiles 
         state: the table as it is now; None: its files hold their keys.
     """
     files = _kept_files(client)
-    if state is not None and state.config.table_type is TableType.MERGE_ON_READ:
+    if state is not None:
         files.keep_keys(_KEPT_KEY_BYTES)
     if state is None or state.config.populate_meta_fields:
         return files

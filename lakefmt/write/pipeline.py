@@ -445,7 +445,7 @@ def write_assigned_files(
     def write(number: int) -> WriteStatus:
         each, bloom = assigned[number], blooms.get(number)
         rows, base = route(batch, each), each.assignment.base
-        footer = None if base is None else footer_of(base)
+        footer = None if base is None or each.assignment.log is not None else footer_of(base)
         alone = len(assigned) == 1
         return write_assigned(
             bound, each.assignment, [rows], alone=alone, bloom=bloom, known_footer=footer, announced=announced

@@ -1,10 +1,12 @@
-"""Which judged tables have the pages of their keys stored twice, and which as Arrow alone writes them."""
+"""Which judged tables have pages stored twice, or taken from the file before, and which as Arrow alone writes them."""
 
 from __future__ import annotations
 
 import pytest
 
+from lakefmt.filegroups.merge import base as merge_base
 from lakefmt.formats.parquet import duplicate_columns
+from lakefmt.write.files import base_file
 
 #: In these files tables of a few rows are written as those of many are; in the others as small ones are.
 _LIKE_LARGE = {
@@ -23,3 +25,5 @@ _LIKE_LARGE = {
 def _written_like_large_tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.node.path.stem in _LIKE_LARGE:
         monkeypatch.setattr(duplicate_columns, "_WORTH_BYTES", 1)
+        monkeypatch.setattr(base_file, "_LARGE_BYTES", 1)
+        monkeypatch.setattr(merge_base, "_MANY_ROWS", 1)

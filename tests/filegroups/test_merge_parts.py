@@ -106,12 +106,14 @@ def test_parts_are_the_row_groups_small_ones_together_and_large_ones_in_pieces(t
     (file,), _ = parse_files(PartitionPath(""), [ObjectInfo(path.name, path.stat().st_size)])
     reader = BaseFileReader(LocalStore(tmp_path))
     with reader.in_parts(file, [RECORD_KEY], 21_000, use_threads=False) as parts:
-        tables = list(parts.tables)
+        read = list(parts.parts)
+    tables = [part.rows for part in read]
     assert [table.num_rows for table in tables] == [1000, 2000, 2000, 2000]
     assert pa.concat_tables(tables).equals(rows)
+    assert [part.group for part in read] == [None, 2, None, None], "the row group that a part is as a whole"
     with reader.in_parts(file, [RECORD_KEY], 1 << 20, use_threads=False) as parts:
         assert not parts.is_cut
-        assert [table.num_rows for table in parts.tables] == [7000]
+        assert [(part.rows.num_rows, part.group) for part in parts.parts] == [(7000, None)]
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -130,7 +132,7 @@ def test_parts_that_are_stored_are_let_go(beside: bool) -> None:
             yield merged
             del merged
 
-    merged, stored_keys = store_parts(parts(), lambda rows: None, beside=beside)
+    merged, stored_keys = store_parts(parts(), lambda part: None, beside=beside)
     assert merged.table.num_rows == 0 < len(stored_keys) == 800_000
     key_bytes = stored_keys.nbytes // 8
     assert max(each - number * key_bytes for number, each in enumerate(held)) < 4 * 800_000

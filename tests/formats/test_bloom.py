@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from lakefmt.errors import CorruptFile, InvalidInputError, InvalidKey, UnsupportedFeature
 from lakefmt.formats.bloom import bloom_filter as bloom_bits
 from lakefmt.formats.bloom import bloom_filter as bloom_module
-from lakefmt.formats.bloom.bloom_filter import DYNAMIC, SIMPLE, BloomFilter, decode_bloom_filter
+from lakefmt.formats.bloom.bloom_filter import DYNAMIC, SIMPLE, BloomFilter, add_to_filters, decode_bloom_filter
 
 DATA = Path(__file__).parent.parent / "data" / "formats"
 MASK = 0xFFFFFFFF
@@ -122,6 +122,7 @@ def test_equals_the_slow_filter_also_after_rereading(n, p, limit, batches, rerea
     for i, batch in enumerate(batches):
         if i == reread_at:
             fast = decode_bloom_filter(fast.encode(), fast.type_code)
+            fast.add(pa.array([], pa.string()))  # encoded anew
             slow.reread()
         fast.add(binary(batch))
         slow.add(batch)
@@ -208,6 +209,7 @@ def test_decoding_and_encoding_returns_the_text(n, p, limit, keys):
     bloom = make(n, p, limit)
     bloom.add(binary(keys))
     again = decode_bloom_filter(bloom.encode(), bloom.type_code)
+    again.add(pa.array([], pa.string()))  # encoded anew
     assert again == bloom
     assert again.encode() == bloom.encode() == pickle.loads(pickle.dumps(bloom)).encode()
     assert again.num_keys == (None if limit is None else bloom.num_keys)
@@ -286,6 +288,8 @@ def test_footers_of_files_that_spark_wrote(case):
     keys = pa.array(case["keys"])
     assert stored.contains(keys).all()
     assert not stored.contains(pa.array([key + "?" for key in case["keys"]])).any()
+    assert stored.encode() == case["text"]
+    stored.add(pa.array([], pa.string()))  # encoded anew
     assert stored.encode() == case["text"]
     limit = None if case["type_code"] is None else 100_000
     rebuilt = make(case["num_entries"], case["fpp"], limit)
@@ -499,3 +503,17 @@ def test_a_row_with_another_header_is_found():
     raw[25 + 7] ^= 1
     with pytest.raises(CorruptFile, match="repeat"):
         decode_raw(bytes(raw), DYNAMIC)
+
+
+def test_the_text_of_a_filter_is_stored_on_until_keys_come() -> None:
+    bloom = BloomFilter.sized(100, 1e-9)
+    bloom.add(pa.array(["a"]))
+    text = bloom.encode()
+    again = decode_bloom_filter(text, DYNAMIC)
+    assert again.encode() is text
+    again.add(pa.array(["b"]))
+    bloom.add(pa.array(["b"]))
+    assert again.encode() == bloom.encode() != text
+    two = [decode_bloom_filter(text, DYNAMIC), decode_bloom_filter(text, DYNAMIC)]
+    add_to_filters(two, [pa.array(["b"]), pa.array([], pa.string())])
+    assert [each.encode() for each in two] == [bloom.encode(), text]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -357,7 +358,7 @@ def test_kept_keys_are_read_once_and_bounded_in_bytes() -> None:
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
-def test_keys_of_merge_on_read_tables_are_kept(kind: str, tmp_path: Path) -> None:
+def test_keys_are_kept_until_their_file_is_replaced(kind: str, tmp_path: Path) -> None:
     path = str(tmp_path / kind)
     schema = pa.schema([("id", pa.string()), ("v", pa.int64())])
     lakefmt.create_table(path, schema=schema, record_key="id", table_type=kind, options={"lakefmt.durability": "none"})
@@ -366,13 +367,47 @@ def test_keys_of_merge_on_read_tables_are_kept(kind: str, tmp_path: Path) -> Non
     rows = pa.table({"id": [f"k{n}" for n in range(500)], "v": range(500)}, schema=schema)
     table.insert(rows)
     opened = []
-    for _ in range(2):
+    for v in range(2):
         counting.reset()
-        table.upsert(rows.slice(0, 3))
+        table.upsert(rows.slice(0, 3).set_column(1, "v", pa.array([v] * 3)))
         opened.append(sum(a.kind == "range" and a.name.endswith(".parquet") for a in counting.log))
     assert opened[0] > 0
     assert (opened[1] == 0) is (kind == "mor")
+    assert len(key_files(table.client)._keys) == (kind == "mor"), "a rewrite takes them"
     assert table.read().num_rows == 500
+
+
+@pytest.mark.parametrize("verb", ["upsert", "delete"])
+def test_the_keys_of_a_rewritten_file_are_decoded_once(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = pa.schema([("id", pa.string()), ("v", pa.int64())])
+    table = lakefmt.create_table(str(tmp_path / "t"), schema=schema, record_key="id")
+    table.insert(pa.table({"id": [f"k{n}" for n in range(500)], "v": range(500)}, schema=schema))
+    columns: list[str] = []
+    for name in ("read", "read_row_groups"):
+        original = getattr(pq.ParquetFile, name)
+
+        def watched(self: Any, *given: Any, original: Any = original, **named: Any) -> Any:
+            columns.extend(named["columns"] or self.schema_arrow.names)
+            return original(self, *given, **named)
+
+        monkeypatch.setattr(pq.ParquetFile, name, watched)
+    if verb == "upsert":
+        table.upsert(pa.table({"id": ["k7", "new"], "v": [-1, -2]}, schema=schema))
+    else:
+        table.delete(["k7"])
+    assert columns.count(RECORD_KEY) == 1
+    assert columns.count("v") == 1
+    monkeypatch.undo()
+    values = dict(zip(*table.read(["id", "v"]).to_pydict().values(), strict=True))
+    wanted = {f"k{n}": n for n in range(500)}
+    if verb == "upsert":
+        wanted |= {"k7": -1, "new": -2}
+    else:
+        del wanted["k7"]
+    assert values == wanted
+    assert not table.check("full").findings
 
 
 def test_one_table_has_one_cache_of_footers(ordered_table: str) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.arrays import replaced_items
+from lakefmt.arrays import has_values, replaced_items
 from lakefmt.config.merge_rule import MergeRule, Partial
 from lakefmt.config.mergers import CustomMerge
 from lakefmt.filegroups.ordering import (
@@ -41,6 +41,8 @@ __all__ = ["Incoming", "Mask", "Merged", "choose_survivors", "merge_into_base", 
 
 #: A text array has 31-bit offsets: above this size old and new values are not concatenated.
 _MOST_TEXT = 1 << 30
+#: From this number of rows on new values are compared with the stored ones: a column that stays need not be encoded again.
+_MANY_ROWS = 4096
 
 
 def choose_survivors(codes: Rows, ordering: Sequence[pa.ChunkedArray], mode: MergeMode) -> Rows | None:
@@ -98,7 +100,8 @@ class Merged:
 
     ``replaced``, ``removed`` and ``met``, those with an incoming row, are row numbers of the base file,
     ``removed`` ascending; ``ignored`` are those of the incoming deletes without a stored key. Inserted
-    rows are last in ``table``.
+    rows are last in ``table``. ``unchanged`` are columns whose values are those of the base file, row by row; ``group`` is
+    its row group with all of these rows and no others, where that is known.
     """
 
     table: pa.Table
@@ -112,6 +115,8 @@ class Merged:
     removed: Rows = made(default_factory=lambda: np.empty(0, np.int64))
     met: Rows = made(default_factory=lambda: np.empty(0, np.int64))
     ignored: Rows = made(default_factory=lambda: np.empty(0, np.int64))
+    unchanged: frozenset[str] = frozenset()
+    group: int | None = None
 
 
 def merge_into_base(
@@ -165,6 +170,8 @@ def merge_into_base(
         replaced, removed = np.setdiff1d(met.stored, deleted), np.union1d(removed, deleted)
     else:
         table, replaced = _overlay(base, incoming, _Pairs(stored, match), wins, rule.partial)
+    is_whole = base.num_rows >= _MANY_ROWS and not len(removed) and not len(fresh)
+    unchanged = _same_columns(table, base) if is_whole else frozenset()
     if len(removed):
         keep = np.ones(table.num_rows, dtype=bool)
         keep[removed] = False
@@ -181,7 +188,12 @@ def merge_into_base(
         removed=removed,
         met=stored,
         ignored=ignored,
+        unchanged=unchanged,
     )
+
+
+def _same_columns(table: pa.Table, base: pa.Table) -> frozenset[str]:
+    return frozenset(name for name in base.column_names if _is_same(table.column(name), base.column(name)))
 
 
 def with_inserts(table: pa.Table, inserts: pa.Table) -> pa.Table:
@@ -275,7 +287,9 @@ def _replace_rows(
         elif _is_same(column, keys) and replacements.column(field.name).equals(replacements.column(RECORD_KEY)):
             columns.append(column)  # a copy of the keys
         elif stays is None or not stays.any():
-            columns.append(_replaced(column, places, replacements.column(field.name)))
+            new = replacements.column(field.name)
+            is_large = base.num_rows >= _MANY_ROWS
+            columns.append(column if is_large and has_values(column, rows, new) else _replaced(column, places, new))
         elif stays.all():
             columns.append(column)
         else:

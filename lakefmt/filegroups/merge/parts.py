@@ -73,4 +73,5 @@ def _with_new_rows(merged: Merged, incoming: Incoming, is_new: np.ndarray[tuple[
         inserted=inserts.num_rows,
         ignored_deletes=int(np.count_nonzero(is_new & incoming.deletes)),
         inserted_keys=inserts.column(RECORD_KEY),
+        unchanged=frozenset() if inserts.num_rows else merged.unchanged,
     )

@@ -168,7 +168,19 @@ class BloomFilter:
         True
     """
 
-    __slots__ = ("_bits", "_flags", "_full", "_in_row", "_max_entries", "_per_row", "_turn", "k", "m", "type_code")
+    __slots__ = (
+        "_bits",
+        "_flags",
+        "_full",
+        "_in_row",
+        "_max_entries",
+        "_per_row",
+        "_text",
+        "_turn",
+        "k",
+        "m",
+        "type_code",
+    )
 
     k: int
     m: int
@@ -187,6 +199,8 @@ class BloomFilter:
         self._turn = 0
         # The added bits as one byte each, during add_pieces.
         self._flags: U8 | None = None
+        # What the filter was decoded from, until keys are added: a rewrite mostly stores it on.
+        self._text: str | None = None
 
     @classmethod
     def sized(cls, num_entries: int, fpp: float, max_entries: int | None = None) -> BloomFilter:
@@ -284,6 +298,7 @@ class BloomFilter:
         total = len(keys)
         if self._in_row + total > _INT_MAX:
             raise InvalidInputError(f"a bloom filter counts up to {_INT_MAX:,} keys; this one would pass that")
+        self._text = None
         if self.type_code == DYNAMIC:
             rows = self._next_rows(total)
             self._grow(int(rows.max(initial=0)) + 1)
@@ -325,6 +340,7 @@ class BloomFilter:
 
     def _add_placed(self, positions: U32) -> None:
         """Add keys that fit into the last row, by their bit positions."""
+        self._text = None
         _set_placed(self._bits[-1:], positions.reshape(-1).astype(np.intp))
         self._in_row += len(positions)
 
@@ -415,6 +431,8 @@ class BloomFilter:
             >>> BloomFilter.sized(1, 0.5).encode()
             '/////wAAAAIBAAAAAgAAAAEAAAAAAAAAAf////8AAAACAQAAAAIA'
         """
+        if self._text is not None:
+            return self._text
         body = self._bits
         if self.type_code == DYNAMIC:
             header = np.frombuffer(self._row_head(), np.uint8)
@@ -481,7 +499,9 @@ def decode_bloom_filter(text: str | bytes, type_code: str | None = None) -> Bloo
     except ValueError as error:
         raise CorruptFile(f"a bloom filter is not Base64 text: {error}") from error
     k, m = _decode_header(data)
-    return _decode_dynamic(data, k, m) if type_code == DYNAMIC else _decode_simple(data, k, m)
+    bloom = _decode_dynamic(data, k, m) if type_code == DYNAMIC else _decode_simple(data, k, m)
+    bloom._text = text if isinstance(text, str) else text.decode("ascii")
+    return bloom
 
 
 def _decode_header(data: bytes) -> tuple[int, int]:

@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakefmt.arrays import common_length, text_offsets
-from lakefmt.errors import CorruptFile, StorageError
+from lakefmt.errors import CorruptFile, InternalError, StorageError
 from lakefmt.formats.bloom.bloom_filter import BloomFilter, decode_bloom_filter
 from lakefmt.formats.parquet.dictionary_columns import with_dictionaries
-from lakefmt.formats.parquet.duplicate_columns import DuplicatePages, duplicate_key_column
+from lakefmt.formats.parquet.duplicate_columns import DuplicatePages, Pages, duplicate_key_column
 from lakefmt.schema import check_required, fill_unseen
 from lakefmt.values import COMMIT_SEQNO, RECORD_KEY
 
@@ -109,28 +109,35 @@ class BaseFileWriter:
             self._writer = pq.ParquetWriter(self._copies.stream, schema, use_dictionary=coded, **options)
         return self._writer, self._copies
 
-    def write(self, table: pa.Table, row_group_rows: int = _MOST_GROUP_ROWS) -> None:
+    def write(
+        self, table: pa.Table, row_group_rows: int = _MOST_GROUP_ROWS, kept: Mapping[str, Pages] | None = None
+    ) -> None:
         """Append rows; their columns are the file's, in its order.
 
         Args:
             table: the rows.
             row_group_rows: the most rows of a row group.
+            kept: the pages of some of the columns, where they are encoded already; then the rows are one row group.
 
         Raises:
+            InternalError: pages are given for more rows than a row group takes.
             SchemaMismatch: a null where the file's schema allows none.
             StorageError: the file could not take them (disk full …).
         """
         check_required(table)
         rows, step = fill_unseen(table), min(row_group_rows, _MOST_GROUP_ROWS)
-        copy = duplicate_key_column(rows)
+        if kept and rows.num_rows > step:
+            raise InternalError(f"pages of {rows.num_rows:,} rows do not fit row groups of {step:,}")
+        copy = None if kept and RECORD_KEY in kept else duplicate_key_column(rows)
         try:
             writer, copies = self._open(table)
             for start in range(0, max(1, rows.num_rows), step):
                 group = rows.slice(start, step)
-                if copy is None:
-                    writer.write_table(group, row_group_size=step)
+                pages = {**({} if copy is None else copies.twice(group, copy)), **(kept or {})}
+                if pages:
+                    copies.write(writer, group, pages, self._num_groups)
                 else:
-                    copies.write(writer, group, copy, self._num_groups)
+                    writer.write_table(group, row_group_size=step)
                 self._num_groups += 1
         except OSError as error:
             raise StorageError(f"writing a base file failed: {error}") from error

@@ -36,8 +36,10 @@ __all__ = [
     "ChunkPlace",
     "DuplicatePages",
     "PageWriter",
+    "Pages",
     "Span",
     "are_within",
+    "chunk_notes",
     "duplicate_key_column",
     "equal_column",
     "find_duplicate_column",
@@ -66,6 +68,10 @@ _FILE_ROW_GROUPS = 4
 _GROUP_COLUMNS, _GROUP_BYTES, _GROUP_COMPRESSED = 1, 2, 6
 _CHUNK_OFFSET, _CHUNK_META = 2, 3
 _META_PATH, _META_UNCOMPRESSED, _META_COMPRESSED, _META_DATA_PAGE, _META_DICTIONARY_PAGE = 3, 6, 7, 9, 11
+#: Of a chunk that has nothing but pages: its place; type, encodings, path, codec, counts, sizes, offsets, statistics of its values,
+#: of its pages and of its sizes.
+_CHUNK_PAGES = frozenset({_CHUNK_OFFSET, _CHUNK_META})
+_META_PAGES = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 11, 12, 13, 16})
 
 
 _ByteRange = tuple[int, int]
@@ -135,9 +141,38 @@ def note_chunk(footer: bytes) -> ChunkNote:
     """
     (group,), _ = _row_groups(footer)
     ((start, end),) = _only(group, _GROUP_COLUMNS).items
-    meta = _meta(footer[start:end])
+    return _note(footer[start:end])
+
+
+def _note(described: bytes) -> ChunkNote:
+    meta = _meta(described)
     begin = min(meta[field] for field in (_META_DATA_PAGE, _META_DICTIONARY_PAGE) if field in meta)
-    return ChunkNote(footer[start:end], begin, meta[_META_COMPRESSED])
+    return ChunkNote(described, begin, meta[_META_COMPRESSED])
+
+
+def chunk_notes(footer: bytes) -> list[list[ChunkNote | None]]:
+    """Return what a footer says of every column's values, row group by row group; None where they have more than pages.
+
+    Example:
+        >>> import pyarrow as pa, pyarrow.parquet as pq
+        >>> sink = pa.BufferOutputStream()
+        >>> pq.write_table(pa.table({"id": ["a", "b"], "n": [1, 2]}), sink)
+        >>> [note.begin for note in chunk_notes(footer_of(memoryview(sink.getvalue())))[0]][0]
+        4
+    """
+    groups, _ = _row_groups(footer)
+    notes: list[list[ChunkNote | None]] = []
+    for group in groups:
+        chunks = (footer[start:end] for start, end in _only(group, _GROUP_COLUMNS).items)
+        notes.append([_note(chunk) if _has_pages_only(chunk) else None for chunk in chunks])
+    return notes
+
+
+def _has_pages_only(chunk: bytes) -> bool:
+    """Tell whether a chunk has no index, no filter and no key of its own, which lie elsewhere in its file."""
+    outer = _fields(chunk)
+    inner = {field.number for field in _fields(chunk, _only(outer, _CHUNK_META).start)}
+    return {field.number for field in outer} <= _CHUNK_PAGES and inner <= _META_PAGES
 
 
 def place_chunks(footer: bytes, placed: Mapping[int, Mapping[int, ChunkPlace]]) -> bytes:
@@ -482,8 +517,15 @@ class PageWriter(io.RawIOBase):
         return b"".join(held)
 
 
+class Pages(NamedTuple):
+    """The pages of a column in a row group, as a file has them."""
+
+    note: ChunkNote
+    data: memoryview | pa.Buffer
+
+
 class DuplicatePages:
-    """The pages of a file that are stored twice.
+    """The pages of a file that are encoded elsewhere, such as those that are stored twice.
 
     Args:
         sink: takes the file's bytes.
@@ -497,15 +539,8 @@ class DuplicatePages:
         self._options = options
         self._placed: dict[int, list[ChunkPlace]] = {}
 
-    def write(self, writer: pq.ParquetWriter, rows: pa.Table, copy: str, group: int) -> None:
-        """Write a row group.
-
-        Args:
-            writer: Arrow's, of this file, that writes into `stream`.
-            rows: the group's.
-            copy: the column that equals the record keys.
-            group: the number of the row group.
-        """
+    def twice(self, rows: pa.Table, copy: str) -> dict[str, Pages]:
+        """Return the pages of the record keys, encoded once, for their column and for `copy`, which equals them."""
         index = rows.schema.get_field_index(copy)
         field, keys = rows.schema.field(index), rows.column(index)
         pages = io.BytesIO()
@@ -513,14 +548,26 @@ class DuplicatePages:
             alone.write_table(pa.Table.from_arrays([keys], schema=pa.schema([field])), row_group_size=len(keys))
         file = pages.getbuffer()
         note = note_chunk(footer_of(file))
-        nulls = pa.nulls(len(keys), field.type)
-        for number in (index, rows.schema.get_field_index(RECORD_KEY)):
-            rows = rows.set_column(number, rows.schema.field(number), nulls)
+        return dict.fromkeys((RECORD_KEY, copy), Pages(note, file[note.pages]))
+
+    def write(self, writer: pq.ParquetWriter, rows: pa.Table, pages: Mapping[str, Pages], group: int) -> None:
+        """Write a row group.
+
+        Args:
+            writer: Arrow's, of this file, that writes into `stream`.
+            rows: the group's.
+            pages: of the columns that are encoded already, by their names.
+            group: the number of the row group.
+        """
+        for name in pages:
+            number = rows.schema.get_field_index(name)
+            field = rows.schema.field(number)
+            rows = rows.set_column(number, field, pa.nulls(rows.num_rows, field.type))
         writer.write_table(rows, row_group_size=rows.num_rows)
         self._placed[group] = []
-        for name in (RECORD_KEY, copy):
+        for name, (note, bytes_) in pages.items():
             self._placed[group].append(ChunkPlace(note, name, self.stream.tell()))
-            self.stream.write(file[note.pages])
+            self.stream.write(bytes_)
 
     def close(self, writer: pq.ParquetWriter, groups: int) -> None:
         """Finish the file: its footer tells where the pages are.

@@ -7,8 +7,9 @@ writes nothing but its own marker and its own new file.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from lakefmt.filegroups.merge.base import Incoming, Merged, merge_into_base
 from lakefmt.filegroups.merge.parts import merge_in_parts
 from lakefmt.filegroups.model import BaseFile, join_path
 from lakefmt.filegroups.ordering import has_order
-from lakefmt.filegroups.reader import BaseFileReader, FileParts, KnownFooter
+from lakefmt.filegroups.reader import BaseFileReader, FileParts, InSchema, KnownFooter
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.names import PARTITION_METADATA, MarkerType
 from lakefmt.formats.parquet.base_file import (
@@ -32,9 +33,10 @@ from lakefmt.formats.parquet.base_file import (
     key_range,
     outermost,
 )
-from lakefmt.formats.parquet.dictionary_columns import appended, dictionary_schema, same_text, without_unused
+from lakefmt.formats.parquet.dictionary_columns import appended, same_text, without_unused
+from lakefmt.formats.parquet.duplicate_columns import Pages
 from lakefmt.formats.properties import encode_properties
-from lakefmt.schema import reconcile, with_meta_columns
+from lakefmt.schema import with_meta_columns
 from lakefmt.sorting.key_spill import FileKeys, row_memory
 from lakefmt.storage.api import PutOutcome, remove_abandoned
 from lakefmt.timeline.markers import create_marker, create_markers
@@ -55,6 +57,7 @@ from lakefmt.write.files.meta_columns import MetaColumns, routed_deletes
 from lakefmt.write.files.part_storing import store_parts
 
 if TYPE_CHECKING:
+    from lakefmt.write.files.kept_columns import KeptColumns
     from lakefmt.write.files.log_payloads import LogPayload
 
 __all__ = [
@@ -72,6 +75,8 @@ __all__ = [
 _MANY_KEYS = 500_000
 #: With this number of files or more, their markers are written together: two requests, or two small files, not one each.
 _MANY_MARKERS, _MANY_NEAR_MARKERS = 3, 16
+#: From this size on pages are taken from a rewritten file where their column has not changed.
+_LARGE_BYTES = 1 << 20
 #: With fewer rows a column of one text is as quick without a dictionary.
 _MANY_ROWS = 1000
 #: A piece of spilled keys is this part of the memory, and the bits of a filter, as a byte each, are that part at most.
@@ -331,10 +336,10 @@ class FileInProgress:
         # Without meta columns a file holds neither keys nor footers about them (docs/format.md, Meta columns).
         return self._virtual_columns is None or not self._virtual_columns.makes_keys
 
-    def _store_rows(self, rows: pa.Table) -> None:
+    def _store_rows(self, rows: pa.Table, kept: Mapping[str, Pages] | None = None) -> None:
         if self._virtual_columns is not None:
             rows = self._virtual_columns.stored(rows, self._assignment.partition, self._file_schema)
-        self._writer.write(rows)
+        self._writer.write(rows, kept=kept)
 
     def rewrite(self, rows: pa.Table, *, use_threads: bool = False, known_footer: KnownFooter | None = None) -> None:
         """Write the assigned base file's rows with the routed rows merged in."""
@@ -346,31 +351,41 @@ class FileInProgress:
         # Every row gets this file's name: the old one need not be read, and is as long as the rest of a row.
         kept = self._schema.remove(self._schema.get_field_index(FILE_NAME))
         part_bytes = row_group_bytes() if self._bound.cdc is None and self._may_be_cut else None
+        coded = self._may_be_coded(kept)
         with reader.in_parts(
-            base_file,
-            kept.names,
-            part_bytes,
-            use_threads=use_threads,
-            coded=self._may_be_coded(kept),
-            known_footer=known_footer,
+            base_file, kept.names, part_bytes, use_threads=use_threads, coded=coded, known_footer=known_footer
         ) as parts:
-            bases = map(partial(_in_schema, kept), parts.tables)
-            self._merge_and_store(bases, parts, rows, beside=use_threads)
+            store = partial(self._store_named, self._kept_columns(reader, base_file, parts.known))
+            self._merge_and_store(InSchema(kept, parts.parts), parts, rows, store, beside=use_threads)
 
-    def _merge_and_store(self, bases: Iterator[pa.Table], parts: FileParts, rows: pa.Table, *, beside: bool) -> None:
-        footer, old_rows = parts.footer, parts.footer.num_rows
+    def _kept_columns(self, reader: BaseFileReader, base_file: BaseFile, footer: KnownFooter) -> KeptColumns | None:
+        # Pages of other writers may lack checksums; those of a small file are encoded as quickly.
+        if STAT_KEY not in footer.footer.entries or base_file.size < _LARGE_BYTES or self._virtual_columns is not None:
+            return None
+        from lakefmt.write.files.kept_columns import KeptColumns
+
+        return KeptColumns(reader, base_file, footer, self._file_schema, self._bound.codec)
+
+    def _merge_and_store(
+        self, bases: InSchema, parts: FileParts, rows: pa.Table, store: Callable[[Merged], None], *, beside: bool
+    ) -> None:
+        footer, old_rows = parts.known.footer, parts.known.footer.num_rows
+
+        def with_group(merged: Merged) -> Merged:
+            return replace(merged, group=bases.group)  # of the part that was read last
+
         if parts.is_cut:
             merges = merge_in_parts(bases, old_rows, self._incoming(rows), self._rule(rows))
-            merged, keys = store_parts(merges, self._store_named, beside=beside)
+            merged, keys = store_parts(map(with_group, merges), store, beside=beside)
             self._take_merged(merged, keys, old_rows, footer, {})
             return
         base = next(bases)
-        merged = self._merge(base, rows)
+        merged = with_group(self._merge(base, rows))
         cdc = self._bound.cdc
         change_counts = {} if cdc is None else log_changes(self._bound, self._assignment, base, merged)
         del base  # what is merged has values of its own
         self._take_merged(merged, merged.table.column(RECORD_KEY), old_rows, footer, change_counts)
-        self._store_named(merged.table)
+        store(merged)
 
     def store_merged(self, merged: Merged, rows_in: int, old_rows: int, footer: BaseFileFooter) -> None:
         """Write merged rows of the assigned base file, all columns there.
@@ -408,10 +423,11 @@ class FileInProgress:
             old_filter = footer.bloom_filter()
             self._bloom = grown_filter(old_filter, old_rows, len(keys), merged.inserted_keys, self._settings)
 
-    def _store_named(self, rows: pa.Table) -> None:
-        name = same_text(self._assignment.file_name, rows.num_rows)
+    def _store_named(self, old: KeptColumns | None, merged: Merged) -> None:
+        name = same_text(self._assignment.file_name, merged.table.num_rows)
         name_index = self._schema.get_field_index(FILE_NAME)
-        self._store_rows(without_unused(rows).add_column(name_index, FILE_NAME, name))
+        named = without_unused(merged.table).add_column(name_index, FILE_NAME, name)
+        self._store_rows(named, None if old is None else old.pages(merged))
 
     @property
     def _may_be_cut(self) -> bool:
@@ -498,10 +514,6 @@ class FileInProgress:
             raise InternalError(
                 f"{self._assignment.path}: {expected} rows were assigned and {self._rows_in} came; nothing is written"
             )
-
-
-def _in_schema(schema: pa.Schema, stored: pa.Table) -> pa.Table:
-    return reconcile(stored, dictionary_schema(schema, stored.schema))
 
 
 def _wider(ends: tuple[str, str] | None, new: pa.ChunkedArray) -> tuple[str, str] | None:

@@ -17,13 +17,13 @@ __all__ = ["store_parts"]
 
 
 def store_parts(
-    parts: Iterable[Merged], store: Callable[[pa.Table], None], *, beside: bool
+    parts: Iterable[Merged], store: Callable[[Merged], None], *, beside: bool
 ) -> tuple[Merged, pa.ChunkedArray]:
     """Store the rows of each part, in their order; return the counts of all of them, and their keys.
 
     Args:
         parts: merged rows, made while they are asked for.
-        store: writes rows; it is called once at a time.
+        store: writes the rows of a part; it is called once at a time.
         beside: it is called in another thread, while the next part is made.
     """
     done: list[Merged] = []
@@ -33,7 +33,7 @@ def store_parts(
         for part in parts:
             if stored is not None:
                 stored.result()  # no more than one part waits
-            stored = writer.submit(store, part.table)
+            stored = writer.submit(store, part)
             keys += part.table.column(RECORD_KEY).chunks
             done.append(replace(part, table=part.table.schema.empty_table()))  # a slice would hold all rows
             del part  # else it would be held while the next one is made
