@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from lakefmt.values import FileId, InstantTime, PartitionPath
 
@@ -37,6 +38,9 @@ _BASE = re.compile(r"([A-Za-z0-9-]+)_(\d+-\d+-\d+)_(\d{14}|\d{17})\.(parquet|orc
 _LOG = re.compile(r"\.([A-Za-z0-9-]+)_(\d{14}|\d{17})\.log\.(\d{1,9})(?:_(\d+-\d+-\d+))?(\.cdc)?", re.ASCII)
 _BUCKET = re.compile(r"000\d{5}-", re.ASCII)
 _MARKER = re.compile(r"(.+)\.marker\.(CREATE|MERGE|APPEND)")
+
+#: A handle lists the same names with every commit: these are parsed once.
+_KEPT_NAMES = 1 << 14
 
 MarkerType = str
 
@@ -93,6 +97,7 @@ def has_bucket_number(file_id: str) -> bool:
     return _BUCKET.match(file_id) is not None
 
 
+@lru_cache(maxsize=_KEPT_NAMES)
 def split_base_file(name: str) -> tuple[FileId, str, InstantTime, str] | None:
     """Return :func:`parse_base_file` as a plain tuple, for listings of many thousand names.
 
@@ -107,6 +112,7 @@ def split_base_file(name: str) -> tuple[FileId, str, InstantTime, str] | None:
     return FileId(file_id), token, InstantTime(instant), extension
 
 
+@lru_cache(maxsize=_KEPT_NAMES)
 def parse_log_file(name: str) -> LogFileName | None:
     """Return the parts of a log file's name; None for other names.
 

@@ -367,7 +367,7 @@ def _joined_pairs(tables: Sequence[pa.Table]) -> pa.Table:
 def by_file_group(
     update: PartitionUpdate, groups: Mapping[str | None, list[str]]
 ) -> Iterable[tuple[str, pa.Array, pa.Array, pa.Array]]:
-    """Yield every file group that has changes, with its keys in the order of their bytes, values and deleted keys.
+    """Yield every file group that has changes, with its keys as bytes and in their order, values and deleted keys.
 
     Parameters:
         update: of the partition.
@@ -375,7 +375,8 @@ def by_file_group(
     """
     everything = pa.concat_arrays([update.keys, update.deleted]) if update.routing is None else update.routing
     # Keys are sorted once, and taken once: file groups are slices of what was taken.
-    key_order = pc.array_sort_indices(update.keys.cast(pa.binary())).to_numpy().astype(np.int64)
+    plain = update.keys.cast(pa.binary())
+    key_order = pc.array_sort_indices(plain).to_numpy().astype(np.int64)
     order = np.concatenate([key_order, np.arange(len(update.keys), len(update))])
     runs: Iterable[tuple[list[str], np.ndarray]]
     if update.data_partitions is None:
@@ -392,7 +393,7 @@ def by_file_group(
         numbers = file_group_numbers(everything.take(pa.array(rows)), len(ids))
         kept_rows, kept_ends = _grouped(rows, numbers, rows < num_keys, len(ids))
         removed_rows, removed_ends = _grouped(rows, numbers, rows >= num_keys, len(ids))
-        keys, values = update.keys.take(pa.array(kept_rows)), update.values.take(pa.array(kept_rows))
+        keys, values = plain.take(pa.array(kept_rows)), update.values.take(pa.array(kept_rows))
         deleted = update.deleted.take(pa.array(removed_rows - num_keys))
         for number in map(int, np.unique(numbers)):
             kept = slice(int(kept_ends[number]), int(kept_ends[number + 1]))

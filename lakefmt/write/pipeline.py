@@ -88,6 +88,7 @@ U = TypeVar("U")
 _FIRST_GUESS_OF_COMPRESSION = 0.4
 _LEARN_FROM_COMMITS = 10
 _LEARN_FROM_BYTES = 256 * 1024
+_FEW_ROWS = 2000
 #: Of rows that open no file by their number.
 _NO_SIZING = FileSizing(1, 0, 1.0)
 
@@ -422,6 +423,19 @@ def _pick(batch: KeyedBatch, rows: Rows) -> pa.Table:
     return with_keys(table, keys)
 
 
+def _num_threads(bound: BoundContext, assigned: Sequence[Assigned]) -> int:
+    """Return how many threads write files: few rows for logs are put on a fast store before a thread has begun."""
+    few = sum(len(each.rows) for each in assigned) <= _FEW_ROWS
+    if (
+        few
+        and not bound.durable
+        and bound.store.capabilities.low_latency
+        and all(each.assignment.log for each in assigned)
+    ):
+        return 1
+    return min(bound.threads, len(assigned))
+
+
 def write_assigned_files(
     bound: BoundContext,
     batch: KeyedBatch,
@@ -456,7 +470,9 @@ def write_assigned_files(
         announced = announcing.announce([each.assignment for each in assigned])
     if len(assigned) < 2:
         return [write(number) for number in range(len(assigned))]
-    pa.default_memory_pool().release_unused()  # what the look-up took
+    threads = _num_threads(bound, assigned)
+    if threads > 1:
+        pa.default_memory_pool().release_unused()  # what the look-up took
     works: dict[int, Future[WriteStatus]] = {}
 
     def rewrite(numbers: Sequence[int]) -> list[WriteStatus]:
@@ -464,7 +480,7 @@ def write_assigned_files(
         assignments, counts = [each.assignment for each in some], [len(each.rows) for each in some]
         return rewrite_together(bound, assignments, counts, route(batch, joined(some)), footer_of, announced=announced)
 
-    with WorkerPool(min(bound.threads, len(assigned))) as workers:
+    with WorkerPool(threads) as workers:
         together = bundle_rewrites(bound, assigned) if len(assigned) >= FEWEST_FILES else []
         rewrites = [(numbers, workers.submit(rewrite, numbers)) for numbers in together]
         bundles = bundle_logs(assigned, batch.table)

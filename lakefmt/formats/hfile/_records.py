@@ -8,6 +8,7 @@ could begin there; what begins there by chance is found out afterwards, by follo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,7 @@ __all__ = [
     "DecodedBlock",
     "EncodedKeyValues",
     "decoded_block",
+    "encode_few",
     "encode_key_values",
     "read_records",
 ]
@@ -261,10 +263,7 @@ def encode_key_values(keys: pa.Array, values: pa.Array) -> EncodedKeyValues:
     """
     rows = len(keys)
     key_sizes, value_sizes = _sizes(keys), _sizes(values)
-    if rows and int(key_sizes.max()) > MAX_KEY_BYTES:
-        raise InvalidInputError(f"a key of {int(key_sizes.max()):,} bytes: an HFile holds keys of {MAX_KEY_BYTES:,}")
-    if rows and int(value_sizes.max()) >= 1 << 30:
-        raise InvalidInputError(f"a value of {int(value_sizes.max()):,} bytes is too large for a block of an HFile")
+    _check_sizes(int(key_sizes.max(initial=0)), int(value_sizes.max(initial=0)))
     heads = np.empty(rows, _HEADS)
     heads["key"] = key_sizes + _AROUND_KEY
     heads["value"] = value_sizes
@@ -276,6 +275,28 @@ def encode_key_values(keys: pa.Array, values: pa.Array) -> EncodedKeyValues:
     data = records.buffers()[2]
     data = memoryview(b"" if data is None else data)[: int(offsets[-1])]
     return EncodedKeyValues(data, offsets, int(key_sizes.sum()), int(value_sizes.sum()))
+
+
+def encode_few(keys: Sequence[bytes], values: Sequence[bytes]) -> EncodedKeyValues:
+    """Return the same of a few keys and values, one after the other.
+
+    Raises:
+        InvalidInputError: see :func:`encode_key_values`.
+    """
+    _check_sizes(max(map(len, keys), default=0), max(map(len, values), default=0))
+    records: list[bytes] = []
+    for key, value in zip(keys, values, strict=True):
+        head = _LENGTHS.pack(len(key) + _AROUND_KEY, len(value), len(key))
+        records.append(b"".join((head, key, KEY_TAIL, value, b"\0")))
+    offsets = np.cumsum([0, *map(len, records)], dtype=np.int64)
+    return EncodedKeyValues(memoryview(b"".join(records)), offsets, sum(map(len, keys)), sum(map(len, values)))
+
+
+def _check_sizes(key: int, value: int) -> None:
+    if key > MAX_KEY_BYTES:
+        raise InvalidInputError(f"a key of {key:,} bytes: an HFile holds keys of {MAX_KEY_BYTES:,}")
+    if value >= 1 << 30:
+        raise InvalidInputError(f"a value of {value:,} bytes is too large for a block of an HFile")
 
 
 _HEADS = np.dtype([("key", ">i4"), ("value", ">i4"), ("content", ">u2")])

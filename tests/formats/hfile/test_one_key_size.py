@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.errors import CorruptFile
+from lakefmt.errors import CorruptFile, InvalidInputError
 from lakefmt.formats.hfile import _records
 from lakefmt.formats.hfile._index import KEY_TAIL
-from lakefmt.formats.hfile._records import encode_key_values, read_records
+from lakefmt.formats.hfile._records import encode_few, encode_key_values, read_records
+from lakefmt.formats.hfile.reader import HFileReader
+from lakefmt.formats.hfile.writer import encode_hfile
 
 #: Values that look like what stands behind a key.
 PARTS = st.sampled_from([b"", b"\xff" * 4, b"\xff" * 9, KEY_TAIL, KEY_TAIL[:-1], b"\0" * 12, b"abc"])
@@ -35,6 +37,23 @@ def test_every_record_is_found(rows: tuple[list[bytes], list[bytes]], shift: int
     payload = memoryview(bytes(shift) + encoded(keys, values))[shift:]  # an uncompressed block begins anywhere
     block = read_records(payload, "f")
     assert (block.keys().to_pylist(), block.values().to_pylist()) == rows
+
+
+@given(records())
+def test_few_records_are_encoded_as_many_are(rows: tuple[list[bytes], list[bytes]]) -> None:
+    few, many = encode_few(*rows), encode_key_values(*(pa.array(each, pa.large_binary()) for each in rows))
+    assert bytes(few.data) == bytes(many.data)
+    assert few.offsets.tolist() == many.offsets.tolist()
+    assert (few.key_bytes, few.value_bytes) == (many.key_bytes, many.value_bytes)
+
+
+@pytest.mark.parametrize("rows", [3, 300])
+def test_keys_that_do_not_ascend_or_are_too_long_are_refused(rows: int) -> None:
+    keys, values = [f"{row:05}".encode() for row in range(rows)], [b"v"] * rows
+    assert HFileReader.from_bytes(encode_hfile(pa.array(keys), pa.array(values)), "f").read()["key"].to_pylist() == keys
+    for wrong in ([*keys[1:], keys[0]], [keys[0], *keys[:-1]], [*keys[:-1], b"z" * (_records.MAX_KEY_BYTES + 1)]):
+        with pytest.raises(InvalidInputError):
+            encode_hfile(pa.array(wrong), pa.array(values))
 
 
 @given(records(), st.data())
