@@ -167,11 +167,11 @@ class MetadataTable:
         """Return the metadata table as its own timeline, `loaded`, says that it is; see :meth:`open`."""
         timeline = _as_timeline(loaded, config.version.layout)
         valid = _validity(timeline, data_timeline, loaded)
-        kept = cache or MetadataFileCache()
+        known_files = cache or MetadataFileCache()
         # In layout 1 a metadata table that is made anew may use the name of a commit again.
-        known = kept.commits if config.version.layout == 2 else KnownCommits()
-        written = WrittenGroups(store, config.version, loaded, known)
-        return cls(store, config, timeline, valid, MetadataFiles(store, kept, directory), written)
+        commits = known_files.commits if config.version.layout == 2 else KnownCommits()
+        written = WrittenGroups(store, config.version, loaded, commits)
+        return cls(store, config, timeline, valid, MetadataFiles(store, known_files, directory), written)
 
     def has(self, partition: str) -> bool:
         """Return whether readers may use a partition: the data table advertises it."""
