@@ -8,6 +8,7 @@ could begin there; what begins there by chance is found out afterwards, by follo
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,6 +46,8 @@ _LEAST_RECORD = _HEAD + len(KEY_TAIL) + 1
 #: A block is kept decoded where there are at least this many records for each distinct value.
 _RECORDS_PER_VALUE = 16
 _FEW_RECORDS = 256
+#: Of key, value and content, in front of the content.
+_LENGTHS = struct.Struct(">iiH")
 #: Bytes that are looked at together: as many as stay in the processor's caches.
 _STEP = 1 << 18
 
