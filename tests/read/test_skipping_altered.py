@@ -226,7 +226,7 @@ def test_rows_are_equal_with_and_without_skipping(
     states: list[dict[str, Any]] = [{}, {"as_of": game.past[0]}, {"as_of": game.past[len(game.past) // 2]}]
     for state in states:
         everything = game.table.read(**state)
-        for query in filters(everything.schema):
+        for query in filters(everything.schema)[:: 3 if state else 1]:
             expected = sorted_rows(keep_rows(everything, parse_filter(query, everything.schema)))
             assert sorted_rows(game.table.read(filter=query, **state)) == expected, (query, state, operations)
     assert not game.table.index.check().findings, operations
