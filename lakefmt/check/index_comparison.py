@@ -26,6 +26,7 @@ __all__ = [
     "compare_names",
     "compare_places",
     "compare_ranges",
+    "compare_read_ranges",
     "compare_texts",
     "excludes_values",
 ]
@@ -323,6 +324,27 @@ def compare_ranges(index: str, column: str, indexed: pa.Table, stored: pa.Table,
         *_of_column(IndexDamage.MISSING, index, column, stored.filter(lacking)["name"]),
         *_of_column(IndexDamage.WRONG, index, column, stored.filter(pc.and_(there, bad))["name"]),
     ]
+
+
+def compare_read_ranges(
+    index: str, column: str, names: pa.Array, taken: pa.Table, stored: pa.Table
+) -> list[IndexFinding]:
+    """Return the files in which a column has values that a read takes for impossible.
+
+    Parameters:
+        index: the metadata table's partition.
+        column: the column's name.
+        names: of files.
+        taken: what a read takes from the index of each: ``min``, ``max``, ``has_values``, ``has_nulls``, ``is_known``.
+        stored: ``name``, ``min``, ``max`` and ``null_count`` as they are in the files.
+    """
+    positions = _flat(pc.index_in(stored["name"], value_set=names))
+    of_file = {name: _flat(taken[name]).take(positions) for name in taken.column_names}
+    narrow = pc.or_(_beyond(pc.greater, of_file["min"], stored["min"]), _beyond(pc.less, of_file["max"], stored["max"]))
+    no_values = pc.and_(pc.invert(of_file["has_values"]), pc.is_valid(_flat(stored["min"])))
+    no_nulls = pc.and_(pc.invert(of_file["has_nulls"]), pc.greater(_flat(stored["null_count"]), 0))
+    bad = pc.and_(of_file["is_known"], pc.or_(narrow, pc.or_(no_values, no_nulls)))
+    return [*_of_column(IndexDamage.WRONG, index, column, stored.filter(pc.fill_null(bad, False))["name"])]
 
 
 def excludes_values(indexed: ColumnStats | None, stored: ColumnStats | None) -> bool:

@@ -18,6 +18,7 @@ from lakefmt.check.index_comparison import (
     compare_names,
     compare_places,
     compare_ranges,
+    compare_read_ranges,
     compare_texts,
     excludes_values,
 )
@@ -45,8 +46,9 @@ from lakefmt.metadata.reading.record_index_reader import locations_of
 from lakefmt.metadata.reading.stats_reader import decode_statistics, read_stats
 from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.metadata.records import PartitionUpdate, decode_record
-from lakefmt.metadata.statistics import ColumnRange
+from lakefmt.metadata.statistics import ColumnRange, indexed_columns
 from lakefmt.metadata.updates import DataFile, column_stats_update, partition_stats_update
+from lakefmt.read.skipping.altered_columns import altered_ranges, names_of_columns
 from lakefmt.values import RECORD_KEY, InstantTime, PartitionPath
 
 __all__ = ["IndexContents"]
@@ -119,7 +121,8 @@ class IndexContents:
         schema, zone = self.client.schema(state), expression_time_zone(settings)
         collector = FactCollector(self.client, state, state, InstantTime(""), schema, time_zone=zone, stored_only=True)
         if PartitionKind.COLUMN_STATS.value in state.config.metadata_partitions:
-            collector.columns = stats_columns(state.config, collector, self.definitions)
+            columns = stats_columns(state.config, collector, self.definitions)
+            collector.columns = tuple(dict.fromkeys((*columns, *self._altered)))
         return collector
 
     @property
@@ -200,20 +203,43 @@ class IndexContents:
                 )
                 findings += compare_ranges(name, column, indexed, stored, counts=counts)
         absent = sorted(indexed_names - self._paths.keys())
+        findings += self._altered_stats(name, files)
         findings = [replace(each, names=self._as_paths(each.names)) for each in findings]
         if absent:
             findings.append(IndexFinding(IndexDamage.UNKNOWN, name, pa.array(absent, pa.string())))
         return findings
 
+    def _altered_stats(self, name: str, files: list[DataFile]) -> list[IndexFinding]:
+        """Return where a read of a column that was altered takes values for impossible that are stored."""
+        names = names_of_columns(self.client, self.state)
+        findings: list[IndexFinding] = []
+        if names is None:
+            return findings
+        for column in self._altered:
+            some = [each for each in files if column in each.ranges]
+            kind, layout = self._collector.types[column], self.state.timeline.layout
+            taken = altered_ranges(self.table, column, kind, names, self._committed[1], layout, by_file=True)
+            update = column_stats_update(_only(column, some), self._collector.types, self._form)
+            every = pa.array([each.name for each in files], pa.string())
+            findings += compare_read_ranges(name, column, every, taken, self._expected(update, kind))
+        return findings
+
     @cached_property
     def _comparable(self) -> list[str]:
-        """The columns whose statistics are compared.
+        """The columns whose statistics are compared as they are.
 
-        Those of a column that was renamed, or whose type was changed, go by its name when they were made: no read takes them.
+        Those of a column that was renamed, or whose type was changed, go by its name when they were made.
         """
-        ids = self.client.column_ids(self.state)
-        altered = frozenset[str]() if ids is None else ids.changed
-        return [column for column in self._collector.columns if column.split(".", 1)[0] not in altered]
+        return [column for column in self._collector.columns if column not in self._altered]
+
+    @cached_property
+    def _altered(self) -> tuple[str, ...]:
+        """The columns, and fields of structs, that were altered: their statistics may stand under names of before."""
+        ids, names = self.client.column_ids(self.state), names_of_columns(self.client, self.state)
+        if ids is None or names is None:
+            return ()
+        asked = [name for name in names.columns if name.split(".", 1)[0] in ids.changed]
+        return indexed_columns(self.client.schema(self.state), asked, meta_columns=False)
 
     def _as_paths(self, names: pa.Array) -> pa.Array:
         return pa.array([self._paths.get(name, name) for name in names.to_pylist()], pa.string())

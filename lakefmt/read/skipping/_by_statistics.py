@@ -18,6 +18,7 @@ from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.read._filter_conditions import satisfiable
 from lakefmt.read.filters import filter_columns
 from lakefmt.read.scan import Query
+from lakefmt.read.skipping.altered_columns import altered_ranges
 from lakefmt.read.skipping.guarantees import (
     SliceFiles,
     all_known,
@@ -25,6 +26,7 @@ from lakefmt.read.skipping.guarantees import (
     joined_ranges,
     range_guarantees,
 )
+from lakefmt.schema.statistic_names import StatisticNames
 from lakefmt.values import COMMIT_TIME, META_COLUMNS, RECORD_KEY, PartitionPath
 
 __all__ = ["Leaf", "files_of", "partitions_by_statistics", "slices_by_statistics", "statistic_columns"]
@@ -34,11 +36,16 @@ _MANY_PARTITIONS = 64
 
 
 class Leaf(NamedTuple):
-    """A column, or a nested field, that may have statistics."""
+    """A column, or a nested field, that may have statistics.
+
+    Attributes:
+        altered: the names of columns at any time; None: this one's statistics are under its name in every file.
+    """
 
     name: str
     expression: pc.Expression
     kind: pa.DataType
+    altered: StatisticNames | None = None
 
 
 def statistic_columns(query: Query, config: TableConfig, *, merged: bool) -> list[Leaf]:
@@ -69,7 +76,7 @@ def _leaves(path: tuple[str, ...], kind: pa.DataType) -> Iterator[Leaf]:
 
 
 def slices_by_statistics(
-    table: MetadataTable, slices: Sequence[FileSlice], leaves: Sequence[Leaf], query: Query
+    table: MetadataTable, slices: Sequence[FileSlice], leaves: Sequence[Leaf], query: Query, layout: int
 ) -> list[FileSlice]:
     """Return the slices whose rows may satisfy the filter, by the statistics of their files.
 
@@ -78,24 +85,34 @@ def slices_by_statistics(
         slices: the slices to choose from.
         leaves: the columns to look at.
         query: the read; its condition may be compared with statistics.
+        layout: of the table's timeline.
 
     Raises:
         CorruptFile: the statistics are damaged.
     """
     if query.condition is None or query.condition.pruning is None or not slices:
         return list(slices)
-    files = files_of(slices)
     paths = list(dict.fromkeys(file_slice.partition for file_slice in slices))
     wanted = paths if len(paths) <= _MANY_PARTITIONS else None
     guarantees = []
     for leaf in leaves:
-        stats = read_stats(table, PartitionKind.COLUMN_STATS, leaf.name, leaf.kind, wanted)
-        if stats.num_rows:
-            guarantees.append(range_guarantees(leaf.expression, joined_ranges(stats, files)))
+        ranges = _ranges_of_leaf(table, slices, leaf, wanted, layout)
+        if ranges is not None:
+            guarantees.append(range_guarantees(leaf.expression, ranges))
     if not guarantees:
         return list(slices)
     kept = satisfiable(all_known(guarantees), query.condition.pruning, query.schema)
     return [slices[number] for number in np.flatnonzero(kept).tolist()]
+
+
+def _ranges_of_leaf(
+    table: MetadataTable, slices: Sequence[FileSlice], leaf: Leaf, partitions: Sequence[str] | None, layout: int
+) -> pa.Table | None:
+    """Return what values of a column each slice has; None: nothing is known of any."""
+    if leaf.altered is not None:
+        return altered_ranges(table, leaf.name, leaf.kind, leaf.altered, slices, layout, partitions)
+    stats = read_stats(table, PartitionKind.COLUMN_STATS, leaf.name, leaf.kind, partitions)
+    return joined_ranges(stats, files_of(slices)) if stats.num_rows else None
 
 
 def files_of(slices: Sequence[FileSlice]) -> SliceFiles:

@@ -31,6 +31,7 @@ from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
 from lakefmt.read.scan import Query, prune_partitions
 from lakefmt.read.skipping._by_key import Groups, groups_of_keys, groups_of_values, secondary_indexes
 from lakefmt.read.skipping._by_statistics import Leaf, partitions_by_statistics, slices_by_statistics, statistic_columns
+from lakefmt.read.skipping.altered_columns import names_of_columns
 from lakefmt.read.skipping.key_values import indexed_values, record_keys_of_condition
 from lakefmt.read.skipping.report import UnusedIndex
 from lakefmt.read.snapshot_files import pinned_slices
@@ -230,6 +231,8 @@ class _Selector:
         if len(partitions) > FEW_PARTITIONS:
             may_merge = self.query == "snapshot" and self.state.config.table_type is TableType.MERGE_ON_READ
             leaves, reason = self._leaves(merged=may_merge)
+            # Statistics of partitions are of files from before and after an alteration.
+            leaves = [leaf for leaf in leaves if leaf.altered is None]
         if not leaves:
             self._leave_out(_PARTITION_STATS, reason)
             return partitions
@@ -325,7 +328,7 @@ class _Selector:
         """Return the slices that may have rows, by the statistics of their files."""
         if self.plan.condition is None or not slices or not self._is_on(_COLUMN_STATS):
             return slices
-        merged = any(file_slice.logs for file_slice in slices)
+        merged, layout = any(file_slice.logs for file_slice in slices), self.state.timeline.layout
         leaves: list[Leaf] = []
         reason = self._sooner(slices, merged=merged)
         if not reason:
@@ -333,7 +336,9 @@ class _Selector:
         if not leaves:
             self._leave_out(_COLUMN_STATS, reason)
             return slices
-        kept = self._of_metadata(_COLUMN_STATS, lambda table: slices_by_statistics(table, slices, leaves, self.plan))
+        kept = self._of_metadata(
+            _COLUMN_STATS, lambda table: slices_by_statistics(table, slices, leaves, self.plan, layout)
+        )
         return slices if kept is None else kept
 
     def _leaves(self, *, merged: bool) -> tuple[list[Leaf], str]:
@@ -345,16 +350,21 @@ class _Selector:
         if merged and not _keeps_values(self.state.config):
             return [], _OWN_VALUES
         leaves = statistic_columns(self.plan, self.state.config, merged=merged)
-        return self._of_unaltered(leaves), _NO_COLUMN
+        return self._with_names(leaves), _NO_COLUMN
 
-    def _of_unaltered(self, leaves: list[Leaf]) -> list[Leaf]:
-        """Return the columns whose statistics are theirs in every file: these go by the name when they were made."""
+    def _with_names(self, leaves: list[Leaf]) -> list[Leaf]:
+        """Return the columns of which statistics can tell; those that were altered know the names that they had."""
         newest = replace(self.state, timeline=self.state.timeline.unbounded)
+        unaltered = {leaf.name for leaf in leaves}
         for ids in (self.client.column_ids(self.state), self.client.column_ids(newest)):
             if ids is not None:
                 names = {*META_COLUMNS, *(column.name for column in ids.history.latest.columns)} - ids.changed
-                leaves = [leaf for leaf in leaves if leaf.name.split(".", 1)[0] in names]
-        return leaves
+                unaltered = {name for name in unaltered if name.split(".", 1)[0] in names}
+        if len(unaltered) == len(leaves):
+            return leaves
+        altered = names_of_columns(self.client, self.state)
+        kept = [leaf if leaf.name in unaltered else leaf._replace(altered=altered) for leaf in leaves]
+        return [leaf for leaf in kept if leaf.name in unaltered or leaf.altered is not None]
 
     @property
     def _few_files(self) -> int:

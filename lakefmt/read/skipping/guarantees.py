@@ -16,11 +16,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-__all__ = ["SliceFiles", "all_known", "exact_in_partitions", "joined_ranges", "range_guarantees"]
+__all__ = [
+    "SliceFiles",
+    "all_known",
+    "exact_in_partitions",
+    "joined_ranges",
+    "joined_records",
+    "range_guarantees",
+]
 
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
+_RECORD = ("min", "max", "value_count", "null_count")
 #: Java orders these characters by other numbers than UTF-8 does, so an end that holds one may not be the outermost value.
 _ORDERED_DIFFERENTLY = r"[\x{E000}-\x{10FFFF}]"
 
@@ -62,18 +70,33 @@ def joined_ranges(stats: pa.Table, files: SliceFiles) -> pa.Table:
     twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
     stats = stats.filter(pc.invert(pc.is_in(stats["name"], value_set=twice))) if len(twice) else stats
     places = pc.index_in(files.names, value_set=stats["name"].combine_chunks())
-    low, high = (stats[end].combine_chunks().take(places) for end in ("min", "max"))
-    rows, nulls = (_numbers(stats[name].combine_chunks().take(places)) for name in ("value_count", "null_count"))
+    records = pa.table({name: stats[name].combine_chunks().take(places) for name in _RECORD})
+    return joined_records(records, files, np.arange(len(files.slices)))
+
+
+def joined_records(records: pa.Table, files: SliceFiles, places: I64, absent: Mask | None = None) -> pa.Table:
+    """Return what values of a column each slice has, as :func:`joined_ranges` does.
+
+    Parameters:
+        records: ``min``, ``max``, ``value_count`` and ``null_count``; nulls: nothing is known of the file.
+        files: the files of the slices.
+        places: the file that each record is of, by position; every file has one at least.
+        absent: where the file is known to have only nulls.
+    """
+    low, high = (records[end].combine_chunks() for end in ("min", "max"))
+    rows, nulls = (_numbers(records[name].combine_chunks()) for name in ("value_count", "null_count"))
+    slices, logs = files.slices[places], files.logs[places]
     has_range = _has_range(low, high)
-    is_empty = files.logs & (rows == 0) & (nulls == 0)  # a log of deletes
+    is_empty = logs & (rows == 0) & (nulls == 0)  # a log of deletes
     only_nulls = (rows > 0) & (rows == nulls) & _tells_nulls(low.type)
-    is_known = np.bincount(files.slices[~(has_range | is_empty | only_nulls)], minlength=files.count) == 0
+    is_told = has_range | is_empty | only_nulls
+    is_told = is_told if absent is None else is_told | absent
     columns = {
-        "min": _outermost(low, files, has_range, "ascending"),
-        "max": _outermost(high, files, has_range, "descending"),
-        "has_nulls": np.bincount(files.slices[nulls != 0], minlength=files.count) > 0,
-        "has_values": np.bincount(files.slices[has_range], minlength=files.count) > 0,
-        "is_known": is_known,
+        "min": _outermost(low, slices, files.count, has_range, "ascending"),
+        "max": _outermost(high, slices, files.count, has_range, "descending"),
+        "has_nulls": np.bincount(slices[nulls != 0], minlength=files.count) > 0,
+        "has_values": np.bincount(slices[has_range], minlength=files.count) > 0,
+        "is_known": np.bincount(slices[~is_told], minlength=files.count) == 0,
     }
     return pa.table(columns)
 
@@ -111,13 +134,13 @@ def _has_range(low: pa.Array, high: pa.Array) -> Mask:
     return mask
 
 
-def _outermost(ends: pa.Array, files: SliceFiles, counts: Mask, order: str) -> pa.Array:
+def _outermost(ends: pa.Array, slices: I64, count: int, counts: Mask, order: str) -> pa.Array:
     """Return the first of the ends of each slice in an order; null where there is none."""
     rows = np.flatnonzero(counts)
-    parts = pa.table({"slice": files.slices[rows], "end": ends.take(pa.array(rows))})
+    parts = pa.table({"slice": slices[rows], "end": ends.take(pa.array(rows))})
     ordered = pc.sort_indices(parts, sort_keys=[("slice", "ascending"), ("end", order)]).to_numpy()
-    numbers, firsts = np.unique(files.slices[rows][ordered], return_index=True)
-    places = np.full(files.count, -1, np.int64)
+    numbers, firsts = np.unique(slices[rows][ordered], return_index=True)
+    places = np.full(count, -1, np.int64)
     places[numbers] = rows[ordered[firsts]]
     return ends.take(pa.array(places, mask=places < 0))
 

@@ -1,0 +1,200 @@
+"""Statistics of a column that was altered, found under the names that it had (effects on reading only).
+
+What each file needs depends on its instant (:mod:`lakefmt.schema.statistic_names`). A file for which several names are
+looked at has several records, and its values are in one of them at least: they are joined as those of several files are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakefmt.metadata.layout import PartitionKind
+from lakefmt.metadata.reading._stats_columns import stats_schema
+from lakefmt.metadata.reading.reader import MetadataTable
+from lakefmt.metadata.reading.stats_reader import read_stats
+from lakefmt.schema.statistic_names import StatisticNames, StoredUnder
+from lakefmt.schema.type_changes import convert_stored
+
+__all__ = ["DatedFiles", "read_altered_stats"]
+
+I64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_RECORD = ("min", "max", "value_count", "null_count")
+#: Texts of dates sort like the dates in these years alone; days since 1970.
+_FIRST_DAY, _LAST_DAY = -719162, 2932896
+
+
+@dataclass(frozen=True)
+class DatedFiles:
+    """Files with the instants that tell their columns.
+
+    Attributes:
+        names: of the files, without directories.
+        instants: of each file.
+        logs: whether each is a log.
+        grows: whether each is a log to which later instants were written, too (table version 6).
+    """
+
+    names: pa.Array
+    instants: Sequence[str]
+    logs: Mask
+    grows: Mask
+
+
+def read_altered_stats(
+    table: MetadataTable,
+    column: str,
+    kind: pa.DataType,
+    names: StatisticNames,
+    files: DatedFiles,
+    partitions: Sequence[str] | None = None,
+) -> pa.Table:
+    """Return what values files have of a column that had other names or types.
+
+    Parameters:
+        table: the metadata table.
+        column: the column's name today, with dots when it is nested.
+        kind: its type today.
+        names: the names that columns had.
+        files: the files.
+        partitions: paths of data partitions that they are in; None: all.
+
+    Returns:
+        Columns ``file`` (a position in `files`), ``min``, ``max``, ``value_count`` and ``null_count`` as of
+        :func:`~lakefmt.metadata.reading.stats_reader.read_stats`, and ``is_absent``: the file has null in each row. Every
+        file has a record or several: its values are in one of them, or, where one has only nulls (the numbers too), not known.
+
+    Raises:
+        CorruptFile: the metadata table is damaged.
+    """
+    instants, codes = np.unique(np.array(files.instants, str), return_inverse=True)
+    under: dict[StoredUnder, list[int]] = {}
+    for code, instant in enumerate(instants):  # one for each commit that wrote some of the files
+        under.setdefault(names.of(column, str(instant)), []).append(code)
+    stored = {
+        name: _stats_of(table, name, kind, names.kinds(column), partitions)
+        for name in dict.fromkeys(name for each in under for name in each.names)
+    }
+    places = {name: _places(stats, files.names) for name, stats in stored.items()}
+    empty = {name: _of_files(_has_only_nulls(stats), places[name]) for name, stats in stored.items()}
+    is_told = np.zeros(len(codes), bool)
+    parts: list[pa.Table] = []
+    for each, some in under.items():
+        asked = np.isin(codes, some) & ~(files.grows & (not each.is_same))
+        if each.is_absent:
+            # A log may hold rows of instants that are later than its name.
+            chosen = np.flatnonzero(asked & ~files.logs)
+            parts.append(_absent(chosen, kind))
+            is_told[chosen] = True
+        there = {name: asked & (places[name] >= 0) for name in each.names}
+        # Hudi counts a column as null in every row of a log that was written under another name.
+        unseen = {
+            name: empty[name] & ((files.logs & (not each.is_same)) | (name in each.filled)) for name in each.names
+        }
+        for name, chosen in _choose(each, there, unseen):
+            parts.append(_records(chosen, stored[name].select(_RECORD).take(pa.array(places[name][chosen]))))
+            is_told[chosen] = True
+    rest = np.flatnonzero(~is_told)
+    nothing = stats_schema(kind).empty_table().select(_RECORD)
+    parts.append(_records(rest, nothing.take(pa.nulls(len(rest), pa.int64()))))
+    return pa.concat_tables(parts)
+
+
+def _choose(under: StoredUnder, there: Mapping[str, Mask], unseen: Mapping[str, Mask]) -> Iterator[tuple[str, I64]]:
+    """Yield the names under which statistics tell of a column, and of which files, by position.
+
+    Parameters:
+        under: the names.
+        there: by name, the files of which statistics stand under it.
+        unseen: by name, those of which they have nulls that may not be the column's.
+    """
+    has_own = np.zeros(0, bool)
+    for name in (*under.own, *under.filled):
+        usable = there[name] & ~unseen[name]
+        has_own = has_own | usable if len(has_own) else usable
+        yield name, np.flatnonzero(usable)
+    if under.shared:
+        has_all = np.all([there[name] for name in under.names], axis=0)
+        for name in under.names:
+            yield name, np.flatnonzero(has_all & ~has_own if len(has_own) else has_all)
+
+
+def _stats_of(
+    table: MetadataTable, name: str, kind: pa.DataType, kinds: frozenset[str], partitions: Sequence[str] | None
+) -> pa.Table:
+    """Return what stands under a name, with ends of older types as ends of today's."""
+    stats = read_stats(table, PartitionKind.COLUMN_STATS, name, kind, partitions)
+    if pt.is_float64(kind) and "float" in kinds:
+        return _rounded(stats)
+    if pt.is_string(kind) and "date" in kinds and kinds <= {"date", "string"}:
+        dates = read_stats(table, PartitionKind.COLUMN_STATS, name, pa.date32(), partitions)
+        return pa.concat_tables([stats.filter(_are_known(stats)), _as_texts(dates.filter(_are_known(dates)))])
+    return stats
+
+
+def _rounded(stats: pa.Table) -> pa.Table:
+    """Return ends between which values are, whether they were stored as floats or as doubles.
+
+    A reader takes the double that is written like the float, Java and Arrow the one that equals it.
+    """
+    for end, outermost in (("min", pc.min_element_wise), ("max", pc.max_element_wise)):
+        exact = stats[end].combine_chunks()
+        single = exact.cast(pa.float32(), safe=False)
+        written = convert_stored(single, "double")
+        ends = pc.if_else(pc.equal(single.cast(pa.float64()), exact), outermost(exact, written), exact)
+        stats = stats.set_column(stats.column_names.index(end), end, ends)
+    return stats
+
+
+def _as_texts(dates: pa.Table) -> pa.Table:
+    days = [dates[end].combine_chunks().cast(pa.int32()) for end in ("min", "max")]
+    low, high = (pa.scalar(day, pa.int32()) for day in (_FIRST_DAY, _LAST_DAY))
+    dates = dates.filter(pc.and_(pc.greater_equal(days[0], low), pc.less_equal(days[1], high)))
+    for end in ("min", "max"):
+        texts = convert_stored(dates[end].combine_chunks(), "string")
+        dates = dates.set_column(dates.column_names.index(end), end, texts)
+    return dates
+
+
+def _are_known(stats: pa.Table) -> pa.ChunkedArray:
+    return pc.and_(pc.is_valid(stats["min"]), pc.is_valid(stats["max"]))
+
+
+def _places(stats: pa.Table, files: pa.Array) -> I64:
+    """Return which statistics are of each file; -1: none, or several."""
+    counts = stats["name"].value_counts()
+    once = counts.field("values").filter(pc.equal(counts.field("counts"), 1))
+    places: I64 = pc.fill_null(pc.index_in(files, value_set=stats["name"].combine_chunks()), -1).to_numpy()
+    is_once: Mask = pc.is_in(files, value_set=once).to_numpy(zero_copy_only=False)
+    return np.where(is_once, places, -1).astype(np.int64)
+
+
+def _has_only_nulls(records: pa.Table) -> Mask:
+    counts, nulls = records["value_count"], records["null_count"]
+    mask: Mask = pc.and_(pc.greater(counts, 0), pc.equal(counts, nulls)).to_numpy()
+    return mask
+
+
+def _of_files(marks: Mask, places: I64) -> Mask:
+    """Return the marks of statistics by file; of those without it is false."""
+    return np.append(marks, False)[places]
+
+
+def _records(files: I64, records: pa.Table, *, is_absent: bool = False) -> pa.Table:
+    return records.add_column(0, "file", pa.array(files, pa.int64())).append_column(
+        "is_absent", pa.array(np.full(len(files), is_absent))
+    )
+
+
+def _absent(files: I64, kind: pa.DataType) -> pa.Table:
+    single = pa.array(np.ones(len(files), np.int64))
+    ends = pa.nulls(len(files), kind)
+    return _records(files, pa.table([ends, ends, single, single], names=_RECORD), is_absent=True)
