@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -51,9 +52,7 @@ def check_conservation(expected: int | None, results: Sequence[TaskResult]) -> N
     tasks = [result.task for result in results]
     groups = [(s.stat.partition_path, s.stat.file_id) for result in results for s in result.statuses]
     if len(set(tasks)) != len(tasks) or len(set(groups)) != len(groups):
-        twice = sorted(
-            {f"{partition}/{file_id}" for partition, file_id in groups if groups.count((partition, file_id)) > 1}
-        )
+        twice = sorted(f"{partition}/{file_id}" for (partition, file_id), n in Counter(groups).items() if n > 1)
         raise InvalidInputError(
             f"a task or a file group was written twice, so nothing is committed: {', '.join(twice[:3]) or sorted(tasks)[:3]}"
         )

@@ -150,6 +150,13 @@ def test_odd_inputs(pyspark_newest):
     check_shapes(pyspark_newest["shapes_of_input"])
 
 
+def test_many_partitions(pyspark_newest):
+    told = pyspark_newest["many_partitions"]
+    assert told["way"] == "partition"
+    assert (told["tasks"], told["driver"]) == ([10_000, 0, 5000], [0, 10_000, 5000])
+    assert told["rows"] == [10_000, 20_000.0, 5000]
+
+
 def test_faults_of_tasks(pyspark_newest):
     check_faults(pyspark_newest["faults"])
 

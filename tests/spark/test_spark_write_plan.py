@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import count
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import InvalidInputError, InvalidKey, UnknownSetting
 from lakefmt.spark.writing.limits import take_limits, take_sort
+from lakefmt.spark.writing.lookup import plan_handing
 from lakefmt.spark.writing.packed_rows import _murmur3, pre_images
 from lakefmt.spark.writing.plan import Limits, PartitionRows, WriteFacts, plan_spark_write
 from lakefmt.spark.writing.task_errors import error_in, typed_errors
+from lakefmt.values import InstantTime, PartitionPath
+from lakefmt.write.assign import FileSizing
+from lakefmt.write.task_groups import NEW, FoundRows, plan_groups
 
 LIMITS = Limits(driver_rows=10, driver_bytes=1000, task_bytes=100, task_max_bytes=300, tasks=9)
 UPSERT = WriteFacts("upsert", keeps_keys=True)
@@ -85,3 +92,22 @@ def test_errors_of_tasks_are_errors_of_the_caller():
     assert error_in("lakefmt.errors.NoSuch: x") is None
     with pytest.raises(RuntimeError, match="else"), typed_errors():
         raise RuntimeError("something else")
+
+
+def test_many_small_partitions_are_shared_by_tasks_for_their_files():
+    """Each has a file to write, so their bytes alone do not say how much a task has to do."""
+    counted = [PartitionRows(f"p{n}", 2, 80) for n in range(5000)]
+    plan = plan_spark_write(UPSERT, counted, Limits(driver_rows=0))
+    partitions = Counter(place.first for place in plan.places.values())
+    assert (plan.way, plan.tasks) == ("partition", 20)
+    assert set(partitions.values()) == {250}
+    assert plan_spark_write(UPSERT, counted, Limits(driver_rows=0, tasks=2)).tasks == 2
+
+
+def test_many_small_file_groups_are_shared_by_tasks_for_their_files():
+    ids = (f"{n:08d}-0000-4000-8000-000000000000" for n in count())
+    new = [FoundRows(PartitionPath(f"p{n}"), NEW, 2) for n in range(1000)]
+    sizing = FileSizing(1000, 0, 40.0)
+    groups = plan_groups(new, [], sizing, InstantTime("20260101000000000"), ids.__next__, None, appends=False)
+    handing = plan_handing(groups, 40.0, 64 << 20, 200)
+    assert (handing.num_slots, set(Counter(handing.slots).values())) == (4, {250})

@@ -38,6 +38,7 @@ TABLES: dict[str, tuple[dict[str, str], str]] = {
     ),
 }
 OLDEST = ("partition", "lookup")
+PARTITIONS = 5000
 
 
 def frame_of(spark: Any, first: int, last: int, v: float = 1.5) -> Any:
@@ -112,6 +113,25 @@ def shapes_of_input(spark: Any, root: Path) -> dict[str, Any]:
         lakefmt_spark.write(frame_of(spark, 0, 40), keyless, **options)
     keys = lakefmt.open_table(keyless).read(["_hoodie_record_key"], meta_columns=True)["_hoodie_record_key"]
     answers["generated"] = [len(keys), len(keys.unique())]
+    return answers
+
+
+def many_partitions(spark: Any, root: Path) -> dict[str, Any]:
+    """Two rows for each of 5,000 partitions: written by tasks, then upserted by the driver; the driver's share is counted."""
+    options = {**OPTIONS, "lakefmt.spark.task.bytes": str(64 << 20), "lakefmt.durability": "none"}
+    path, answers = str(root / "many_partitions"), {}
+    rows = spark.range(0, 2 * PARTITIONS, 1, 2).selectExpr(
+        "concat('k', id) id", f"concat('c', id % {PARTITIONS}) city", "1D v", "id ts"
+    )
+    changed = rows.selectExpr("id", "city", "2D v", "ts")
+    by_driver = {**options, "lakefmt.spark.driver.max.rows": str(2 * PARTITIONS)}
+    answers["way"] = lakefmt_spark.explain_write(rows, path, **options).way
+    for name, frame, how in (("tasks", rows, options), ("driver", changed, by_driver)):
+        result = lakefmt_spark.write(frame, path, **how)
+        answers[name] = [result.num_inserts, result.num_updates, len(result.files)]
+    table = lakefmt.open_table(path)
+    values = table.read(["id", "v"])
+    answers["rows"] = [len(values["id"].unique()), sum(values["v"].to_pylist()), len(table.partitions())]
     return answers
 
 
@@ -218,4 +238,4 @@ def _rows(table: pa.Table) -> list[list[Any]]:
     return sorted(map(list, zip(*table.to_pydict().values(), strict=True)))
 
 
-SCENARIOS = [written_by_tasks, shapes_of_input, faults]
+SCENARIOS = [written_by_tasks, shapes_of_input, many_partitions, faults]

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from lakefmt.formats.bloom.murmur import murmur_hadoop
 from lakefmt.spark.writing.packed_rows import pack, sorted_tables, unpack
+from lakefmt.spark.writing.plan import FILES_OF_A_TASK
 from lakefmt.spark.writing.tasks import Task, done_batch, task_rows
 from lakefmt.values import RECORD_KEY, FileId, PartitionPath
 from lakefmt.write.task_groups import NEW, FoundRows, GroupToWrite
@@ -86,7 +87,8 @@ def plan_handing(groups: Sequence[GroupToWrite], record_bytes: float, task_bytes
         tasks: no more tasks.
     """
     weights = [
-        int((group.found_rows + group.new_rows) * record_bytes)
+        task_bytes // FILES_OF_A_TASK
+        + int((group.found_rows + group.new_rows) * record_bytes)
         + (0 if group.assignment.base is None else group.assignment.base.size)
         for group in groups
     ]

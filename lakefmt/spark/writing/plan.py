@@ -10,9 +10,20 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["Limits", "PartitionRows", "SparkWritePlan", "TaskPlace", "WriteFacts", "plan_spark_write"]
+__all__ = [
+    "FILES_OF_A_TASK",
+    "Limits",
+    "PartitionRows",
+    "SparkWritePlan",
+    "TaskPlace",
+    "WriteFacts",
+    "plan_spark_write",
+]
+
+#: How many files, however small, are as much work for a task as the bytes that it should get.
+FILES_OF_A_TASK: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +209,7 @@ def _places(facts: WriteFacts, counted: Sequence[PartitionRows], limits: Limits)
             places[each.partition] = TaskPlace(tasks, parts)
             tasks += parts
         else:
-            small.append((weight, each.partition))
+            small.append((weight + limits.task_bytes // FILES_OF_A_TASK, each.partition))
     if small:
         shared = min(len(small), _tasks_for(sum(weight for weight, _ in small), limits))
         load = [(0, tasks + number) for number in range(shared)]

@@ -36,7 +36,7 @@ Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 #: What a writing task answers.
 DONE: Final = "result binary"
-#: Rows are keyed together until they have this many bytes.
+#: Rows are keyed together, and packed rows handed out, until they have this many bytes.
 _KEYED_BYTES: Final = 32 << 20
 #: Rows of a stream are written together until they have this many bytes.
 _WINDOW_BYTES: Final = 128 << 20
@@ -140,25 +140,36 @@ def route_task(plan: SparkWritePlan, shared: SharedWrite, index: PlacingIndex | 
         index: decides the file group of every key; None: none does.
         images: the value of the column ``slot`` for each task (:func:`~lakefmt.spark.writing.spread.slot_images`).
     """
+    first_partition = min(plan.places, default="")
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Many small partition paths make thousands of packed rows: a batch of Arrow for each would cost more than they do.
+        columns: dict[str, list[Any]] = {name: [] for name in _ROUTED.names}
+        held_bytes = 0
         for batch in batches:
             for row in batch.to_pylist():  # packed rows, not rows
-                yield _routed(row)
+                routed = _routed(row)
+                for name, values in routed.items():
+                    columns[name] += values
+                held_bytes += sum(map(len, routed["data"]))
+                if held_bytes >= _KEYED_BYTES:
+                    yield pa.RecordBatch.from_pydict(columns, schema=_ROUTED)
+                    columns, held_bytes = {name: [] for name in _ROUTED.names}, 0
+        if columns["slot"]:
+            yield pa.RecordBatch.from_pydict(columns, schema=_ROUTED)
 
-    def _routed(row: dict[str, Any]) -> pa.RecordBatch:
+    def _routed(row: dict[str, Any]) -> dict[str, list[Any]]:
         # A partition path that was not counted: the input is not repeatable, which the count of rows will show.
-        place = plan.places.get(row["partition"]) or plan.places[min(plan.places)]
+        place = plan.places.get(row["partition"]) or plan.places[first_partition]
         tables = {place.first: None} if place.parts == 1 else _split(row["data"], place.parts, place.first)
         slots = list(tables)
-        columns = {
+        return {
             "slot": [images[slot] for slot in slots],
             "source": [row["source"]] * len(slots),
             "number": [row["number"]] * len(slots),
             "rows": [row["rows"] if rows is None else rows.num_rows for rows in tables.values()],
             "data": [row["data"] if rows is None else pack(rows) for rows in tables.values()],
         }
-        return pa.RecordBatch.from_pydict(columns, schema=_ROUTED)
 
     def _split(data: bytes, parts: int, first: int) -> dict[int, pa.Table | None]:
         rows = unpack(data)
