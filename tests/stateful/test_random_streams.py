@@ -1,0 +1,282 @@
+"""Several streams of rows into one table, in any order of steps, against a dictionary: what is read, what is not committed yet.
+
+Streams are killed, taken over, left by exceptions, opened again after a refused row; others write and run services beside them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lakefmt.errors import FlushFailed
+from lakefmt.producers.stream.options import FlushMode
+from lakefmt.producers.stream.stream import Stream
+from lakefmt.segments.names import ANONYMOUS
+from lakefmt.storage.memory import MemoryStore
+from lakefmt.testing.virtual_time import VirtualTime
+from tests.producers.stream.stream_kit import durable, kill, make, table_over
+
+SCHEMA = pa.schema(
+    [pa.field("id", pa.string(), nullable=False), ("p", pa.string()), ("v", pa.int64()), ("s", pa.string())]
+)
+NUMBERS = itertools.count()
+NAMES = ("a", "b", None)
+#: The clock of a process in virtual time begins here.
+EPOCH = 1_800_000_000.0
+#: A buffer that has so many rows is sealed by the stream itself.
+FULL = 3
+
+Row = dict[str, Any]
+Change = tuple[str, Row]
+
+STEPS = st.tuples(
+    st.sampled_from(
+        [
+            "rows",
+            "rows",
+            "rows",
+            "strict",
+            "mark",
+            "flush",
+            "commit",
+            "kill",
+            "leave",
+            "refused",
+            "recover",
+            "other",
+            "serve",
+        ]
+    ),
+    st.sampled_from(NAMES),
+    st.sampled_from(["upsert", "insert_ignore", "delete_ignore", "insert", "update", "delete"]),
+    st.lists(
+        st.tuples(st.sampled_from(["k0", "k1", "k2", "k3"]), st.sampled_from(["p0", "p1"])), min_size=1, max_size=4
+    ),
+)
+
+
+@dataclass
+class Open:
+    """An open stream, its open buffer, and how many rows of that came before its last mark."""
+
+    stream: Stream
+    buffer: list[Change] = field(default_factory=list)
+    marked: int | None = None
+    marks: bool = False
+
+
+@dataclass
+class Model:
+    """The table, and what each stream has made durable: its segments, and whether they are behind its last mark."""
+
+    across: bool
+    stored: dict[object, Row] = field(default_factory=dict)
+    segments: dict[str, list[tuple[list[Change], bool]]] = field(default_factory=dict)
+
+    def key(self, row: Row) -> object:
+        return row["id"] if self.across else (row["id"], row["p"])
+
+    def after(self, changes: list[Change], stored: dict[object, Row]) -> dict[object, Row]:
+        rows = dict(stored)
+        for operator, row in changes:
+            key, there = self.key(row), self.key(row) in rows
+            if operator in ("upsert", "insert") or (operator == "insert_ignore" and not there):
+                rows[key] = {**dict.fromkeys(SCHEMA.names), **row}
+            elif operator == "update" and there:
+                rows[key] = {**rows[key], **row}
+            elif operator.startswith("delete"):
+                rows.pop(key, None)
+        return rows
+
+    def to_commit(self, name: str) -> list[Change]:
+        """Return what is durable and not behind the last mark."""
+        segments = self.segments.get(name, [])
+        count = max((n + 1 for n, (_, tail) in enumerate(segments) if not tail), default=0)
+        return [change for changes, _ in segments[:count] for change in changes]
+
+    def commit(self, name: str, *, whole: bool = False, drops: bool = False) -> None:
+        if whole:
+            self.segments[name] = [(changes, False) for changes, _ in self.segments.get(name, [])]
+        self.stored = self.after(self.to_commit(name), self.stored)
+        left = list(itertools.takewhile(lambda each: each[1], reversed(self.segments.get(name, []))))
+        self.segments[name] = [] if drops else left[::-1]
+
+    def uncommitted(self) -> dict[object, Row]:
+        changes = [change for name in sorted(self.segments) for change in self.to_commit(name)]
+        return self.after(changes, self.stored)
+
+
+class Play:
+    """Streams, other writers and the model side by side."""
+
+    def __init__(self, index: str, table_type: str) -> None:
+        self.time = VirtualTime()
+        self.store = MemoryStore(f"random-streams-{next(NUMBERS)}", now=lambda: EPOCH + self.time.now)
+        make(store=self.store, schema=SCHEMA, partition_by="p", index=index, table_type=table_type)
+        self.model = Model(across=index.startswith("global"))
+        self.open: dict[str | None, Open] = {}
+        self.values = itertools.count()
+
+    def table(self) -> Any:
+        return table_over(self.store, self.time)
+
+    def opened(self, name: str | None) -> Open:
+        if name not in self.open:
+            how = {"flush_mode": FlushMode.AUTO_FLUSH_SYNC, "flush_interval": 0, "commit_interval": 10**9}
+            stream = self.table().open_stream(writer_id=name, mutation_buffer_lines_num=FULL, **how)
+            self.open[name] = Open(stream)
+            self.model.commit(stream.writer_id, drops=True)
+        return self.open[name]
+
+    def seal(self, given: Open, *, by_itself: bool) -> None:
+        """Tell the model that the open buffer, or what of it is marked, is durable."""
+        segments = self.model.segments.setdefault(given.stream.writer_id, [])
+        count = given.marked if by_itself and given.marked is not None else len(given.buffer)
+        tail = by_itself and given.marks and given.marked is None
+        if count or given.marked is not None:
+            segments.append((given.buffer[:count], tail))
+        given.buffer, given.marked = given.buffer[count:], None
+
+    def apply(self, given: Open, operator: str, places: list[tuple[str, str]]) -> None:
+        for key, place in places:
+            row: Row = {"id": key, "p": place}
+            if not operator.startswith("delete"):
+                row |= {"v": next(self.values)} | ({} if operator == "update" else {"s": operator})
+            given.buffer.append((operator, row))
+            given.stream.extend([row], operator)
+            if len(given.buffer) >= FULL:
+                self.seal(given, by_itself=True)
+
+    def flush(self, given: Open) -> None:
+        given.stream.flush()
+        self.seal(given, by_itself=False)
+
+    def is_refused(self, given: Open, operator: str, place: tuple[str, str]) -> bool:
+        own = [c for changes, _ in self.model.segments.get(given.stream.writer_id, []) for c in changes]
+        there = self.model.key({"id": place[0], "p": place[1]}) in self.model.after(
+            [*own, *given.buffer], self.model.stored
+        )
+        return there == (operator == "insert")
+
+    def step(self, act: str, name: str | None, operator: str, places: list[tuple[str, str]]) -> None:
+        given = self.opened(name)
+        strict = operator in ("insert", "update", "delete")
+        writer = given.stream.writer_id
+        if act == "rows" and not strict:
+            self.apply(given, operator, places)
+        elif act == "strict" and strict:
+            self.flush(given)  # others may write before the next one, and make a row wrong that is right now
+            if not self.is_refused(given, operator, places[0]):
+                self.apply(given, operator, places[:1])
+                self.flush(given)
+        elif act == "refused" and strict and self.is_refused(given, operator, places[0]):
+            with pytest.raises(FlushFailed):
+                refuse(given.stream, operator, {"id": places[0][0], "p": places[0][1]})
+            assert sum(batch.rows.num_rows for batch in given.stream.failed_rows()) == len(given.buffer) + 1
+            given.buffer, given.marked = [], None
+            given.stream.reopen()
+            self.model.commit(writer)
+        elif act == "mark":
+            given.stream.mark(len(given.buffer))
+            given.marked, given.marks = len(given.buffer), not writer.startswith(ANONYMOUS)
+        elif act == "flush":
+            self.flush(given)
+        elif act == "commit":
+            self.flush(given)
+            given.stream.commit()
+            self.model.commit(writer, whole=True)
+        elif act in ("kill", "leave"):
+            del self.open[name]
+            if act == "kill":
+                kill(given.stream)
+            else:
+                self.leave(given)
+        elif act == "recover":
+            self.recover()
+        else:
+            self.beside(act, operator, places)
+
+    def leave(self, given: Open) -> None:
+        """An exception leaves the block of a stream."""
+        if given.buffer:
+            with pytest.warns(RuntimeWarning, match="were dropped"):
+                given.stream.close(discard=True)
+        else:
+            given.stream.close(discard=True)
+        self.model.commit(given.stream.writer_id)
+
+    def recover(self) -> None:
+        """What nobody renews is dead by now; what is open is alive."""
+        self.time.sleep(200.0)
+        self.table().recover_streams()
+        alive = {each.stream.writer_id for each in self.open.values()}
+        for name in sorted(self.model.segments):
+            if name not in alive:
+                self.model.commit(name, drops=True)
+
+    def beside(self, act: str, operator: str, places: list[tuple[str, str]]) -> None:
+        table = self.table()
+        if act == "serve":
+            if operator == "insert" and table.client.load().config.table_type.value == "MERGE_ON_READ":
+                table.compact()
+            elif operator == "update":
+                table.cluster()
+            elif operator == "delete":
+                table.archive(options={"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3})
+            return
+        row = {"id": places[0][0], "p": places[0][1], "v": next(self.values), "s": "other"}
+        if operator.startswith("delete"):
+            table.delete(pa.table({"id": [row["id"]]} | ({} if self.model.across else {"p": [row["p"]]})))
+            self.model.stored = self.model.after([("delete", row)], self.model.stored)
+        else:
+            table.upsert([row])
+            self.model.stored = self.model.after([("upsert", row)], self.model.stored)
+
+    def check(self, story: object) -> None:
+        def in_order(rows: Any) -> list[str]:
+            return sorted(map(repr, rows))
+
+        table = self.table()
+        assert in_order(table.read().to_pylist()) == in_order(self.model.stored.values()), story
+        seen = table.read(include_uncommitted=True).to_pylist()
+        assert in_order(seen) == in_order(self.model.uncommitted().values()), story
+
+    def end(self) -> None:
+        for each in self.open.values():
+            each.stream.close()
+            self.seal(each, by_itself=False)
+            self.model.commit(each.stream.writer_id, whole=True)
+        self.open.clear()
+        self.recover()
+        self.check("the end")
+        assert durable(self.store) == 0
+
+
+def refuse(stream: Stream, operator: str, row: Row) -> None:
+    """Give a stream a row that its table refuses."""
+    stream.extend([row], operator)
+    stream.flush()
+
+
+@settings(
+    max_examples=max(2, settings().max_examples // 25), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+@pytest.mark.parametrize(("index", "table_type"), [("bloom", "cow"), ("global_bloom", "mor"), ("global_simple", "cow")])
+@given(steps=st.lists(STEPS, min_size=8, max_size=16))
+def test_random_streams_equal_a_dictionary(index: str, table_type: str, steps: list[Any]) -> None:
+    play = Play(index, table_type)
+    try:
+        for number, step in enumerate(steps):
+            play.step(*step)
+            play.check((number, step, steps))
+        play.end()
+    finally:
+        for each in play.open.values():
+            kill(each.stream)
+        play.store.delete([found.name for found in play.store.list()])
