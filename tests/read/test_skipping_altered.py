@@ -212,7 +212,7 @@ def field_of(schema: pa.Schema, name: str) -> pa.Field:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("table_type", "version"), [("cow", 9), ("cow", 6), ("mor", 6), ("mor", 8), ("mor", 9)])
-@settings(max_examples=2, deadline=None, suppress_health_check=[*HealthCheck])
+@settings(max_examples=max(2, settings().max_examples // 30), deadline=None, suppress_health_check=[*HealthCheck])
 @given(operations=OPERATIONS)
 def test_rows_are_equal_with_and_without_skipping(
     table_type: str, version: int, operations: list[tuple[str, int, int]]
