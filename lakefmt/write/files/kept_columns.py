@@ -30,6 +30,7 @@ class KeptColumns:
         self, reader: BaseFileReader, base: BaseFile, footer: KnownFooter, schema: pa.Schema, codec: str
     ) -> None:
         self._reader, self._base = reader, base
+        self._rows = [footer.metadata.row_group(n).num_rows for n in range(footer.metadata.num_row_groups)]
         self._chunks = keepable_chunks(footer.metadata, schema, codec, base.size) if reader.is_local else []
 
     def pages(self, merged: Merged) -> Mapping[str, Pages]:
@@ -39,6 +40,8 @@ class KeptColumns:
             CorruptFile: the base file ends before they do.
         """
         if merged.group is None or not merged.unchanged or not self._chunks:
+            return {}
+        if self._rows[merged.group] != merged.table.num_rows:  # never pages beside other rows
             return {}
         notes = {name: note for name, note in self._chunks[merged.group].items() if name in merged.unchanged}
         return self._reader.pages(self._base, notes)
