@@ -62,7 +62,7 @@ from lakefmt.write.files.base_file import (
 from lakefmt.write.files.key_filters import bloom_filters_of_small_files
 from lakefmt.write.files.meta_columns import POSITION
 from lakefmt.write.files.small_rewrites import FEWEST_FILES, bundle_rewrites, rewrite_together
-from lakefmt.write.files.workers import WorkerPool, results
+from lakefmt.write.files.workers import WorkerPool, results, thread_count
 from lakefmt.write.ingest import KeyedBatch, in_no_partition, record_keys, with_keys
 from lakefmt.write.mutations import DeleteKeys
 
@@ -88,7 +88,6 @@ U = TypeVar("U")
 _FIRST_GUESS_OF_COMPRESSION = 0.4
 _LEARN_FROM_COMMITS = 10
 _LEARN_FROM_BYTES = 256 * 1024
-_FEW_ROWS = 2000
 #: Of rows that open no file by their number.
 _NO_SIZING = FileSizing(1, 0, 1.0)
 
@@ -424,16 +423,10 @@ def _pick(batch: KeyedBatch, rows: Rows) -> pa.Table:
 
 
 def _num_threads(bound: BoundContext, assigned: Sequence[Assigned]) -> int:
-    """Return how many threads write files: few rows for logs are put on a fast store before a thread has begun."""
-    few = sum(len(each.rows) for each in assigned) <= _FEW_ROWS
-    if (
-        few
-        and not bound.durable
-        and bound.store.capabilities.low_latency
-        and all(each.assignment.log for each in assigned)
-    ):
-        return 1
-    return min(bound.threads, len(assigned))
+    waits = bound.durable or not bound.store.capabilities.low_latency
+    only_logs = all(each.assignment.log for each in assigned)
+    rows = sum(len(each.rows) for each in assigned)
+    return thread_count(bound.threads, len(assigned), rows, only_logs=only_logs, waits=waits)
 
 
 def write_assigned_files(

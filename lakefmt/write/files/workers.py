@@ -7,9 +7,29 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self, TypeVar
 
-__all__ = ["WorkerPool", "results"]
+__all__ = ["WorkerPool", "results", "thread_count"]
 
 U = TypeVar("U")
+
+#: So many rows of logs are encoded before a thread has begun.
+_FEW_ROWS = 2000
+
+
+def thread_count(most: int, files: int, rows: int, *, only_logs: bool, waits: bool) -> int:
+    """Return how many threads write the files of a commit.
+
+    Args:
+        most: threads.
+        files: to be written.
+        rows: of all files.
+        only_logs: all files are logs.
+        waits: a put waits for a disk or a network.
+
+    Example:
+        >>> [thread_count(8, 4, rows, only_logs=True, waits=False) for rows in (100, 100_000)]
+        [1, 4]
+    """
+    return 1 if only_logs and rows <= _FEW_ROWS and not waits else min(most, files)
 
 
 def results(works: Iterable[Future[U]]) -> list[U]:
