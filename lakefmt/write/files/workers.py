@@ -11,7 +11,7 @@ __all__ = ["WorkerPool", "results", "thread_count"]
 
 U = TypeVar("U")
 
-#: So many rows of logs are encoded before a thread has begun.
+#: Up to this number of rows a thread takes longer to start than the logs take to be encoded.
 _FEW_ROWS = 2000
 
 
@@ -23,7 +23,7 @@ def thread_count(most: int, files: int, rows: int, *, only_logs: bool, waits: bo
         files: to be written.
         rows: of all files.
         only_logs: all files are logs.
-        waits: a put waits for a disk or a network.
+        waits: storing a file takes the time of a disk or a network.
 
     Example:
         >>> [thread_count(8, 4, rows, only_logs=True, waits=False) for rows in (100, 100_000)]
