@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from struct import Struct
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.formats.hfile._index import KEY_TAIL
+from lakefmt.formats.hfile._records import AROUND_KEY, LENGTHS, MAX_KEY_BYTES
 from lakefmt.formats.hfile.prefixes import Prefixes
 
 __all__ = ["FewRecords", "find_few_records"]
@@ -25,10 +25,6 @@ I64 = npt.NDArray[np.int64]
 
 #: Of more records the calls over all bytes cost less.
 _MOST_RECORDS = 32
-#: Bytes of the lengths of key, value and content, in front of the content; all three are in every record.
-_LENGTHS = Struct(">iiH")
-_MAX_KEY_BYTES = (1 << 15) - 1
-_AROUND_KEY = 2 + len(KEY_TAIL)
 #: The byte behind a value: the version of the record, which Hudi's records do not have.
 _NO_VERSION = 0
 
@@ -89,13 +85,13 @@ def find_few_records(payload: bytes | memoryview) -> FewRecords | None:
     values: list[bytes] = []
     position = 0
     while position < end:
-        content = position + _LENGTHS.size
+        content = position + LENGTHS.size
         if content > end or len(keys) == _MOST_RECORDS:
             return None
-        of_key, of_value, of_content = _LENGTHS.unpack_from(data, position)
+        of_key, of_value, of_content = LENGTHS.unpack_from(data, position)
         value = content + of_content + len(KEY_TAIL)
         behind = value + of_value
-        if of_key != of_content + _AROUND_KEY or of_content > _MAX_KEY_BYTES or of_value < 0 or behind >= end:
+        if of_key != of_content + AROUND_KEY or of_content > MAX_KEY_BYTES or of_value < 0 or behind >= end:
             return None
         if data[behind] != _NO_VERSION:
             return None

@@ -23,6 +23,8 @@ from lakefmt.formats.hfile._index import KEY_TAIL
 from lakefmt.formats.hfile.prefixes import Prefixes
 
 __all__ = [
+    "AROUND_KEY",
+    "LENGTHS",
     "MAX_KEY_BYTES",
     "DataBlock",
     "DecodedBlock",
@@ -38,16 +40,17 @@ I64 = npt.NDArray[np.int64]
 
 #: Java counts the bytes of a key in a signed short.
 MAX_KEY_BYTES = (1 << 15) - 1
-_HEAD = 10
-_AROUND_KEY = 2 + len(KEY_TAIL)
+#: Lengths of key, value and content, in front of the content.
+LENGTHS = struct.Struct(">iiH")
+_HEAD = LENGTHS.size
+#: The bytes of a key beside its content.
+AROUND_KEY = 2 + len(KEY_TAIL)
 #: The two lengths before a key, and the zero byte behind a value.
 _AROUND_LENGTHS = 9
 _LEAST_RECORD = _HEAD + len(KEY_TAIL) + 1
 #: A block is kept decoded where there are at least this many records for each distinct value.
 _RECORDS_PER_VALUE = 16
 _FEW_RECORDS = 256
-#: Of key, value and content, in front of the content.
-_LENGTHS = struct.Struct(">iiH")
 #: Bytes that are looked at together: as many as stay in the processor's caches.
 _STEP = 1 << 18
 
@@ -148,7 +151,7 @@ def read_records(payload: bytes | memoryview, what: str) -> DataBlock:
         starts, keys, values = starts[rows], keys[rows], values[rows]
     offsets = np.empty(4 * len(starts), np.int32)
     offsets[::4] = starts + _HEAD
-    offsets[1::4] = starts + (_HEAD - _AROUND_KEY) + keys
+    offsets[1::4] = starts + (_HEAD - AROUND_KEY) + keys
     offsets[2::4] = starts + (_HEAD - 2) + keys
     offsets[3::4] = starts + (_HEAD - 2) + keys + values
     parts = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(payload)])
@@ -172,9 +175,9 @@ def _of_one_key_size(data: U8) -> tuple[I64, I64, I64] | None:
     shorts: npt.NDArray[np.uint16] = np.ndarray((len(data) - 1,), ">u2", data, 0, (1,))
     if (following[:-1] != starts[1:]).any() or following[-1] != len(data):
         return None
-    if ((lengths >> np.uint64(32)) != size + _AROUND_KEY).any() or (shorts[starts + 8] != size).any():
+    if ((lengths >> np.uint64(32)) != size + AROUND_KEY).any() or (shorts[starts + 8] != size).any():
         return None
-    return starts, np.full(len(starts), size + _AROUND_KEY), values
+    return starts, np.full(len(starts), size + AROUND_KEY), values
 
 
 def _key_tails(data: U8) -> I64:
@@ -204,7 +207,7 @@ def _candidates(data: U8) -> tuple[I64, I64, I64]:
         # The length of a key is at most 32,779, so its two highest bytes are zero; its lowest one follows from the
         # length of the content.
         upper = data[begin : begin + size] | data[begin + 1 : begin + 1 + size]
-        fits = (data[begin + 3 : begin + 3 + size] - data[begin + 9 : begin + 9 + size]) == _AROUND_KEY
+        fits = (data[begin + 3 : begin + 3 + size] - data[begin + 9 : begin + 9 + size]) == AROUND_KEY
         fits &= upper == 0
         candidates.append(np.flatnonzero(fits) + begin)
     starts = np.concatenate(candidates)
@@ -212,7 +215,7 @@ def _candidates(data: U8) -> tuple[I64, I64, I64]:
     ints = np.ndarray((max(0, len(data) - 3),), ">i4", data, 0, (1,))
     content = shorts[starts + 8].astype(np.int64)
     keys, values = shorts[starts + 2].astype(np.int64), ints[starts + 4].astype(np.int64)
-    fits = (keys == content + _AROUND_KEY) & (content <= MAX_KEY_BYTES) & (values >= 0)
+    fits = (keys == content + AROUND_KEY) & (content <= MAX_KEY_BYTES) & (values >= 0)
     fits &= keys + values <= len(data) - starts - _AROUND_LENGTHS
     return (starts, keys, values) if fits.all() else (starts[fits], keys[fits], values[fits])
 
@@ -268,7 +271,7 @@ def encode_key_values(keys: pa.Array, values: pa.Array) -> EncodedKeyValues:
     key_sizes, value_sizes = _sizes(keys), _sizes(values)
     _check_sizes(int(key_sizes.max(initial=0)), int(value_sizes.max(initial=0)))
     heads = np.empty(rows, _HEADS)
-    heads["key"] = key_sizes + _AROUND_KEY
+    heads["key"] = key_sizes + AROUND_KEY
     heads["value"] = value_sizes
     heads["content"] = key_sizes
     places = np.arange(0, _HEAD * rows + 1, _HEAD)
@@ -289,7 +292,7 @@ def encode_few(keys: Sequence[bytes], values: Sequence[bytes]) -> EncodedKeyValu
     _check_sizes(max(map(len, keys), default=0), max(map(len, values), default=0))
     records: list[bytes] = []
     for key, value in zip(keys, values, strict=True):
-        head = _LENGTHS.pack(len(key) + _AROUND_KEY, len(value), len(key))
+        head = LENGTHS.pack(len(key) + AROUND_KEY, len(value), len(key))
         records.append(b"".join((head, key, KEY_TAIL, value, b"\0")))
     offsets = np.cumsum([0, *map(len, records)], dtype=np.int64)
     return EncodedKeyValues(memoryview(b"".join(records)), offsets, sum(map(len, keys)), sum(map(len, values)))
