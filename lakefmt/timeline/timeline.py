@@ -85,16 +85,16 @@ def _whole_actions(listed: Sequence[str]) -> tuple[list[Instant], Sequence[str]]
     the time that a loop over them takes.
     """
     # No name holds a slash.
-    text, found = f"/{'/'.join(listed)}/", list[Instant]()
+    text, instants = f"/{'/'.join(listed)}/", list[Instant]()
     for action, pattern in _WHOLE_ACTIONS.items():
         if f".{action.value}/" not in text:
             continue
         others_and_groups = pattern.split(text)
         times, files, completions = (others_and_groups[group::4] for group in (1, 2, 3))
         fields = zip(times, repeat(action), repeat(State.COMPLETED), completions, files, repeat(0), repeat(0.0))
-        found += map(Instant._make, fields)
+        instants += map(Instant._make, fields)
         text = "".join(others_and_groups[::4])
-    return found, [name for name in text.split("/") if name]
+    return instants, [name for name in text.split("/") if name]
 
 
 def _pending_suffixes(layout: int) -> dict[str, Action]:
