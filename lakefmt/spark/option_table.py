@@ -180,6 +180,7 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
         "of a write by functions: the driver writes no more rows; default 50,000"
     ),
     "lakefmt.spark.driver.max.bytes": _honoured("the same in bytes of rows, as Arrow holds them; default 32 MiB"),
+    "lakefmt.spark.driver.max.partitions": _honoured("the same in partition paths of the rows; default 1,000"),
     "lakefmt.spark.task.bytes": _honoured("of a write by functions: rows and stored files of one task; default 64 MiB"),
     "lakefmt.spark.task.max.bytes": _honoured(
         "rows of one partition path that one task takes; of more, keys are looked up first; default 256 MiB"

@@ -152,8 +152,8 @@ def test_odd_inputs(pyspark_newest):
 
 def test_many_partitions(pyspark_newest):
     told = pyspark_newest["many_partitions"]
-    assert told["way"] == "partition"
-    assert (told["tasks"], told["driver"]) == ([10_000, 0, 5000], [0, 10_000, 5000])
+    assert told["ways"] == ["partition", "partition"]
+    assert (told["inserted"], told["upserted"]) == ([10_000, 0, 5000], [0, 10_000, 5000])
     assert told["rows"] == [10_000, 20_000.0, 5000]
 
 

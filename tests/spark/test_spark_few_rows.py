@@ -78,9 +78,12 @@ def test_no_rows_make_no_commit(table):
     assert lakefmt.open_table(PATH).client.load().timeline.instants == before
 
 
-@pytest.mark.parametrize("limits", [{"driver_rows": 11}, {"driver_bytes": 200}, {"driver_bytes": 4000, "tasks": 100}])
+@pytest.mark.parametrize(
+    "limits",
+    [{"driver_rows": 11}, {"driver_bytes": 200}, {"driver_bytes": 4000, "tasks": 100}, {"driver_partitions": 0}],
+)
 def test_many_rows_are_left_to_the_other_ways(table, limits):
-    """More rows, more bytes, or tasks that keep their packed rows: nothing is written."""
+    """More rows, bytes or partition paths, or tasks that keep their packed rows: nothing is written."""
     assert write_few(table, Frame(rows_of(12, 5)), **limits) is None
     assert values_of() == {f"k{n}": 0 for n in range(9)}
 

@@ -104,6 +104,14 @@ def test_many_small_partitions_are_shared_by_tasks_for_their_files():
     assert plan_spark_write(UPSERT, counted, Limits(driver_rows=0, tasks=2)).tasks == 2
 
 
+def test_few_rows_of_many_partitions_are_not_the_drivers():
+    counted = [PartitionRows(f"p{n}", 2, 80) for n in range(1001)]
+    assert plan_spark_write(UPSERT, counted, Limits()).way == "partition"
+    assert plan_spark_write(UPSERT, counted[1:], Limits()).way == "driver"
+    everywhere = WriteFacts("upsert", keeps_keys=True, is_global=True)
+    assert plan_spark_write(everywhere, counted, Limits()).way == "lookup"
+
+
 def test_many_small_file_groups_are_shared_by_tasks_for_their_files():
     ids = (f"{n:08d}-0000-4000-8000-000000000000" for n in count())
     new = [FoundRows(PartitionPath(f"p{n}"), NEW, 2) for n in range(1000)]

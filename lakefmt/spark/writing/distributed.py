@@ -237,8 +237,9 @@ class SparkWrite:
         rows = sum(line["rows"] for line in lines)  # packed rows count none
         tables = in_order_of_source([line for line in lines if line["data"] is not None])
         num_bytes = sum(line["bytes"] for line in lines)
+        partitions = len({line["partition"] for line in lines if line["partition"] is not None})
         is_whole = sum(table.num_rows for table in tables) == rows
-        if not is_whole or rows > self._limits.driver_rows or num_bytes > self._limits.driver_bytes:
+        if not is_whole or not self._limits.fit_driver(rows, num_bytes, partitions):
             return None
         if not rows:
             return CommitResult(None, operation=self._request.operation)

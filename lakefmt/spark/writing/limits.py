@@ -17,6 +17,7 @@ _SORTS: Final = {"NONE": "none", "PARTITION_SORT": "partition", "GLOBAL_SORT": "
 LIMIT_OPTIONS: Final = {
     "lakefmt.spark.driver.max.rows": "driver_rows",
     "lakefmt.spark.driver.max.bytes": "driver_bytes",
+    "lakefmt.spark.driver.max.partitions": "driver_partitions",
     "lakefmt.spark.task.bytes": "task_bytes",
     "lakefmt.spark.task.max.bytes": "task_max_bytes",
     "lakefmt.spark.stage.max.bytes": "stage_bytes",

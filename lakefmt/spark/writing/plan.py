@@ -33,6 +33,7 @@ class Limits:
     Attributes:
         driver_rows: no more rows are written by the driver while tasks could write them.
         driver_bytes: the same in bytes of rows.
+        driver_partitions: the same in partition paths, each of which has files to write.
         task_bytes: what a task should get, rows and stored files together.
         task_max_bytes: rows of one partition path that one task may be given.
         stage_bytes: rows that one process writes at most where tasks cannot.
@@ -41,10 +42,20 @@ class Limits:
 
     driver_rows: int = 50_000
     driver_bytes: int = 32 << 20
+    driver_partitions: int = 1000
     task_bytes: int = 64 << 20
     task_max_bytes: int = 256 << 20
     stage_bytes: int = 1 << 30
     tasks: int = 200
+
+    def fit_driver(self, rows: int, num_bytes: int, partitions: int) -> bool:
+        """Return whether the driver writes rows of some partition paths.
+
+        Example:
+            >>> Limits().fit_driver(10_000, 1 << 20, 1), Limits().fit_driver(10_000, 1 << 20, 5_000)
+            (True, False)
+        """
+        return rows <= self.driver_rows and num_bytes <= self.driver_bytes and partitions <= self.driver_partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +179,9 @@ def plan_spark_write(
     about |= {"rows": rows, "num_bytes": num_bytes}
     if facts.alone:
         return SparkWritePlan("driver", facts.alone, places={p.partition: TaskPlace(0) for p in counted}, **about)
-    if rows <= limits.driver_rows and num_bytes <= limits.driver_bytes:
-        why = f"no more than {limits.driver_rows:,} rows and {limits.driver_bytes:,} bytes"
+    if limits.fit_driver(rows, num_bytes, len(counted)):
+        most = f"{limits.driver_rows:,} rows, {limits.driver_bytes:,} bytes and {limits.driver_partitions:,} partition paths"
+        why = f"no more than {most}"
         return SparkWritePlan("driver", why, places={p.partition: TaskPlace(0) for p in counted}, **about)
     if facts.is_global:
         tasks = _tasks_for(num_bytes, limits)
