@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -13,10 +14,12 @@ import pyarrow.compute as pc
 from lakefmt.consumers.steps import StreamPart, StreamStep
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.filegroups.cdc.rows import DELETE, INSERT, UPDATE
+from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.small_file_reads import read_small_file
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.log.cdc import AFTER, BEFORE, OP
 from lakefmt.read.changes import ChangesPlan, plan_changes_read, read_planned_changes
-from lakefmt.read.filters import Filter
+from lakefmt.read.filters import Filter, keep_rows
 from lakefmt.read.mor_scan import merged_tables
 from lakefmt.read.scan import BATCH_ROWS, Query, plan_query, scan_batches
 from lakefmt.read.snapshot import written_by
@@ -91,9 +94,20 @@ class PartReader:
             else:
                 yield batch
 
-    def _rows(self, step: StreamStep, part: StreamPart) -> Iterator[pa.RecordBatch]:
+    @cached_property
+    def _asked(self) -> Query:
         query = plan_query(self.client.schema(self.state), self.columns, self.filter, meta_columns=False)
         _check_free(query, kinds=self.kinds, keyed=is_keyed(self.state))
+        return query
+
+    @cached_property
+    def _fields(self) -> list[pa.Field]:
+        """The columns of the result and of the filter; to find those takes longer than to read a small file."""
+        query = self._asked
+        return [query.schema.field(name) for name in dict.fromkeys([*query.columns, *sorted(query.filter_columns)])]
+
+    def _rows(self, step: StreamStep, part: StreamPart) -> Iterator[pa.RecordBatch]:
+        query = self._asked
         schema, file_slice = query.result_schema, part.file_slice
         if file_slice is None:
             return
@@ -103,13 +117,31 @@ class PartReader:
                     f"{file_slice.paths[0]} has rows of several commits, and without meta columns nothing tells them apart"
                 )
             query = replace(query, condition=written_by([step.instant.time], query))
-        if file_slice.logs:
+        small = self._small_rows(file_slice) if part.adds_only else None
+        if small is not None:
+            rows = pa.Table.from_arrays(keep_rows(small, query.condition).select(schema.names).columns, schema=schema)
+            yield from (batch for batch in rows.to_batches(max_chunksize=BATCH_ROWS) if batch.num_rows)
+        elif file_slice.logs:
             for table in merged_tables(self.client, self.state, [file_slice], query):
                 yield from cast_rows(table, schema).combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
         elif file_slice.base is not None:
             for batch in scan_batches(self.client, self.state, [file_slice.base], query):
                 if batch.num_rows:
                     yield batch if batch.schema.equals(schema) else batch.cast(schema)
+
+    def _small_rows(self, file_slice: FileSlice) -> pa.Table | None:
+        """Return the rows of a small file with the columns that the stream and its filter need, as it has them.
+
+        None: it is not small, has logs, or has some column otherwise than it is asked for, by name, by type or by id.
+        """
+        file, fields = file_slice.base, self._fields
+        if file is None or file_slice.logs or not fields or self.state.config.drop_partition_columns:
+            return None
+        ids = self.client.column_ids(self.state) if self.client.has_seen_column_ids else None
+        places = None if ids is None else ids.at(file.instant)
+        if places is not None and not all(places.stays(field.name) for field in fields):
+            return None
+        return read_small_file(self.client.store, file, fields)
 
     def _changes(self, step: StreamStep, part: StreamPart) -> Iterator[pa.RecordBatch]:
         if self.changes is None:

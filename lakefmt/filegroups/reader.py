@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -335,15 +335,17 @@ class BaseFileReader:
         with self._open(file) as parquet:
             return self._read(parquet, file, columns, use_threads=use_threads)
 
-    def row_groups(self, file: BaseFile, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield a file's rows, with those of the named columns that it has, row group by row group."""
-        needed = columns if self._virtual_columns is None else self._virtual_columns.needed(columns, file.instant)
+    def row_groups(
+        self,
+        file: BaseFile,
+        columns: Sequence[str] | None,
+        choose: Callable[[pq.ParquetFile], Sequence[int]] | None = None,
+    ) -> Iterator[pa.Table]:
+        """Yield a file's rows, with those of the named columns that it has, row group by row group: all, or the chosen ones."""
         with self._open(file) as parquet:
-            names = parquet.schema_arrow.names
-            wanted = [name for name in needed or () if name in names]
-            for number in range(parquet.num_row_groups):
+            wanted, made = self._wanted(parquet, file, columns), self._virtual_columns
+            for number in range(parquet.num_row_groups) if choose is None else choose(parquet):
                 rows = parquet.read_row_group(number, columns=wanted)
-                made = self._virtual_columns
                 yield rows if made is None else made.complete(rows, file.partition, file.instant, columns)
 
     def rows_and_footer(

@@ -8,7 +8,7 @@ newer Arrow releases fill missing struct fields.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -36,10 +36,21 @@ from lakefmt.values import META_COLUMNS, RECORD_KEY, PartitionPath
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
+    import pyarrow.parquet as pq
 
     from lakefmt.read._filter_conditions import Condition
+    from lakefmt.schema.column_ids import ColumnIds
 
-__all__ = ["BATCH_ROWS", "Query", "check_query_type", "plan_query", "prune_partitions", "scan_batches", "scan_table"]
+__all__ = [
+    "BATCH_ROWS",
+    "Query",
+    "check_query_type",
+    "chosen_row_groups",
+    "plan_query",
+    "prune_partitions",
+    "scan_batches",
+    "scan_table",
+]
 
 BATCH_ROWS = 128 * 1024
 _FOOTER_THREADS = 8
@@ -132,17 +143,18 @@ def scan_batches(
     for group in _groups(client, state, files, query):
         if isinstance(group, BaseFile):
             with reading(group.path):
-                yield from _reconciled(client, state, group, query).to_batches(max_chunksize=BATCH_ROWS)
+                for rows in _reconciled(client, state, group, query):
+                    yield from rows.to_batches(max_chunksize=BATCH_ROWS)
         else:
             yield from _scanned(client, files, group, query)
 
 
 def scan_table(client: TableClient, state: TableState, files: Sequence[BaseFile], query: Query) -> pa.Table:
     """Return the rows of base files as one table."""
-    parts = []
+    parts: list[pa.Table] = []
     for group in _groups(client, state, files, query):
         if isinstance(group, BaseFile):
-            parts.append(_reconciled(client, state, group, query))
+            parts += _reconciled(client, state, group, query)
         elif query.condition is None or query.condition.prunes_exactly:
             with _reading_many(client, files, group, query):
                 exact = None if query.condition is None else query.condition.exact
@@ -212,22 +224,16 @@ def _groups(
     """Split files into one dataset that Arrow can cast, and single files that need more."""
     import pyarrow.dataset as ds
 
-    config = state.config
-    ids = client.column_ids(state) if client.has_seen_column_ids else None
-    asked = {*query.columns, *query.filter_columns}
+    config, by_name = state.config, _by_name(client, state, query)
 
     filesystem, prefix = client.store.arrow_filesystem()
     if isinstance(filesystem, pafs.PyFileSystem):
         track_arrow_use(filesystem.handler)
     layout = ds.ParquetFileFormat(default_fragment_scan_options=_scan_options())
     plain, special = [], []
-    nested = _nested_fields(query)
     promises = _promises(client, config, files, query.schema) if config.drop_partition_columns else {}
     for file in files:
-        places = None if ids is None else ids.at(file.instant)
-        if (places is not None and not all(places.stays(name) for name in asked)) or (
-            nested and not _same_types(client, file, nested)
-        ):
+        if not by_name.covers(file):
             special.append(file)
         else:
             promise = promises.get(file.partition)
@@ -237,6 +243,63 @@ def _groups(
     if plain:
         groups.insert(0, ds.FileSystemDataset(plain, query.schema, layout, filesystem))
     return groups
+
+
+@dataclass(frozen=True, slots=True)
+class _ByName:
+    """Tells which files Arrow can read by the names and types of today.
+
+    Attributes:
+        client: the table.
+        ids: its columns by id, where files are read by them.
+        asked: the columns of the read and of its filter.
+        nested: the nested ones.
+    """
+
+    client: TableClient
+    ids: ColumnIds | None
+    asked: frozenset[str]
+    nested: Sequence[pa.Field]
+
+    def covers(self, file: BaseFile) -> bool:
+        """Return whether a file has the columns so, or not at all."""
+        places = None if self.ids is None else self.ids.at(file.instant)
+        if places is not None and not all(places.stays(name) for name in self.asked):
+            return False
+        return not self.nested or _same_types(self.client, file, self.nested)
+
+
+def _by_name(client: TableClient, state: TableState, query: Query) -> _ByName:
+    asked = frozenset({*query.columns, *query.filter_columns})
+    return _ByName(client, _ids(client, state), asked, _nested_fields(query))
+
+
+def _ids(client: TableClient, state: TableState) -> ColumnIds | None:
+    return client.column_ids(state) if client.has_seen_column_ids else None
+
+
+def chosen_row_groups(
+    client: TableClient, state: TableState, file: BaseFile, query: Query
+) -> Callable[[pq.ParquetFile], list[int]] | None:
+    """Return what chooses the row groups of a base file that a read decodes; None: Arrow does."""
+    return None if _by_name(client, state, query).covers(file) else _chooser(client, state, file, query)
+
+
+def _chooser(
+    client: TableClient, state: TableState, file: BaseFile, query: Query
+) -> Callable[[pq.ParquetFile], list[int]]:
+    ids = _ids(client, state)
+    places = None if ids is None else ids.at(file.instant)
+
+    def choose(parquet: pq.ParquetFile) -> list[int]:
+        condition = query.condition
+        if condition is None:
+            return list(range(parquet.num_row_groups))
+        from lakefmt.read.skipping.altered_row_groups import row_groups_left  # brings the metadata table along
+
+        return row_groups_left(parquet.metadata, parquet.schema_arrow, places, condition, query.schema, state.config)
+
+    return choose
 
 
 def _scan_options() -> ds.ParquetFragmentScanOptions:
@@ -278,20 +341,24 @@ def _same_types(client: TableClient, file: BaseFile, fields: Sequence[pa.Field])
     return all(f.name not in stored.names or stored.field(f.name).type.equals(f.type) for f in fields)
 
 
-def _reconciled(client: TableClient, state: TableState, file: BaseFile, query: Query) -> pa.Table:
-    config = state.config
-    ids = client.column_ids(state) if client.has_seen_column_ids else None
+def _reconciled(client: TableClient, state: TableState, file: BaseFile, query: Query) -> Iterator[pa.Table]:
+    """Yield the rows of a file that Arrow cannot read by names, row group by row group."""
+    config, ids, choose = state.config, _ids(client, state), _chooser(client, state, file, query)
     if ids is not None and ids.at(file.instant) is not None:
         wanted = {*query.columns, *query.filter_columns}
         schema = pa.schema([field for field in query.schema if field.name in wanted])
-        rows = client.row_reader(state).rows(file, [RECORD_KEY, *(n for n in schema.names if n != RECORD_KEY)])
-        return keep_rows(reconcile(rows, schema), query.condition).select(list(query.columns))
-    table = client.reader.rows(file)
-    if config.drop_partition_columns:
-        for name, value in dropped_values(client.key_spec(config), file.partition, query.schema).items():
-            if name not in table.column_names:
-                table = table.append_column(name, pa.repeat(value, table.num_rows))
-    return keep_rows(reconcile(table, query.schema), query.condition).select(list(query.columns))
+        names = [RECORD_KEY, *(n for n in schema.names if n != RECORD_KEY)]
+        for rows in client.row_reader(state).row_groups(file, names, choose):
+            yield keep_rows(reconcile(rows, schema), query.condition).select(list(query.columns))
+        return
+    made = (
+        dropped_values(client.key_spec(config), file.partition, query.schema) if config.drop_partition_columns else {}
+    )
+    for rows in client.reader.row_groups(file, None, choose):
+        for name, value in made.items():
+            if name not in rows.column_names:
+                rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+        yield keep_rows(reconcile(rows, query.schema), query.condition).select(list(query.columns))
 
 
 # ---------------------------------------------------------------------------------- dropped

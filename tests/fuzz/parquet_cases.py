@@ -18,10 +18,12 @@ from itertools import cycle, islice
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lakefmt.errors import FormatError, UnsupportedError
 from lakefmt.filegroups.model import BaseFile, parse_files
 from lakefmt.filegroups.reader import BaseFileReader
+from lakefmt.filegroups.small_file_reads import read_small_file
 from lakefmt.formats.log.data_block import decode_parquet_content
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.storage.memory import MemoryStore
@@ -118,6 +120,21 @@ def read_rows(data: bytes) -> None:
     reader.rows(file).validate(full=True)
 
 
+@cache
+def _fields(seed: str) -> list[pa.Field]:
+    return list(pq.read_schema(pa.BufferReader(seed_bytes(seed))))
+
+
+def read_small(data: bytes, seed: str = "types") -> None:
+    """Read what a stream reads of a small file."""
+    store = MemoryStore()
+    store.put(NAME, data)
+    (file,), _ = parse_files("", [ObjectInfo(NAME, len(data), 0.0)])
+    rows = read_small_file(store, file, _fields(seed))
+    if rows is not None:
+        rows.validate(full=True)
+
+
 def read_archive(data: bytes) -> None:
     """Read the history of a table."""
     files: Mapping[str, bytes] = sorted_archive()
@@ -137,6 +154,7 @@ def _without_answer(_found: object) -> None:
 WAYS: dict[str, Callable[[bytes], str | None]] = {
     "footer": read_footer,
     "rows": read_rows,
+    "small file": read_small,
     "archive": read_archive,
     "log content": lambda data: _without_answer(decode_parquet_content(data, what="a.log")),
     "face": read_face,

@@ -24,6 +24,7 @@ from tests.fuzz.parquet_cases import (
     read_archive,
     read_footer,
     read_rows,
+    read_small,
     seed_bytes,
     with_footer,
 )
@@ -117,7 +118,14 @@ def _zigzag(number: int) -> bytes:
 
 @pytest.mark.parametrize("rows", [0, 1, (1 << 31) - 1, 1 << 40])
 @pytest.mark.parametrize(
-    ("read", "seed"), [(read_footer, "small"), (read_rows, "small"), (read_rows, "types"), (read_archive, "archive")]
+    ("read", "seed"),
+    [
+        (read_footer, "small"),
+        (read_rows, "small"),
+        (read_rows, "types"),
+        (read_small, "types"),
+        (read_archive, "archive"),
+    ],
 )
 def test_row_groups_have_the_rows_that_the_file_announces(read: Any, seed: str, rows: int) -> None:
     with pytest.raises(CorruptFile, match=r"announces [0-9]+ rows and [0-9,]+ in 1 row groups"):

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.check.index_comparison import IndexDamage
+from lakefmt.filegroups import base_writer
 from lakefmt.metadata.reading import altered_stats
 from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.read.filters import keep_rows, parse_filter
-from lakefmt.read.skipping import file_selection
+from lakefmt.read.skipping import altered_row_groups, file_selection
 
 NUMBERS = itertools.count()
 OPTIONS: dict[str, object] = {
@@ -223,13 +224,34 @@ def test_rows_are_equal_with_and_without_skipping(
         game.play(*operation)
     if not game.is_indexed:
         game.index(0, 0)
+    assert_rows_are_equal(game, operations)
+    assert not game.table.index.check().findings, operations
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("table_type", "version"), [("cow", 9), ("cow", 6), ("mor", 9)])
+@settings(max_examples=max(3, settings().max_examples // 20), deadline=None, suppress_health_check=[*HealthCheck])
+@given(operations=OPERATIONS)
+def test_rows_are_equal_with_and_without_footers(
+    table_type: str, version: int, operations: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same where nothing but footers leaves out rows, and each row is a row group."""
+    monkeypatch.setattr(base_writer, "_ROW_GROUP_BYTES", 1)
+    game = Game(table_type, version)
+    game.write(1, 1)
+    for operation in operations:
+        if operation[0] != "index":
+            game.play(*operation)
+    assert_rows_are_equal(game, operations)
+
+
+def assert_rows_are_equal(game: Game, operations: list[tuple[str, int, int]]) -> None:
     states: list[dict[str, Any]] = [{}, {"as_of": game.past[0]}, {"as_of": game.past[len(game.past) // 2]}]
     for state in states:
         everything = game.table.read(**state)
         for query in filters(everything.schema)[:: 3 if state else 1]:
             expected = sorted_rows(keep_rows(everything, parse_filter(query, everything.schema)))
             assert sorted_rows(game.table.read(filter=query, **state)) == expected, (query, state, operations)
-    assert not game.table.index.check().findings, operations
 
 
 # --------------------------------------------------------------------------------------------- files are really left out
@@ -259,9 +281,14 @@ def rows_of(number: int) -> pa.Table:
     return pa.Table.from_pylist([{**row, "day": datetime.date(2026, 1, 1 + number)}], schema=SCHEMA)
 
 
-def of_eight_files(table_type: str, version: int = 9) -> lakefmt.Table:
+def of_eight_files(table_type: str, version: int = 9, options: dict[str, object] | None = None) -> lakefmt.Table:
     """A table of eight file groups; of merge on read each has a log that holds the same values."""
-    options = {**OPTIONS, "hoodie.parquet.small.file.limit": 0, "hoodie.metadata.index.column.stats.enable": False}
+    options = {
+        **OPTIONS,
+        "hoodie.parquet.small.file.limit": 0,
+        "hoodie.metadata.index.column.stats.enable": False,
+        **(options or {}),
+    }
     table = lakefmt.create_table(
         f"memory://altered-{next(NUMBERS)}",
         schema=SCHEMA,
@@ -303,7 +330,7 @@ def alter(table: lakefmt.Table, name: str) -> None:
         change.add_column("n", pa.int32())
     else:
         column, _, kind = name.partition(" to ")
-        change.update_column(column, type=TYPES[kind])
+        change.update_column(column, type={**TYPES, "decimal": pa.decimal128(12, 2)}[kind])
 
 
 def indexing(table: lakefmt.Table) -> dict[str, object]:
@@ -374,3 +401,106 @@ def test_wrong_statistics_of_an_altered_column_lose_rows_and_are_found() -> None
         assert table.read(filter="number = 3").num_rows == 0
         (finding,) = table.index.check().findings
         assert (finding.kind, len(finding.names)) == (IndexDamage.WRONG, 8)
+
+
+# ------------------------------------------------------------------------------------------ row groups are really left out
+
+#: What is altered, a filter, and how many of eight row groups are read.
+ROW_GROUPS: list[tuple[str, str, int]] = [
+    *((name, query, before) for name, query, (before, _) in LEFT),
+    ("renamed", "number is null", 0),
+    ("renamed", "number = 3 or m = -5", 2),
+    # A column that was not altered, of a file that is read by ids because of another one.
+    ("renamed", "t = 't3' and number > 0", 1),
+    ("renamed, and another one has its name", "n = 3", 0),
+    ("renamed, and another one has its name", "n is null and number < 3", 2),
+    ("a struct", "z.r < -6", 2),
+    ("dropped and added", "n is null", 8),
+    ("n to float", "n > 6.5", 2),
+    ("n to decimal", "n = 3", 1),
+    ("n to string", "n = '3' and m = -4", 1),
+    ("f to string", "f = '3.1'", 8),
+    ("f to double", "f > 7.5", 1),
+    ("day to string", "day like '2026-01-04%'", 1),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "count"), ROW_GROUPS, ids=[f"{name}: {query}" for name, query, _ in ROW_GROUPS]
+)
+def test_row_groups_are_left_out(name: str, query: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_files = of_eight_files("cow", options={"hoodie.metadata.enable": False})
+    monkeypatch.setattr(base_writer, "_ROW_GROUP_BYTES", 1)
+    of_groups = of_one_file()
+    monkeypatch.undo()
+    for table in (of_files, of_groups):
+        alter(table, name)
+        everything = table.read()
+        groups = decoded(monkeypatch, table, query)
+        expected = sorted_rows(keep_rows(everything, parse_filter(query, everything.schema)))
+        assert sorted_rows(table.read(filter=query)) == sorted_rows(table.scan(filter=query).read_all()) == expected
+        assert groups in (count, None), "explain and the read disagree with the case"
+        last = table.explain(query).steps[-1]
+        assert last.name == "footers"
+        if table is of_files:
+            assert last.file_groups == count
+        else:
+            whole = table.explain(query).steps[0].size_bytes
+            assert (last.size_bytes < whole) == (count < 8)
+            assert (last.size_bytes == 0) == (count == 0)
+
+
+def of_one_file() -> lakefmt.Table:
+    """A table of one file with eight row groups of a row."""
+    table = lakefmt.create_table(
+        f"memory://altered-{next(NUMBERS)}",
+        schema=SCHEMA,
+        record_key="id",
+        options={**OPTIONS, "hoodie.metadata.enable": False},
+    )
+    table.insert(pa.concat_tables([rows_of(number) for number in range(1, 9)]))
+    (file,) = (each.base for each in table.client.slices(table.client.load()))
+    assert file is not None
+    assert len(list(table.client.reader.row_groups(file, ["id"]))) == 8
+    return table
+
+
+def decoded(monkeypatch: pytest.MonkeyPatch, table: lakefmt.Table, query: str) -> int | None:
+    """How many row groups a read decodes; None: Arrow reads the files, which it is not asked about."""
+    seen: list[int] = []
+    choose = altered_row_groups.row_groups_left
+
+    def counted(*given: Any) -> list[int]:
+        found = choose(*given)
+        seen.append(len(found))
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(altered_row_groups, "row_groups_left", counted)
+        table.read(filter=query)
+    return sum(seen) if seen else None
+
+
+def test_wrong_ends_of_an_altered_column_lose_rows() -> None:
+    """The law sees wrong ends: what a footer says of another column, or of its values before they were converted."""
+    table = of_eight_files("cow", options={"hoodie.metadata.enable": False})
+    alter(table, "renamed")
+    assert table.read(filter="number = 3").column("id").to_pylist() == ["k3"]
+    place = altered_row_groups._place
+    with mock.patch.object(altered_row_groups, "_place", lambda path, places: place(["m"], places)):
+        assert table.read(filter="number = 3").num_rows == 0
+
+
+def test_row_groups_of_files_whose_nested_columns_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files without ids that have a field less are read one by one, too, and leave out row groups."""
+    monkeypatch.setattr(base_writer, "_ROW_GROUP_BYTES", 1)
+    table = of_one_file()
+    monkeypatch.undo()
+    wide = SCHEMA.set(6, pa.field("s", pa.struct([*SCHEMA.field("s").type, pa.field("new", pa.int64())])))
+    table.insert(pa.Table.from_pylist([{"id": "new", "n": 3, "s": {"p": 100, "new": 1}}], schema=wide))
+    for query, count in (("n = 3", 1), ("s.p = 3", 1), ("s.p > 6", 2), ("s.new = 1", 8), ("n is null", 0)):
+        everything = table.read()
+        assert decoded(monkeypatch, table, query) == count, query
+        assert sorted_rows(table.read(filter=query)) == sorted_rows(
+            keep_rows(everything, parse_filter(query, everything.schema))
+        )

@@ -22,7 +22,7 @@ from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.schema.statistic_names import StatisticNames, StoredUnder
 from lakefmt.schema.type_changes import convert_stored
 
-__all__ = ["DatedFiles", "read_altered_stats"]
+__all__ = ["DatedFiles", "read_altered_stats", "texts_of_days"]
 
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -155,13 +155,22 @@ def _rounded(stats: pa.Table) -> pa.Table:
 
 
 def _as_texts(dates: pa.Table) -> pa.Table:
-    days = [dates[end].combine_chunks().cast(pa.int32()) for end in ("min", "max")]
-    low, high = (pa.scalar(day, pa.int32()) for day in (_FIRST_DAY, _LAST_DAY))
-    dates = dates.filter(pc.and_(pc.greater_equal(days[0], low), pc.less_equal(days[1], high)))
     for end in ("min", "max"):
-        texts = convert_stored(dates[end].combine_chunks(), "string")
-        dates = dates.set_column(dates.column_names.index(end), end, texts)
-    return dates
+        dates = dates.set_column(dates.column_names.index(end), end, texts_of_days(dates[end].combine_chunks()))
+    return dates.filter(_are_known(dates))
+
+
+def texts_of_days(dates: pa.Array) -> pa.Array:
+    """Return dates as texts; null in years of which texts sort otherwise than dates.
+
+    Example:
+        >>> texts_of_days(pa.array([0, 2932897], pa.int32()).cast(pa.date32())).to_pylist()
+        ['1970-01-01', None]
+    """
+    days = dates.cast(pa.int32())
+    low, high = (pa.scalar(day, pa.int32()) for day in (_FIRST_DAY, _LAST_DAY))
+    are_in_order = pc.and_(pc.greater_equal(days, low), pc.less_equal(days, high))
+    return convert_stored(pc.if_else(are_in_order, dates, pa.scalar(None, dates.type)), "string")
 
 
 def _are_known(stats: pa.Table) -> pa.ChunkedArray:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.types as pt
 
-from lakefmt.config.table_config import TableConfig
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.metadata.layout import PartitionKind
 from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.read._filter_conditions import satisfiable
-from lakefmt.read.filters import filter_columns
 from lakefmt.read.scan import Query
 from lakefmt.read.skipping.altered_columns import altered_ranges
+from lakefmt.read.skipping.compared_columns import Leaf
 from lakefmt.read.skipping.guarantees import (
     SliceFiles,
     all_known,
@@ -26,53 +22,12 @@ from lakefmt.read.skipping.guarantees import (
     joined_ranges,
     range_guarantees,
 )
-from lakefmt.schema.statistic_names import StatisticNames
-from lakefmt.values import COMMIT_TIME, META_COLUMNS, RECORD_KEY, PartitionPath
+from lakefmt.values import PartitionPath
 
-__all__ = ["Leaf", "files_of", "partitions_by_statistics", "slices_by_statistics", "statistic_columns"]
+__all__ = ["files_of", "partitions_by_statistics", "slices_by_statistics"]
 
 #: Of more partitions the statistics of a column are read as a whole.
 _MANY_PARTITIONS = 64
-
-
-class Leaf(NamedTuple):
-    """A column, or a nested field, that may have statistics.
-
-    Attributes:
-        altered: the names of columns at any time; None: this one's statistics are under its name in every file.
-    """
-
-    name: str
-    expression: pc.Expression
-    kind: pa.DataType
-    altered: StatisticNames | None = None
-
-
-def statistic_columns(query: Query, config: TableConfig, *, merged: bool) -> list[Leaf]:
-    """Return the columns and nested fields that a filter compares and that may have statistics. Pure.
-
-    Parameters:
-        query: the read.
-        config: the table's properties.
-        merged: some slices have logs, whose rows do not say themselves when they were written.
-    """
-    condition = query.condition
-    if condition is None or condition.pruning is None:
-        return []
-    used = filter_columns(condition.pruning, query.schema)
-    meta = {RECORD_KEY} if merged else {RECORD_KEY, COMMIT_TIME}
-    left_out = {*META_COLUMNS} - (meta if config.populate_meta_fields else set())
-    fields = [field for field in query.schema if field.name in used - left_out and "." not in field.name]
-    return [leaf for field in fields for leaf in _leaves((field.name,), field.type)]
-
-
-def _leaves(path: tuple[str, ...], kind: pa.DataType) -> Iterator[Leaf]:
-    if pt.is_struct(kind):
-        for number in range(kind.num_fields):
-            if "." not in kind.field(number).name:
-                yield from _leaves((*path, kind.field(number).name), kind.field(number).type)
-    elif not (pt.is_nested(kind) or isinstance(kind, pa.BaseExtensionType)):
-        yield Leaf(".".join(path), pc.field(path[0]) if len(path) == 1 else pc.field(*path), kind)
 
 
 def slices_by_statistics(

@@ -30,8 +30,9 @@ from lakefmt.metadata.reading.listing import MetadataListing
 from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
 from lakefmt.read.scan import Query, prune_partitions
 from lakefmt.read.skipping._by_key import Groups, groups_of_keys, groups_of_values, secondary_indexes
-from lakefmt.read.skipping._by_statistics import Leaf, partitions_by_statistics, slices_by_statistics, statistic_columns
+from lakefmt.read.skipping._by_statistics import partitions_by_statistics, slices_by_statistics
 from lakefmt.read.skipping.altered_columns import names_of_columns
+from lakefmt.read.skipping.compared_columns import Leaf, statistic_columns
 from lakefmt.read.skipping.key_values import indexed_values, record_keys_of_condition
 from lakefmt.read.skipping.report import UnusedIndex
 from lakefmt.read.snapshot_files import pinned_slices
@@ -349,7 +350,7 @@ class _Selector:
         """
         if merged and not _keeps_values(self.state.config):
             return [], _OWN_VALUES
-        leaves = statistic_columns(self.plan, self.state.config, merged=merged)
+        leaves = statistic_columns(self.plan.condition, self.plan.schema, self.state.config, merged=merged)
         return self._with_names(leaves), _NO_COLUMN
 
     def _with_names(self, leaves: list[Leaf]) -> list[Leaf]:
