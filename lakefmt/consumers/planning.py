@@ -97,6 +97,11 @@ class CommitFinder:
         self._seen = times
         return state if watched else with_archived_instants(self._client, state, done)
 
+    def load_again(self, done: str) -> TableState:
+        """Return the table as it is now, with its archive, whatever was seen before."""
+        self._seen = None
+        return self.load(done)
+
     def find(self, done: str, end: str | None = None) -> NextCommits:
         """Return the commits after a completion time.
 

@@ -46,6 +46,9 @@ __all__ = ["Flusher"]
 
 DEAD_LETTERS = ".hoodie/.lakefmt/dead-letters"
 
+#: Is told of a segment that is durable.
+Confirm = Callable[[SegmentHeader], None]
+
 _log = logging.getLogger("lakefmt.streams")
 
 
@@ -86,11 +89,12 @@ class Flusher:
         self._letters = 0
         self._across: tuple[object, bool] | None = None
 
-    def flush(self, buffers: Sequence[Buffer], *, tail: bool) -> list[SegmentHeader]:
-        """Make buffers durable, and return their segments.
+    def flush(self, buffers: Sequence[Buffer], confirm: Confirm, *, tail: bool) -> Exception | None:
+        """Make buffers durable, and return why the last rows of them were skipped; None: they were not.
 
         Args:
             buffers: in order.
+            confirm: is called with each segment once it is durable, whatever becomes of the next one.
             tail: their source sends their rows again unless a mark follows.
 
         Raises:
@@ -98,14 +102,17 @@ class Flusher:
         """
         begun = self.client.time_source.monotonic()
         segments: list[_Segment] | None = None
-        done: list[SegmentHeader] = []
-        attempts = 0
+        attempts, lost = 0, False
         while True:
             try:
+                if lost:
+                    self.writer, lost = self._reclaim(), False
+                    for segment in segments or ():
+                        segment.header = None
                 if segments is None:
                     segments = self._segments(buffers, tail=tail)
-                self._write(segments, done)
-                return done
+                self._write(segments, confirm)
+                return None
             except LakefmtError as error:
                 failure: Exception = error
             except Exception as error:  # noqa: BLE001  (an unexpected error must not lose rows)
@@ -116,11 +123,8 @@ class Flusher:
                 if self._handled(rows, failure) == "retry":
                     continue
                 self._give_up(segments)
-                return done
-            if isinstance(failure, StreamUnavailable):
-                self.writer = self._reclaim()
-                for segment in segments or ():
-                    segment.header = None
+                return failure
+            lost = lost or isinstance(failure, StreamUnavailable)
 
     def _again(self, error: Exception, attempts: int, seconds: float) -> bool:
         """Wait and return True when another attempt is to be made."""
@@ -155,10 +159,17 @@ class Flusher:
         count = max(1, -(-rows.nbytes // self._options.grpc_max_message_length))
         step = max(1, -(-rows.num_rows // count))
         starts = range(0, rows.num_rows, step)
-        return [_Segment(rows.slice(first, step), offset if first == starts[-1] else None, tail) for first in starts]
+        # The source sends the rows before an offset again as long as the offset is not there.
+        held = tail or (offset is not None and not self.writer.stream.startswith(ANONYMOUS))
+        return [
+            _Segment(rows.slice(first, step), offset, tail)
+            if first == starts[-1]
+            else _Segment(rows.slice(first, step), None, held)
+            for first in starts
+        ]
 
-    def _write(self, segments: list[_Segment], done: list[SegmentHeader]) -> None:
-        """Write what is left of some segments; what is durable moves to `done`."""
+    def _write(self, segments: list[_Segment], confirm: Confirm) -> None:
+        """Write what is left of some segments."""
         while segments:
             segment = segments[0]
             if segment.header is None:
@@ -169,8 +180,8 @@ class Flusher:
                     segment.rows.num_rows, segment.data, offset=segment.offset, across=across, tail=segment.tail
                 )
             self.writer.write(segment.header, segment.data)
-            done.append(segment.header)
             segments.pop(0)
+            confirm(segment.header)
 
     def _is_across(self) -> bool:
         config = self.client.load_config()
@@ -239,36 +250,39 @@ class Flusher:
         Raises:
             FlushFailed: the stream fails.
         """
-        handler = self._options.error_type_handler
-        batch = FailedBatch(rows, error)
-        if handler is ErrorTypeHandler.IGNORE:
-            answer = "skip"
-        elif isinstance(handler, ErrorTypeHandler):
-            answer = "fail"
-        else:
-            answer = handler(batch, error)
-        if answer == "retry":
-            return answer
-        if answer == "skip":
-            self._bury(rows, error)
-            return answer
+        try:
+            answer = self._answer(rows, error)
+            if answer == "skip":
+                self._bury(rows, error)
+        except Exception as raised:  # noqa: BLE001  (the caller's function, and the store of the dead letters)
+            error, answer = raised, "fail"
         if answer != "fail":
-            raise InvalidInputError(f"error_type_handler answered {shown(answer)}: expected 'retry', 'skip' or 'fail'")
+            return answer
         failed = FlushFailed(f"{rows.num_rows} rows of stream {self.writer.stream!r} are not durable: {error}")
-        failed.batch = batch
+        failed.batch = FailedBatch(rows, error)
         raise failed from error
+
+    def _answer(self, rows: pa.Table, error: Exception) -> str:
+        handler = self._options.error_type_handler
+        if isinstance(handler, ErrorTypeHandler):
+            return "skip" if handler is ErrorTypeHandler.IGNORE else "fail"
+        answer = handler(FailedBatch(rows, error), error)
+        if answer not in ("retry", "skip", "fail"):
+            raise InvalidInputError(f"error_type_handler answered {shown(answer)}: expected 'retry', 'skip' or 'fail'")
+        return answer
 
     def _bury(self, rows: pa.Table, error: Exception) -> None:
         """Write skipped rows to the dead letters, or say that they are gone."""
-        self._metrics.dead_letter_rows += rows.num_rows
         folder = self._options.dead_letter_path
         if folder is None:
+            self._metrics.dead_letter_rows += rows.num_rows
             _log.warning("stream %s: %d rows were skipped and are gone: %s", self.writer.stream, rows.num_rows, error)
             return
         self._letters += 1
         name = f"{DEAD_LETTERS}/{folder}/{self.writer.stream}-{self.writer.held.epoch:08d}-{self._letters:08d}.arrow"
         letter = rows.append_column("_error", pa.repeat(pa.scalar(str(error)), rows.num_rows))
         put_if_absent_confirmed(self.client.store, name, encode_segment(letter), durable=self.writer.durable)
+        self._metrics.dead_letter_rows += rows.num_rows
 
 
 def _no_rows(schema: pa.Schema) -> pa.Table:

@@ -40,7 +40,7 @@ class Recovered:
         result: the commit of its rows; None: there were none.
         rows: how many rows were committed.
         dropped: segments that were deleted: never confirmed, in the table already, or sent again by their source.
-        left: True when its writer is alive, and nothing was done.
+        left: True when its writer is alive, or another process finishes what is there, and nothing was done.
     """
 
     stream: str
@@ -87,7 +87,10 @@ def recover_stream(client: TableClient, stream: str, options: Mapping[str, objec
         return Recovered(stream, left=True)
     if newest is not None and newest.closed and not in_store.headers:
         return Recovered(stream)
-    writer = SegmentWriter.open(client, stream, options, finish)
+    try:
+        writer = SegmentWriter.open(client, stream, options, finish)
+    except StreamUnavailable:
+        return Recovered(stream, left=True)
     writer.end()
     return writer.recovered
 
