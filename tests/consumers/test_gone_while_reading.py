@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lakefmt import lowlevel
 from lakefmt.errors import DataExpired
 from tests.consumers.stream_tables import append_table, ids, keyed_table, read_all, rows
 
@@ -41,3 +42,22 @@ def test_a_commit_that_is_undone_while_a_stream_reads_it_hands_out_nothing_more(
     assert ids([next(stream)]) == [3]
     stream.close()
     assert ids(read_all(table)) == [0, 3]
+
+
+@pytest.mark.parametrize("archives", [False, True])
+def test_rows_of_a_writer_that_is_slow_come_once_after_the_whole_table(archives: bool) -> None:
+    """It began before the stream, and completed before the stream read the table."""
+    table = append_table({**BY_HAND, "hoodie.write.concurrency.mode": "optimistic_concurrency_control"})
+    for number in range(3):
+        table.insert(rows(number))
+    slow = lowlevel.begin_write(table, "insert")
+    statuses = [lowlevel.write_files(slow, assigned, batches) for assigned, batches in lowlevel.assign(slow, rows(9, p="b"))]
+    table.insert(rows(3))
+    with table.stream("full", poll_interval=0.01) as stream:
+        lowlevel.commit(slow, statuses)
+        table.insert(rows(4))
+        if archives:
+            table.archive(options={"hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4})
+            assert table.client.load().timeline.first_active == slow.instant
+        found = [sorted(ids([next(stream)])) for _ in range(3)]
+    assert found == [[0, 1, 2, 3], [9], [4]]
