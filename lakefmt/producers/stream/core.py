@@ -77,7 +77,8 @@ class StreamCore:
         self._buffer = Buffer()
         self._sealed: deque[Buffer] = deque()
         self._bytes = 0  # of the sealed buffers; that of the open one is its own
-        self._marks = False
+        # A program that has marked offsets goes on to do so: rows before its next mark are sent again.
+        self._marks = writer.marks_offsets
         self._changed = threading.Condition(threading.Lock())
         self._writing = threading.Lock()
         self._worker: threading.Thread | None = None
@@ -452,7 +453,11 @@ class StreamCore:
         worker = self._worker
         if worker is not None and worker is not threading.current_thread():
             worker.join()
-        self.flusher.writer.end()
+        try:
+            self.flusher.writer.end()
+        except LakefmtError as error:
+            # Whoever recovers streams tidies up, once the claim is dead.
+            _log.warning("stream %s: it was closed, and its claim is left: %s", self.flusher.writer.stream, error)
 
 
 def _batch_of(buffers: Sequence[Buffer], cause: BaseException | None) -> FailedBatch | None:

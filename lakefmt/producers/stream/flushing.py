@@ -87,6 +87,7 @@ class Flusher:
         self.client, self.writer, self._options, self._metrics = client, writer, options, metrics
         self._reclaim, self._pending = reclaim, pending
         self._letters = 0
+        self._unmarked: list[Any] = []  # the offset of rows that were skipped, as long as it is not durable
         self._across: tuple[object, bool] | None = None
 
     def flush(self, buffers: Sequence[Buffer], confirm: Confirm, *, tail: bool) -> Exception | None:
@@ -123,6 +124,7 @@ class Flusher:
                 if self._handled(rows, failure) == "retry":
                     continue
                 self._give_up(segments)
+                self._mark_skipped(buffers, segments, confirm)
                 return failure
             lost = lost or isinstance(failure, StreamUnavailable)
 
@@ -151,8 +153,10 @@ class Flusher:
         tables = [table for buffer in buffers for table in buffer.tables()]
         offsets = [buffer.offset for buffer in buffers if buffer.marked is not None]
         offset = offsets[-1] if offsets else None
+        marked = [_Segment(_no_rows(schema), each, tail=False) for each in self._unmarked]
+        self._unmarked.clear()
         if not tables:
-            return [_Segment(_no_rows(schema), offset, tail)]
+            return [*marked, _Segment(_no_rows(schema), offset, tail)]
         rows = _in_schema(tables, schema)
         if any(buffer.strict for buffer in buffers):
             self._check_strict(state, rows)
@@ -161,12 +165,13 @@ class Flusher:
         starts = range(0, rows.num_rows, step)
         # The source sends the rows before an offset again as long as the offset is not there.
         held = tail or (offset is not None and not self.writer.stream.startswith(ANONYMOUS))
-        return [
+        parts = [
             _Segment(rows.slice(first, step), offset, tail)
             if first == starts[-1]
             else _Segment(rows.slice(first, step), None, held)
             for first in starts
         ]
+        return [*marked, *parts]
 
     def _write(self, segments: list[_Segment], confirm: Confirm) -> None:
         """Write what is left of some segments."""
@@ -199,6 +204,24 @@ class Flusher:
                     self.writer.forget(segment.header)
                 except LakefmtError as error:
                     _log.warning("stream %s: a segment that was given up may be there: %s", self.writer.stream, error)
+
+    def _mark_skipped(self, buffers: Sequence[Buffer], segments: list[_Segment] | None, confirm: Confirm) -> None:
+        """Make the offset of skipped rows durable, now or with the next rows: their source is not to send them again."""
+        offsets = (
+            [buffer.offset for buffer in buffers if buffer.marked is not None]
+            if segments is None
+            else [segment.offset for segment in segments if segment.offset is not None]
+        )
+        if not offsets or self.writer.stream.startswith(ANONYMOUS):
+            return
+        self._unmarked[:] = offsets[-1:]
+        try:
+            state = self.client.load()
+            self._write([_Segment(_no_rows(self.client.schema(state)), offsets[-1], tail=False)], confirm)
+        except LakefmtError as error:
+            _log.debug("stream %s: the offset of skipped rows waits for the next ones: %s", self.writer.stream, error)
+        else:
+            self._unmarked.clear()
 
     def _unsent(self, buffers: Sequence[Buffer], segments: list[_Segment] | None) -> pa.Table:
         if segments is not None:

@@ -202,6 +202,11 @@ class SegmentWriter:
         return self.held.stream
 
     @property
+    def marks_offsets(self) -> bool:
+        """Whether the table has an offset of the stream: its source asks for it, and sends again what comes after it."""
+        return self.committed is not None and self.committed.offset is not None and not self.stream.startswith(ANONYMOUS)
+
+    @property
     def since(self) -> str:
         """No commit requested up to this time holds an entry of the stream; empty: not known."""
         return self.held.claim.since

@@ -171,6 +171,66 @@ def test_a_future_of_a_row_that_was_skipped_has_its_failure() -> None:
     assert stored(store) == [2]
 
 
+def test_the_mark_of_rows_that_are_skipped_counts() -> None:
+    """Rows before it are committed, and the source does not send the skipped ones again."""
+    store = make(keyed=False)
+    how = {**SYNC, "error_type_handler": ErrorTypeHandler.IGNORE, "dead_letter_path": "letters"}
+    for refused in (1, 2):  # twice: the segment that has nothing but the offset is refused, too
+        name = f"w{refused}"
+        left = [0]
+        fails = failing(store, lambda effect, left=left: is_segment(effect.name) and take(left))  # type: ignore[misc]
+        stream = table_over(fails).open_stream(writer_id=name, **how, mutation_buffer_lines_num=2)
+        stream.insert({"v": 0})
+        stream.mark(1)
+        stream.extend([{"v": 1}, {"v": 2}])  # sealed by itself behind the mark
+        left[0] = refused
+        stream.insert({"v": 3})
+        stream.mark(4)
+        stream.flush()
+        assert stream.metrics()["dead_letter_rows"] == 1
+        if refused == 2:
+            stream.insert({"v": 4})
+            stream.flush()
+        kill(stream)
+        with table_over(store).open_stream(writer_id=name, **SYNC) as again:
+            assert again.last_committed.offset == 4
+    assert stored(store) == [0, 0, 1, 1, 2, 2, 4]
+
+
+def take(left: list[int]) -> bool:
+    left[0] -= 1
+    return left[0] >= 0
+
+
+def test_a_program_that_marked_before_marks_from_its_first_row_on() -> None:
+    """What a stream seals by itself before the first mark of a second start is sent again, too, when the process dies."""
+    store = make(keyed=False)
+    with table_over(store).open_stream(writer_id="w", **SYNC) as stream:
+        stream.insert({"v": 0})
+        stream.mark(1)
+    stream = table_over(store).open_stream(writer_id="w", **SYNC, mutation_buffer_lines_num=2)
+    stream.extend({"v": number} for number in (1, 2))
+    assert durable(store) == 1
+    kill(stream)
+    with table_over(store).open_stream(writer_id="w", **SYNC) as again:
+        assert again.last_committed.offset == 1
+        again.extend({"v": number} for number in (1, 2))
+        again.mark(3)
+    assert stored(store) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("writer_id", ["w", None])
+def test_a_stream_whose_claim_cannot_be_given_back_is_closed_all_the_same(writer_id: str | None) -> None:
+    store, down = make(keyed=False), [False]
+    fails = failing(store, lambda effect: down[0] and "/streams/" in effect.name and ".arrow" not in effect.name)
+    with table_over(fails).open_stream(writer_id=writer_id, **SYNC) as stream:
+        stream.insert({"v": 1})
+        stream.flush()
+        down[0] = True
+    assert stream.closed
+    assert stored(store) == [1]
+
+
 # --- who has to go on ----------------------------------------------------------------------------------------------
 
 
