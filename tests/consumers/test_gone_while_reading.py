@@ -51,7 +51,9 @@ def test_rows_of_a_writer_that_is_slow_come_once_after_the_whole_table(archives:
     for number in range(3):
         table.insert(rows(number))
     slow = lowlevel.begin_write(table, "insert")
-    statuses = [lowlevel.write_files(slow, assigned, batches) for assigned, batches in lowlevel.assign(slow, rows(9, p="b"))]
+    statuses = [
+        lowlevel.write_files(slow, assigned, batches) for assigned, batches in lowlevel.assign(slow, rows(9, p="b"))
+    ]
     table.insert(rows(3))
     with table.stream("full", poll_interval=0.01) as stream:
         lowlevel.commit(slow, statuses)

@@ -137,9 +137,7 @@ class Buffer:
         rest.rows, self.rows = self.rows - self.marked, self.marked
         rest.bytes = self.bytes * rest.rows // (rest.rows + self.rows)
         self.bytes -= rest.bytes
-        rest.tracked = [
-            replace(each, row=each.row - self.marked) for each in self.tracked if each.row >= self.marked
-        ]
+        rest.tracked = [replace(each, row=each.row - self.marked) for each in self.tracked if each.row >= self.marked]
         self.tracked = [each for each in self.tracked if each.row < self.marked]
         return rest
 

@@ -456,7 +456,7 @@ class StreamCore:
         try:
             self.flusher.writer.end()
         except LakefmtError as error:
-            # Whoever recovers streams tidies up, once the claim is dead.
+            # A recovery of streams removes what is left, once the claim is dead.
             _log.warning("stream %s: it was closed, and its claim is left: %s", self.flusher.writer.stream, error)
 
 

@@ -46,7 +46,7 @@ __all__ = ["Flusher"]
 
 DEAD_LETTERS = ".hoodie/.lakefmt/dead-letters"
 
-#: Is told of a segment that is durable.
+#: Takes a segment that is durable.
 Confirm = Callable[[SegmentHeader], None]
 
 _log = logging.getLogger("lakefmt.streams")

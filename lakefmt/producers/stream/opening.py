@@ -204,7 +204,9 @@ class SegmentWriter:
     @property
     def marks_offsets(self) -> bool:
         """Whether the table has an offset of the stream: its source asks for it, and sends again what comes after it."""
-        return self.committed is not None and self.committed.offset is not None and not self.stream.startswith(ANONYMOUS)
+        return (
+            self.committed is not None and self.committed.offset is not None and not self.stream.startswith(ANONYMOUS)
+        )
 
     @property
     def since(self) -> str:

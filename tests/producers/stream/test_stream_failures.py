@@ -243,8 +243,7 @@ def test_a_handler_that_raises_fails_the_stream_and_no_row_waits_for_ever(mode: 
     how: dict[str, Any] = {**SYNC, "flush_mode": mode, "error_type_handler": handler, "apply_timeout": 5_000}
     stream = table_over(refusing(store, 1)).open_stream(**how, mutation_buffer_lines_num=1, mutation_buffer_max_num=1)
     with pytest.raises(FlushFailed, match="the handler has a mistake"):
-        for value in range(3):
-            stream.insert({"v": value})
+        stream.extend({"v": value} for value in range(3))
     failed = [value for batch in stream.failed_rows() for value in batch.rows["v"].to_pylist()]
     assert failed[0] == 0
     stream.reopen()
