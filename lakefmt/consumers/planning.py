@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from lakefmt.consumers.arguments import BucketFilter, shard_of
@@ -26,7 +26,7 @@ from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.formats.properties import decode_properties
 from lakefmt.keys import parse_partition_values
-from lakefmt.read.incremental import is_rewrite, select_commits
+from lakefmt.read.incremental import is_rewrite, select_commits, visible_at_end
 from lakefmt.read.snapshot import planned_clusterings, with_archived_instants
 from lakefmt.read.snapshot_files import pinned_slices
 from lakefmt.timeline.commit import CommitMetadata
@@ -97,6 +97,11 @@ class CommitFinder:
         self._seen = times
         return state if watched else with_archived_instants(self._client, state, done)
 
+    def load_again(self, done: str) -> TableState:
+        """Return the table as it is now, with its archive, whatever was seen before."""
+        self._seen = None
+        return self.load(done)
+
     def find(self, done: str, end: str | None = None) -> NextCommits:
         """Return the commits after a completion time.
 
@@ -130,10 +135,9 @@ class CommitFinder:
         Raises:
             SnapshotExpired: its files were cleaned away.
         """
-        state = self._client.load()
-        then = state.as_of(time)
-        if state.timeline.first_active is None or time < state.timeline.first_active:
-            then = self._client.with_history(then)
+        state = with_archived_instants(self._client, self._client.load(), time)
+        # A commit that was requested before and completed after comes as a step of its own.
+        then = replace(state, timeline=visible_at_end(state.timeline, time).as_of(time))
         slices = in_queue_order(self._client, then, pinned_slices(self._client, then))
         parts = self._kept(slice_parts(time, slices))
         instant = next((i for i in reversed(then.timeline.commits_by_completion) if i.order_time == time), None)

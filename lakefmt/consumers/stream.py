@@ -296,7 +296,7 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
             try:
                 yield from self._of_steps(coming.state, steps)
             except SnapshotExpired as error:
-                self._go_on_after(coming.state, steps, error)
+                self._go_on_after(steps, error)
                 if self._tracker.position.whole:
                     yield from self._whole()
                 continue
@@ -385,16 +385,21 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
             return False
         return not self._is_closed
 
-    def _go_on_after(self, state: TableState, steps: Sequence[StreamStep], error: SnapshotExpired) -> None:
-        """Decide what follows when rows were cleaned away.
+    def _go_on_after(self, steps: Sequence[StreamStep], error: SnapshotExpired) -> None:
+        """Decide what follows when files of some commits are gone: cleaned away, or undone, since the commits were planned.
 
         Raises:
             DataExpired: the stream is to fail then.
         """
         self._tracker.forget()
-        left = [step for step in steps if step.instant.order_time > self._tracker.done]
+        state = self._finder.load_again(self._tracker.done)
+        there = {commit.time for commit in state.timeline.commits_by_completion}
+        planned = [step for step in steps if step.instant.order_time > self._tracker.done]
+        left = [step for step in planned if step.instant.time in there]
         done, oldest = self._finder.oldest_readable(state, left)
         if not done:
+            if len(left) < len(planned):
+                return  # what was undone hands out nothing
             raise error
         what = f"the stream has read up to {self._tracker.done}, and rows after it were cleaned away"
         if self._options.on_expired == "fail":

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.formats.names import parse_base_file
 from lakefmt.timeline.commit import CommitMetadata
-from lakefmt.timeline.instant import COMMIT_ACTIONS, Instant
+from lakefmt.timeline.instant import COMMIT_ACTIONS, Instant, State
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime, WriteOperation
 
@@ -117,22 +117,25 @@ def _barrier(timeline: Timeline, start: str, idle: Collection[InstantTime]) -> I
 
 
 def visible_at_end(timeline: Timeline, end: str | None) -> Timeline:
-    """Return the timeline as of the moment when everything up to `end` was visible.
+    """Return the timeline as of the moment when everything up to `end` was visible: later commits are pending on it.
+
+    Were they left out, one that was requested before the first active commit would be taken for an archived one.
 
     Example:
         >>> from lakefmt.timeline.timeline import timeline_from_names
         >>> late = timeline_from_names(["20260101000000000_20260101000000009.commit"], 2)
-        >>> len(visible_at_end(late, "20260101000000005").commits)
-        0
+        >>> then = visible_at_end(late, "20260101000000005")
+        >>> len(then.commits), len(then.pending)
+        (0, 1)
     """
     if not end:
         return timeline
-    hidden = {(i.time, i.action) for i in timeline.commits if i.order_time > end}
+    later = {(i.time, i.action) for i in timeline.commits if i.order_time > end}
     kept, old = (
-        tuple(i for i in instants if (i.time, i.action) not in hidden)
-        for instants in (timeline.instants, timeline.archived)
+        [i for i in instants if (i.time, i.action) not in later] for instants in (timeline.instants, timeline.archived)
     )
-    return replace(timeline, instants=kept, archived=old)
+    kept += [Instant(time, action, State.INFLIGHT) for time, action in later]
+    return replace(timeline, instants=tuple(sorted(kept, key=lambda i: i.time)), archived=tuple(old))
 
 
 _Files = dict[tuple[str, str], BaseFile | None]

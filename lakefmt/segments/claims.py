@@ -88,12 +88,14 @@ class HeldClaim:
         if self._stop is not None:
             self._stop()
             self._stop = None
-        if closed:
-            self.claim = replace(self.claim, closed=True)
-            self._store.put(note_name(self.stream, self.epoch), encode_note(self.claim))
-        if self._held is not None:
-            self._held.release()
-            self._held = None
+        try:
+            if closed:
+                self.claim = replace(self.claim, closed=True)
+                self._store.put(note_name(self.stream, self.epoch), encode_note(self.claim))
+        finally:
+            if self._held is not None:
+                self._held.release()
+                self._held = None
 
 
 def list_epochs(store: ObjectStore, stream: str) -> list[int]:

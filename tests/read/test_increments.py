@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.read.incremental import plan_increment
+from lakefmt.read.incremental import plan_increment, visible_at_end
 from lakefmt.storage import open_store
 from lakefmt.table import Table
 from lakefmt.testing.stores import CountingStore
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import Action, Instant, State, instant_file_name, parse_instant_file
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
-from lakefmt.timeline.timeline import Timeline, build_timeline
+from lakefmt.timeline.timeline import Timeline, build_timeline, timeline_from_names
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 from tests.judges.compare import assert_same_multiset
 
@@ -298,3 +298,12 @@ def test_a_planned_clustering_of_version_6_holds_nobody_up(tmp_path: Path) -> No
     assert table.incremental("000").schema.metadata[b"lakefmt.next_start"] == later.name[:17].encode()
     requested.write_bytes(encode_body(BodyKind.REQUESTED_REPLACE, {"operationType": "INSERT_OVERWRITE"}))
     assert table.incremental("000").schema.metadata[b"lakefmt.next_start"] == first.name[:17].encode()
+
+
+def test_a_commit_that_completes_after_the_end_is_no_archived_one() -> None:
+    """It was requested before every commit that is left, as those are that have left the active timeline."""
+    slow, fast = "20260101000000000", "20260101000001000"
+    names = [f"{slow}_20260101000009000.commit", f"{fast}_20260101000001500.commit"]
+    then = visible_at_end(timeline_from_names(names, 2), "20260101000002000")
+    assert [then.is_committed(InstantTime(time)) for time in (slow, fast)] == [False, True]
+    assert not then.with_history(timeline_from_names(names, 2)).is_committed(InstantTime(slow))

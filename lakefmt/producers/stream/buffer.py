@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +15,7 @@ from lakefmt.producers.stream.operators import RowOperator
 from lakefmt.producers.stream.rows import RowChecker, nullable
 from lakefmt.segments.codec import COLUMNS, OPERATOR
 
-__all__ = ["Buffer", "Tracked"]
+__all__ = ["Buffer", "Tracked", "settle", "take_tracked"]
 
 #: Set columns of a row, as a segment stores them.
 _TEXT: Final = pa.string()
@@ -135,7 +137,7 @@ class Buffer:
         rest.rows, self.rows = self.rows - self.marked, self.marked
         rest.bytes = self.bytes * rest.rows // (rest.rows + self.rows)
         self.bytes -= rest.bytes
-        rest.tracked = [each for each in self.tracked if each.row >= self.marked]
+        rest.tracked = [replace(each, row=each.row - self.marked) for each in self.tracked if each.row >= self.marked]
         self.tracked = [each for each in self.tracked if each.row < self.marked]
         return rest
 
@@ -146,3 +148,28 @@ class Buffer:
             SchemaMismatch: a value does not fit its column after all.
         """
         return [part.table() if isinstance(part, _Rows) else part for part in self._parts]
+
+
+def take_tracked(buffers: Sequence[Buffer], rows: int) -> list[Tracked]:
+    """Take away and return what callers follow of the first rows of some buffers.
+
+    Args:
+        buffers: in order.
+        rows: how many rows of all of them together.
+    """
+    taken, first = list[Tracked](), 0
+    for buffer in buffers:
+        taken += [each for each in buffer.tracked if first + each.row < rows]
+        buffer.tracked = [each for each in buffer.tracked if first + each.row >= rows]
+        first += buffer.rows
+    return taken
+
+
+def settle(futures: Iterable[Future[Any]], result: object = None, error: BaseException | None = None) -> None:
+    """Give futures their result or their error; one that its caller has cancelled, as a timeout does, stays as it is."""
+    for future in futures:
+        with suppress(InvalidStateError):
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)

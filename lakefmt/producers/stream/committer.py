@@ -10,6 +10,7 @@ from typing import Any
 
 from lakefmt.errors import LakefmtError, StreamUnavailable
 from lakefmt.filegroups.table_client import TableClient
+from lakefmt.producers.stream.buffer import settle
 from lakefmt.producers.stream.committing import SegmentCommit
 from lakefmt.producers.stream.failures import pause_seconds, retry_status_of, tries_again
 from lakefmt.producers.stream.metrics import StreamMetrics
@@ -52,7 +53,8 @@ class Committer:
         self._lock = threading.Lock()  # protects what follows; held for moments
         self._committing = threading.Lock()
         self._pending: list[SegmentHeader] = []
-        self._futures: list[Future[Any]] = []
+        #: With the segment that their rows are in.
+        self._futures: list[tuple[SegmentPosition, Future[Any]]] = []
         self._since: float | None = None  # monotonic seconds of the oldest segment
         self._stop_timer: Callable[[], None] | None = None
         self._stop_soon: Callable[[], None] | None = None
@@ -78,18 +80,21 @@ class Committer:
         with self._lock:
             return 0.0 if self._since is None else self._client.time_source.monotonic() - self._since
 
-    def add(self, headers: Sequence[SegmentHeader], futures: Sequence[Future[Any]]) -> None:
-        """Take segments that are durable; their commit is due when a timer or their size says so."""
+    def add(self, header: SegmentHeader, futures: Sequence[Future[Any]]) -> None:
+        """Take a segment that is durable; its commit is due when a timer or the size of all says so."""
         with self._lock:
-            self._pending += headers
-            self._futures += futures
-            if headers:
-                self._confirmed = headers[-1].position
-                self._since = self._client.time_source.monotonic() if self._since is None else self._since
+            self._pending.append(header)
+            self._futures += [(header.position, future) for future in futures]
+            self._confirmed = header.position
+            self._since = self._client.time_source.monotonic() if self._since is None else self._since
             self._set_timers()
 
-    def _set_timers(self) -> None:
-        """Arrange the next commit; call with the lock."""
+    def _set_timers(self, *, soon: bool = True) -> None:
+        """Arrange the next commit; call with the lock.
+
+        Args:
+            soon: at once, if there are many bytes.
+        """
         schedule, options = self._client.time_source.schedule_periodic, self._options
         if not self._pending or not options.commit_interval or self._stopped:
             return
@@ -97,18 +102,18 @@ class Committer:
             self._stop_timer = schedule(options.commit_interval / 1000, self._on_time, "lakefmt-stream-commit")
         due = self._pending[: self._due_count(whole=False)]
         full = options.commit_bytes and sum(header.bytes for header in due) >= options.commit_bytes
-        if full and self._stop_soon is None:
+        if full and soon and self._stop_soon is None:
             self._stop_soon = schedule(0.0, self._on_time, "lakefmt-stream-commit-by-size")
 
     def _on_time(self) -> None:
         try:
             self.commit(whole=False)
-        except LakefmtError as error:
+        except Exception as error:  # noqa: BLE001  (a timer that ended with it would commit nothing any more)
             self._metrics.commit_failures += 1
             _log.warning("stream %s: its rows are durable, and not committed yet: %s", self._writer.stream, error)
             with self._lock:
                 self._clear_timers()
-                self._set_timers()
+                self._set_timers(soon=False)
 
     def _clear_timers(self) -> None:
         for stop in (self._stop_timer, self._stop_soon):
@@ -132,7 +137,7 @@ class Committer:
             LakefmtError: the last failure, after as many attempts as the options say.
         """
         with self._committing:
-            headers, futures = self._due(whole=whole)
+            headers = self._due(whole=whole)
             if not headers:
                 return None
             begun = self._client.time_source.monotonic()
@@ -140,27 +145,27 @@ class Committer:
             seconds = self._client.time_source.monotonic() - begun
             self._metrics.committed(sum(header.rows for header in headers), seconds, result.instant)
             with self._lock:
-                self._pending = self._pending[len(headers) :]
+                self._pending, last = self._pending[len(headers) :], headers[-1].position
+                futures = [future for position, future in self._futures if position <= last]
+                self._futures = [each for each in self._futures if each[0] > last]
                 self._since = self._client.time_source.monotonic() if self._pending else None
                 self._clear_timers()
                 self._set_timers()
-            self._remember()
             try:
+                self._remember()
                 delete_segments(self._client.store, self._writer.stream, [header.position for header in headers])
             except LakefmtError as error:
                 _log.warning("stream %s: committed segments are left: %s", self._writer.stream, error)
-        for future in futures:
-            future.set_result(result)
+        settle(futures, result)
         return result
 
-    def _due(self, *, whole: bool) -> tuple[list[SegmentHeader], list[Future[Any]]]:
+    def _due(self, *, whole: bool) -> list[SegmentHeader]:
         with self._lock:
             count = self._due_count(whole=whole)
             if not count:
                 self._clear_timers()
                 self._set_timers()
-            futures, self._futures = (self._futures, []) if count == len(self._pending) else ([], self._futures)
-            return self._pending[:count], futures
+            return self._pending[:count]
 
     def _due_count(self, *, whole: bool) -> int:
         """Return how many segments the next commit takes; call with the lock."""
@@ -199,9 +204,10 @@ class Committer:
             self._confirmed = SegmentPosition(writer.held.epoch, 0)
             self._since = self._client.time_source.monotonic() if self._pending else None
             self.last_committed = writer.committed
-            futures, self._futures = ([], self._futures) if self._pending else (self._futures, [])
-        for future in futures:
-            future.set_result(writer.recovered.result)
+            kept = {header.position for header in self._pending}
+            futures = [future for position, future in self._futures if position not in kept]
+            self._futures = [each for each in self._futures if each[0] in kept]
+        settle(futures, writer.recovered.result)
 
     def stop(self) -> None:
         """Commit nothing more by itself."""

@@ -26,7 +26,7 @@ from lakefmt.errors import (
     StreamClosed,
 )
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.producers.stream.buffer import Buffer, Tracked
+from lakefmt.producers.stream.buffer import Buffer, Tracked, settle, take_tracked
 from lakefmt.producers.stream.committer import Committer
 from lakefmt.producers.stream.failures import FailedBatch
 from lakefmt.producers.stream.flushing import Flusher
@@ -35,6 +35,7 @@ from lakefmt.producers.stream.opening import Finish, SegmentWriter
 from lakefmt.producers.stream.options import FlushMode, StreamOptions
 from lakefmt.producers.stream.rate import RateLimit
 from lakefmt.producers.stream.rows import RowChecker
+from lakefmt.segments.codec import SegmentHeader
 from lakefmt.segments.names import ANONYMOUS
 from lakefmt.segments.operators import STRICT, RowOperator
 from lakefmt.segments.resolve import joined_rows
@@ -76,7 +77,8 @@ class StreamCore:
         self._buffer = Buffer()
         self._sealed: deque[Buffer] = deque()
         self._bytes = 0  # of the sealed buffers; that of the open one is its own
-        self._marks = False
+        # A program that has marked offsets goes on to do so: rows before its next mark are sent again.
+        self._marks = writer.marks_offsets
         self._changed = threading.Condition(threading.Lock())
         self._writing = threading.Lock()
         self._worker: threading.Thread | None = None
@@ -290,7 +292,7 @@ class StreamCore:
             self.drain()
         except FlushFailed as error:
             _log.warning("stream %s failed: %s", self.flusher.writer.stream, error)
-        except LakefmtError as error:
+        except Exception as error:  # noqa: BLE001  (the worker lives as long as the stream: others wait for it)
             _log.warning("stream %s: %s", self.flusher.writer.stream, error)
 
     # --- writing -------------------------------------------------------------------------------------------------
@@ -322,29 +324,33 @@ class StreamCore:
 
     def _write(self, buffers: Sequence[Buffer]) -> None:
         monotonic = self.client.time_source.monotonic
-        begun = monotonic()
+        begun, rows = monotonic(), 0
+
+        def confirm(header: SegmentHeader) -> None:
+            nonlocal rows
+            rows += header.rows
+            tracked = take_tracked(buffers, rows)
+            self.committer.add(header, [each.future for each in tracked if each.until == "committed"])
+            settle(each.future for each in tracked if each.until == "durable")
+
         try:
-            headers = self.flusher.flush(buffers, tail=buffers[-1].tail)
+            skipped = self.flusher.flush(buffers, confirm, tail=buffers[-1].tail)
         except FlushFailed as error:
             self._fail(error, buffers)
             return
-        except LakefmtError as error:
+        except Exception as error:  # noqa: BLE001  (whatever it is, the rows are the caller's)
             failed = FlushFailed(f"rows of stream {self.flusher.writer.stream!r} are not durable: {error}")
             failed.__cause__ = error
             self._fail(failed, buffers)
             return
-        rows = sum(header.rows for header in headers)
         self.metrics.flushed(buffers[-1].trigger, rows, monotonic() - begun)
-        tracked = [each for buffer in buffers for each in buffer.tracked]
-        self.committer.add(headers, [each.future for each in tracked if each.until == "committed"])
         with self._changed:
             for buffer in buffers:
                 self._sealed.popleft()
                 self._bytes -= buffer.bytes
             self._changed.notify_all()
-        for each in tracked:
-            if each.until == "durable":
-                each.future.set_result(None)
+        if skipped is not None:
+            settle((each.future for buffer in buffers for each in buffer.tracked), error=skipped)
 
     def _fail(self, error: FlushFailed, buffers: Sequence[Buffer]) -> None:
         """Stop taking rows; everything that is not durable is a failed row."""
@@ -360,8 +366,7 @@ class StreamCore:
                 self._stop_timer()
                 self._stop_timer = None
             self._changed.notify_all()
-        for each in tracked:
-            each.future.set_exception(error)
+        settle((each.future for each in tracked), error=error)
 
     # --- flush, close --------------------------------------------------------------------------------------------
 
@@ -448,7 +453,11 @@ class StreamCore:
         worker = self._worker
         if worker is not None and worker is not threading.current_thread():
             worker.join()
-        self.flusher.writer.end()
+        try:
+            self.flusher.writer.end()
+        except LakefmtError as error:
+            # A recovery of streams removes what is left, once the claim is dead.
+            _log.warning("stream %s: it was closed, and its claim is left: %s", self.flusher.writer.stream, error)
 
 
 def _batch_of(buffers: Sequence[Buffer], cause: BaseException | None) -> FailedBatch | None:

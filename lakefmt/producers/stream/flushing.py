@@ -46,6 +46,9 @@ __all__ = ["Flusher"]
 
 DEAD_LETTERS = ".hoodie/.lakefmt/dead-letters"
 
+#: Takes a segment that is durable.
+Confirm = Callable[[SegmentHeader], None]
+
 _log = logging.getLogger("lakefmt.streams")
 
 
@@ -84,13 +87,15 @@ class Flusher:
         self.client, self.writer, self._options, self._metrics = client, writer, options, metrics
         self._reclaim, self._pending = reclaim, pending
         self._letters = 0
+        self._unmarked: list[Any] = []  # the offset of rows that were skipped, as long as it is not durable
         self._across: tuple[object, bool] | None = None
 
-    def flush(self, buffers: Sequence[Buffer], *, tail: bool) -> list[SegmentHeader]:
-        """Make buffers durable, and return their segments.
+    def flush(self, buffers: Sequence[Buffer], confirm: Confirm, *, tail: bool) -> Exception | None:
+        """Make buffers durable, and return why the last rows of them were skipped; None: they were not.
 
         Args:
             buffers: in order.
+            confirm: is called with each segment once it is durable, whatever becomes of the next one.
             tail: their source sends their rows again unless a mark follows.
 
         Raises:
@@ -98,14 +103,17 @@ class Flusher:
         """
         begun = self.client.time_source.monotonic()
         segments: list[_Segment] | None = None
-        done: list[SegmentHeader] = []
-        attempts = 0
+        attempts, lost = 0, False
         while True:
             try:
+                if lost:
+                    self.writer, lost = self._reclaim(), False
+                    for segment in segments or ():
+                        segment.header = None
                 if segments is None:
                     segments = self._segments(buffers, tail=tail)
-                self._write(segments, done)
-                return done
+                self._write(segments, confirm)
+                return None
             except LakefmtError as error:
                 failure: Exception = error
             except Exception as error:  # noqa: BLE001  (an unexpected error must not lose rows)
@@ -116,11 +124,9 @@ class Flusher:
                 if self._handled(rows, failure) == "retry":
                     continue
                 self._give_up(segments)
-                return done
-            if isinstance(failure, StreamUnavailable):
-                self.writer = self._reclaim()
-                for segment in segments or ():
-                    segment.header = None
+                self._mark_skipped(buffers, segments, confirm)
+                return failure
+            lost = lost or isinstance(failure, StreamUnavailable)
 
     def _again(self, error: Exception, attempts: int, seconds: float) -> bool:
         """Wait and return True when another attempt is to be made."""
@@ -147,18 +153,28 @@ class Flusher:
         tables = [table for buffer in buffers for table in buffer.tables()]
         offsets = [buffer.offset for buffer in buffers if buffer.marked is not None]
         offset = offsets[-1] if offsets else None
+        marked = [_Segment(_no_rows(schema), each, tail=False) for each in self._unmarked]
+        self._unmarked.clear()
         if not tables:
-            return [_Segment(_no_rows(schema), offset, tail)]
+            return [*marked, _Segment(_no_rows(schema), offset, tail)]
         rows = _in_schema(tables, schema)
         if any(buffer.strict for buffer in buffers):
             self._check_strict(state, rows)
         count = max(1, -(-rows.nbytes // self._options.grpc_max_message_length))
         step = max(1, -(-rows.num_rows // count))
         starts = range(0, rows.num_rows, step)
-        return [_Segment(rows.slice(first, step), offset if first == starts[-1] else None, tail) for first in starts]
+        # The source sends the rows before an offset again as long as the offset is not there.
+        held = tail or (offset is not None and not self.writer.stream.startswith(ANONYMOUS))
+        parts = [
+            _Segment(rows.slice(first, step), offset, tail)
+            if first == starts[-1]
+            else _Segment(rows.slice(first, step), None, held)
+            for first in starts
+        ]
+        return [*marked, *parts]
 
-    def _write(self, segments: list[_Segment], done: list[SegmentHeader]) -> None:
-        """Write what is left of some segments; what is durable moves to `done`."""
+    def _write(self, segments: list[_Segment], confirm: Confirm) -> None:
+        """Write what is left of some segments."""
         while segments:
             segment = segments[0]
             if segment.header is None:
@@ -169,8 +185,8 @@ class Flusher:
                     segment.rows.num_rows, segment.data, offset=segment.offset, across=across, tail=segment.tail
                 )
             self.writer.write(segment.header, segment.data)
-            done.append(segment.header)
             segments.pop(0)
+            confirm(segment.header)
 
     def _is_across(self) -> bool:
         config = self.client.load_config()
@@ -188,6 +204,24 @@ class Flusher:
                     self.writer.forget(segment.header)
                 except LakefmtError as error:
                     _log.warning("stream %s: a segment that was given up may be there: %s", self.writer.stream, error)
+
+    def _mark_skipped(self, buffers: Sequence[Buffer], segments: list[_Segment] | None, confirm: Confirm) -> None:
+        """Make the offset of skipped rows durable, now or with the next rows: their source is not to send them again."""
+        offsets = (
+            [buffer.offset for buffer in buffers if buffer.marked is not None]
+            if segments is None
+            else [segment.offset for segment in segments if segment.offset is not None]
+        )
+        if not offsets or self.writer.stream.startswith(ANONYMOUS):
+            return
+        self._unmarked[:] = offsets[-1:]
+        try:
+            state = self.client.load()
+            self._write([_Segment(_no_rows(self.client.schema(state)), offsets[-1], tail=False)], confirm)
+        except LakefmtError as error:
+            _log.debug("stream %s: the offset of skipped rows waits for the next ones: %s", self.writer.stream, error)
+        else:
+            self._unmarked.clear()
 
     def _unsent(self, buffers: Sequence[Buffer], segments: list[_Segment] | None) -> pa.Table:
         if segments is not None:
@@ -239,36 +273,39 @@ class Flusher:
         Raises:
             FlushFailed: the stream fails.
         """
-        handler = self._options.error_type_handler
-        batch = FailedBatch(rows, error)
-        if handler is ErrorTypeHandler.IGNORE:
-            answer = "skip"
-        elif isinstance(handler, ErrorTypeHandler):
-            answer = "fail"
-        else:
-            answer = handler(batch, error)
-        if answer == "retry":
-            return answer
-        if answer == "skip":
-            self._bury(rows, error)
-            return answer
+        try:
+            answer = self._answer(rows, error)
+            if answer == "skip":
+                self._bury(rows, error)
+        except Exception as raised:  # noqa: BLE001  (the caller's function, and the store of the dead letters)
+            error, answer = raised, "fail"
         if answer != "fail":
-            raise InvalidInputError(f"error_type_handler answered {shown(answer)}: expected 'retry', 'skip' or 'fail'")
+            return answer
         failed = FlushFailed(f"{rows.num_rows} rows of stream {self.writer.stream!r} are not durable: {error}")
-        failed.batch = batch
+        failed.batch = FailedBatch(rows, error)
         raise failed from error
+
+    def _answer(self, rows: pa.Table, error: Exception) -> str:
+        handler = self._options.error_type_handler
+        if isinstance(handler, ErrorTypeHandler):
+            return "skip" if handler is ErrorTypeHandler.IGNORE else "fail"
+        answer = handler(FailedBatch(rows, error), error)
+        if answer not in ("retry", "skip", "fail"):
+            raise InvalidInputError(f"error_type_handler answered {shown(answer)}: expected 'retry', 'skip' or 'fail'")
+        return answer
 
     def _bury(self, rows: pa.Table, error: Exception) -> None:
         """Write skipped rows to the dead letters, or say that they are gone."""
-        self._metrics.dead_letter_rows += rows.num_rows
         folder = self._options.dead_letter_path
         if folder is None:
+            self._metrics.dead_letter_rows += rows.num_rows
             _log.warning("stream %s: %d rows were skipped and are gone: %s", self.writer.stream, rows.num_rows, error)
             return
         self._letters += 1
         name = f"{DEAD_LETTERS}/{folder}/{self.writer.stream}-{self.writer.held.epoch:08d}-{self._letters:08d}.arrow"
         letter = rows.append_column("_error", pa.repeat(pa.scalar(str(error)), rows.num_rows))
         put_if_absent_confirmed(self.client.store, name, encode_segment(letter), durable=self.writer.durable)
+        self._metrics.dead_letter_rows += rows.num_rows
 
 
 def _no_rows(schema: pa.Schema) -> pa.Table:

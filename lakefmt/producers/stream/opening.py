@@ -40,7 +40,7 @@ class Recovered:
         result: the commit of its rows; None: there were none.
         rows: how many rows were committed.
         dropped: segments that were deleted: never confirmed, in the table already, or sent again by their source.
-        left: True when its writer is alive, and nothing was done.
+        left: True when its writer is alive, or another process finishes what is there, and nothing was done.
     """
 
     stream: str
@@ -87,7 +87,10 @@ def recover_stream(client: TableClient, stream: str, options: Mapping[str, objec
         return Recovered(stream, left=True)
     if newest is not None and newest.closed and not in_store.headers:
         return Recovered(stream)
-    writer = SegmentWriter.open(client, stream, options, finish)
+    try:
+        writer = SegmentWriter.open(client, stream, options, finish)
+    except StreamUnavailable:
+        return Recovered(stream, left=True)
     writer.end()
     return writer.recovered
 
@@ -197,6 +200,13 @@ class SegmentWriter:
     def stream(self) -> str:
         """The stream."""
         return self.held.stream
+
+    @property
+    def marks_offsets(self) -> bool:
+        """Whether the table has an offset of the stream: its source asks for it, and sends again what comes after it."""
+        return (
+            self.committed is not None and self.committed.offset is not None and not self.stream.startswith(ANONYMOUS)
+        )
 
     @property
     def since(self) -> str:

@@ -228,7 +228,7 @@ class Stream:
             self._apply(kind, row)
 
     def apply_tracked(self, operator: RowOperator | str, row: object, until: str = "committed") -> Future[Any]:
-        """Take a row, and return a future that is done when it is durable or committed.
+        """Take a row, and return a future that is done when it is durable or committed, or fails if the row is skipped.
 
         Args:
             operator: what it does.
