@@ -103,7 +103,7 @@ def _read_of_directory(
 ) -> Look:
     """Take the same from one listing; properties are read only where it shows that they were changed."""
     client = write_client.client
-    read = property_reads(client.store, client.small_objects(directory))[0]
+    read = property_reads(client.store, client.listed.small_objects(directory))[0]
     reads = (read(), directory.info(BACKUP)) if properties else ()
     timeline = write_client.timeline(config).load(directory)
     client.listed.keep(timeline, directory)

@@ -12,10 +12,10 @@ pytestmark = [pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(400)]  # a s
 
 #: What today's code needs, the metadata table off and on. Fewer is better: then the number here, and in docs/speed.md, falls.
 MOST = {
-    "load into 30 partitions": (71, 81),
+    "load into 30 partitions": (69, 76),
     "open": (2, 2),
-    "read one partition, cold, 8 files": (13, 13),
-    "read all, 66 files": (70, 70),
+    "read one partition, cold, 8 files": (10, 10),
+    "read all, 66 files": (68, 68),
     "increment over everything": (76, 76),
     "append of 100 rows, one partition": (10, 16),
     "upsert of 10 rows, one partition, warm": (12, 18),
@@ -24,8 +24,8 @@ MOST = {
 DEPTH = {
     "load into 30 partitions": (46, 53),
     "open": (2, 2),
-    "read one partition, cold, 8 files": (6, 6),
-    "read all, 66 files": (15, 15),
+    "read one partition, cold, 8 files": (3, 3),
+    "read all, 66 files": (13, 13),
     "increment over everything": (22, 22),
     "append of 100 rows, one partition": (10, 13),
     "upsert of 10 rows, one partition, warm": (12, 15),
@@ -70,6 +70,26 @@ def test_known_sizes_are_used_and_small_files_come_at_once(counted: Counted) -> 
         files = [asked for asked in steps[name].requests if ".parquet" in asked]
         assert len(files) == len(set(files)) == (8 if "8" in name else bench_requests.FILES)
         assert not [asked for asked in steps[name].requests if asked.startswith("HEAD")]
+
+
+def test_a_small_table_is_listed_once_a_read(counted: Counted) -> None:
+    """As a whole; the opening listed it before."""
+    _, steps = counted
+    for name in ("open", "read one partition, cold, 8 files", "read all, 66 files"):
+        listed = [asked for asked in steps[name].requests if "prefix" in asked]
+        assert len(listed) == 1, (name, listed)
+        assert ".hoodie" not in listed[0]
+
+
+def test_what_a_handle_put_when_it_made_the_table_is_not_read(counted: Counted) -> None:
+    """Properties, notes, definitions of indexes and the first files of the metadata table."""
+    _, steps = counted
+    read = [
+        asked
+        for asked in steps["load into 30 partitions"].requests
+        if asked.startswith("GET") and "prefix" not in asked
+    ]
+    assert not read
 
 
 def test_the_timeline_is_listed_twice_a_write(counted: Counted) -> None:
