@@ -308,6 +308,8 @@ class MetadataTableManager:
 
     def _num_file_groups(self, name: str, num_records: int) -> int:
         kind = kind_of_partition(name)
+        if kind is PartitionKind.COLUMN_STATS:
+            return self.settings.integer("hoodie.metadata.index.column.stats.file.group.count")
         if kind in DEFAULT_FILE_GROUPS:
             return DEFAULT_FILE_GROUPS[kind]
         return num_file_groups_for_keys(
