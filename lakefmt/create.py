@@ -22,7 +22,8 @@ from lakefmt.config.table_config import (
     parse_table_config,
 )
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
-from lakefmt.filegroups.table_client import NOTES, TableClient
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.filegroups.table_notes import NOTES
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.index import open_index
 from lakefmt.index.api import INDEX_TYPE
@@ -43,7 +44,7 @@ from lakefmt.metadata.layout import PartitionKind
 from lakefmt.schema import arrow_to_avro, check_names, field_at, normalise_schema, with_spark_types
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.local.store import LocalStore
-from lakefmt.timeline.properties_store import PROPERTIES, create_properties
+from lakefmt.timeline.properties_store import PROPERTIES, create_properties, load_properties
 from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.transactions.index_request import IndexRequest, requests_of_new_table
 from lakefmt.transactions.metadata_indexes import create_metadata_indexes
@@ -360,8 +361,12 @@ def _make_files(
     if index == "bucket":
         save_table_buckets(store, planned, durable=durable)
     notes = {"index": index} if isinstance(merge, MergeMode) else {"index": index, "merge": merge}
-    put_if_absent_confirmed(store, NOTES, json.dumps(notes).encode(), durable=False)
-    create_properties(store, planned, client.clock.now(), durable=durable)
+    noted = json.dumps(notes).encode()
+    put_if_absent_confirmed(store, NOTES, noted, durable=False)
+    client.listed.keep_written(NOTES, noted)
+    data = create_properties(store, planned, client.clock.now(), durable=durable)
+    client.listed.keep_written(PROPERTIES, data)
+    client.keep_config(load_properties(store, lambda *_: data))
 
 
 def _check_arguments(schema: object, properties: Mapping[str, str], **texts: str) -> None:

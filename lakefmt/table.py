@@ -224,7 +224,7 @@ def open_table(
     client = TableClient(
         open_store(path, storage_options), with_merger(handle_options, merge), metadata_listing=ListingByMetadata()
     )
-    config = client.load().config
+    config = client.open()
     resolve_settings(handle_options, None, config.properties)
     check_merger(config, client.options)
     return Table(client)

@@ -43,7 +43,8 @@ from lakefmt.config.table_config import TableConfig, check_writable
 from lakefmt.errors import LakefmtError, StorageError, UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice, join_path
 from lakefmt.filegroups.reader import reading
-from lakefmt.filegroups.table_client import NOTES, TableClient
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.filegroups.table_notes import NOTES
 from lakefmt.formats.names import PARTITION_METADATA, parse_base_file, parse_log_file
 from lakefmt.formats.properties import CHECKSUM_KEY, decode_properties, encode_properties, table_checksum
 from lakefmt.segments.names import header_name, parse_header_name

@@ -449,6 +449,14 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         minimum=1,
     ),
     _honoured(
+        "hoodie.metadata.index.column.stats.file.group.count",
+        int,
+        1,
+        "how many file groups the partition `column_stats` of a metadata table is made with; a commit writes a log to each of them "
+        "(Hudi makes two)",
+        minimum=1,
+    ),
+    _honoured(
         "hoodie.metadata.index.bloom.filter.enable",
         _bool,
         False,

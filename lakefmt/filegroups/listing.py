@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
+from lakefmt.filegroups.listed_table import KnownFiles
 from lakefmt.filegroups.model import BaseFile, LogFile, parse_files
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.keys import KeySpec
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from lakefmt.config.table_config import TableConfig
     from lakefmt.filegroups.table_client import TableClient
 
-__all__ = ["ChoosesListing", "FileListing", "StorageListing", "partition_levels"]
+__all__ = ["ChoosesListing", "FileListing", "KnownListing", "StorageListing", "partition_levels"]
 
 #: The partition metadata file as text and in the base file format (docs/format.md, Partition metadata file).
 _METADATA_NAMES = (PARTITION_METADATA, f"{PARTITION_METADATA}.parquet", f"{PARTITION_METADATA}.orc")
@@ -49,6 +51,11 @@ class FileListing(Protocol):
 
     def files(self, partitions: Iterable[PartitionPath] | None) -> _Files:
         """Return the files of the given partitions, or of all."""
+        ...
+
+    @property
+    def timeline_after(self) -> Timeline | None:
+        """The timeline as it was found after the files; None: it has to be listed for that."""
         ...
 
 
@@ -97,12 +104,21 @@ class StorageListing:
         levels: number of directory levels of every partition path, if the key generator fixes it. Then a
             directory is known to be a partition without a look at its metadata file. None: the levels differ.
         seen: callback for the listed partitions (None: all) and their base files.
+        at_once: one request may tell the whole table; False: it is known to be larger.
     """
 
-    def __init__(self, store: ObjectStore, levels: int | None = None, seen: Seen | None = None) -> None:
+    def __init__(
+        self, store: ObjectStore, levels: int | None = None, seen: Seen | None = None, *, at_once: bool = True
+    ) -> None:
         self._store = store
         self._levels = levels
         self._seen = seen
+        self._trees = store if at_once and isinstance(store, SupportsTrees) else None
+
+    @property
+    def timeline_after(self) -> Timeline | None:
+        """None: the timeline has to be listed after the files."""
+        return None
 
     def partitions(self) -> list[PartitionPath]:
         """Return the directories with a partition metadata file (docs/format.md, Partition metadata file)."""
@@ -158,7 +174,7 @@ class StorageListing:
 
     def files_at_once(self) -> _Files | None:
         """Return the files of all partitions with one request; None: it takes more."""
-        listed = self._store.list_tree("") if isinstance(self._store, SupportsTrees) else None
+        listed = None if self._trees is None else self._trees.list_tree("")
         if listed is None:
             return None
         files = _parsed(self._at_depth(_partitioned(_of_partitions(listed))).items())
@@ -188,8 +204,8 @@ class StorageListing:
 
     def _objects(self) -> list[ObjectInfo]:
         """Return all objects of the partitions, and few others."""
-        if isinstance(self._store, SupportsTrees):
-            listed = self._store.list_tree("")  # a small table takes one request
+        if self._trees is not None:
+            listed = self._trees.list_tree("")  # a small table takes one request
             if listed is not None:
                 return _of_partitions(listed)
         top = self._inside("")
@@ -199,6 +215,49 @@ class StorageListing:
         for directory in top:
             objects += self._store.list(directory)
         return objects
+
+
+class KnownListing(StorageListing):
+    """Lists what listings of the whole table told, without a request.
+
+    Parameters:
+        files: what they told.
+        storage: the listing in whose place this is.
+    """
+
+    def __init__(self, files: KnownFiles, storage: StorageListing) -> None:
+        super().__init__(storage._store, storage._levels, storage._seen)
+        self._listed = files
+
+    @property
+    def timeline_after(self) -> Timeline | None:
+        """The timeline, if it was found to be the same after the files."""
+        return self._listed.timeline
+
+    @cached_property
+    def _partitions(self) -> dict[PartitionPath, list[ObjectInfo]]:
+        return self._at_depth(_partitioned(self._listed.objects.values()))
+
+    def candidates(self) -> list[PartitionPath]:
+        """Return the partition paths, sorted."""
+        return sorted(self._partitions)
+
+    def partitions(self) -> list[PartitionPath]:
+        """Return the partition paths, sorted."""
+        return self.candidates()
+
+    @property
+    def lists_partitions_at_once(self) -> bool:
+        """True: nothing has to be listed."""
+        return True
+
+    def files_at_once(self) -> _Files:
+        """Return the files of all partitions."""
+        return self.files(None)
+
+    def _files(self, partitions: list[PartitionPath] | None) -> _Files:
+        wanted = self._partitions if partitions is None else [p for p in partitions if p in self._partitions]
+        return _parsed((path, self._partitions[path]) for path in wanted)
 
 
 def _of_partitions(objects: Iterable[ObjectInfo]) -> list[ObjectInfo]:

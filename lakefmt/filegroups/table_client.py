@@ -8,11 +8,9 @@ the properties and the timeline again, because another engine may have written s
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,9 +18,11 @@ import pyarrow as pa
 from lakefmt.config.mergers import adopt_merger
 from lakefmt.config.table_config import TableConfig, check_readable, parse_table_config
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
-from lakefmt.filegroups.listing import ChoosesListing, FileListing, StorageListing, partition_levels
+from lakefmt.filegroups.listed_table import ListedTable
+from lakefmt.filegroups.listing import ChoosesListing, FileListing, KnownListing, StorageListing, partition_levels
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, lacks_completions
 from lakefmt.filegroups.reader import BaseFileReader
+from lakefmt.filegroups.table_notes import read_notes
 from lakefmt.filegroups.virtual_columns import (
     VirtualColumns,
     stored_schema,
@@ -32,9 +32,9 @@ from lakefmt.filegroups.virtual_columns import (
 from lakefmt.keys import KeySpec, choose_partitions, key_spec_from_properties
 from lakefmt.schema import arrow_to_avro, avro_to_arrow, without_meta_columns
 from lakefmt.schema.history import LATEST_SCHEMA, SchemaHistory, parse_internal_schema
-from lakefmt.storage.api import ObjectStore, SupportsTrees
+from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.object_names import check_name
-from lakefmt.storage.table_directory import KeptDirectory, SmallObjects, TableDirectory
+from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, decode_commit
 from lakefmt.timeline.instant import Action, Instant
@@ -58,12 +58,7 @@ if TYPE_CHECKING:
     from lakefmt.schema.column_ids import ColumnIds
     from lakefmt.timeline.archive.store import History, HistoryStore
 
-__all__ = ["NOTES", "TableClient", "TableState", "TableVerbs"]
-
-
-#: Table properties that Hudi does not have (docs/format.md, lakefmt's own files).
-NOTES = ".hoodie/.lakefmt/table.json"
-_MAX_NOTES_BYTES = 1 << 20
+__all__ = ["TableClient", "TableState", "TableVerbs"]
 
 #: Operations whose commits do not define the table's schema (docs/format.md, Table schema).
 _SERVICES = frozenset(
@@ -109,9 +104,7 @@ class TableClient:
     def __post_init__(self) -> None:
         adopt_merger(self.options)
         self.reader = BaseFileReader(self.store)
-        self._objects = SmallObjects(self.store) if isinstance(self.store, SupportsTrees) else None
-        #: The listing that the timeline loaded last was taken from.
-        self.listed = KeptDirectory()
+        self.listed = ListedTable(self.store)
         self._timeline_stores: dict[tuple[str, bool], TimelineStore] = {}
         self._history_stores: dict[str, HistoryStore] = {}
         self._config: TableConfig | None = None
@@ -133,17 +126,12 @@ class TableClient:
         #: File name of a commit → the entries of streams and applications that were found from there on back.
         self.entries_found: tuple[str, Mapping[str, str]] | None = None
 
-    def list_directory(self) -> TableDirectory | None:
-        """List what is below ``.hoodie`` with one request; None: its parts are to be listed one by one."""
-        config = self._config
+    def list_directory(self, *, with_files: bool = False) -> TableDirectory | None:
+        """List what is below ``.hoodie``, or a small table whole, with one request; None: its parts are to be listed one by one."""
         # Of layout 1 the version is looked at after the listing.
-        if self._objects is None or config is None or config.version.layout == 1:
+        if not self.listed.lists_at_once or self._config is None or self._config.version.layout == 1:
             return None
-        return self._objects.list_directory()
-
-    def small_objects(self, directory: TableDirectory | None) -> Callable[[str, int], bytes]:
-        """Return what reads an object of at most that many bytes, or has its bytes where `directory` shows them unchanged."""
-        return self.store.read if self._objects is None else partial(self._objects.read, directory=directory)
+        return (self.listed.list_table() if with_files else None) or self.listed.list_directory()
 
     def load_config(self, directory: TableDirectory | None = None) -> TableConfig:
         """Read the table properties.
@@ -151,7 +139,8 @@ class TableClient:
         Args:
             directory: was listed for this step: properties that it shows to be those read last are not read again.
         """
-        return self.keep_config(load_properties(self.store, self.small_objects(directory)))
+        read = self.listed.small_objects(directory) if self.listed.lists_at_once else None
+        return self.keep_config(load_properties(self.store, read))
 
     def keep_config(self, properties: Mapping[str, str]) -> TableConfig:
         """Keep properties that were just read or written."""
@@ -171,18 +160,34 @@ class TableClient:
         and for nothing else.
         """
         config = self.known_config
-        views = [s.seen for (place, _), s in self._timeline_stores.items() if place == config.timeline_directory]
-        states = [view for view in views if view is not None]
+        stores = [s for (place, _), s in self._timeline_stores.items() if place == config.timeline_directory]
+        states = [view for view in (store.seen for store in stores) if view is not None]
         return TableState(config, max(states, key=lambda view: view.highest_time or "")) if states else self.load()
 
-    def load(self) -> TableState:
-        """Read the properties and the timeline.
+    def open(self) -> TableConfig:
+        """Read the properties; a small table on an object store is also listed, for the read that follows.
 
         Raises:
             TableNotFound: the table does not exist.
             UnsupportedFeature: lakefmt would read it wrongly.
         """
-        directory = self.list_directory()
+        if not self.listed.lists_at_once:
+            return self.load().config
+        config = self.load_config()
+        check_readable(config)
+        if config.version.layout > 1 and (directory := self.listed.list_table()):
+            self.listed.keep(self.timeline_store(config).load(directory), directory)
+        return config
+
+    def load(self, *, with_files: bool = False) -> TableState:
+        """Read the properties and the timeline; `with_files`: where one request can, with a listing of the whole table.
+
+        Raises:
+            TableNotFound: the table does not exist.
+            UnsupportedFeature: lakefmt would read it wrongly.
+        """
+        before = self.listed.whole
+        directory = self.list_directory(with_files=with_files)
         config = self.load_config(directory)
         while True:
             check_readable(config)
@@ -193,7 +198,7 @@ class TableClient:
             if now.version is config.version:
                 self._forget_archived(timeline)
                 if directory is not None:
-                    self.listed.keep(timeline, directory)
+                    self.listed.keep(timeline, directory, before)
                 has_history = directory is None or directory.has_objects(config.history_directory)
                 return TableState(config, timeline, has_history=has_history)
             config = now
@@ -253,16 +258,19 @@ class TableClient:
             fewest_requests: on an object store the table is listed where that takes fewer requests.
         """
         storage = self.storage_listing(config)
+        if fewest_requests and self.listed.lists_at_once and config is not None and timeline is not None:
+            files = self.listed.files_of(timeline, self.timeline_store(config).load)
+            storage = KnownListing(files, storage) if files else storage
         if config is None or self.metadata_listing is None or not config.metadata_partitions:
             return storage
-        directory = self.listed.take(timeline)
+        directory = self.listed.kept.take(timeline)
         listed = None if timeline is None or directory is None else (timeline, directory)
         return self.metadata_listing(self, config, storage, listed, fewest_requests=fewest_requests)
 
     def storage_listing(self, config: TableConfig | None = None) -> StorageListing:
         """Return the listing of storage, files that were never committed included."""
         levels = None if config is None else partition_levels(self.key_spec(config))
-        return StorageListing(self.store, levels, self.reader.forget_absent)
+        return StorageListing(self.store, levels, self.reader.forget_absent, at_once=not self.listed.is_large)
 
     def read_body(self, state: TableState, instant: Instant) -> bytes:
         """Return the body of an instant from the active timeline or the archive.
@@ -499,14 +507,7 @@ class TableClient:
         kept = self._notes
         if kept is not None and kept[0] is self._config:
             return kept[1]
-        try:
-            notes = json.loads(self.store.read(NOTES, _MAX_NOTES_BYTES))
-        except ObjectNotFound:
-            return {}
-        except (ValueError, RecursionError):
-            raise CorruptFile(f"{NOTES} is not JSON") from None
-        if not isinstance(notes, dict):
-            raise CorruptFile(f"{NOTES} is not a JSON object")
+        notes = read_notes(self.listed.read_newest)
         if "index" in notes and self._config is not None:
             self._notes = (self._config, notes)  # written when the table is created
         return notes

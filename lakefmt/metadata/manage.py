@@ -40,6 +40,7 @@ from lakefmt.metadata.layout import (
     kind_of_partition,
     num_file_groups_for_keys,
 )
+from lakefmt.metadata.reading.listing import files_written_before
 from lakefmt.metadata.records import PartitionUpdate
 from lakefmt.metadata.services.archive import archived_initialisations
 from lakefmt.metadata.statistics import indexed_columns
@@ -124,7 +125,7 @@ def load_definitions(
     """
     path = definitions_path(config)
     try:
-        return parse_index_definitions(client.small_objects(directory)(path, _MAX_DEFINITIONS_BYTES), path)
+        return parse_index_definitions(client.listed.small_objects(directory)(path, _MAX_DEFINITIONS_BYTES), path)
     except ObjectNotFound:
         return {}
 
@@ -228,7 +229,9 @@ class MetadataTableManager:
     @property
     def writer(self) -> MetadataTableWriter:
         """Writes the metadata table."""
-        return MetadataTableWriter(self.client.store, self.config, self.durable)
+        return MetadataTableWriter(
+            self.client.store, self.config, self.durable, cache=files_written_before(self.client)
+        )
 
     def schema(self) -> pa.Schema:
         """Return the table's columns, without meta columns."""
@@ -261,12 +264,8 @@ class MetadataTableManager:
             return replace(self, config=self.rebuild()).add(names, definitions)
         listed, slices = committed_files(self.client, self.config, self.timeline)
         collector = self.collector()
-        all_definitions = {**load_definitions(self.client, self.config), **(definitions or {})}
-        all_definitions = {
-            name: definition
-            for name, definition in all_definitions.items()
-            if name in kept or name in (definitions or {})
-        }
+        stored = load_definitions(self.client, self.config)
+        all_definitions = {name: each for name, each in stored.items() if name in kept} | dict(definitions or {})
         for name in names:
             if name not in all_definitions:
                 all_definitions |= self.new_definition(name, collector)
@@ -296,21 +295,21 @@ class MetadataTableManager:
             data_partitions: those of the table.
         """
         done = self.writer.timeline_store.load()
-        last = None
-        if self.config.version is TableVersion.SIX and self.timeline.commits:
-            last = self.timeline.commits[-1].time
+        commits = self.timeline.commits if self.config.version is TableVersion.SIX else ()
+        last = commits[-1].time if commits else None
         number = len(done.initialisations)
         taken = {*archived_initialisations(self.writer), *instants_being_built(self.writer)}
-        while (time := initial_instant(number, self.config.version, last)) in taken or done.of_time(time):
+        while (instant := initial_instant(number, self.config.version, last)) in taken or done.of_time(instant):
             number += 1
-        instant = initial_instant(number, self.config.version, last)
         partitioned = name in definitions and definitions[name].is_partitioned
-        count = self._num_file_groups(name, num_records)
-        self.writer.make_file_groups(instant, name, count, data_partitions if partitioned else None)
+        runs = data_partitions if partitioned else None
+        self.writer.make_file_groups(instant, name, self._num_file_groups(name, num_records), runs)
         return instant
 
     def _num_file_groups(self, name: str, num_records: int) -> int:
         kind = kind_of_partition(name)
+        if kind is PartitionKind.COLUMN_STATS:
+            return self.settings.integer("hoodie.metadata.index.column.stats.file.group.count")
         if kind in DEFAULT_FILE_GROUPS:
             return DEFAULT_FILE_GROUPS[kind]
         return num_file_groups_for_keys(
@@ -369,14 +368,17 @@ class MetadataTableManager:
             changes[DEFINITIONS_KEY] = definitions_path(self.config)
             data = render_index_definitions(definitions)
             self.client.store.put(definitions_path(self.config), data, durable=self.durable)
-        now = self.client.clock.now()
-        return self.client.keep_config(update_properties(self.client.store, changes, now, durable=self.durable))
+            self.client.listed.keep_written(definitions_path(self.config), data)
+        return self._update_properties(changes)
 
     def _hide(self, names: Iterable[str]) -> TableConfig:
         """Advertise only these partitions while others are made anew; should that fail, the next write says what is gone."""
-        changes = advertised_partitions(self.config, names, inflight_partitions(self.config))
-        now = self.client.clock.now()
-        return self.client.keep_config(update_properties(self.client.store, changes, now, durable=self.durable))
+        return self._update_properties(advertised_partitions(self.config, names, inflight_partitions(self.config)))
+
+    def _update_properties(self, changes: Mapping[str, str | None]) -> TableConfig:
+        client, keep = self.client, self.client.listed.keep_written
+        new = update_properties(client.store, changes, client.clock.now(), durable=self.durable, keep=keep)
+        return client.keep_config(new)
 
     def rebuild(self) -> TableConfig:
         """Make the metadata table anew, with the partitions that it has; return the table's properties afterwards.

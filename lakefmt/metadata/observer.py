@@ -29,7 +29,7 @@ from lakefmt.metadata.manage import (
     wanted_partitions,
     without_definition,
 )
-from lakefmt.metadata.reading.listing import files_by_metadata, files_read_before
+from lakefmt.metadata.reading.listing import files_by_metadata, files_read_before, files_written_before
 from lakefmt.metadata.reading.reader import MetadataTable, newest_records
 from lakefmt.metadata.reading.record_form import known_forms
 from lakefmt.metadata.reading.record_index_reader import keys_in_file_group
@@ -40,7 +40,6 @@ from lakefmt.metadata.stored_records import stored_records, written_records
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt.metadata.writer import MetadataTableWriter
 from lakefmt.schema import avro_to_arrow, without_meta_columns
-from lakefmt.storage.api import SupportsTrees
 from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
@@ -114,7 +113,7 @@ class MetadataTableObserver:
             config,
             self.durable,
             forms=known_forms(self.client.reader),
-            cache=files_read_before(self.client) if isinstance(self.client.store, SupportsTrees) else None,
+            cache=files_written_before(self.client),
         )
         if pending.action is Action.ROLLBACK:
             self._record_rollback(writer, pending, loaded)

@@ -112,7 +112,7 @@ class MetadataTableWriter:
     def form(self) -> RecordFormat:
         """How records are written: as the newest file of the file listing has them."""
         names = self.files(PartitionKind.FILES.value)
-        return load_record_form(self.store, self.config.version, names, self.forms, self.cache)
+        return load_record_form(self.store, self.config.version, names, self.forms, self.cache, self.directory)
 
     @property
     def timeline_store(self) -> MetadataTimelineStore:
@@ -180,8 +180,7 @@ class MetadataTableWriter:
         """Put the log without records by which readers see a file group that has no records yet."""
         nothing = pa.array([], pa.string())
         block = encode_delete_block(delete_records(nothing, nothing), BlockHeader(instant))
-        name = log_file_name(file_id, instant, write_token=_FIRST_LOG_TOKEN)
-        self.store.put(f"{METADATA_DIRECTORY}/{partition}/{name}", block, durable=self.durable)
+        self._put(partition, log_file_name(file_id, instant, write_token=_FIRST_LOG_TOKEN), block)
 
     def put_base(self, partition: str, file_id: str, instant: str, keys: pa.Array, values: pa.Array) -> WrittenFile:
         """Put a base file, of no records as well.

@@ -1,8 +1,8 @@
 """Keep a snapshot consistent: find archived instants and detect removed files (effects).
 
 A clean removes files that only old snapshots need; a rollback or restore removes commits. Both
-leave traces on the timeline. So the timeline is read again after every listing, and a snapshot that
-would lose rows raises instead (docs/format.md, Committed files; Queries).
+leave traces on the timeline. So the timeline is read again after every listing, or was found to be the same by
+it, and a snapshot that would lose rows raises instead (docs/format.md, Committed files; Queries).
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def pinned_slices(
     if state.history is not None:
         _check_reach(state.timeline, bases)
     replaced = client.replaced(state)
-    _check_present(client, state, partitions, end, groups, (bases, logs), replaced)
+    now = TableState(state.config, listing.timeline_after or client.timeline_store(state.config).load())
+    _check_present(client, state, now, partitions, end, groups, (bases, logs), replaced)
     return build_slices(bases, logs, client.slicing(state, bases, logs), replaced)
 
 
@@ -80,13 +81,13 @@ def _check_reach(timeline: Timeline, present: Iterable[BaseFile]) -> None:
 def _check_present(
     client: TableClient,
     state: TableState,
+    now: TableState,
     partitions: Sequence[PartitionPath] | None,
     end: str | None,
     groups: Collection[tuple[str, str]] | None,
     present: tuple[Sequence[BaseFile], Sequence[LogFile]],
     replaced: _Replaced,
 ) -> None:
-    now = TableState(state.config, client.timeline_store(state.config).load())
     _check_not_undone(client, state.timeline, now)
     bound = state.timeline.bound or end
     wanted = None if partitions is None else frozenset(partitions)

@@ -57,7 +57,7 @@ class ReadingVerbs(TableVerbs):
             raise InvalidInputError(f"unknown schema_of {schema_of!r}: expected 'then' or 'now'")
         if include_uncommitted is not False:
             return self._uncommitted(as_of, include_uncommitted)
-        state = self.client.load()
+        state = self.client.load(with_files=as_of is None)
         if as_of is not None:
             state = replace(state.as_of(resolve_bound(as_of, state.config)), newest_columns=schema_of == "now")
         return Snapshot(self.client, state)

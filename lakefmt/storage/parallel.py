@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final, Generic, TypeVar
 
+from lakefmt.errors import StorageError
 from lakefmt.storage.api import ObjectStore
 
-__all__ = ["map_concurrently"]
+__all__ = ["BegunRequest", "map_concurrently"]
 
 T = TypeVar("T")
 
@@ -30,3 +32,36 @@ def map_concurrently(store: ObjectStore, looks: Sequence[Callable[[], T]]) -> li
         return [look() for look in looks]
     with ThreadPoolExecutor(min(_AT_ONCE, len(looks))) as pool:
         return list(pool.map(lambda look: look(), looks))
+
+
+class BegunRequest(Generic[T]):
+    """A store request that the next ones need not wait for; a call waits for its result, or raises its error.
+
+    Stores with low latency answer it at once.
+
+    Example:
+        >>> from lakefmt.storage import MemoryStore
+        >>> store = MemoryStore()
+        >>> begun = BegunRequest(store, lambda: store.put_if_absent("a", b""))
+        >>> begun(), begun()
+        (<PutOutcome.DONE: 'done'>, <PutOutcome.DONE: 'done'>)
+    """
+
+    def __init__(self, store: ObjectStore, act: Callable[[], T]) -> None:
+        if store.capabilities.low_latency:
+            self._answer: Future[T] = Future()
+            self._answer.set_result(act())
+            return
+        pool = ThreadPoolExecutor(1)
+        self._answer = pool.submit(act)
+        pool.shutdown(wait=False)
+
+    def __call__(self) -> T:
+        """Wait for the result."""
+        return self._answer.result()
+
+    def end(self, error: type[BaseException] | None = StorageError, *_: object) -> None:
+        """Wait where an error makes the result useless, so that the request changes nothing later."""
+        if error is not None:
+            with suppress(StorageError):
+                self()

@@ -1,4 +1,4 @@
-"""What is below ``.hoodie``, where one request of an object store tells all of it.
+"""What is below ``.hoodie``, or in the whole of a small table, where one request of an object store tells all of it.
 
 Such a listing replaces those of the timeline, heartbeats, markers and the metadata table that would be made at the same
 moment, and shows by its mark whether a small object is still the one that was read before. It counts for the step that
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from hashlib import md5
 
 from lakefmt.errors import ObjectNotFound
 from lakefmt.storage.api import ObjectInfo, ObjectStore, SupportsNames, SupportsTrees, Version, with_versions
@@ -21,16 +22,18 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class TableDirectory:
-    """The objects below ``.hoodie`` at one moment.
+    """The objects below ``.hoodie``, or those of the whole table, as one request tells them.
 
     Attributes:
         objects: by the directory that they are directly inside.
+        is_whole: they are those of the whole table.
     """
 
     objects: dict[str, list[ObjectInfo]]
+    is_whole: bool = False
 
     @classmethod
-    def of(cls, listed: Iterable[ObjectInfo]) -> TableDirectory:
+    def of(cls, listed: Iterable[ObjectInfo], *, is_whole: bool = False) -> TableDirectory:
         """Return the directory with these objects.
 
         Example:
@@ -41,7 +44,7 @@ class TableDirectory:
         objects: dict[str, list[ObjectInfo]] = {}
         for info in listed:
             objects.setdefault(info.name.rpartition("/")[0], []).append(info)
-        return cls(objects)
+        return cls(objects, is_whole)
 
     def inside(self, directory: str) -> list[ObjectInfo]:
         """Return the objects directly inside a directory."""
@@ -60,6 +63,18 @@ class TableDirectory:
     def info(self, name: str) -> ObjectInfo | None:
         """Return an object's size and mark, None if it does not exist."""
         return next((info for info in self.inside(name.rpartition("/")[0]) if info.name == name), None)
+
+    def outside(self) -> dict[str, ObjectInfo]:
+        """Return by name what is not below ``.hoodie``: the partitions and their files.
+
+        Example:
+            >>> listed = [ObjectInfo("p/a", 0), ObjectInfo("b", 0), ObjectInfo(".hoodie/.temp/x", 0)]
+            >>> list(TableDirectory.of(listed, is_whole=True).outside())
+            ['p/a', 'b']
+        """
+        start = f"{TABLE_DIRECTORY}/"
+        inside = (infos for name, infos in self.objects.items() if not f"{name}/".startswith(start))
+        return {info.name: info for infos in inside for info in infos}
 
 
 def list_names(store: ObjectStore, directory: str, listed: TableDirectory | None) -> list[str]:
@@ -105,7 +120,13 @@ class SmallObjects:
 
     store: ObjectStore
     _versions: dict[str, Version] = field(default_factory=dict)
+    _written: dict[str, bytes] = field(default_factory=dict)
     _is_listed_by_parts: bool = False
+
+    def list_table(self) -> TableDirectory | None:
+        """List the whole table with one request; None: it takes more."""
+        listed = self.store.list_tree("") if isinstance(self.store, SupportsTrees) else None
+        return None if listed is None else TableDirectory.of(listed, is_whole=True)
 
     def list_directory(self) -> TableDirectory | None:
         """List what is below ``.hoodie`` with one request; None: it takes more, and is not tried again."""
@@ -114,6 +135,13 @@ class SmallObjects:
         listed = self.store.list_tree(TABLE_DIRECTORY)
         self._is_listed_by_parts = listed is None
         return None if listed is None else TableDirectory.of(listed)
+
+    def keep_written(self, name: str, data: bytes) -> None:
+        """Keep what was just put: it is not read while its mark in a listing is the MD5 digest of it, as S3's ETag is."""
+        self._written[name] = data
+
+    def _is_written(self, info: ObjectInfo, data: bytes) -> bool:
+        return info.size == len(data) and info.mark.strip('"') == md5(data, usedforsecurity=False).hexdigest()
 
     def read(self, name: str, max_bytes: int, directory: TableDirectory | None = None) -> bytes:
         """Return the bytes of an object as it is now, or as it was when `directory` was listed.
@@ -128,6 +156,10 @@ class SmallObjects:
                 raise ObjectNotFound(f"there is no object {name!r} in {self.store.url}")
             if version is not None and (info.mark, info.size) == (version.mark, len(version.data)):
                 return version.data
+            written = self._written.get(name)
+            if written is not None and self._is_written(info, written):
+                self._versions[name] = Version(written, info.mark)
+                return written
         versions = with_versions(self.store)
         if versions is None:
             return self.store.read(name, max_bytes)

@@ -93,8 +93,8 @@ def _decode_valid(data: bytes, name: str) -> Mapping[str, str]:
     return properties
 
 
-def create_properties(store: ObjectStore, properties: Mapping[str, str], now: datetime, *, durable: bool) -> None:
-    """Write the properties of a new table, the last step of its creation.
+def create_properties(store: ObjectStore, properties: Mapping[str, str], now: datetime, *, durable: bool) -> bytes:
+    """Write the properties of a new table, the last step of its creation; return the content of the file.
 
     Raises:
         TableExists: the table exists.
@@ -102,12 +102,25 @@ def create_properties(store: ObjectStore, properties: Mapping[str, str], now: da
     data = _render(properties, now, "Properties saved on")
     if put_if_absent_confirmed(store, PROPERTIES, data, durable=durable) is PutOutcome.REFUSED:
         raise TableExists(f"there is a table at {store.url} already")
+    return data
 
 
 def update_properties(
-    store: ObjectStore, changes: Mapping[str, str | None], now: datetime, *, durable: bool
+    store: ObjectStore,
+    changes: Mapping[str, str | None],
+    now: datetime,
+    *,
+    durable: bool,
+    keep: Callable[[str, bytes], object] | None = None,
 ) -> dict[str, str]:
     """Change properties (None removes one) under the table lock; return the new content.
+
+    Args:
+        store: the table's store.
+        changes: new values.
+        now: the present, for a comment in the file.
+        durable: sync to disk.
+        keep: takes the name and the content of the file.
 
     Raises:
         StorageError: the new file differs when read back; the backup keeps the old one.
@@ -117,12 +130,15 @@ def update_properties(
     if new == old:
         return old
     store.put(BACKUP, store.read(PROPERTIES, _MAX_BYTES), durable=durable)
-    store.put(PROPERTIES, _render(new, now, "Updated at"), durable=durable)
+    data = _render(new, now, "Updated at")
+    store.put(PROPERTIES, data, durable=durable)
     written = _read_valid(store.read, PROPERTIES)
     if len(written) < len(new):
         store.delete([PROPERTIES])
         raise StorageError(f"{PROPERTIES} did not read back as written; the backup holds the old content")
     store.delete([BACKUP])
+    if keep is not None:
+        keep(PROPERTIES, data)
     return written
 
 

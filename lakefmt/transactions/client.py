@@ -10,10 +10,11 @@ from lakefmt.arguments import mapping_argument
 from lakefmt.config.mergers import adopt_merger
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig
-from lakefmt.errors import InternalError, StorageError
+from lakefmt.errors import InternalError, LakefmtError, StorageError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.layout import SEEN_KEY
 from lakefmt.storage.api import PutOutcome
+from lakefmt.storage.parallel import BegunRequest
 from lakefmt.timeline.heartbeat import Heartbeat, Liveness, is_alive
 from lakefmt.timeline.instant import Action, Instant, State, instant_file_name
 from lakefmt.timeline.locks.open import TableLock, lock_options, open_lock
@@ -25,6 +26,7 @@ from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime
 
 __all__ = [
+    "EarlyClaim",
     "WriteClient",
     "claim_instant",
     "drop_metadata_table",
@@ -136,8 +138,48 @@ def write_client_of(client: TableClient, settings: Settings, owner: str) -> Writ
     return WriteClient(client, settings, lock if held_lock is None else held_lock.over(lock), owner, durable)
 
 
+class EarlyClaim:
+    """A claim on an instant time that is made beside the listing of the table; without a use for it, it is withdrawn.
+
+    Args:
+        write_client: the writer, which holds the table lock.
+        config: the table's properties, as they were read before.
+    """
+
+    def __init__(self, write_client: WriteClient, config: TableConfig) -> None:
+        seen = write_client.timeline(config).seen
+        self.time = write_client.client.instant_clock(config).next(None if seen is None else seen.highest_time)
+        self._heartbeat = _heartbeat(write_client, self.time)
+        self._wait = BegunRequest(write_client.client.store, self._heartbeat.claim)
+        self._is_open = True
+
+    def take(self, timeline: Timeline) -> Heartbeat | None:
+        """Return the heartbeat, for the instant time :attr:`time`; None: it is taken, or not above everything on `timeline`.
+
+        Raises:
+            StorageError: the store does not say whether the time was claimed.
+        """
+        if not self._is_open or not self._wait() or self.time <= (timeline.highest_time or ""):
+            return None
+        self._is_open = False
+        return self._heartbeat
+
+    def withdraw(self) -> None:
+        """Remove a claim that was not taken."""
+        if self._is_open:
+            self._is_open = False
+            with suppress(LakefmtError):  # the next writer removes it
+                if self._wait():
+                    self._heartbeat.stop()
+
+
 def claim_instant(
-    write_client: WriteClient, config: TableConfig, timeline: Timeline, action: Action, body: bytes = b""
+    write_client: WriteClient,
+    config: TableConfig,
+    timeline: Timeline,
+    action: Action,
+    body: bytes = b"",
+    early: EarlyClaim | None = None,
 ) -> tuple[Heartbeat, InstantTime]:
     """Claim a new instant time with a heartbeat, and request the instant.
 
@@ -147,16 +189,21 @@ def claim_instant(
         timeline: the new time is above everything on it.
         action: of the instant.
         body: content of the requested file.
+        early: a claim that was made before the timeline was there; tried first.
 
     Raises:
         InternalError: every time that was tried is taken.
     """
     next_time = write_client.instant_time_generator(config, timeline)
     for _ in range(_CLAIMS):
-        time = next_time()
-        heartbeat = _heartbeat(write_client, time)
-        if not heartbeat.claim():
-            continue
+        claimed = None if early is None else early.take(timeline)
+        if early is not None and claimed is not None:
+            time, heartbeat = early.time, claimed
+        else:
+            time = next_time()
+            heartbeat = _heartbeat(write_client, time)
+            if not heartbeat.claim():
+                continue
         try:
             if write_client.timeline(config).request(time, action, body) is PutOutcome.DONE:
                 return heartbeat, time

@@ -23,7 +23,7 @@ from lakefmt.timeline.locks.api import Lease
 from lakefmt.timeline.markers import remove_markers
 from lakefmt.timeline.observer import PendingCompletion
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.transactions.client import WriteClient, claim_instant, take_over_heartbeat
+from lakefmt.transactions.client import EarlyClaim, WriteClient, claim_instant, take_over_heartbeat
 from lakefmt.values import InstantTime
 
 __all__ = ["InstantTransaction"]
@@ -56,6 +56,7 @@ class InstantTransaction:
         requested_body: bytes = b"",
         *,
         start: bool = True,
+        early: EarlyClaim | None = None,
     ) -> InstantTransaction:
         """Claim a new instant time and request the instant; call under the table lock.
 
@@ -66,6 +67,7 @@ class InstantTransaction:
             lease: of the table lock.
             requested_body: content of the requested file, such as an encoded plan.
             start: also move the instant to inflight. False: the caller starts it later, or leaves it to another process.
+            early: a claim that was made beside the listing of the timeline.
 
         Raises:
             InternalError: every time that was tried is taken.
@@ -76,7 +78,7 @@ class InstantTransaction:
             from lakefmt.metadata.manage import check_expression_indexes  # brings the metadata table along
 
             check_expression_indexes(write_client.client, state.config, state.timeline, write_client.settings)
-        heartbeat, time = claim_instant(write_client, state.config, state.timeline, action, requested_body)
+        heartbeat, time = claim_instant(write_client, state.config, state.timeline, action, requested_body, early)
         with cls(write_client, time, action, heartbeat) as claimed:
             lease.check()
             if start:

@@ -103,7 +103,7 @@ def _read_of_directory(
 ) -> Look:
     """Take the same from one listing; properties are read only where it shows that they were changed."""
     client = write_client.client
-    read = property_reads(client.store, client.small_objects(directory))[0]
+    read = property_reads(client.store, client.listed.small_objects(directory))[0]
     reads = (read(), directory.info(BACKUP)) if properties else ()
     timeline = write_client.timeline(config).load(directory)
     client.listed.keep(timeline, directory)
@@ -141,6 +141,7 @@ def undo_dead_writes(
     look: Look | None = None,
     later: list[Callable[[], object]] | None = None,
     consent: Consent = _NO_CONSENT,
+    own: InstantTime | None = None,
 ) -> Timeline:
     """Roll back the pending instants of dead writers, and remove what completed ones left; call under the table lock.
 
@@ -153,6 +154,7 @@ def undo_dead_writes(
         look: what was read under this lock.
         later: receives the removals that need no lock; without it they are done here.
         consent: what is done about instants that were complete and whose completed file is missing.
+        own: the instant time that the caller has claimed.
 
     Returns:
         The timeline afterwards.
@@ -205,7 +207,7 @@ def undo_dead_writes(
     if changed:
         look = read_under_lock(write_client, config)
         state = TableState(config, look.timeline)
-    if _sweep(write_client, state, rules, look.claims, look.markers) or changed:
+    if _sweep(write_client, state, rules, look, own) or changed:
         remove_abandoned(store)
     behind = _behind_completed(store, look)
     if later is None:
@@ -283,19 +285,27 @@ def _traces(store: ObjectStore) -> list[Callable[[], list[str]]]:
 
 
 def _sweep(
-    write_client: WriteClient, state: TableState, rules: Concurrency, claims: Sequence[str], markers: Sequence[str]
+    write_client: WriteClient, state: TableState, rules: Concurrency, look: Look, own: InstantTime | None
 ) -> bool:
-    """Remove heartbeats and markers of instants that are not on the timeline; return whether there were any."""
+    """Remove heartbeats and markers of instants that are not on the timeline; return whether there were any.
+
+    Args:
+        write_client: the table.
+        state: its properties and timeline.
+        rules: how the caller behaves beside other writers.
+        look: names the heartbeats and markers.
+        own: the caller's claim, which stays.
+    """
     store = write_client.client.store
     on_timeline = {i.time for i in state.timeline}
     removed = remove_abandoned(store, HEARTBEATS, recursive=False) > 0
-    for name in claims:
+    for name in look.claims:
         time = _time_of(name)
-        if time not in on_timeline and (not rules.beside or _is_over(write_client, state, time)):
+        if time != own and time not in on_timeline and (not rules.beside or _is_over(write_client, state, time)):
             removed = True
             remove_saved_writes(store, time)
             store.delete([name])
-    for directory in markers:
+    for directory in look.markers:
         time = _time_of(directory)
         if time.isdigit() and time not in on_timeline:
             removed = True

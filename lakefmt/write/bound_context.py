@@ -11,6 +11,7 @@ from lakefmt.config.table_config import TableConfig, cdc_mode, merge_rule, parse
 from lakefmt.filegroups.virtual_columns import virtual_columns_of
 from lakefmt.schema import avro_to_arrow
 from lakefmt.storage.api import ObjectStore
+from lakefmt.storage.parallel import BegunRequest
 from lakefmt.timeline.markers import OwnMarkers
 from lakefmt.transactions.concurrency import is_beside
 from lakefmt.write.context import WriteContext
@@ -42,6 +43,7 @@ class BoundContext:
         codec: how column chunks of base files are compressed, and `codec_level`, how much.
         beside: the writer expects others at work.
         writes_filters: base files get a bloom filter of their keys.
+        inflight: the request that makes the instant inflight; None: it is.
 
     Raises:
         MergerMissing: this process does not have the function by which the table merges.
@@ -56,6 +58,7 @@ class BoundContext:
         "context",
         "durable",
         "file_schema",
+        "inflight",
         "instant",
         "operation",
         "own_markers",
@@ -84,6 +87,7 @@ class BoundContext:
         self.config = parse_table_config(context.properties) if config is None else config
         self.settings = resolve_settings(context.options, None, context.properties) if settings is None else settings
         self.own_markers = OwnMarkers()
+        self.inflight: BegunRequest[None] | None = None
         self.rule = merge_rule(self.config)
         self.cdc = cdc_mode(self.config.properties)
         self.schema = avro_to_arrow(context.schema_text)
@@ -98,6 +102,15 @@ class BoundContext:
         self.codec_level = values.integer("lakefmt.parquet.compression.level")
         self.beside = is_beside(values)
         self.writes_filters = values.flag("hoodie.parquet.bloom.filter.enabled")
+
+    def wait_inflight(self) -> None:
+        """Wait until the instant is inflight: before a file is written, and at the end of the write.
+
+        Raises:
+            StorageError: it is not.
+        """
+        if self.inflight is not None:
+            self.inflight()
 
 
 def _column_ids(history: str) -> ColumnIds:

@@ -110,7 +110,7 @@ def run_write(
     Raises:
         CommitConflict: another commit completed meanwhile that this write would undo.
     """
-    transaction = WriteTransaction.begin(client, request, schema, based_on, first)
+    transaction = WriteTransaction.begin(client, request, schema, based_on, first, waits=False)
     transaction.is_followed = True
     with transaction.aborted_on_error():
         if not isinstance(rows, pa.Table):
@@ -133,7 +133,7 @@ def delete_keys(
     client: TableClient, request: WriteRequest, keys: DeleteKeys, based_on: TableState | None
 ) -> CommitResult | None:
     """Delete keys and commit; None when the table has none of them."""
-    transaction = WriteTransaction.begin(client, request, None, based_on)
+    transaction = WriteTransaction.begin(client, request, None, based_on, waits=False)
     with transaction.aborted_on_error():
         located = transaction.locate_deletes(keys)
         placed = transaction.place(located)
@@ -194,6 +194,8 @@ class WriteTransaction:
         incoming: pa.Schema | None = None,
         based_on: TableState | None = None,
         first: FirstSchema | None = None,
+        *,
+        waits: bool = True,
     ) -> WriteTransaction:
         """Begin a write.
 
@@ -203,12 +205,13 @@ class WriteTransaction:
             incoming: the schema of the data; it may widen the table's.
             based_on: the state that the rows were read from, when they were.
             first: remembers the table's schema from attempt to attempt.
+            waits: until the instant is inflight; False: only who writes a file waits.
 
         Raises:
             CommitConflict: another commit completed since the rows were read; the write would undo it. Beside other
                 writers only those commits matter that changed what this write changes, and :meth:`commit` asks for them.
         """
-        pending = begin_instant(client, request, incoming, first)
+        pending = begin_instant(client, request, incoming, first, waits=waits)
         alone = not pending.rules.beside
         if not alone:
             pending = replace(pending, based_on=based_on)
@@ -469,6 +472,7 @@ class WriteTransaction:
         self._check_early(assigned)
         rings = None if self._index is None else rings_of(self._index)
         if rings is not None:
+            self.bound.wait_inflight()
             changed = rings.keep(self.context.instant)
             if self._covers is not None:
                 self._covers |= frozenset(changed)
@@ -677,6 +681,8 @@ class WriteTransaction:
 
     def abort(self) -> None:
         """Undo the write; twice is fine."""
+        if self.bound.inflight is not None:
+            self.bound.inflight.end()
         abort_instant(self._pending.instant, is_saved=self._saved is not None)
 
     def _abandon(self) -> None:

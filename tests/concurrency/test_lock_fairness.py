@@ -55,10 +55,10 @@ class Counted(Process):
 def begins(monkeypatch: pytest.MonkeyPatch) -> None:
     real = transaction.begin_instant
 
-    def begin(client: TableClient, *given: Any) -> Any:
+    def begin(client: TableClient, *given: Any, **named: Any) -> Any:
         if isinstance(client.time_source, Counted):
             client.time_source.begun[-1] += 1
-        return real(client, *given)
+        return real(client, *given, **named)
 
     monkeypatch.setattr(transaction, "begin_instant", begin)
 

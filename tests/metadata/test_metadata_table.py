@@ -374,3 +374,15 @@ def test_an_index_is_made_anew_with_another_number_of_file_groups(version: int) 
         (index,) = (each for each in table.index.list() if each.name == "record_index")
         assert (index.state.value, index.file_groups) == ("complete", count)
         assert table.index.check().is_clean
+
+
+@pytest.mark.parametrize("count", [None, 2, 3])
+def test_column_statistics_have_as_many_file_groups_as_are_asked_for(count: int | None) -> None:
+    """One by default: a commit writes a log to each of them."""
+    more = {} if count is None else {"hoodie.metadata.index.column.stats.file.group.count": count}
+    table = make(more=more)
+    table.upsert(rows(0, 12, 1))
+    table.upsert(rows(2, 6, 2))
+    (index,) = (each for each in table.index.list() if each.name == "column_stats")
+    assert (index.state.value, index.file_groups) == ("complete", count or 1)
+    assert table.index.check().is_clean

@@ -64,3 +64,10 @@ class TreeStore(WrapperStore):
         assert isinstance(self.inner, SupportsVersions)
         version = self.inner.read_version(name, _MOST_BYTES)
         return "" if version is None else version.mark
+
+
+class LargeTreeStore(TreeStore):
+    """The same of a table whose data files are too many for one request; what is below a directory is listed with one."""
+
+    def _tree(self, prefix: str) -> builtins.list[ObjectInfo] | None:
+        return super()._tree(prefix) if prefix else None

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from lakefmt.arrays import text_offsets
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import CorruptFile, SnapshotExpired
-from lakefmt.filegroups.listing import FileListing, StorageListing
+from lakefmt.filegroups.listing import FileListing, KnownListing, StorageListing
 from lakefmt.filegroups.model import BaseFile, LogFile, parse_files
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.keys import ALL_PARTITIONS
@@ -31,7 +31,7 @@ from lakefmt.metadata.layout import (
     partition_identifier,
 )
 from lakefmt.metadata.timeline import MetadataTimeline, parse_timeline
-from lakefmt.storage.api import ObjectInfo
+from lakefmt.storage.api import ObjectInfo, SupportsTrees
 from lakefmt.storage.object_names import check_name
 from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.timeline import Timeline
@@ -46,6 +46,7 @@ __all__ = [
     "MetadataListing",
     "files_by_metadata",
     "files_read_before",
+    "files_written_before",
     "listed_files",
     "open_metadata_table",
 ]
@@ -193,6 +194,15 @@ def files_read_before(client: TableClient) -> MetadataFileCache | None:
     return listing.cache if isinstance(listing, ListingByMetadata) else None
 
 
+def files_written_before(client: TableClient) -> MetadataFileCache | None:
+    """Return the same where a listing shows whether a file is still what the handle wrote; None: no listing does.
+
+    Parameters:
+        client: the data table.
+    """
+    return files_read_before(client) if isinstance(client.store, SupportsTrees) else None
+
+
 class MetadataListing:
     """Lists the files of a table by its metadata table.
 
@@ -232,6 +242,8 @@ class MetadataListing:
 
         A handle that lists again and again reads the metadata table once: then it costs what changed since.
         """
+        if isinstance(self._storage, KnownListing):
+            return True
         if self._cache is None:
             return False
         table = self.metadata_table()
@@ -242,6 +254,11 @@ class MetadataListing:
             return False
         self._cache.listed_instead += requests
         return True
+
+    @property
+    def timeline_after(self) -> Timeline | None:
+        """The timeline as it was found after the files, where storage was listed; None: it has to be listed for that."""
+        return self._storage.timeline_after
 
     def partitions(self) -> list[PartitionPath]:
         """Return the partition paths, sorted."""

@@ -12,6 +12,7 @@ from lakefmt.metadata.layout import METADATA_DIRECTORY, MetadataFileName, Partit
 from lakefmt.metadata.reading.metadata_files import MetadataFileCache
 from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.storage.api import ObjectStore
+from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.values import TableVersion
 
 __all__ = ["known_forms", "load_record_form"]
@@ -31,6 +32,7 @@ def load_record_form(
     files: Sequence[MetadataFileName],
     forms: dict[str, str],
     cache: MetadataFileCache | None = None,
+    directory: TableDirectory | None = None,
 ) -> RecordFormat:
     """Return how records are written.
 
@@ -40,20 +42,26 @@ def load_record_form(
         files: of the file listing.
         forms: schemas of files that need not be read, by name.
         cache: keeps what is read.
+        directory: shows which files are those that were kept.
     """
     for file in sorted(files, key=lambda file: (file.instant, file.version or 0), reverse=True):
-        schema = forms.get(file.name) or _schema_of(store, file, cache)
+        schema = forms.get(file.name) or _schema_of(store, file, cache, directory)
         if schema is not None:
             return RecordFormat.of_schema(version, schema)
     return RecordFormat.of_new_table(version)
 
 
-def _schema_of(store: ObjectStore, file: MetadataFileName, cache: MetadataFileCache | None) -> str | None:
+def _schema_of(
+    store: ObjectStore, file: MetadataFileName, cache: MetadataFileCache | None, directory: TableDirectory | None
+) -> str | None:
     """Return the schema that a file names; None for a log without records."""
     path = f"{_DIRECTORY}/{file.name}"
-    data = store.read(path, MAX_LOG_BYTES)
-    if cache is not None:
-        cache.keep_bytes(path, data)
+    info = None if directory is None else directory.info(path)
+    data = None if cache is None or info is None else cache.bytes_of(path, info.mark)
+    if data is None:
+        data = store.read(path, MAX_LOG_BYTES)
+        if cache is not None:
+            cache.keep_bytes(path, data)
     if file.version is None:
         return HFileReader.from_bytes(data, path).schema
     blocks = scan_blocks(lambda offset, size: data[offset : offset + size], len(data), path)

@@ -28,7 +28,7 @@ from lakefmt.errors import (
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.layout import SEEN_KEY
 from lakefmt.storage.local.process_lock import process_locks
-from lakefmt.storage.parallel import map_concurrently
+from lakefmt.storage.parallel import BegunRequest, map_concurrently
 from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.commit import LOG_KEYS_ENTRY, CommitMetadata, encode_commit
 from lakefmt.timeline.heartbeat import heartbeat_name, make_stamp, read_stamp, stamp_text
@@ -39,6 +39,7 @@ from lakefmt.timeline.properties_store import recover_properties
 from lakefmt.timeline.saved_writes import remove_saved_writes
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import (
+    EarlyClaim,
     WriteClient,
     drop_metadata_table,
     lost_index_warnings,
@@ -163,6 +164,8 @@ def begin_instant(
     request: WriteRequest,
     incoming: pa.Schema | None = None,
     first: FirstSchema | None = None,
+    *,
+    waits: bool = True,
 ) -> PendingWrite:
     """Begin a write: roll back failed writes, choose the instant time, make the instant inflight.
 
@@ -171,6 +174,8 @@ def begin_instant(
         request: what is asked for; settings of the handle go behind those of the call.
         incoming: the schema of the data; None: the table's.
         first: remembers the table's schema from attempt to attempt.
+        waits: until the instant is inflight. False: who writes a file or ends the write waits
+            (:attr:`~lakefmt.write.bound_context.BoundContext.wait_inflight`).
 
     Raises:
         MetadataTablePresent: the table advertises a metadata table and the call did not ask to drop it.
@@ -183,6 +188,8 @@ def begin_instant(
     while True:
         pending = _begin_if_current(client, request, incoming, first, expected)
         if pending is not None:
+            if waits:
+                pending.bound.wait_inflight()
             return pending
         expected = client.load_config()
 
@@ -200,24 +207,32 @@ def _begin_if_current(
     later: list[Callable[[], object]] = []
     with ExitStack() as held:
         with write_client.lock.hold() as lease:
+            early = None
+            if not client.store.capabilities.low_latency:
+                early = EarlyClaim(write_client, expected)
+                held.callback(early.withdraw)
             look = read_under_lock(write_client, expected, properties=True)
             properties, _ = cast("tuple[dict[str, str], str]", look.properties[0])
             if properties != expected.properties:
                 return None
             config = open_for_writing(write_client, look.properties)
-            timeline = undo_dead_writes(write_client, config, rules, lease, look, later)
+            own = None if early is None else early.time
+            timeline = undo_dead_writes(write_client, config, rules, lease, look, later, own=own)
             state = TableState(config, timeline)
             schema = _evolved(write_client, state, request, incoming, first)
             action = _action(request, config)
             body = _requested_body(action, request.operation)
             instant = held.enter_context(
-                InstantTransaction.claim(write_client, state, action, lease, body, start=False)
+                InstantTransaction.claim(write_client, state, action, lease, body, start=False, early=early)
             )
         # The instant is on the timeline now: other writers need not wait for the rest.
-        instant.start(config)
+        inflight = BegunRequest(client.store, partial(instant.start, config))
+        held.push(inflight.end)
         for sweep in later:
             sweep()
-        return _pending_write(request, state, schema, rules, instant)
+        pending = _pending_write(request, state, schema, rules, instant)
+        pending.bound.inflight = inflight
+        return pending
 
 
 def plan_instant(
@@ -404,6 +419,7 @@ def complete_instant(
         extra_metadata={**_notes(write, statuses), "schema": context.schema_text},
         compacted=False,
     )
+    write.bound.wait_inflight()
     # Done before the lock is taken: files of failed attempts are this write's own.
     own = write.bound.own_markers
     if not is_saved and own.tell([stat.path for stat in metadata.stats]):
