@@ -110,6 +110,7 @@ class TimelineStore:
         self._layout = layout
         self._durable = durable
         self._bodies: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+        self._first_active = ""
         self._cached_bytes = 0
         self._cache_lock = Lock()
         self._view: tuple[frozenset[str], Timeline] | None = None
@@ -142,6 +143,7 @@ class TimelineStore:
             directory: has been listed for this call; None: the timeline is listed now.
         """
         self._seen = self._load(directory)
+        self._forget_archived(self._seen.first_active or "")
         return self._seen
 
     def _load(self, directory: TableDirectory | None) -> Timeline:
@@ -166,6 +168,15 @@ class TimelineStore:
             timeline = timeline_from_names(listed, self._layout)
         self._view = (listed, timeline)
         return timeline
+
+    def _forget_archived(self, first: str) -> None:
+        """Drop the cached bodies of instants before the first active one: a handle that lives long would keep all of them."""
+        with self._cache_lock:
+            if first <= self._first_active:
+                return
+            self._first_active = first
+            for key in [key for key in self._bodies if key[0][: len(first)] < first]:
+                self._cached_bytes -= len(self._bodies.pop(key))
 
     def read_body(self, instant: Instant) -> bytes:
         """Return the content of an instant's file; completed files never change and are cached.
