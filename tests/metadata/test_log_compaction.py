@@ -160,7 +160,9 @@ def test_readers_take_the_folded_log_for_the_others() -> None:
     store = table.client.store
     logs = {each.name: parse_metadata_file(each.name.rpartition("/")[2]) for each in store.list(METADATA_DIRECTORY)}
     folded_logs = {name: log.file_id for name, log in logs.items() if log is not None and log.instant == time}
-    assert len(folded_logs) == 3  # files, statistics of columns and of partitions
+    assert (
+        len(folded_logs) >= 3
+    )  # files, statistics of columns and of partitions; filters where names of files fall together
     recorded = {one.time for one in timeline.completed() if not one.is_initialisation and one.time < time}
     replaced = [
         name
