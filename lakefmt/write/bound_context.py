@@ -43,7 +43,8 @@ class BoundContext:
         codec: how column chunks of base files are compressed, and `codec_level`, how much.
         beside: the writer expects others at work.
         writes_filters: base files get a bloom filter of their keys.
-        inflight: the request that makes the instant inflight; None: it is.
+        inflight: the request that makes the instant inflight, which is waited for before a file is written and at the end of the
+            write; None: it is inflight.
 
     Raises:
         MergerMissing: this process does not have the function by which the table merges.
@@ -102,15 +103,6 @@ class BoundContext:
         self.codec_level = values.integer("lakefmt.parquet.compression.level")
         self.beside = is_beside(values)
         self.writes_filters = values.flag("hoodie.parquet.bloom.filter.enabled")
-
-    def wait_inflight(self) -> None:
-        """Wait until the instant is inflight: before a file is written, and at the end of the write.
-
-        Raises:
-            StorageError: it is not.
-        """
-        if self.inflight is not None:
-            self.inflight()
 
 
 def _column_ids(history: str) -> ColumnIds:

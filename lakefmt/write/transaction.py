@@ -472,7 +472,8 @@ class WriteTransaction:
         self._check_early(assigned)
         rings = None if self._index is None else rings_of(self._index)
         if rings is not None:
-            self.bound.wait_inflight()
+            if self.bound.inflight is not None:
+                self.bound.inflight()
             changed = rings.keep(self.context.instant)
             if self._covers is not None:
                 self._covers |= frozenset(changed)

@@ -175,7 +175,7 @@ def begin_instant(
         incoming: the schema of the data; None: the table's.
         first: remembers the table's schema from attempt to attempt.
         waits: until the instant is inflight. False: who writes a file or ends the write waits
-            (:attr:`~lakefmt.write.bound_context.BoundContext.wait_inflight`).
+            (:attr:`~lakefmt.write.bound_context.BoundContext.inflight`).
 
     Raises:
         MetadataTablePresent: the table advertises a metadata table and the call did not ask to drop it.
@@ -188,8 +188,8 @@ def begin_instant(
     while True:
         pending = _begin_if_current(client, request, incoming, first, expected)
         if pending is not None:
-            if waits:
-                pending.bound.wait_inflight()
+            if waits and pending.bound.inflight is not None:
+                pending.bound.inflight()
             return pending
         expected = client.load_config()
 
@@ -226,8 +226,12 @@ def _begin_if_current(
                 InstantTransaction.claim(write_client, state, action, lease, body, start=False, early=early)
             )
         # The instant is on the timeline now: other writers need not wait for the rest.
-        inflight = BegunRequest(client.store, partial(instant.start, config))
-        held.push(inflight.end)
+        inflight = None
+        if early is None:
+            instant.start(config)
+        else:
+            inflight = BegunRequest(client.store, partial(instant.start, config))
+            held.push(inflight.end)
         for sweep in later:
             sweep()
         pending = _pending_write(request, state, schema, rules, instant)
@@ -419,7 +423,8 @@ def complete_instant(
         extra_metadata={**_notes(write, statuses), "schema": context.schema_text},
         compacted=False,
     )
-    write.bound.wait_inflight()
+    if write.bound.inflight is not None:
+        write.bound.inflight()
     # Done before the lock is taken: files of failed attempts are this write's own.
     own = write.bound.own_markers
     if not is_saved and own.tell([stat.path for stat in metadata.stats]):

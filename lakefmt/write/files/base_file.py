@@ -218,7 +218,8 @@ def prepare(bound: BoundContext, assignment: FileAssignment, *, announced: bool 
     if not is_first:
         # The earlier attempt may have died with its file half written.
         remove_abandoned(store, assignment.partition, recursive=False)
-    bound.wait_inflight()  # a rollback removes no file of an instant that was only requested
+    if bound.inflight is not None:
+        bound.inflight()  # a rollback removes no file of an instant that was only requested
     if assignment.new_partition:
         name = join_path(assignment.partition, PARTITION_METADATA)
         if store.capabilities.low_latency and store.info(name) is not None:
