@@ -15,7 +15,7 @@ from lakefmt.producers.stream.operators import RowOperator
 from lakefmt.producers.stream.rows import RowChecker, nullable
 from lakefmt.segments.codec import COLUMNS, OPERATOR
 
-__all__ = ["Buffer", "Tracked", "settle", "take_tracked"]
+__all__ = ["Buffer", "Tracked", "finish_futures", "take_tracked"]
 
 #: Set columns of a row, as a segment stores them.
 _TEXT: Final = pa.string()
@@ -165,7 +165,7 @@ def take_tracked(buffers: Sequence[Buffer], rows: int) -> list[Tracked]:
     return taken
 
 
-def settle(futures: Iterable[Future[Any]], result: object = None, error: BaseException | None = None) -> None:
+def finish_futures(futures: Iterable[Future[Any]], result: object = None, error: BaseException | None = None) -> None:
     """Give futures their result or their error; one that its caller has cancelled, as a timeout does, stays as it is."""
     for future in futures:
         with suppress(InvalidStateError):

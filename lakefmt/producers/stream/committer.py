@@ -10,7 +10,7 @@ from typing import Any
 
 from lakefmt.errors import LakefmtError, StreamUnavailable
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.producers.stream.buffer import settle
+from lakefmt.producers.stream.buffer import finish_futures
 from lakefmt.producers.stream.committing import SegmentCommit
 from lakefmt.producers.stream.failures import pause_seconds, retry_status_of, tries_again
 from lakefmt.producers.stream.metrics import StreamMetrics
@@ -156,7 +156,7 @@ class Committer:
                 delete_segments(self._client.store, self._writer.stream, [header.position for header in headers])
             except LakefmtError as error:
                 _log.warning("stream %s: committed segments are left: %s", self._writer.stream, error)
-        settle(futures, result)
+        finish_futures(futures, result)
         return result
 
     def _due(self, *, whole: bool) -> list[SegmentHeader]:
@@ -207,7 +207,7 @@ class Committer:
             kept = {header.position for header in self._pending}
             futures = [future for position, future in self._futures if position not in kept]
             self._futures = [each for each in self._futures if each[0] in kept]
-        settle(futures, writer.recovered.result)
+        finish_futures(futures, writer.recovered.result)
 
     def stop(self) -> None:
         """Commit nothing more by itself."""

@@ -26,7 +26,7 @@ from lakefmt.errors import (
     StreamClosed,
 )
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.producers.stream.buffer import Buffer, Tracked, settle, take_tracked
+from lakefmt.producers.stream.buffer import Buffer, Tracked, finish_futures, take_tracked
 from lakefmt.producers.stream.committer import Committer
 from lakefmt.producers.stream.failures import FailedBatch
 from lakefmt.producers.stream.flushing import Flusher
@@ -331,7 +331,7 @@ class StreamCore:
             rows += header.rows
             tracked = take_tracked(buffers, rows)
             self.committer.add(header, [each.future for each in tracked if each.until == "committed"])
-            settle(each.future for each in tracked if each.until == "durable")
+            finish_futures(each.future for each in tracked if each.until == "durable")
 
         try:
             skipped = self.flusher.flush(buffers, confirm, tail=buffers[-1].tail)
@@ -350,7 +350,7 @@ class StreamCore:
                 self._bytes -= buffer.bytes
             self._changed.notify_all()
         if skipped is not None:
-            settle((each.future for buffer in buffers for each in buffer.tracked), error=skipped)
+            finish_futures((each.future for buffer in buffers for each in buffer.tracked), error=skipped)
 
     def _fail(self, error: FlushFailed, buffers: Sequence[Buffer]) -> None:
         """Stop taking rows; everything that is not durable is a failed row."""
@@ -366,7 +366,7 @@ class StreamCore:
                 self._stop_timer()
                 self._stop_timer = None
             self._changed.notify_all()
-        settle((each.future for each in tracked), error=error)
+        finish_futures((each.future for each in tracked), error=error)
 
     # --- flush, close --------------------------------------------------------------------------------------------
 
