@@ -36,7 +36,6 @@ from lakefmt.producers.stream.options import FlushMode, StreamOptions
 from lakefmt.producers.stream.rate import RateLimit
 from lakefmt.producers.stream.rows import RowChecker
 from lakefmt.segments.codec import SegmentHeader
-from lakefmt.segments.names import ANONYMOUS
 from lakefmt.segments.operators import STRICT, RowOperator
 from lakefmt.segments.resolve import joined_rows
 
@@ -233,7 +232,7 @@ class StreamCore:
         with self._changed:
             self.check_usable()
             # A source cannot ask how far a stream without a name came, and sends nothing again.
-            self._marks = not self.flusher.writer.stream.startswith(ANONYMOUS)
+            self._marks = not self.flusher.writer.is_anonymous
             self._buffer.mark(json.loads(text))
 
     # --- sealing -------------------------------------------------------------------------------------------------

@@ -30,7 +30,6 @@ from lakefmt.producers.stream.stored import stored_rows
 from lakefmt.segments.codec import OPERATOR, SegmentHeader, encode_segment
 from lakefmt.segments.files import read_segments
 from lakefmt.segments.keyed import codes_in, fitted, number_keys, row_identities, stored_identities
-from lakefmt.segments.names import ANONYMOUS
 from lakefmt.segments.operators import RowOperator
 from lakefmt.segments.pending import new_column_names
 from lakefmt.segments.resolve import joined_rows, operators_of, strict_violations
@@ -132,7 +131,7 @@ class Flusher:
         """Wait and return True when another attempt is to be made."""
         status = retry_status_of(error)
         lost = isinstance(error, StreamUnavailable)
-        if lost and self.writer.stream.startswith(ANONYMOUS) and attempts <= self._options.request_failed_retry_times:
+        if lost and self.writer.is_anonymous and attempts <= self._options.request_failed_retry_times:
             return True  # the process that took it only finished its work: no other opens a stream of this id
         if not tries_again(self._options, status, attempts, seconds) or lost:
             return False
@@ -164,7 +163,7 @@ class Flusher:
         step = max(1, -(-rows.num_rows // count))
         starts = range(0, rows.num_rows, step)
         # The source sends the rows before an offset again as long as the offset is not there.
-        held = tail or (offset is not None and not self.writer.stream.startswith(ANONYMOUS))
+        held = tail or (offset is not None and not self.writer.is_anonymous)
         parts = [
             _Segment(rows.slice(first, step), offset, tail)
             if first == starts[-1]
@@ -212,7 +211,7 @@ class Flusher:
             if segments is None
             else [segment.offset for segment in segments if segment.offset is not None]
         )
-        if not offsets or self.writer.stream.startswith(ANONYMOUS):
+        if not offsets or self.writer.is_anonymous:
             return
         self._unmarked[:] = offsets[-1:]
         try:

@@ -202,11 +202,14 @@ class SegmentWriter:
         return self.held.stream
 
     @property
+    def is_anonymous(self) -> bool:
+        """Whether the stream got no name from its program, so that no later start can ask for its offsets."""
+        return self.stream.startswith(ANONYMOUS)
+
+    @property
     def marks_offsets(self) -> bool:
         """Whether the table has an offset of the stream: its source asks for it, and sends again what comes after it."""
-        return (
-            self.committed is not None and self.committed.offset is not None and not self.stream.startswith(ANONYMOUS)
-        )
+        return self.committed is not None and self.committed.offset is not None and not self.is_anonymous
 
     @property
     def since(self) -> str:
