@@ -11,11 +11,12 @@ import operator
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import NewType, Protocol, TypeAlias, cast
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnsupportedVersion
 
 __all__ = [

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from lakefmt.advice.choices import TableChoice
 from lakefmt.advice.profile import TableProfile
+from lakefmt.data_classes import dataclass
 
 __all__ = ["OPERATIONS", "Amounts", "predict_amounts"]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError
 
 __all__ = ["DEFAULT_FILE_BYTES", "GLOBAL_INDEXES", "INDEXES", "TableChoice"]

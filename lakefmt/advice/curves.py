@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from lakefmt.advice.amounts import OPERATIONS, Amounts, predict_amounts
 from lakefmt.advice.choices import TableChoice
 from lakefmt.advice.profile import TableProfile
 from lakefmt.arguments import number_argument
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError
 
 __all__ = ["CostCurves", "ExpectedCost", "expected_cost", "parse_curves"]

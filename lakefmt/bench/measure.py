@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -17,6 +17,7 @@ from lakefmt.bench.clustered_reads import measure_clustering
 from lakefmt.bench.filters_alone import measure_filter
 from lakefmt.bench.resident import Seconds, forget_peak, peak_memory, resident_memory, timed
 from lakefmt.bench.rows import KEY, ORDERING, PARTITION, BatchOfRows, RowSource
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.reading.listing import ListingByMetadata

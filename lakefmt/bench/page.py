@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
@@ -12,6 +11,7 @@ from lakefmt.bench.records import CellRecord
 from lakefmt.bench.run import BenchReport
 from lakefmt.bench.svg import ChartPoint, bar_chart, scatter_chart
 from lakefmt.bench.table_text import columns_of, rows_by_workload
+from lakefmt.data_classes import dataclass
 
 __all__ = ["page_of", "pareto_front"]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from lakefmt.advice.profile import TableProfile
+from lakefmt.data_classes import dataclass
 
 __all__ = ["FILTER_RANGE", "KEY", "ORDERING", "PARTITION", "BatchOfRows", "RowSource"]
 

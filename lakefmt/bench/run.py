@@ -10,12 +10,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from lakefmt.bench.cells import BenchCell
 from lakefmt.bench.records import CellRecord, append_record, load_records
+from lakefmt.data_classes import dataclass
 
 __all__ = ["BenchReport", "machine_text", "run_cells"]
 

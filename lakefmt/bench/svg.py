@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
+
+from lakefmt.data_classes import dataclass
 
 __all__ = ["ChartPoint", "bar_chart", "scatter_chart"]
 

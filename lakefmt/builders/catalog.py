@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pyarrow as pa
 
 from lakefmt.builders.reading import ReadBuilder
 from lakefmt.builders.streaming import StreamReadBuilder
 from lakefmt.builders.writing import BatchWriteBuilder
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, TableNotFound
 from lakefmt.producers.append.tags import Tag
 from lakefmt.storage.open import open_store

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.builders.predicates import PredicateBuilder
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.queue_order import in_queue_order

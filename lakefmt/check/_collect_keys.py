@@ -7,13 +7,14 @@ hash are compared as texts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidKey
 from lakefmt.filegroups.merge.base import choose_survivors
 from lakefmt.filegroups.model import BaseFile

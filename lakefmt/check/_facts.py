@@ -6,11 +6,12 @@ Facts are not judged here; :mod:`lakefmt.check.rules` decides what is wrong.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from lakefmt.check._collect_keys import DuplicateKeys, KeyFacts
 from lakefmt.config.table_config import TableConfig
+from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.logs.log_inspection import LogInspection
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, all_slices, build_slices
 from lakefmt.formats.names import parse_base_file, parse_log_file

@@ -8,8 +8,9 @@ instants, saved writes. So a rule that is wrong about a file that is needed remo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.model import BaseFile, LogFile
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.values import InstantTime

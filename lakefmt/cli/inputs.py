@@ -11,7 +11,6 @@ import io
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 from pyarrow import csv, json
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, SchemaMismatch
 
 __all__ = ["FORMATS", "STDIN", "Source", "guess_format", "open_batches", "parse_texts", "read_schema"]

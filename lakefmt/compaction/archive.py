@@ -9,7 +9,6 @@ archive appears whole or not at all, in both layouts. An archive step has no ins
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from time import perf_counter
 
 from lakefmt.compaction.clean.plan import CleanPolicy, consumers_floor
@@ -18,6 +17,7 @@ from lakefmt.compaction.compact.plan import CompactionTrigger
 from lakefmt.compaction.compact.run import compaction_rules
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig, check_readable, check_writable
+from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_log_file
 from lakefmt.metadata.timeline import MetadataTimelineStore

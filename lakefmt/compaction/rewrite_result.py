@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from lakefmt.data_classes import dataclass
 from lakefmt.values import InstantTime, WriteStat
 
 __all__ = ["RewriteResult"]

@@ -10,10 +10,10 @@ A service (compaction, log compaction, clean) is a :class:`TableService`: a plan
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from lakefmt.config.table_config import TableConfig
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InstantNotFound, InstantNotPending, LakefmtError, StorageError
 from lakefmt.filegroups.table_client import TableState
 from lakefmt.timeline.commit import CommitMetadata

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+from lakefmt.data_classes import dataclass
 
 __all__ = ["ALL_SETTINGS", "Setting", "SettingClass", "SettingValue"]
 

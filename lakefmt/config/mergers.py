@@ -11,12 +11,13 @@ from __future__ import annotations
 import pkgutil
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import pyarrow as pa
 
 from lakefmt.arguments import shown, text_argument
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, MergerMissing
 
 __all__ = [

@@ -8,12 +8,12 @@ Precedence: call > handle > table > default.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from lakefmt.arguments import foreign, is_encodable, mapping_argument, shown
 from lakefmt.config.catalog import ALL_SETTINGS, Setting, SettingClass, SettingValue
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import UnknownSetting, UnsupportedFeature
 
 __all__ = ["SETTINGS", "Setting", "SettingClass", "SettingValue", "Settings", "resolve_settings", "settings_markdown"]

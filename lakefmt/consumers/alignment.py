@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from lakefmt.arguments import number_argument
+from lakefmt.data_classes import dataclass
 
 __all__ = ["Mark", "WatermarkAlignment", "is_held_back"]
 

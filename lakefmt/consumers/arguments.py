@@ -6,12 +6,12 @@ import hashlib
 import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from lakefmt.arguments import foreign_items, shown
 from lakefmt.consumers.position import StreamPosition, decode_position
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError
 from lakefmt.timeline.watermarks import check_watermark
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from lakefmt.consumers.steps import StreamPart, StreamStep
+from lakefmt.data_classes import dataclass
 
 __all__ = ["ReadBatch", "read_lanes"]
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError
 
 __all__ = [

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import TracebackType
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from lakefmt.consumers.position import WHOLE_PART, PositionTracker, StreamPositi
 from lakefmt.consumers.progress import ConsumerProgress
 from lakefmt.consumers.starting import completion_moment, end_time
 from lakefmt.consumers.steps import StreamPart, StreamStep, cut_at_watermark, lanes_of, split_by_drift
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import DataExpired, InvalidInputError, SnapshotExpired
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.read.filters import Filter

@@ -16,9 +16,10 @@ So the files of both together are those of the timeline, and some that no commit
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
+from lakefmt.data_classes import dataclass
 from lakefmt.storage.api import ObjectInfo, ObjectStore, SupportsTrees
 from lakefmt.storage.table_directory import KeptDirectory, SmallObjects, TableDirectory
 from lakefmt.timeline.timeline import Timeline

@@ -8,8 +8,8 @@ The timeline decides which files are committed, so the same functions serve the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from lakefmt.data_classes import dataclass
 from lakefmt.formats.names import parse_log_file, split_base_file
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.timeline.timeline import Timeline

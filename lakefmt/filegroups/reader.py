@@ -6,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired, StorageError
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.virtual_columns import VirtualColumns

@@ -9,13 +9,13 @@ path and the key columns; writers remove them. Files from before a change of col
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config.table_config import TableConfig
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidKey, UnsupportedFeature
 from lakefmt.keys import KeySpec, build_record_keys, key_spec_from_properties, parse_partition_values
 from lakefmt.schema import avro_to_arrow, without_meta_columns

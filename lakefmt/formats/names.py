@@ -6,9 +6,9 @@ A file is data only if its name parses here; other files are ignored and never c
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
+from lakefmt.data_classes import dataclass
 from lakefmt.values import FileId, InstantTime, PartitionPath
 
 __all__ = [

@@ -10,13 +10,14 @@ What an index can do beyond that is said by its :class:`IndexCapabilities`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.parquet.base_file import BaseFileFooter

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow as pa
 
 from lakefmt.arguments import foreign
 from lakefmt.config.settings import resolve_settings
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidKey
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index.api import FilterTally, Index, Located, LookUpStep

@@ -18,7 +18,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import overload
 
 import numpy as np
@@ -27,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.arrays import common_length, text_offsets
+from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.formats.parquet.base_file import BaseFileFooter, in_java_order, java_order_key
 from lakefmt.index._bloom_probe import SharedHashes, StoredFilter, stored_filter

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 import zoneinfo
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
@@ -23,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidKey, UnknownSetting, UnsupportedFeature
 
 __all__ = ["Zone", "check_new_zone", "find_zone", "to_instants", "to_local"]

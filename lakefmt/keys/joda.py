@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import string
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidKey, UnsupportedFeature
 
 __all__ = [

@@ -8,9 +8,10 @@ read.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, Literal
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import UnknownSetting
 from lakefmt.keys.joda import compile_pattern
 

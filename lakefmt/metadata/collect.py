@@ -7,7 +7,7 @@ went shows a comparison of the file slices without and with the instant.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Lock
 from weakref import WeakKeyDictionary
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config.table_config import merge_rule
+from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.listing import StorageListing
 from lakefmt.filegroups.logs.reader import LogRows, read_log_rows
 from lakefmt.filegroups.merge.merged_slice import merge_logs, only_rows

@@ -11,7 +11,6 @@ import enum
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -20,6 +19,7 @@ import pyarrow as pa
 
 from lakefmt.arrays import text_offsets
 from lakefmt.config.table_config import TableConfig
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InvalidInputError
 from lakefmt.timeline.instant import Action
 from lakefmt.values import TableVersion

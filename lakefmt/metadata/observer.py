@@ -7,7 +7,7 @@ settings do not ask for. An instant that is recorded twice, because its process 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import compress
 
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import MetadataTablePresent, StateError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.collect import FactCollector

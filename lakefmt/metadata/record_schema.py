@@ -7,9 +7,9 @@ the ends of unions, so records of two releases differ in their bytes (docs/forma
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import lru_cache
 
+from lakefmt.data_classes import dataclass
 from lakefmt.values import META_COLUMNS, TableVersion
 
 __all__ = ["DECIMAL_ORDINAL", "WRAPPERS", "RecordFormat", "record_schema", "same_layout"]

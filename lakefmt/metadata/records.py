@@ -11,13 +11,14 @@ import enum
 import json
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InternalError
 from lakefmt.formats.avro.reader import Decode, compile_decoder
 from lakefmt.formats.avro.writer import Encode, compile_encoder

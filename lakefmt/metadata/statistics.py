@@ -9,7 +9,6 @@ by number and uses plain wrappers (docs/format.md, Metadata table).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile
 from lakefmt.metadata.records import ColumnStats
 from lakefmt.schema.types import field_at

@@ -6,12 +6,13 @@ A handle that writes one commit after the other keeps what it wrote last, and re
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Lock
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
+from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.reading.reader import MetadataTable, newest_records

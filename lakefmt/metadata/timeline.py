@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import StateError
 from lakefmt.metadata.layout import METADATA_DIRECTORY
 from lakefmt.storage.api import ObjectInfo, ObjectStore, PutOutcome

@@ -8,13 +8,13 @@ process can be recorded as well (docs/format.md, Metadata table).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.data_classes import dataclass
 from lakefmt.metadata.keys import (
     ALL_PARTITIONS,
     bloom_filter_key,

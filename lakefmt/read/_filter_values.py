@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -19,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidFilter
 
 __all__ = ["Grid", "double", "grid_of", "held", "list_of", "parse_number", "place", "plain", "plain_value"]

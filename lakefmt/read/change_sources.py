@@ -7,8 +7,8 @@ table without change capture; both are compared.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
+from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.cdc.files import cdc_paths
 from lakefmt.formats.names import parse_base_file
 from lakefmt.timeline.commit import CommitMetadata

@@ -7,8 +7,9 @@ time from version 8 on, by requested time in version 6; start exclusive, end inc
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.formats.names import parse_base_file
 from lakefmt.timeline.commit import CommitMetadata

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from os import cpu_count
 
 import pyarrow as pa
 
 from lakefmt.config.merge_rule import MergeRule
 from lakefmt.config.table_config import merge_rule
+from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.logs.reader import read_log_rows, read_logs_of_slices
 from lakefmt.filegroups.merge.merged_slice import merge_logs, merge_logs_of_slices
 from lakefmt.filegroups.merge.side_by_side import can_be_together, joined_in_schema

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ import pyarrow.fs as pafs
 
 from lakefmt.arguments import check_flags, text_argument, texts_argument
 from lakefmt.config.table_config import TableConfig
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import reading

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from typing import Any
 
 from lakefmt.arguments import check_flags, instance_argument
 from lakefmt.config.settings import resolve_settings
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from lakefmt.data_classes import dataclass
 from lakefmt.timeline.instant import State
 from lakefmt.values import InstantTime, printable, size_text
 

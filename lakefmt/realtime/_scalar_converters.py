@@ -11,12 +11,14 @@ import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import ROUND_HALF_UP, Context, Decimal, DecimalException
 from typing import Any, Final
 
 import numpy as np
+
+from lakefmt.data_classes import dataclass
 
 __all__ = [
     "ConversionNotes",

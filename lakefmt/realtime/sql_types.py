@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, UnsupportedFeature
 
 __all__ = [

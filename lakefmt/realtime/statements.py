@@ -7,11 +7,11 @@ than it says.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt.arguments import shown, text_argument
+from lakefmt.data_classes import dataclass
 from lakefmt.realtime.errors import NotSupportedError, ProgrammingError
 from lakefmt.realtime.sql_types import MOST_CHARACTERS, SqlField, SqlKind, SqlType
 

@@ -7,11 +7,13 @@ Spark's ``ALTER TABLE``. What would lose values, or change what keys and partiti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, SchemaMismatch
 from lakefmt.schema.avro import AVRO_DEFAULT, AVRO_DOC
 from lakefmt.schema.evolve import check_names
@@ -45,6 +47,9 @@ class Position:
     def is_given(self) -> bool:
         """Whether a place was asked for."""
         return self.after is not None or self.before is not None
+
+
+_UNMOVED: Final = Position()
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +197,7 @@ def update_column(
     kind: pa.DataType | None = None,
     nullable: bool | None = None,
     comment: str | None = None,
-    position: Position = Position(),
+    position: Position = _UNMOVED,
 ) -> pa.Schema:
     """Return the columns with another type, nullability, comment or place of one; None leaves it as it is.
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NoReturn
+
+from lakefmt.data_classes import dataclass
 
 __all__ = ["ABSENT", "AvroField", "AvroType", "MalformedAvro", "UnsupportedAvro", "avro_tree", "parse_avro_schema"]
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -24,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InvalidKey, LakefmtError, SchemaMismatch
 from lakefmt.schema.java_text import java_text, plain_array
 from lakefmt.schema.types import is_list_like, struct_fields

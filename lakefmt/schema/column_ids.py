@@ -7,11 +7,12 @@ another schema of the same table; :func:`lakefmt.schema.reconcile` fills what is
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile
 from lakefmt.schema.cast import list_offsets, map_items
 from lakefmt.schema.history import Column, SchemaHistory

@@ -8,8 +8,9 @@ that a column had in that time is looked for; a name that was another column's i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from lakefmt.data_classes import dataclass
 from lakefmt.schema.history import Column, InternalSchema, SchemaHistory, decimal_of
 from lakefmt.schema.type_changes import is_followed_by_name
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.segments.claims import list_claims
 from lakefmt.segments.codec import COLUMNS, OPERATOR, Claim, Committed, SegmentHeader, committed_of

@@ -7,8 +7,8 @@ after that was never confirmed: the owner looks for newer claims between writing
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from lakefmt.data_classes import dataclass
 from lakefmt.segments.codec import Claim, Committed, SegmentHeader
 from lakefmt.segments.names import SegmentPosition
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakefmt.data_classes import dataclass
 from lakefmt.segments.codec import COLUMNS, OPERATOR
 from lakefmt.segments.operators import RowOperator
 

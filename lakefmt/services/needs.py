@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
 from lakefmt.compaction.cluster.plan import is_clustering_due
 from lakefmt.compaction.compact.plan import CompactionRules, is_due
+from lakefmt.data_classes import dataclass
 from lakefmt.timeline.instant import Action, parse_instant_time
 from lakefmt.timeline.timeline import Timeline
 

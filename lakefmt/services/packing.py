@@ -8,9 +8,9 @@ When nothing was appended for a while, all small files of a partition are packed
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError
 from lakefmt.values import FileId, PartitionPath
 

@@ -6,14 +6,13 @@ them equal; bytes keep every difference.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError
 
 __all__ = ["ColumnScale", "check_sortable", "column_scale", "ordered_bytes", "ordered_numbers"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnknownSetting
 from lakefmt.sorting._ordered_values import ColumnScale, check_sortable, column_scale, ordered_bytes, ordered_numbers
 from lakefmt.sorting._space_curves import hilbert_places, zorder_places

@@ -7,7 +7,7 @@ than one process can take are refused (``lakefmt.spark.stage.max.bytes``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError
 from lakefmt.spark.options import WriteCall, parse_write_options
 from lakefmt.spark.pushdown import PushedFilter, translate_filters

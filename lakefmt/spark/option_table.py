@@ -6,8 +6,9 @@ of Spark takes as well.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from lakefmt.data_classes import dataclass
 
 __all__ = ["ALIASES", "SPARK_OPTIONS", "SparkOption", "find_option", "options_markdown"]
 

@@ -7,11 +7,12 @@ does nothing; what would break a promise is refused; all other settings go to th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from typing import Any, Final
 
 from lakefmt.config.settings import SETTINGS
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 from lakefmt.spark.option_table import ALIASES, SPARK_OPTIONS, find_option
 

@@ -8,11 +8,11 @@ straight to Spark's own methods.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.spark.options import option_texts
 from lakefmt.spark.reading import native_rows, read_dataframe

@@ -14,10 +14,12 @@ import builtins
 import enum
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow.fs as pafs
+
+from lakefmt.data_classes import dataclass
 
 __all__ = [
     "Capabilities",

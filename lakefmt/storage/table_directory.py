@@ -8,9 +8,10 @@ it was made for, as any listing: the next step lists anew.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import md5
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import ObjectNotFound
 from lakefmt.storage.api import ObjectInfo, ObjectStore, SupportsNames, SupportsTrees, Version, with_versions
 

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.cdc.files import cdc_paths
 from lakefmt.filegroups.model import BaseFile, build_slices
 from lakefmt.filegroups.reader import BaseFileReader

@@ -13,10 +13,10 @@ import functools
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import pytest
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import LeaseLost, LockUnavailable, StorageError
 from lakefmt.testing.store_wrapper import SimulatedCrash
 from lakefmt.testing.stores import Fault, FaultMode

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from lakefmt.data_classes import dataclass
 
 __all__ = ["ModelTable", "Row"]
 

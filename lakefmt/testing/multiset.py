@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 
 __all__ = ["MultisetDifference", "multiset_difference", "multiset_digest", "type_signature"]

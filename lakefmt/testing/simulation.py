@@ -1,9 +1,8 @@
 """Simulate several writers of a table in one thread, on a virtual clock, from a seed.
 
 A *seed* determines everything: table type and lock, number of writers, their operations and services, the time of each
-request, lost answers, pauses beyond every lease, and crashes. The same seed gives the same history. :func:`simulate` creates one, :func:`check_history` checks it.
-
-:mod:`lakefmt.testing.serializability` describes the checks.
+request, lost answers, pauses beyond every lease, and crashes. The same seed gives the same history. :func:`simulate`
+creates one, :func:`check_history` checks it; :mod:`lakefmt.testing.serializability` describes the checks.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import random
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
@@ -20,6 +19,7 @@ import pyarrow as pa
 
 from lakefmt.config.settings import resolve_settings
 from lakefmt.create import run_creation
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import LakefmtError, ObjectNotFound, StorageError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.api import CasResult, ObjectInfo, ObjectStore, PutOutcome

@@ -12,12 +12,12 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import BinaryIO, Final, Generic, NoReturn, TypeVar
 
 import pyarrow.fs as pafs
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import StateError, UnsupportedFeature
 from lakefmt.storage.api import (
     Buffer,

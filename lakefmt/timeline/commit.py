@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import itemgetter
 from typing import Any
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnsafePath
 from lakefmt.storage.object_names import check_name
 from lakefmt.timeline.metadata_codec import (

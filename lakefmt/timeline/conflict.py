@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from lakefmt.data_classes import dataclass
 from lakefmt.formats.names import has_bucket_number
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import Action, Instant

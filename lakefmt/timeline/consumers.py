@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Final
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile
 from lakefmt.storage.api import ObjectStore
 

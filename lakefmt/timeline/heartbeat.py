@@ -12,9 +12,9 @@ import json
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, LakefmtError, ObjectNotFound
 from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.storage.local.process_lock import ProcessLock, process_locks

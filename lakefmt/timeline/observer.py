@@ -6,10 +6,10 @@ The metadata table is one: its deltacommit of the same instant completes before 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from lakefmt.config.table_config import TableConfig
+from lakefmt.data_classes import dataclass
 from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import Action, Instant

@@ -7,9 +7,9 @@ after some commit, never a mix.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InvalidInputError
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, comparable_action
 from lakefmt.timeline.rollback import RollbackPlan

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InvalidInputError, StorageError, UnsafePath
 from lakefmt.formats.log.blocks import MAX_LOG_BYTES, BlockKind, HeaderKey, scan_blocks
 from lakefmt.formats.log.data_block import encode_command_block

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, UnsafePath
 from lakefmt.storage.object_names import check_name
 from lakefmt.timeline.instant import Action, Instant

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain, islice, repeat, takewhile
 from operator import attrgetter
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InstantNotFound
 from lakefmt.timeline.instant import (
     COMMIT_ACTIONS,

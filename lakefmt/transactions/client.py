@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from lakefmt.arguments import mapping_argument
 from lakefmt.config.mergers import adopt_merger
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InternalError, LakefmtError, StorageError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.layout import SEEN_KEY

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from lakefmt.arguments import flag_argument, foreign, mapping_argument, shown, text_argument, texts_argument
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, MetadataTablePresent, UnsupportedFeature
 from lakefmt.metadata.index_definitions import (
     IndexDefinition,

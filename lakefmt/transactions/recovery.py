@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
 from lakefmt.config.table_config import TableConfig
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import LakefmtError, WriterActive
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.storage.api import ObjectInfo, ObjectStore, SupportsLevels, remove_abandoned

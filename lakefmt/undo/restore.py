@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from time import perf_counter
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import StateError, WriterActive
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.segments.pending import forget_committed

@@ -12,10 +12,9 @@ The action of the instant decides what is done:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lakefmt.compaction.clean.run import finish_clean
 from lakefmt.compaction.compact.pending import check_inputs, read_plan
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import StateError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.model import build_slices
 from lakefmt.filegroups.pending_plans import groups_of_plan, new_groups_of_plan

@@ -7,11 +7,11 @@ buckets that are merged into one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 
 import pyarrow as pa
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.base_writer import named_rows, write_base_file
 from lakefmt.filegroups.model import FileSlice

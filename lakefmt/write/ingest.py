@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from lakefmt.arguments import arrow_array, check_levels, field_names, foreign, foreign_items, shown
 from lakefmt.config.merge_rule import MergeRule
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
 from lakefmt.filegroups.merge.precombine import combine_rows
 from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys

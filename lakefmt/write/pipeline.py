@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -13,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt.config.settings import Settings
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.ordering import to_mask

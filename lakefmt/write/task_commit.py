@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.index import Index, places_new_keys

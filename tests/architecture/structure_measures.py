@@ -74,7 +74,8 @@ def trace(work: Callable[[], object]) -> Trace:
 
 def _module(frame: FrameType) -> str:
     name = str(frame.f_globals.get("__name__", ""))
-    return name if name.split(".")[0] == rules.PACKAGE else ""
+    # The methods that `lakefmt.data_classes` gives to a class are no module that a reader has to open.
+    return name if name.split(".")[0] == rules.PACKAGE and name != "lakefmt.data_classes" else ""
 
 
 def _callers(frame: FrameType) -> Iterable[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from lakefmt.compaction.clean.plan import CleanPlan
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile
 from lakefmt.filegroups.model import join_path
 from lakefmt.formats.names import parse_base_file, parse_log_file

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from lakefmt.compaction.cluster.partitions import PartitionFilter
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnknownSetting
 from lakefmt.filegroups.model import FileSlice, join_path
 from lakefmt.index.bucket.child_nodes import NodeChange

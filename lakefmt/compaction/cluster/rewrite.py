@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from uuid import UUID, uuid5
 
@@ -21,6 +21,7 @@ from lakefmt.compaction.cluster.plan import ClusteringGroup, ClusteringSlice
 from lakefmt.compaction.cluster.rings import index_of_buckets
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import merge_rule
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, SnapshotExpired, StateError, StorageError
 from lakefmt.filegroups.base_writer import named_rows, new_filter, rows_per_row_group
 from lakefmt.filegroups.logs.reader import read_log_rows

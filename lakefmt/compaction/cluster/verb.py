@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from lakefmt.compaction.cluster.operations import RunClustering
@@ -18,6 +17,7 @@ from lakefmt.compaction.cluster.run import (
 )
 from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import check_writable
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InstantNotFound, InvalidInputError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.read.scan import plan_query

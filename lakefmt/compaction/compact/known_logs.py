@@ -8,9 +8,9 @@ shown none, the commits that completed since say whether one came.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import SnapshotExpired
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.reader import BaseFileReader

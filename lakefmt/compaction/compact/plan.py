@@ -9,9 +9,9 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnknownSetting
 from lakefmt.filegroups.model import FileSlice, join_path
 from lakefmt.timeline.instant import Action, parse_instant_time

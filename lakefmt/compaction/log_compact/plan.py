@@ -8,9 +8,9 @@ merged again right after it was merged.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from lakefmt.compaction.compact.plan import CompactionPlan, GroupKey, plan_operation, since_last_compaction
+from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.timeline import Timeline

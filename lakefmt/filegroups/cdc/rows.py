@@ -7,14 +7,13 @@ late row fill a stored one, also if its values differ.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config.table_config import CdcMode
+from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.merge.base import Merged
 from lakefmt.filegroups.ordering import to_mask
 from lakefmt.formats.avro.columnar.codec import encode_rows

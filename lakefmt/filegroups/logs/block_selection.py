@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
+from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.model import LogFile
 from lakefmt.formats.log.blocks import BlockKind, HeaderKey, LogBlock
 

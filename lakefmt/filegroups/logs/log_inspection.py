@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.model import LogFile
 from lakefmt.formats.log.blocks import MAGIC, BlockKind, HeaderKey, LogBlock, ReadAt, scan_blocks

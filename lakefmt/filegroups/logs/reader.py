@@ -7,7 +7,7 @@ value, and a delete flag. Nothing is merged here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config.merge_rule import MergeRule
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import (
     CorruptFile,
     InvalidInputError,

@@ -8,13 +8,14 @@ they contain, and the remaining rows follow.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt.config.settings import Settings
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InternalError, StorageError
 from lakefmt.filegroups.model import join_path
 from lakefmt.formats.log.blocks import MAX_LOG_BYTES, BlockKind

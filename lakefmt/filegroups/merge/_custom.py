@@ -8,13 +8,13 @@ without meta columns, which are those of the newer row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from lakefmt.config.mergers import CustomMerge
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import MergerFailed
 from lakefmt.filegroups.ordering import Mask, Rows
 from lakefmt.schema import cast_rows

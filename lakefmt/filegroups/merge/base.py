@@ -9,7 +9,6 @@ values of the winner are filled from the other record.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from dataclasses import field as made
 from functools import cached_property
 
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 from lakefmt.arrays import has_values, replaced_items
 from lakefmt.config.merge_rule import MergeRule, Partial
 from lakefmt.config.mergers import CustomMerge
+from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.ordering import (
     Mask,
     Rows,

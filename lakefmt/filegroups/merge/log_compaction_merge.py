@@ -6,12 +6,11 @@ The result merges with the base file and later logs exactly as the original logs
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
 from lakefmt.config.merge_rule import MergeRule
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.logs.reader import LogRows
 from lakefmt.filegroups.merge.merged_slice import only_rows, with_delete_marks, without_deleted

@@ -17,8 +17,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from lakefmt.data_classes import dataclass
 from lakefmt.schema.avro_tree import ABSENT, AvroType, MalformedAvro
 
 __all__ = ["Decode", "compile_decoder", "read_block_count", "read_long", "read_span"]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import cast
 
+from lakefmt.data_classes import dataclass
 from lakefmt.schema.avro_tree import AvroType, MalformedAvro
 
 __all__ = ["Encode", "compile_encoder", "encode_long"]

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt.arrays import text_offsets
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, InvalidKey
 
 __all__ = ["HashChain", "KeyBlock", "hash_positions", "key_arrays", "key_blocks", "murmur_hadoop"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 import struct
 import zlib
-from dataclasses import dataclass
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, UnsupportedFeature
 
 __all__ = [

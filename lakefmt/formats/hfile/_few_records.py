@@ -8,13 +8,13 @@ those few records.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.data_classes import dataclass
 from lakefmt.formats.hfile._index import KEY_TAIL
 from lakefmt.formats.hfile._records import AROUND_KEY, LENGTHS, MAX_KEY_BYTES
 from lakefmt.formats.hfile.prefixes import Prefixes

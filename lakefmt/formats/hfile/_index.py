@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile
 
 __all__ = ["KEY_TAIL", "IndexEntry", "encode_index", "read_leaf_index", "read_meta_index", "read_root_index"]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.arrays import text_offsets
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InvalidInputError
 from lakefmt.formats.hfile._index import KEY_TAIL
 from lakefmt.formats.hfile.prefixes import Prefixes

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, UnsupportedFeature
 from lakefmt.formats.hfile._blocks import Codec
 from lakefmt.formats.hfile._protobuf import DamagedMessage, encode_fields, encode_varint, read_fields, read_varint

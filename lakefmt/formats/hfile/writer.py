@@ -7,7 +7,7 @@ zero, as Hudi's own writer leaves them, and every key carries the ten bytes behi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError
 from lakefmt.formats.hfile._blocks import BlockType, Codec, checksum_bytes, encode_hfile_block
 from lakefmt.formats.hfile._index import IndexEntry, encode_index

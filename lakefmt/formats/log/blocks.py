@@ -11,8 +11,9 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.formats.log._records import decode_avro_record, split_avro_records
 

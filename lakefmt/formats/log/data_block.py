@@ -9,13 +9,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
 from lakefmt.formats.avro.columnar.codec import decode_rows, encode_rows
 from lakefmt.formats.avro.columnar.plan import plan_rows

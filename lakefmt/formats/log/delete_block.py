@@ -16,7 +16,6 @@ import json
 import struct
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
 
@@ -26,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, SchemaMismatch, UnsupportedFeature
 from lakefmt.formats.avro.columnar.codec import encode_rows
 from lakefmt.formats.avro.columnar.decode import ByteCursor, DamagedInput, read_values, spread

@@ -8,8 +8,9 @@ Only the bytes of an incomplete block are buffered.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from lakefmt.data_classes import dataclass
 from lakefmt.formats.log.blocks import MAGIC, BlockKind, LogBlock, NotABlock, read_block, read_entries
 
 __all__ = ["Corrupt", "LogBlockReader", "Torn", "WholeBlock"]

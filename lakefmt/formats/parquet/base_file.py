@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import BinaryIO
 
 import numpy as np
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakefmt.arrays import common_length, text_offsets
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InternalError, StorageError
 from lakefmt.formats.bloom.bloom_filter import BloomFilter, decode_bloom_filter
 from lakefmt.formats.parquet.dictionary_columns import with_dictionaries

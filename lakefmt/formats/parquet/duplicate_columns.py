@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InternalError
 from lakefmt.values import META_COLUMNS, RECORD_KEY
 

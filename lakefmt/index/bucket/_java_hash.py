@@ -11,7 +11,6 @@ sums of ``unit * 31**-k``, times ``31**(end - 1)``: 31 has an inverse among 32-b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt.arrays import text_offsets
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidKey
 
 __all__ = ["bucket_numbers", "joined_values", "list_hashes"]

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile
 from lakefmt.index.bucket.counts import MAX_BUCKETS
 from lakefmt.index.bucket.ring import LARGEST_HASH, HashNode, HashRing

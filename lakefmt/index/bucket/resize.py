@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 from lakefmt.config.settings import Settings
+from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.index.bucket.ring import HashNode, HashRing
 from lakefmt.values import FileId, PartitionPath

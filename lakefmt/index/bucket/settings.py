@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import UnknownSetting, UnsupportedFeature
 from lakefmt.index.api import HASH_FIELD, INDEX_TYPE
 from lakefmt.index.bucket.counts import MAX_BUCKETS, NUM_BUCKETS, PARTITION_EXPRESSIONS, PARTITION_RULE, BucketCounts

@@ -9,7 +9,6 @@ Spark sessions that use the table.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.keys import find_zone, to_local
 from lakefmt.metadata.expressions.time_patterns import compile_time_pattern, format_local_times

@@ -7,7 +7,6 @@ looked at has several records, and its values are in one of them at least: they 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakefmt.data_classes import dataclass
 from lakefmt.metadata.layout import PartitionKind
 from lakefmt.metadata.reading._stats_columns import stats_schema
 from lakefmt.metadata.reading.reader import MetadataTable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient

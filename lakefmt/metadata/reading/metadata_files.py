@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import md5
 from threading import Lock
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import ObjectNotFound, SnapshotExpired
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt.filegroups.reader import reading

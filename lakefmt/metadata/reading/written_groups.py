@@ -7,10 +7,11 @@ then every key is looked for, and stored, in a wrong place.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from weakref import WeakKeyDictionary
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, ObjectNotFound
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.formats.names import PARTITION_METADATA

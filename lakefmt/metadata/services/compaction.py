@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import timedelta
 
+from lakefmt.data_classes import dataclass
 from lakefmt.metadata.layout import METADATA_DIRECTORY, PartitionKind
 from lakefmt.metadata.reading.written_groups import KnownCommits, WrittenGroups
 from lakefmt.metadata.services.file_slices import MetadataSlice, newest_slices

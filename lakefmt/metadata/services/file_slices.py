@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from lakefmt.data_classes import dataclass
 from lakefmt.metadata.layout import MetadataFileName
 from lakefmt.metadata.timeline import MetadataTimeline
 

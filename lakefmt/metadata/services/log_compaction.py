@@ -7,8 +7,8 @@ that of the pending instant, like that of a compaction: readers that know no log
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
+from lakefmt.data_classes import dataclass
 from lakefmt.metadata.layout import METADATA_DIRECTORY
 from lakefmt.metadata.services.compaction import instant_before, slice_operation
 from lakefmt.metadata.services.file_slices import MetadataSlice, newest_slices

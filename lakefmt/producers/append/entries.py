@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from lakefmt.arguments import shown
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError
 from lakefmt.timeline.commit_entries import WATERMARK, decode_entry, encode_entry, milliseconds_of, txn_entry_name
 from lakefmt.values import InstantTime

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
 from lakefmt.config.append_layout import CONSUMER_MODE, MIN_FILES, POLL_SECONDS, SORTS_PARTITIONS, STREAMS_OVERWRITES
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 
 __all__ = ["OPTIONS", "PaimonOption", "option_rows", "translate_options"]

@@ -10,11 +10,11 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from lakefmt.arguments import check_texts, shown, text_argument
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import AlreadyExistsError, CorruptFile, InstantNotFound, InvalidInputError, ObjectNotFound
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.api import PutOutcome

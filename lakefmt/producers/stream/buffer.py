@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from lakefmt.data_classes import dataclass
 from lakefmt.producers.stream.operators import RowOperator
 from lakefmt.producers.stream.rows import RowChecker, nullable
 from lakefmt.segments.codec import COLUMNS, OPERATOR

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import pyarrow as pa
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import (
     CommitConflict,
     FormatError,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from lakefmt.arguments import shown
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import (
     DuplicateKey,
     FlushFailed,

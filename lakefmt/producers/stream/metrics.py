@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Lock
 from typing import Any, Final
+
+from lakefmt.data_classes import dataclass
 
 __all__ = ["BOUNDS", "StreamMetrics"]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from lakefmt.config.settings import resolve_settings
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import StreamUnavailable
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.producers.stream.committing import SegmentCommit

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError
 
 if TYPE_CHECKING:

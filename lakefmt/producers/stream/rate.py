@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from lakefmt.data_classes import dataclass
 from lakefmt.producers.stream.options import StreamOptions
 from lakefmt.storage.time_source import TimeSource
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.model import FileSlice
 
 __all__ = ["ReadReport", "SkippingStep", "UnusedIndex", "step_of"]

@@ -7,7 +7,6 @@ table has keys, the rows of the streams and the stored rows are merged by the ta
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config.table_config import merge_rule
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import ObjectNotFound, SnapshotExpired
 from lakefmt.filegroups.merge.base import Incoming, merge_into_base
 from lakefmt.filegroups.table_client import TableClient, TableState

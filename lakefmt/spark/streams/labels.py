@@ -10,9 +10,9 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile
 
 __all__ = ["CHECKPOINT", "QUERY", "BatchLabel", "BatchStep", "choose_step", "decode_label", "encode_label"]

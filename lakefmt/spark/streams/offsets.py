@@ -7,9 +7,9 @@ An offset is the completion time of the last commit that was read (the requested
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 
 __all__ = [

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import UnknownSetting
 
 __all__ = ["SinkOptions", "take_sink_options", "without_spark_options"]

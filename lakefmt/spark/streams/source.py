@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import datasource
 
 from lakefmt import open_table
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import SnapshotExpired
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.read.incremental import is_rewrite, select_commits

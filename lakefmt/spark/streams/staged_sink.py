@@ -8,12 +8,12 @@ same number and is skipped.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError
 from lakefmt.spark.options import parse_write_options
 from lakefmt.spark.streams.labels import BatchLabel, encode_label

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.data_classes import dataclass
 from lakefmt.formats.bloom.murmur import murmur_hadoop
 from lakefmt.spark.writing.packed_rows import pack, sorted_tables, unpack
 from lakefmt.spark.writing.plan import FILES_OF_A_TASK

@@ -7,13 +7,13 @@ attempts that Spark names, and removes them all. No other engine looks there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.storage.api import ObjectStore
 

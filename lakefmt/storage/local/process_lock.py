@@ -9,11 +9,12 @@ import os
 import socket
 import sys
 from collections.abc import Hashable
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, cast, runtime_checkable
+
+from lakefmt.data_classes import dataclass
 
 if sys.platform != "win32":
     import fcntl

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+
+from lakefmt.data_classes import dataclass
 
 __all__ = ["Payload"]
 

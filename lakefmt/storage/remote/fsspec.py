@@ -12,10 +12,10 @@ import posixpath
 import secrets
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from lakefmt.data_classes import dataclass
 from lakefmt.storage.api import ObjectInfo, PutOutcome
 from lakefmt.storage.remote._upload_body import Payload
 from lakefmt.storage.remote.client_errors import may_have_happened

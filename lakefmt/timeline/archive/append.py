@@ -7,9 +7,9 @@ timeline).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
+from lakefmt.data_classes import dataclass
 from lakefmt.storage.api import ObjectStore
 from lakefmt.timeline.archive.lsm_timeline import HistoryEntry, plan_of
 from lakefmt.timeline.archive.lsm_writer import HistoryWriter

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InvalidInputError
 from lakefmt.timeline._metadata_schemas import BodyKind, body_schema
 from lakefmt.timeline.instant import Action, Instant

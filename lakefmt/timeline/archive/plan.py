@@ -10,8 +10,8 @@ has no field for them.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
 from lakefmt.timeline.timeline import Timeline

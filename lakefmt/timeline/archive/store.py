@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 from operator import attrgetter
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InstantNotFound, InvalidInputError, ObjectNotFound
 from lakefmt.formats.parquet.base_file import check_row_counts
 from lakefmt.storage.api import ObjectStore

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError
 from lakefmt.formats.avro.writer import Encode, compile_encoder
 from lakefmt.formats.log.blocks import MAGIC, BlockKind, HeaderKey

@@ -11,11 +11,11 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 
 import pyarrow as pa
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, ObjectNotFound
 from lakefmt.formats.avro.container import decode_container
 from lakefmt.formats.log.blocks import (

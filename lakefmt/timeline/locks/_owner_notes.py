@@ -17,9 +17,10 @@ import json
 import os
 import secrets
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Final
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import LakefmtError, ObjectNotFound, StorageError
 from lakefmt.storage.api import ObjectStore, PutOutcome, with_versions
 from lakefmt.storage.local.process_lock import (

@@ -13,9 +13,9 @@ import functools
 import importlib
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, StorageError
 from lakefmt.storage.time_source import TimeSource
 from lakefmt.timeline.locks._clients import ask_service, import_extra, without_password

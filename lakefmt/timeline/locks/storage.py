@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, StorageError
 from lakefmt.storage.api import CasResult, ObjectStore, PutOutcome, SupportsVersions
 from lakefmt.storage.time_source import TimeSource

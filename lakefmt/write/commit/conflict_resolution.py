@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
 
 from lakefmt.config.settings import Settings
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import (
     CommitConflict,
     InstantNotPending,

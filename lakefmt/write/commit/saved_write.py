@@ -13,11 +13,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import pyarrow as pa
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, ObjectNotFound
 from lakefmt.storage.api import ObjectStore
 from lakefmt.timeline.saved_writes import saved_keys_name, saved_write_name

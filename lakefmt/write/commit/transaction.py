@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, cast
 
 import pyarrow as pa
 
 from lakefmt.config.table_config import TableConfig, check_writable, parse_table_config
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import (
     InstantNotPending,
     InternalError,

@@ -8,7 +8,7 @@ when a log rolls over count on from its version. :mod:`~lakefmt.filegroups.logs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.config.merge_rule import MergeRule
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.logs.writer import LogForm, LogRowsOut, WrittenLog, log_form, write_logs
 from lakefmt.filegroups.model import join_path

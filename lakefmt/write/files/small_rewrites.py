@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.merge.base import Incoming, Merged, merge_into_base
 from lakefmt.filegroups.merge.side_by_side import (

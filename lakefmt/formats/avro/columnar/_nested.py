@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from lakefmt.data_classes import dataclass
 from lakefmt.formats.avro.columnar._cursor import ByteCursor, DamagedInput
 from lakefmt.formats.avro.columnar.plan import Node
 from lakefmt.formats.avro.columnar.varint import I64

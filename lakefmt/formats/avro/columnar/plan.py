@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile
 from lakefmt.schema.avro import arrow_columns
 from lakefmt.schema.avro_tree import AvroType, MalformedAvro, parse_avro_schema

@@ -13,12 +13,12 @@ a record begins with come last: a spill behind the end of a record falls on the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from lakefmt.data_classes import dataclass
 from lakefmt.formats.avro.columnar.varint import (
     I64,
     PADDING,
