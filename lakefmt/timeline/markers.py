@@ -119,7 +119,7 @@ def create_markers(
         outcome = store.put_if_absent(name, text)
         if outcome is PutOutcome.DONE:
             if own is not None:
-                own.names += [f"{directory}/{_BATCH_TYPE}", name]
+                own.names += [name] if more else [f"{directory}/{_BATCH_TYPE}", name]
                 own.paths += [path for path, _ in marked]
             return True
         if own is not None:

@@ -488,7 +488,7 @@ def write_assigned_files(
             counts = [len(each.rows) for each in some]
             made = build_log_payloads(bound, [each.assignment for each in some], counts, route(batch, joined(some)))
             for number, work in zip(bundle, made, strict=True):
-                works[number] = workers.submit(write_assigned_log, bound, work)
+                works[number] = workers.submit(partial(write_assigned_log, announced=announced), bound, work)
             wait([works[number] for number in bundle])  # or else all bundles' records would be held at once
         written = {
             number: status for numbers, work in rewrites for number, status in zip(numbers, work.result(), strict=True)

@@ -545,7 +545,7 @@ class WriteTransaction:
             replaces = operation in REPLACING
             names = partial(group_names, self.client, self.state, self.index, keyed, replaces)
             statuses: list[WriteStatus] = []
-            announcements = Announcements(self.bound, goes_on=True)
+            announcements = Announcements(self.bound)
             for part in placed_parts((keyed(table).table for table in tables), names, memory):
                 placed = self.place(self.locate(self.key(part)))
                 del part

@@ -66,6 +66,19 @@ def over(store: ObjectStore) -> Table:
 
 
 EVERY_ROW = rows(0, 300, ts=9)
+ROLLING: dict[str, object] = {"hoodie.logfile.data.block.max.size": 64, "hoodie.logfile.max.size": 64}
+
+
+@pytest.fixture(scope="module", params=[6, 9])
+def made_of_logs(request: pytest.FixtureRequest) -> MemoryStore:
+    """A merge-on-read table with files in four partitions."""
+    store = MemoryStore(f"markers-together-{request.param}")
+    table = lakefmt.create_table(
+        store.url, schema=rows(0, 1, 1).schema, record_key="id", partition_by="city", ordering="ts", options=OPTIONS,
+        table_type="mor", table_version=request.param,
+    )  # fmt: skip
+    table.upsert(rows(0, 12, ts=1))
+    return store
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +121,37 @@ def test_before_or_after_and_no_orphan(made: MemoryStore, verb: str, mode: Fault
         assert not multiset_difference(found, before) or not multiset_difference(found, after), story
         healthy.upsert(EVERY_ROW)
         assert not multiset_difference(healthy.read(), EVERY_ROW), story
+        check_invariants(healthy)
+        check_no_orphans(healthy)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [*DEATHS, *LOST])
+def test_logs_that_roll_over_are_announced_together(made_of_logs: MemoryStore, mode: FaultMode) -> None:
+    def write(store: ObjectStore) -> None:
+        over(store).upsert(rows(0, 12, ts=2), options=ROLLING)
+
+    before, after = over(made_of_logs).read(), rows(0, 12, ts=2)
+    whole = FaultStore(FarStore(copied(made_of_logs, f"{made_of_logs.url[9:]}-{mode.value}")))
+    write(whole)
+    names = [effect.name.rpartition("/")[2] for effect in whole.effects]
+    logs = {name for name in names if ".log." in name}
+    assert len(logs) > 4 == len({name.split("_")[0] for name in logs})
+    assert len({name for name in names if name.startswith("MARKERS")}) == 2 + len(logs) - 4, (
+        "the type, 4 logs, the rest"
+    )
+    assert not [name for name in names if ".marker." in name], "the markers of an instant have one form"
+    assert names.count("MARKERS.type") == 2, "made and deleted once"
+    for number in range(1, len(whole.effects) + 1):
+        story = f"{mode.value} of effect {number}, {whole.effects[number - 1]}"
+        store = copied(made_of_logs, f"{made_of_logs.url[9:]}-{mode.value}-{number}")
+        with contextlib.suppress(LakefmtError, SimulatedCrash):
+            write(FaultStore(FarStore(store), fail_at(number, mode, crash=mode in DEATHS)))
+        healthy = over(store)
+        found = healthy.read()
+        assert not multiset_difference(found, before) or not multiset_difference(found, after), story
+        healthy.upsert(rows(0, 12, ts=9))
+        assert not multiset_difference(healthy.read(), rows(0, 12, ts=9)), story
         check_invariants(healthy)
         check_no_orphans(healthy)
 

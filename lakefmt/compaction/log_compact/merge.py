@@ -21,6 +21,7 @@ from lakefmt.filegroups.logs.writer import LogRowsOut, WrittenLog, log_form, wri
 from lakefmt.filegroups.merge.log_compaction_merge import merge_log_blocks
 from lakefmt.filegroups.model import FileSlice, join_path
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.formats.names import MarkerType
 from lakefmt.schema import avro_to_arrow
 from lakefmt.timeline.markers import create_marker
 from lakefmt.values import InstantTime, WriteStat
@@ -109,14 +110,18 @@ class LogMerge:
         name = self._name(number, operation, files)
         if self.before_put is not None:
             self.before_put()
-        marker = "APPEND" if timeline.layout == 1 else "CREATE"
-        create_marker(self.client.store, self.time, join_path(operation.partition, name), marker)
+        marker: MarkerType = "APPEND" if timeline.layout == 1 else "CREATE"
+
+        def mark(path: str) -> None:
+            create_marker(self.client.store, self.time, path, marker)
+
+        mark(join_path(operation.partition, name))
         data = folded.data
         if unstored is not None:
             # Logs hold partition columns, also where base files drop them, and no meta columns where the table has none.
             data = unstored.stored(data, operation.partition, data.schema)
         out = LogRowsOut(data, folded.deletes)
-        written = write_logs(self.client.store, operation.partition, name, out, form, marker)
+        written = write_logs(self.client.store, operation.partition, name, out, form, mark)
         return [self._stat(operation, file_slice, logs, written, n) for n in range(len(written))]
 
     def _name(self, number: int, operation: CompactionOperation, files: SliceFiles) -> str:

@@ -35,9 +35,8 @@ from lakefmt.formats.log.delete_block import (
     storable_orderings,
 )
 from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
-from lakefmt.formats.names import MarkerType, parse_log_file
+from lakefmt.formats.names import parse_log_file
 from lakefmt.storage.api import ObjectStore, PutOutcome
-from lakefmt.timeline.markers import create_marker
 from lakefmt.values import PARTITION_PATH, RECORD_KEY, InstantTime
 
 __all__ = ["LogForm", "LogRowsOut", "WrittenLog", "log_form", "write_logs"]
@@ -156,9 +155,22 @@ def _nth_log_name(first: str, number: int) -> str:
 
 
 def write_logs(
-    store: ObjectStore, partition: str, first: str, out: LogRowsOut, form: LogForm, marker: MarkerType
+    store: ObjectStore,
+    partition: str,
+    first: str,
+    out: LogRowsOut,
+    form: LogForm,
+    mark: Callable[[str], None],
 ) -> tuple[WrittenLog, ...]:
     """Write rows to one or more log files, or adopt existing ones; the caller writes the first file's marker.
+
+    Args:
+        store: the table's store.
+        partition: the partition.
+        first: the name of the first file.
+        out: the rows.
+        form: of the log.
+        mark: makes the marker of a further file, given its path.
 
     Raises:
         InvalidInputError: a block would be too large for readers.
@@ -171,7 +183,7 @@ def write_logs(
     while not logs or rows < out.data.num_rows or deletes < out.deletes.num_rows:
         path = join_path(partition, _nth_log_name(first, len(logs)))
         if logs:
-            create_marker(store, form.instant, path, marker)
+            mark(path)
         left = (out.data.num_rows - rows, out.deletes.num_rows - deletes)
         written = _adopt(store, path, form, left)
         if written is None:

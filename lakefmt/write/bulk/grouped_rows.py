@@ -226,7 +226,7 @@ class _Files:
         self._logs = log_placing(
             write.client, write.state, positions=write.bound.settings.flag("hoodie.write.record.positions")
         )
-        self._announcements = Announcements(self._bound, goes_on=True)
+        self._announcements = Announcements(self._bound)
         self._held_bytes = how.memory_bytes // _PARTS
         self._sequence = 0
         row_bytes = counted.num_bytes / max(1, counted.rows)

@@ -45,7 +45,6 @@ from lakefmt.values import (
     FILE_NAME,
     META_COLUMNS,
     RECORD_KEY,
-    TableType,
     WriteOperation,
     WriteStat,
 )
@@ -119,7 +118,7 @@ def write_assigned(
         # It may have rolled over into several files: which of them are there is seen one by one.
         rows = pa.concat_tables(batches)
         (work,) = build_log_payloads(bound, [assignment], [rows.num_rows], rows)
-        return write_assigned_log(bound, work)
+        return write_assigned_log(bound, work, announced=announced)
     if not prepare(bound, assignment, announced=announced):
         adopted = adopt(bound, assignment)
         if adopted is not None:
@@ -134,16 +133,29 @@ def write_assigned(
         return file.finish()
 
 
-def write_assigned_log(bound: BoundContext, work: LogPayload) -> WriteStatus:
+def write_assigned_log(bound: BoundContext, work: LogPayload, *, announced: bool | None = None) -> WriteStatus:
     """Write a log whose rows are made ready, or adopt what is there.
+
+    Args:
+        bound: the write.
+        work: the log and its rows.
+        announced: what :func:`announce` said of the write's files.
 
     Raises:
         StorageError: the store failed; the call may be repeated.
     """
     from lakefmt.write.files.log_payloads import write_log
 
-    prepare(bound, work.assignment)
-    return write_log(bound, work, _marker(bound, work.assignment))
+    marker, own = _marker(bound, work.assignment), bound.own_markers
+
+    def mark(path: str) -> None:
+        if announced is None:
+            create_marker(bound.store, bound.instant, path, marker, own)
+        else:
+            create_markers(bound.store, bound.instant, [(path, marker)], more=True, own=own)
+
+    prepare(bound, work.assignment, announced=announced)
+    return write_log(bound, work, mark)
 
 
 def announce(bound: BoundContext, assignments: Sequence[FileAssignment], *, more: bool = False) -> bool | None:
@@ -162,9 +174,8 @@ def announce(bound: BoundContext, assignments: Sequence[FileAssignment], *, more
     Raises:
         StorageError: the store does not confirm the markers.
     """
-    # A log may roll over into others, and a table that captures changes has files of them: each with a marker of its own.
-    if bound.cdc is not None or any(assignment.log is not None for assignment in assignments):
-        return None
+    if bound.cdc is not None:
+        return None  # the files of changes have markers of their own
     least = _MANY_NEAR_MARKERS if bound.store.capabilities.low_latency else _MANY_MARKERS
     if len(assignments) < least and not more:
         return None
@@ -177,18 +188,11 @@ def announce(bound: BoundContext, assignments: Sequence[FileAssignment], *, more
 
 
 class Announcements:
-    """Announces the files of one write in several calls: all of its markers have one form.
+    """Announces the files of one write in several calls: all of its markers have one form."""
 
-    Args:
-        bound: the write.
-        goes_on: more calls may come, with files that cannot be announced together.
-    """
-
-    def __init__(self, bound: BoundContext, *, goes_on: bool = False) -> None:
+    def __init__(self, bound: BoundContext) -> None:
         self._bound = bound
-        # Logs are announced one by one: what another call may bring decides, too.
-        self._each_alone = goes_on and bound.config.table_type is TableType.MERGE_ON_READ
-        self._together = False
+        self._each_alone = self._together = False
 
     def announce(self, assignments: Sequence[FileAssignment]) -> bool | None:
         """Announce files as those before were, and return what :func:`announce` says."""
@@ -212,8 +216,7 @@ def prepare(bound: BoundContext, assignment: FileAssignment, *, announced: bool 
     is_first = announced
     if is_first is None:
         own, marker = bound.own_markers, _marker(bound, assignment)
-        # A log may roll over into others, and changes are logged to files of their own.
-        own.is_complete &= assignment.log is None and bound.cdc is None
+        own.is_complete &= bound.cdc is None  # the files of changes have markers that are not told here
         is_first = create_marker(store, bound.instant, assignment.path, marker, own)
     if not is_first:
         # The earlier attempt may have died with its file half written.

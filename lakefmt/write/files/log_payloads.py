@@ -7,7 +7,7 @@ when a log rolls over count on from its version. :mod:`~lakefmt.filegroups.logs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +25,6 @@ from lakefmt.filegroups.ordering import Mask, has_order, marked_deletes, orderin
 from lakefmt.filegroups.virtual_columns import VirtualColumns
 from lakefmt.formats.log.data_block import encode_records
 from lakefmt.formats.log.delete_block import storable_orderings
-from lakefmt.formats.names import MarkerType
 from lakefmt.schema import arrow_to_avro, with_meta_columns, without_meta_columns
 from lakefmt.values import IS_DELETED, META_COLUMNS, WriteOperation, WriteStat
 from lakefmt.write.bound_context import BoundContext
@@ -229,8 +228,13 @@ def _on(form: LogForm, assignment: FileAssignment) -> LogForm:
     return form if assignment.base is None else replace(form, base_instant=assignment.base.instant)
 
 
-def write_log(bound: BoundContext, work: LogPayload, marker: MarkerType) -> WriteStatus:
+def write_log(bound: BoundContext, work: LogPayload, mark: Callable[[str], None]) -> WriteStatus:
     """Write an assigned log, in one file or several, or adopt what is there.
+
+    Args:
+        bound: the write.
+        work: the log and its rows.
+        mark: makes the marker of a file that the log rolls over into.
 
     Raises:
         InvalidInputError: a block would be too large to be read.
@@ -238,7 +242,7 @@ def write_log(bound: BoundContext, work: LogPayload, marker: MarkerType) -> Writ
         StorageError: the store does not say whether a file is there.
     """
     assignment, out = work.assignment, work.out
-    written = write_logs(bound.store, assignment.partition, assignment.file_name, out, work.form, marker)
+    written = write_logs(bound.store, assignment.partition, assignment.file_name, out, work.form, mark)
     stats = [_stat(bound, assignment, written, number) for number in range(len(written))]
     rows_in = out.data.num_rows + out.deletes.num_rows
     adopted = all(file.adopted for file in written)
