@@ -69,11 +69,11 @@ def test_a_write_of_few_rows_that_fails_in_the_middle_leaves_nothing(
     calls: list[object] = []
     original = write_assigned_log
 
-    def write(bound: BoundContext, work: object) -> object:
+    def write(bound: BoundContext, work: object, **given: object) -> object:
         calls.append(work)
         if len(calls) == 3:
             raise StorageError("no space", transient=False)
-        return original(bound, work)  # type: ignore[arg-type]
+        return original(bound, work, **given)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
         patch.setattr("lakefmt.write.pipeline.write_assigned_log", write)
