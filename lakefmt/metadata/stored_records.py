@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.table_client import TableClient
+from lakefmt.metadata.reading.handle_memory import handle_memory
 from lakefmt.metadata.reading.reader import MetadataTable, newest_records
 from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.metadata.records import MetadataRecord, PartitionUpdate, decode_record
@@ -27,9 +25,6 @@ __all__ = ["WrittenRecords", "stored_records", "written_records"]
 #: Requested and completion time of a deltacommit.
 _Deltacommit = tuple[str, str | None]
 _MOST_RECORDS = 10_000
-
-_known: WeakKeyDictionary[BaseFileReader, WrittenRecords] = WeakKeyDictionary()
-_guard = Lock()
 
 
 @dataclass
@@ -94,8 +89,7 @@ def _newest(timeline: MetadataTimeline) -> _Deltacommit | None:
 
 def written_records(client: TableClient) -> WrittenRecords:
     """Return what a table's handle knows of ``partition_stats``."""
-    with _guard:
-        return _known.setdefault(client.reader, WrittenRecords())
+    return handle_memory(client).of(WrittenRecords)
 
 
 def stored_records(table: MetadataTable, partition: str, keys: Iterable[str]) -> Mapping[str, MetadataRecord]:
