@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -34,8 +35,8 @@ __all__ = ["MOST_TEXTS", "NamedTexts", "read_named_rows"]
 
 #: For more texts than this, a page is decoded sooner than it is searched.
 MOST_TEXTS: Final = 4
-#: Files of fewer rows are decoded as soon.
-_FEW_ROWS: Final = 1 << 16
+#: Columns of fewer bytes, once they are decompressed, Arrow decodes as soon, by several threads.
+_FEW_BYTES: Final = 12 << 20
 #: Where more than every fourth page may have the texts, Arrow reads all of them, by several threads.
 _SHARE: Final = 4
 
@@ -85,14 +86,14 @@ def read_named_rows(
             metadata = parquet.metadata
             check_row_counts(metadata)
             stored = parquet.schema_arrow
-            if metadata.num_rows < _FEW_ROWS or any(
+            if any(
                 stored.get_field_index(field.name) < 0 or not stored.field(field.name).type.equals(field.type)
                 for field in fields
             ):
                 return None
             places = declared_alike(metadata, pa.schema(fields))
             groups = choose(parquet) if places is not None else ()
-        if places is None:
+        if places is None or 0 < _decoded_bytes(metadata, groups, places.values()) < _FEW_BYTES:
             return None
         parts = [pa.schema(fields).empty_table()]
         for number in groups:
@@ -191,6 +192,11 @@ class _Group:
 
     def _reads(self, name: str) -> ReadAt:
         return partial(_read_within, self.source, _span(self._chunk(name)))
+
+
+def _decoded_bytes(metadata: pq.FileMetaData, groups: Iterable[int], columns: Iterable[int]) -> int:
+    chunks = (metadata.row_group(group).column(column) for group, column in product(groups, columns))
+    return sum(chunk.total_uncompressed_size for chunk in chunks)
 
 
 def _read_within(source: pa.NativeFile, span: Span, offset: int, count: int) -> bytes:

@@ -31,6 +31,11 @@ NAME = "p/f-0_1-0-0_20260101000000000.parquet"
 ROWS = 100_000
 
 
+@pytest.fixture(autouse=True)
+def _files_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(named_rows, "_FEW_BYTES", 0)
+
+
 def keys(count: int = ROWS) -> pa.Array:
     """Texts of one length in no order."""
     numbers = np.random.default_rng(3).permutation(count)
@@ -115,6 +120,15 @@ def test_rows_are_those_of_the_whole_file(options: dict[str, Any], tmp_path: Pat
             .cast(got.schema)
         )
         assert got.sort_by("id").to_pylist() == whole.cast(got.schema).sort_by("id").to_pylist()
+
+
+def test_small_columns_are_left_to_arrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = rows().select(["id", "n", "x"])
+    store, file = stored(tmp_path, table, use_dictionary=False)
+    size = sum(pq.read_metadata(tmp_path / NAME).row_group(0).column(n).total_uncompressed_size for n in (0, 1))
+    for most, is_read in ((size, True), (size + 1, False)):
+        monkeypatch.setattr(named_rows, "_FEW_BYTES", most)
+        assert (found(store, file, table, [table["id"][3].as_py()], ["id", "n"]) is not None) is is_read
 
 
 def test_repeated_texts_are_all_found(tmp_path: Path) -> None:
