@@ -24,9 +24,7 @@ from lakefmt.arguments import check_flags, text_argument, texts_argument
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired
 from lakefmt.filegroups.model import BaseFile
-from lakefmt.filegroups.named_rows import MOST_TEXTS, NamedTexts, read_named_rows
 from lakefmt.filegroups.reader import reading
-from lakefmt.filegroups.small_file_reads import SMALL_BYTES
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import dropped_values
 from lakefmt.formats.parquet.base_file import check_row_counts
@@ -177,6 +175,10 @@ def _named_rows(client: TableClient, state: TableState, files: Sequence[BaseFile
     condition = query.condition
     if condition is None or condition.may_fail or not condition.values or not 0 < len(files) <= _FEW_FILES:
         return None
+    # Imported here: few reads name texts.
+    from lakefmt.filegroups.named_rows import MOST_TEXTS, NamedTexts, read_named_rows
+    from lakefmt.filegroups.small_file_reads import SMALL_BYTES
+
     if state.config.drop_partition_columns or any(file.size < SMALL_BYTES for file in files):
         return None
     by_name = _by_name(client, state, query)
