@@ -48,15 +48,12 @@ class WrittenRecords:
             metadata: the metadata table's timeline.
             data: the data table's timeline.
         """
-        if (
-            self._newest is None
-            or self._newest != _newest(metadata)
-            or not data.is_committed(InstantTime(self._newest[0]))
-        ):
+        newest = self._newest
+        if newest is None or newest != _newest(metadata) or not data.is_committed(InstantTime(newest[0])):
             return None
-        if any(key not in self._records for key in keys):
-            return None
-        return {key: decode_record(*self._records[key]) for key in keys}
+        stored = {key: self._records.get(key) for key in keys}
+        values = {key: value for key, value in stored.items() if value is not None}
+        return None if len(values) < len(stored) else {key: decode_record(*value) for key, value in values.items()}
 
     def remember(
         self, update: PartitionUpdate | None, form: RecordFormat, before: MetadataTimeline, after: _Deltacommit
@@ -72,14 +69,15 @@ class WrittenRecords:
         is_repeated = bool(before.of_time(after[0]))
         if is_repeated or self._newest != _newest(before) or len(self._records) > _MOST_RECORDS:
             self._records.clear()
-        self._newest = after
+        self._newest = None  # while the records of two deltacommits are mixed
         if update is not None and len(update) > _MOST_RECORDS:
-            self._newest = None
-        elif update is not None:
+            return
+        if update is not None:
             for key in update.deleted.to_pylist():
                 self._records.pop(key, None)
             for key, value in zip(update.keys.to_pylist(), update.values.to_pylist(), strict=True):
                 self._records[key] = value, form.schema
+        self._newest = after
 
 
 def _newest(timeline: MetadataTimeline) -> _Deltacommit | None:
