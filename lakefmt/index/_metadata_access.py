@@ -50,7 +50,7 @@ def open_for_look_up(client: TableClient, state: TableState | None) -> MetadataT
         SnapshotExpired: it was dropped meanwhile.
     """
     now = client.load() if state is None else state
-    commits = known_commits(client.reader)
+    commits = known_commits(client)
     table = MetadataTable.open(client.store, now.config, now.timeline, files_read_before(client), commits=commits)
     if table is None:
         raise SnapshotExpired(f"{METADATA_DIRECTORY} was dropped meanwhile: do it again")

@@ -113,14 +113,14 @@ class MetadataTableObserver:
             self.client.store,
             config,
             self.durable,
-            forms=known_forms(self.client.reader),
+            forms=known_forms(self.client),
             cache=files_written_before(self.client),
         )
         if pending.action is Action.ROLLBACK:
             self._record_rollback(writer, pending, loaded)
             return
         read_body = self.client.timeline_store(config).read_body
-        commits = known_commits(self.client.reader)
+        commits = known_commits(self.client)
         timeline = run_metadata_services(writer, pending, self.settings, read_body, loaded, commits)
         # What the services wrote and removed is not in the listing.
         directory = directory if timeline == loaded else None
@@ -175,7 +175,7 @@ class MetadataTableObserver:
         @cache
         def metadata_table() -> MetadataTable:
             kept = files_read_before(self.client)
-            commits = known_commits(self.client.reader)
+            commits = known_commits(self.client)
             return MetadataTable.at(
                 self.client.store, config, pending.timeline, metadata_timeline, kept, directory, commits
             )

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from threading import Lock
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
 from lakefmt.data_classes import dataclass
-from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.table_client import TableClient
+from lakefmt.metadata.reading.handle_memory import handle_memory
 from lakefmt.metadata.reading.reader import MetadataTable, newest_records
 from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.metadata.records import MetadataRecord, PartitionUpdate, decode_record
@@ -28,9 +26,6 @@ __all__ = ["WrittenRecords", "stored_records", "written_records"]
 #: Requested and completion time of a deltacommit.
 _Deltacommit = tuple[str, str | None]
 _MOST_RECORDS = 10_000
-
-_known: WeakKeyDictionary[BaseFileReader, WrittenRecords] = WeakKeyDictionary()
-_guard = Lock()
 
 
 @dataclass
@@ -54,15 +49,12 @@ class WrittenRecords:
             metadata: the metadata table's timeline.
             data: the data table's timeline.
         """
-        if (
-            self._newest is None
-            or self._newest != _newest(metadata)
-            or not data.is_committed(InstantTime(self._newest[0]))
-        ):
+        newest = self._newest
+        if newest is None or newest != _newest(metadata) or not data.is_committed(InstantTime(newest[0])):
             return None
-        if any(key not in self._records for key in keys):
-            return None
-        return {key: decode_record(*self._records[key]) for key in keys}
+        stored = {key: self._records.get(key) for key in keys}
+        values = {key: value for key, value in stored.items() if value is not None}
+        return None if len(values) < len(stored) else {key: decode_record(*value) for key, value in values.items()}
 
     def remember(
         self, update: PartitionUpdate | None, form: RecordFormat, before: MetadataTimeline, after: _Deltacommit
@@ -78,14 +70,15 @@ class WrittenRecords:
         is_repeated = bool(before.of_time(after[0]))
         if is_repeated or self._newest != _newest(before) or len(self._records) > _MOST_RECORDS:
             self._records.clear()
-        self._newest = after
+        self._newest = None  # while the records of two deltacommits are mixed
         if update is not None and len(update) > _MOST_RECORDS:
-            self._newest = None
-        elif update is not None:
+            return
+        if update is not None:
             for key in update.deleted.to_pylist():
                 self._records.pop(key, None)
             for key, value in zip(update.keys.to_pylist(), update.values.to_pylist(), strict=True):
                 self._records[key] = value, form.schema
+        self._newest = after
 
 
 def _newest(timeline: MetadataTimeline) -> _Deltacommit | None:
@@ -95,8 +88,7 @@ def _newest(timeline: MetadataTimeline) -> _Deltacommit | None:
 
 def written_records(client: TableClient) -> WrittenRecords:
     """Return what a table's handle knows of ``partition_stats``."""
-    with _guard:
-        return _known.setdefault(client.reader, WrittenRecords())
+    return handle_memory(client).of(WrittenRecords)
 
 
 def stored_records(table: MetadataTable, partition: str, keys: Iterable[str]) -> Mapping[str, MetadataRecord]:

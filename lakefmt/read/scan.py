@@ -54,6 +54,8 @@ __all__ = [
 
 BATCH_ROWS = 128 * 1024
 _FOOTER_THREADS = 8
+#: Of more files all rows are read, by several threads, even where a filter names a few texts.
+_FEW_FILES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,9 @@ def scan_batches(
 
 def scan_table(client: TableClient, state: TableState, files: Sequence[BaseFile], query: Query) -> pa.Table:
     """Return the rows of base files as one table."""
+    named = _named_rows(client, state, files, query)
+    if named is not None:
+        return named
     parts: list[pa.Table] = []
     for group in _groups(client, state, files, query):
         if isinstance(group, BaseFile):
@@ -162,6 +167,36 @@ def scan_table(client: TableClient, state: TableState, files: Sequence[BaseFile]
         else:
             batches = list(_scanned(client, files, group, query))
             parts += [pa.Table.from_batches(batches)] if batches else []
+    return join_tables(parts, query.result_schema)
+
+
+def _named_rows(client: TableClient, state: TableState, files: Sequence[BaseFile], query: Query) -> pa.Table | None:
+    """Return the rows of base files where a filter names a few texts, by the pages that have those; None: all pages are read."""
+    condition = query.condition
+    if condition is None or condition.may_fail or not condition.values or not 0 < len(files) <= _FEW_FILES:
+        return None
+    # Imported here: few reads name texts.
+    from lakefmt.filegroups.named_rows import MOST_TEXTS, NamedTexts, read_named_rows
+    from lakefmt.filegroups.small_file_reads import SMALL_BYTES
+
+    if state.config.drop_partition_columns or any(file.size < SMALL_BYTES for file in files):
+        return None
+    by_name = _by_name(client, state, query)
+    fields = [field for field in query.schema if field.name in by_name.asked]
+    texts = [
+        NamedTexts(field.name, condition.values[field.name])
+        for field in fields
+        if field.name in condition.values and pa.types.is_string(field.type)
+    ]
+    texts = [each for each in texts if pa.types.is_string(each.texts.type) and len(each.texts) <= MOST_TEXTS]
+    if not texts or any(pa.types.is_nested(field.type) for field in fields) or not all(map(by_name.covers, files)):
+        return None
+    parts: list[pa.Table] = []
+    for file in files:
+        rows = read_named_rows(client.store, file, fields, texts[0], _chooser(client, state, file, query))
+        if rows is None:
+            return None
+        parts.append(keep_rows(rows, condition).select(list(query.columns)))
     return join_tables(parts, query.result_schema)
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "ObjectWriter",
     "PutOutcome",
     "SupportsAbandoned",
+    "SupportsIdentities",
     "SupportsLevels",
     "SupportsNames",
     "SupportsTempCleanup",
@@ -184,6 +185,15 @@ class SupportsNames(Protocol):
 
         Temporary objects are omitted; a missing prefix has no names.
         """
+        ...
+
+
+@runtime_checkable
+class SupportsIdentities(Protocol):
+    """A store that tells whether an object is the very one that was there before."""
+
+    def identity(self, name: str) -> str | None:
+        """Return a text that no other object ever has, whatever its name; None: the object does not exist, or cannot be told apart."""
         ...
 
 

@@ -12,6 +12,7 @@ import lakefmt
 import lakefmt.metadata.reading.metadata_files as metadata_files
 from lakefmt.formats.hfile.reader import HFileReader
 from lakefmt.formats.hfile.writer import encode_hfile
+from lakefmt.metadata.reading import handle_memory
 from lakefmt.metadata.reading.metadata_files import MetadataFileCache, _Version
 from lakefmt.metadata.reading.written_groups import WrittenGroups
 
@@ -95,6 +96,7 @@ def test_a_handle_reads_each_commit_of_the_metadata_table_once(
         writer.upsert(pa.table({"id": [f"k{number}"], "n": [number]}, schema))
     read: list[str] = []
     load = WrittenGroups._load
+    monkeypatch.setattr(handle_memory, "_identity", lambda _store: None)  # as in another process
     monkeypatch.setattr(WrittenGroups, "_load", lambda self, each: (read.append(each.time), load(self, each))[1])
     table = lakefmt.open_table(path)
     counts = []

@@ -12,7 +12,9 @@ import lakefmt
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.reading import listing
+from lakefmt.metadata.reading.handle_memory import handle_memory
 from lakefmt.metadata.reading.listing import ListingByMetadata
+from lakefmt.metadata.reading.metadata_files import MetadataFileCache
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.storage.table_directory import SmallObjects, TableDirectory
@@ -171,8 +173,7 @@ def written_and_torn(name: str) -> tuple[Table, TornListing]:
     below = make(name, metadata=True)
     store = TornListing(below)
     table = over(store)
-    assert isinstance(table.client.metadata_listing, ListingByMetadata)
-    table.client.metadata_listing.cache.listed_instead = 1000
+    handle_memory(table.client).of(MetadataFileCache).listed_instead = 1000
     for number in range(2):
         over(TreeStore(below)).insert(rows(10 * number, 10))
         assert table.read().num_rows == 10 * number + 10
@@ -199,8 +200,7 @@ def test_a_snapshot_whose_metadata_table_was_dropped_lists_storage() -> None:
     below = make("dropped-later", metadata=True)
     over(TreeStore(below)).insert(rows(0, 10))
     table = over(LargeTreeStore(below))
-    assert isinstance(table.client.metadata_listing, ListingByMetadata)
-    table.client.metadata_listing.cache.listed_instead = 1000
+    handle_memory(table.client).of(MetadataFileCache).listed_instead = 1000
     snapshot = table.snapshot()
     over(TreeStore(below)).insert(rows(10, 10), options={"hoodie.metadata.enable": False})
     assert snapshot.read().num_rows == 10

@@ -28,6 +28,20 @@ import pyarrow.parquet as pq
 
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InternalError
+from lakefmt.formats.parquet._compact import (
+    BINARY,
+    I64,
+    ByteRange,
+    Field,
+    count_at,
+    encode_integer,
+    encode_list,
+    encode_number,
+    encode_struct,
+    fields_of,
+    integer_at,
+    only_field,
+)
 from lakefmt.values import META_COLUMNS, RECORD_KEY
 
 __all__ = [
@@ -54,15 +68,6 @@ __all__ = [
 MAGIC: Final = b"PAR1"
 _LENGTH_BYTES: Final = 4
 
-# Kinds of Thrift's compact protocol.
-_INTEGERS, _I64, _BINARY, _LISTS, _STRUCT = (4, 5, 6), 6, 8, (9, 10), 12
-_TRUTHS = (1, 2)
-#: Bytes of values of a fixed size, by kind; the kind of a boolean field is its value.
-_FIXED = {1: 0, 2: 0, 3: 1, 7: 8}
-_STOP = 0
-_MORE = 0x80
-_LONG_LIST = 15
-
 # Numbers of fields in parquet.thrift.
 _FILE_ROW_GROUPS = 4
 _GROUP_COLUMNS, _GROUP_BYTES, _GROUP_COMPRESSED = 1, 2, 6
@@ -72,19 +77,6 @@ _META_PATH, _META_UNCOMPRESSED, _META_COMPRESSED, _META_DATA_PAGE, _META_DICTION
 #: of its pages and of its sizes.
 _CHUNK_PAGES = frozenset({_CHUNK_OFFSET, _CHUNK_META})
 _META_PAGES = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 11, 12, 13, 16})
-
-
-_ByteRange = tuple[int, int]
-
-
-class _Field(NamedTuple):
-    """A field of a struct: where its value begins and ends, and where the structs of a list do."""
-
-    number: int
-    kind: int
-    start: int
-    end: int
-    items: list[_ByteRange]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +132,7 @@ def note_chunk(footer: bytes) -> ChunkNote:
         4
     """
     (group,), _ = _row_groups(footer)
-    ((start, end),) = _only(group, _GROUP_COLUMNS).items
+    ((start, end),) = only_field(group, _GROUP_COLUMNS).items
     return _note(footer[start:end])
 
 
@@ -163,15 +155,15 @@ def chunk_notes(footer: bytes) -> list[list[ChunkNote | None]]:
     groups, _ = _row_groups(footer)
     notes: list[list[ChunkNote | None]] = []
     for group in groups:
-        chunks = (footer[start:end] for start, end in _only(group, _GROUP_COLUMNS).items)
+        chunks = (footer[start:end] for start, end in only_field(group, _GROUP_COLUMNS).items)
         notes.append([_note(chunk) if _has_pages_only(chunk) else None for chunk in chunks])
     return notes
 
 
 def _has_pages_only(chunk: bytes) -> bool:
     """Tell whether a chunk has no index, no filter and no key of its own, which lie elsewhere in its file."""
-    outer = _fields(chunk)
-    inner = {field.number for field in _fields(chunk, _only(outer, _CHUNK_META).start)}
+    outer = fields_of(chunk)
+    inner = {field.number for field in fields_of(chunk, only_field(outer, _CHUNK_META).start)}
     return {field.number for field in outer} <= _CHUNK_PAGES and inner <= _META_PAGES
 
 
@@ -184,190 +176,60 @@ def place_chunks(footer: bytes, placed: Mapping[int, Mapping[int, ChunkPlace]]) 
     """
     groups, (start, end) = _row_groups(footer)
     made = [
-        _struct(footer, group, _placed(footer, group, placed.get(number, {}))) for number, group in enumerate(groups)
+        encode_struct(footer, group, _placed(footer, group, placed.get(number, {})))
+        for number, group in enumerate(groups)
     ]
-    return b"".join([footer[:start], _list(made), footer[end:]])
+    return b"".join([footer[:start], encode_list(made), footer[end:]])
 
 
-def _placed(footer: bytes, group: Sequence[_Field], placed: Mapping[int, ChunkPlace]) -> dict[int, bytes]:
+def _placed(footer: bytes, group: Sequence[Field], placed: Mapping[int, ChunkPlace]) -> dict[int, bytes]:
     """Return what is said anew of a row group."""
-    chunks = [footer[start:end] for start, end in _only(group, _GROUP_COLUMNS).items]
+    chunks = [footer[start:end] for start, end in only_field(group, _GROUP_COLUMNS).items]
     grown = {_META_UNCOMPRESSED: 0, _META_COMPRESSED: 0}
     for number, place in placed.items():
         before, after = _meta(chunks[number]), _meta(place.note.described)
         grown = {size: grown[size] + after[size] - before[size] for size in grown}
         chunks[number] = _described(place)
-    changed = {_GROUP_COLUMNS: _list(chunks)}
+    changed = {_GROUP_COLUMNS: encode_list(chunks)}
     for total, size in ((_GROUP_BYTES, _META_UNCOMPRESSED), (_GROUP_COMPRESSED, _META_COMPRESSED)):
         field = next((each for each in group if each.number == total), None)
         if field is not None:  # the second one may be left out
-            changed[total] = _encode_integer(_integer(footer, field.start) + grown[size])
+            changed[total] = encode_integer(integer_at(footer, field.start) + grown[size])
     return changed
 
 
 def _described(place: ChunkPlace) -> bytes:
     """Return what a footer says of a chunk that was moved and renamed."""
     chunk, moved = place.note.described, place.begin - place.note.begin
-    outer = _fields(chunk)
-    inner = _fields(chunk, _only(outer, _CHUNK_META).start)
+    outer = fields_of(chunk)
+    inner = fields_of(chunk, only_field(outer, _CHUNK_META).start)
     name = place.name.encode()
-    described = {_META_PATH: _list([_encode_number(len(name)) + name], _BINARY)}
+    described = {_META_PATH: encode_list([encode_number(len(name)) + name], BINARY)}
     for field in inner:
         if field.number in (_META_DATA_PAGE, _META_DICTIONARY_PAGE):
-            described[field.number] = _encode_integer(_integer(chunk, field.start) + moved)
-    changed = {_CHUNK_META: _struct(chunk, inner, described)}
-    offset = _integer(chunk, _only(outer, _CHUNK_OFFSET).start)
+            described[field.number] = encode_integer(integer_at(chunk, field.start) + moved)
+    changed = {_CHUNK_META: encode_struct(chunk, inner, described)}
+    offset = integer_at(chunk, only_field(outer, _CHUNK_OFFSET).start)
     if offset:  # some versions of Arrow say 0
-        changed[_CHUNK_OFFSET] = _encode_integer(offset + moved)
-    return _struct(chunk, outer, changed)
+        changed[_CHUNK_OFFSET] = encode_integer(offset + moved)
+    return encode_struct(chunk, outer, changed)
 
 
 def _meta(chunk: bytes) -> dict[int, int]:
     """Return the 64-bit numbers that a footer says of a chunk, by their fields."""
-    start = _only(_fields(chunk), _CHUNK_META).start
-    return {field.number: _integer(chunk, field.start) for field in _fields(chunk, start) if field.kind == _I64}
+    start = only_field(fields_of(chunk), _CHUNK_META).start
+    return {field.number: integer_at(chunk, field.start) for field in fields_of(chunk, start) if field.kind == I64}
 
 
-def _only(fields: Iterable[_Field], number: int) -> _Field:
-    field = next((each for each in fields if each.number == number), None)
-    if field is None:
-        raise InternalError(f"a Parquet footer that was just written lacks its field {number}")
-    return field
-
-
-def _row_groups(footer: bytes) -> tuple[list[list[_Field]], _ByteRange]:
+def _row_groups(footer: bytes) -> tuple[list[list[Field]], ByteRange]:
     """Return the fields of each row group, and where the list of them begins and ends."""
-    start = _only(_fields(footer, stop=_FILE_ROW_GROUPS), _FILE_ROW_GROUPS).start
-    count, position = _count(footer, start)
+    start = only_field(fields_of(footer, stop=_FILE_ROW_GROUPS), _FILE_ROW_GROUPS).start
+    count, position = count_at(footer, start)
     groups = []
     for _ in range(count):
-        groups.append(_fields(footer, position))
+        groups.append(fields_of(footer, position))
         position = groups[-1][-1].end + 1
     return groups, (start, position)
-
-
-def _fields(data: bytes, position: int = 0, stop: int = 0) -> list[_Field]:
-    """Return the fields of the struct that begins at a byte; the field `stop`, the last one then, is not gone through."""
-    fields, number = [], 0
-    while (head := data[position]) != _STOP:
-        position += 1
-        if head >> 4:
-            number += head >> 4
-        else:
-            number, position = _integer(data, position), _after_number(data, position)
-        items: list[_ByteRange] = []
-        end = position if number == stop else _after(data, position, head & 15, items)
-        fields.append(_Field(number, head & 15, position, end, items))
-        if number == stop:
-            break
-        position = end
-    return fields
-
-
-def _after(data: bytes, position: int, kind: int, items: list[_ByteRange] | None = None) -> int:
-    """Return where a value ends; where the structs of a list begin and end goes into `items`."""
-    if kind in _INTEGERS:
-        return _after_number(data, position)
-    if kind == _STRUCT:
-        return _after_struct(data, position)
-    if kind == _BINARY:
-        return _after_number(data, position) + _number(data, position)
-    if kind in _LISTS:
-        return _after_list(data, position, items)
-    if kind in _FIXED:
-        return position + _FIXED[kind]
-    raise InternalError(f"a Parquet footer that was just written has a value of kind {kind}")
-
-
-def _after_struct(data: bytes, position: int) -> int:
-    # Asked of some hundred structs with a thousand fields per file: the usual kinds are looked at here.
-    while (head := data[position]) != _STOP:
-        position += 1
-        if head < 1 << 4:
-            position = _after_number(data, position)
-        kind = head & 15
-        if 4 <= kind <= 6:
-            while data[position] >= _MORE:
-                position += 1
-            position += 1
-        elif kind == _STRUCT:
-            position = _after_struct(data, position)
-        elif kind == _BINARY and data[position] < _MORE:
-            position += 1 + data[position]
-        else:
-            position = _after(data, position, kind)
-    return position + 1
-
-
-def _after_list(data: bytes, position: int, items: list[_ByteRange] | None) -> int:
-    kind = data[position] & 15
-    count, position = _count(data, position)
-    for _ in range(count):
-        end = position + 1 if kind in _TRUTHS else _after(data, position, kind)
-        if items is not None and kind == _STRUCT:
-            items.append((position, end))
-        position = end
-    return position
-
-
-def _count(data: bytes, position: int) -> tuple[int, int]:
-    """Return the number of items of a list, and where the first begins."""
-    count = data[position] >> 4
-    return (
-        (count, position + 1)
-        if count != _LONG_LIST
-        else (_number(data, position + 1), _after_number(data, position + 1))
-    )
-
-
-def _after_number(data: bytes, position: int) -> int:
-    while data[position] >= _MORE:
-        position += 1
-    return position + 1
-
-
-def _number(data: bytes, position: int) -> int:
-    number = shift = 0
-    while (byte := data[position]) >= _MORE:
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        position += 1
-    return number | byte << shift
-
-
-def _integer(data: bytes, position: int) -> int:
-    encoded = _number(data, position)
-    return encoded >> 1 ^ -(encoded & 1)
-
-
-def _encode_number(number: int) -> bytes:
-    made = bytearray()
-    while number >= _MORE:
-        made.append(number & 0x7F | _MORE)
-        number >>= 7
-    made.append(number)
-    return bytes(made)
-
-
-def _encode_integer(number: int) -> bytes:
-    return _encode_number(number << 1 if number >= 0 else (-number << 1) - 1)
-
-
-def _list(items: list[bytes], kind: int = _STRUCT) -> bytes:
-    count = len(items)
-    head = bytes([count << 4 | kind]) if count < _LONG_LIST else bytes([0xF0 | kind]) + _encode_number(count)
-    return head + b"".join(items)
-
-
-def _struct(data: bytes, fields: Iterable[_Field], changed: Mapping[int, bytes]) -> bytes:
-    """Return a struct with some of its values changed."""
-    made, last = [], 0
-    for field in fields:
-        step = field.number - last
-        last = field.number
-        made.append(bytes([step << 4 | field.kind]) if 0 < step < 16 else bytes([field.kind]) + _encode_integer(last))
-        made.append(changed.get(field.number, data[field.start : field.end]))
-    return b"".join([*made, bytes([_STOP])])
 
 
 #: This many first rows are enough to rule out most columns as copies of the keys.

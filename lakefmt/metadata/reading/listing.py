@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -90,7 +90,7 @@ def open_metadata_table(
 
     if _FILES not in ready_partitions(config) or not is_enabled(client.options):
         return None
-    commits = known_commits(client.reader)
+    commits = known_commits(client)
     if listed is not None and _tells_all(*listed, config):
         return MetadataTable.open(client.store, config, listed[0], cache, listed[1], commits)
     directory = client.list_directory()
@@ -140,20 +140,10 @@ def reading_newest(read: Callable[[], T]) -> T:
 class ListingByMetadata:
     """Chooses the listing of one table; what it read of the metadata table is kept for the next time.
 
-    Attributes:
-        cache: what was read.
-
     Example:
         >>> from lakefmt.storage import MemoryStore
         >>> client = TableClient(MemoryStore("trips"), metadata_listing=ListingByMetadata())
     """
-
-    @cached_property
-    def cache(self) -> MetadataFileCache:
-        """Files that were read before."""
-        from lakefmt.metadata.reading.metadata_files import MetadataFileCache  # most tables have no metadata table
-
-        return MetadataFileCache()
 
     def __call__(
         self,
@@ -177,11 +167,19 @@ class ListingByMetadata:
 
         if _FILES not in ready_partitions(config) or not is_enabled(client.options):
             return storage
-        opened = partial(open_metadata_table, client, config, self.cache)
+        cache = _kept_files(client)
+        opened = partial(open_metadata_table, client, config, cache)
         if listed is None:
             return MetadataListing(client, opened, storage)
         at_first = partial(opened, listed=listed)
-        return MetadataListing(client, opened, storage, at_first, self.cache if fewest_requests else None)
+        return MetadataListing(client, opened, storage, at_first, cache if fewest_requests else None)
+
+
+def _kept_files(client: TableClient) -> MetadataFileCache:
+    from lakefmt.metadata.reading.handle_memory import handle_memory
+    from lakefmt.metadata.reading.metadata_files import MetadataFileCache  # most tables have no metadata table
+
+    return handle_memory(client).of(MetadataFileCache)
 
 
 def files_read_before(client: TableClient) -> MetadataFileCache | None:
@@ -191,7 +189,7 @@ def files_read_before(client: TableClient) -> MetadataFileCache | None:
         client: the data table.
     """
     listing = client.metadata_listing
-    return listing.cache if isinstance(listing, ListingByMetadata) else None
+    return _kept_files(client) if isinstance(listing, ListingByMetadata) else None
 
 
 def files_written_before(client: TableClient) -> MetadataFileCache | None:

@@ -134,6 +134,11 @@ class MetadataFileCache:
         self.listed_instead = 0
         self._histories: dict[int, HistoryStore] = {}
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the files that were read, and of their decoded blocks; takes no lock."""
+        return self._bytes + self._decoded
+
     def history(self, store: ObjectStore, layout: int) -> HistoryStore:
         """Return the metadata table's archived timeline, of which files that were read are kept.
 

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from weakref import WeakKeyDictionary
 
-from lakefmt.filegroups.reader import BaseFileReader
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.formats.hfile.reader import HFileReader
 from lakefmt.formats.log.blocks import MAX_LOG_BYTES, scan_blocks
 from lakefmt.metadata.layout import METADATA_DIRECTORY, MetadataFileName, PartitionKind
+from lakefmt.metadata.reading.handle_memory import handle_memory
 from lakefmt.metadata.reading.metadata_files import MetadataFileCache
 from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.values import TableVersion
 
-__all__ = ["known_forms", "load_record_form"]
+__all__ = ["KnownForms", "known_forms", "load_record_form"]
 
 _DIRECTORY = f"{METADATA_DIRECTORY}/{PartitionKind.FILES.value}"
-_forms: WeakKeyDictionary[BaseFileReader, dict[str, str]] = WeakKeyDictionary()
 
 
-def known_forms(reader: BaseFileReader) -> dict[str, str]:
-    """Return the schema of the newest file of the file listing, by name, where the handle with this reader wrote it."""
-    return _forms.setdefault(reader, {})
+class KnownForms(dict[str, str]):
+    """The schema of the newest file of the file listing, by the name of the file."""
+
+
+def known_forms(client: TableClient) -> KnownForms:
+    """Return the schema of the newest file of the file listing, where a handle that this one knows of wrote it."""
+    return handle_memory(client).of(KnownForms)
 
 
 def load_record_form(

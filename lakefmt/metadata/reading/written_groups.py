@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
 from functools import partial
-from weakref import WeakKeyDictionary
 
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, ObjectNotFound
-from lakefmt.filegroups.reader import BaseFileReader
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.formats.properties import decode_properties
 from lakefmt.metadata.layout import METADATA_DIRECTORY
+from lakefmt.metadata.reading.handle_memory import handle_memory
 from lakefmt.metadata.timeline import MetadataInstant, MetadataTimeline, MetadataTimelineStore
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.parallel import map_concurrently
@@ -57,12 +57,9 @@ class KnownCommits:
         self._groups[time, completion] = {name: frozenset(ids) for name, ids in groups.items()}
 
 
-_known: WeakKeyDictionary[BaseFileReader, KnownCommits] = WeakKeyDictionary()
-
-
-def known_commits(reader: BaseFileReader) -> KnownCommits:
-    """Return what a table's handle, the one with this reader, knows of the commits of its metadata table."""
-    return _known.setdefault(reader, KnownCommits())
+def known_commits(client: TableClient) -> KnownCommits:
+    """Return what a table's handle knows of the commits of its metadata table."""
+    return handle_memory(client).of(KnownCommits)
 
 
 @dataclass(frozen=True)

@@ -147,6 +147,15 @@ class LocalStore:
             raise self._failure(error, "look at", name) from error
         return ObjectInfo(name, status.st_size, status.st_mtime) if stat.S_ISREG(status.st_mode) else None
 
+    def identity(self, name: str) -> str | None:
+        """Return what tells an object from every other one, also from a later one under its name; None: it does not exist."""
+        path = self._path(name)
+        try:
+            status = os.stat(path)
+        except OSError:
+            return None
+        return f"{path}:{status.st_dev}:{status.st_ino}:{status.st_mtime_ns}:{status.st_ctime_ns}:{status.st_size}"
+
     def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[ObjectInfo]:
         """Yield the objects below the directory `prefix`, unordered; files that vanish meanwhile are skipped.
 

@@ -1,0 +1,209 @@
+"""Read the rows of a base file in which a column has one of a few texts, and little else of the file (effects: reads only)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import product
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from lakefmt.data_classes import dataclass
+from lakefmt.filegroups.model import BaseFile
+from lakefmt.filegroups.reader import parquet_file, reading
+from lakefmt.formats.parquet.base_file import check_row_counts
+from lakefmt.formats.parquet.duplicate_columns import Span, are_within
+from lakefmt.formats.parquet.page_search import (
+    CODECS,
+    ColumnPages,
+    ReadAt,
+    declared_alike,
+    encode_pages,
+    find_pages,
+    pages_with,
+)
+from lakefmt.formats.parquet.short_footer import read_short_footer
+from lakefmt.storage.api import ObjectStore
+
+__all__ = ["MOST_TEXTS", "NamedTexts", "read_named_rows"]
+
+#: For more texts than this, a page is decoded sooner than it is searched.
+MOST_TEXTS: Final = 4
+#: Columns of fewer bytes, once they are decompressed, Arrow decodes as soon, by several threads.
+_FEW_BYTES: Final = 12 << 20
+#: Where more than every fourth page may have the texts, Arrow reads all of them, by several threads.
+_SHARE: Final = 4
+
+I64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTexts:
+    """What a filter says of one column.
+
+    Attributes:
+        column: its name.
+        texts: rows with others are not asked for.
+    """
+
+    column: str
+    texts: pa.Array
+
+
+def read_named_rows(
+    store: ObjectStore,
+    file: BaseFile,
+    fields: Sequence[pa.Field],
+    named: NamedTexts,
+    choose: Callable[[pq.ParquetFile], Sequence[int]],
+) -> pa.Table | None:
+    """Return the rows with some texts; None: the file is better read in another way, or has to be.
+
+    Parameters:
+        store: the table's; only a local one answers a request for a page as soon as one for all of them.
+        file: the file.
+        fields: the columns to return, that of the texts among them.
+        named: the texts.
+        choose: chooses row groups.
+
+    Raises:
+        SnapshotExpired: the file no longer exists.
+        CorruptFile: it is damaged.
+        StorageError: the store failed.
+    """
+    filesystem, prefix = store.arrow_filesystem()
+    if not isinstance(filesystem, pafs.LocalFileSystem):
+        return None
+    with reading(file.path), filesystem.open_input_file(prefix + file.path) as source:
+        footer = read_short_footer(lambda offset, size: bytes(source.read_at(size, offset)), source.size())
+        with parquet_file(source, metadata=footer) as parquet:
+            metadata = parquet.metadata
+            check_row_counts(metadata)
+            stored = parquet.schema_arrow
+            if any(
+                stored.get_field_index(field.name) < 0 or not stored.field(field.name).type.equals(field.type)
+                for field in fields
+            ):
+                return None
+            places = declared_alike(metadata, pa.schema(fields))
+            groups = choose(parquet) if places is not None else ()
+        if places is None or 0 < _decoded_bytes(metadata, groups, places.values()) < _FEW_BYTES:
+            return None
+        parts = [pa.schema(fields).empty_table()]
+        for number in groups:
+            group = _Group(source, metadata.row_group(number), places, {field.name: field for field in fields})
+            rows = group.rows_of(named)
+            if rows is None:
+                return None
+            parts.append(rows)
+    return pa.concat_tables(parts)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A row group of an open file.
+
+    Attributes:
+        source: the file.
+        metadata: what its footer says of the group.
+        places: the numbers of its columns.
+        fields: their types.
+    """
+
+    source: pa.NativeFile
+    metadata: pq.RowGroupMetaData
+    places: Mapping[str, int]
+    fields: Mapping[str, pa.Field]
+
+    def rows_of(self, named: NamedTexts) -> pa.Table | None:
+        """Return the rows with some texts; None: Arrow is to read the file."""
+        chunk = self._chunk(named.column)
+        if chunk.compression not in CODECS or any(
+            self._chunk(name).compression != chunk.compression for name in self.fields
+        ):
+            return None
+        if not are_within(map(_span, map(self._chunk, self.fields)), self.source.size()):
+            return None
+        span = _span(chunk)
+        data = memoryview(self.source.read_at(span.size, span.offset))
+        own = self._pages(named.column, lambda offset, count: data[offset : offset + count])
+        if own is None:
+            return None
+        texts = [text.encode() for text in named.texts.to_pylist()]
+        numbers = pages_with(own, data, chunk.compression, texts, max(MOST_TEXTS, len(own.pages) // _SHARE))
+        if numbers is None:
+            return None
+        if not numbers:
+            return pa.schema(list(self.fields.values())).empty_table()
+        keys = self._decoded({named.column: own.chosen(numbers)})
+        counts = np.array([page.num_values for page in own.pages])[numbers]
+        if len(keys) != counts.sum():
+            return None
+        matching = np.flatnonzero(pc.is_in(keys.column(0), value_set=named.texts).to_numpy())
+        rows = np.arange(len(keys)) + np.repeat(own.starts[numbers] - (np.cumsum(counts) - counts), counts)
+        return self._at(rows[matching], {named.column: keys.take(pa.array(matching)).column(0)})
+
+    def _at(self, rows: I64, matched: Mapping[str, pa.ChunkedArray]) -> pa.Table | None:
+        """Return the rows of some numbers, ascending, by the pages that have them."""
+        by_count: dict[int, dict[str, tuple[ColumnPages, I64]]] = {}
+        columns = dict(matched)
+        for name in self.fields.keys() - matched.keys():
+            pages = self._pages(name)
+            if pages is None:
+                return None
+            starts = pages.starts
+            of_row = np.searchsorted(starts, rows, "right") - 1
+            numbers, chosen = np.unique(of_row, return_inverse=True)
+            some = pages.chosen(numbers.tolist())
+            by_count.setdefault(some.num_rows, {})[name] = some, rows - starts[of_row] + some.starts[chosen]
+        for count, alike in by_count.items() if len(rows) else ():
+            decoded = self._decoded({name: pages for name, (pages, _) in alike.items()})
+            if len(decoded) != count:
+                return None
+            for name, (_, places) in alike.items():
+                columns[name] = decoded.column(name).take(pa.array(places))
+        empty = pa.chunked_array([], pa.null())
+        table = {name: columns.get(name, empty.cast(field.type)) for name, field in self.fields.items()}
+        return pa.table(table, schema=pa.schema(list(self.fields.values())))
+
+    def _pages(self, name: str, read: ReadAt | None = None) -> ColumnPages | None:
+        """Return the pages of a column; None: they are not those of its rows."""
+        chunk = self._chunk(name)
+        pages = find_pages(read or self._reads(name), _span(chunk).size)
+        if pages is None or not pages.num_rows == chunk.num_values == self.metadata.num_rows:
+            return None
+        return pages
+
+    def _decoded(self, pages: Mapping[str, ColumnPages]) -> pa.Table:
+        schema = pa.schema([self.fields[name] for name in pages])
+        codec = self._chunk(schema.names[0]).compression
+        data = encode_pages(schema, codec, pages, {name: self._reads(name) for name in pages})
+        with parquet_file(pa.BufferReader(data)) as parquet:
+            return parquet.read(use_threads=False).cast(schema)
+
+    def _chunk(self, name: str) -> pq.ColumnChunkMetaData:
+        return self.metadata.column(self.places[name])
+
+    def _reads(self, name: str) -> ReadAt:
+        return partial(_read_within, self.source, _span(self._chunk(name)))
+
+
+def _decoded_bytes(metadata: pq.FileMetaData, groups: Iterable[int], columns: Iterable[int]) -> int:
+    chunks = (metadata.row_group(group).column(column) for group, column in product(groups, columns))
+    return sum(chunk.total_uncompressed_size for chunk in chunks)
+
+
+def _read_within(source: pa.NativeFile, span: Span, offset: int, count: int) -> bytes:
+    return bytes(source.read_at(max(0, min(count, span.size - offset)), span.offset + offset))
+
+
+def _span(chunk: pq.ColumnChunkMetaData) -> Span:
+    """Return where a column's pages lie in the file."""
+    begin = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
+    return Span(int(begin), int(chunk.total_compressed_size))

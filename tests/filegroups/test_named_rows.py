@@ -1,0 +1,277 @@
+"""Rows by the pages that have a text: what pyarrow and DuckDB find in the whole file, and little of it decoded."""
+
+from __future__ import annotations
+
+import datetime
+import random
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import lakefmt
+from lakefmt.errors import LakefmtError
+from lakefmt.filegroups import named_rows
+from lakefmt.filegroups.model import BaseFile, parse_files
+from lakefmt.filegroups.named_rows import NamedTexts, read_named_rows
+from lakefmt.formats.parquet.page_search import ColumnPages, encode_pages
+from lakefmt.formats.parquet.short_footer import LARGE_FOOTER, read_short_footer
+from lakefmt.storage import LocalStore
+from lakefmt.storage.api import ObjectInfo
+from lakefmt.values import PartitionPath
+
+NAME = "p/f-0_1-0-0_20260101000000000.parquet"
+ROWS = 100_000
+
+
+@pytest.fixture(autouse=True)
+def _files_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(named_rows, "_FEW_BYTES", 0)
+
+
+def keys(count: int = ROWS) -> pa.Array:
+    """Texts of one length in no order."""
+    numbers = np.random.default_rng(3).permutation(count)
+    return pc.binary_join_element_wise(pc.utf8_lpad(pa.array(numbers).cast(pa.string()), 9, "0"), "-key", "")
+
+
+def rows(count: int = ROWS) -> pa.Table:
+    """Rows of many types, with nulls and repeated values."""
+    numbers = np.arange(count)
+    some = pa.array(numbers % 7 == 0)
+    return pa.table(
+        {
+            "id": keys(count),
+            "n": pa.array(numbers),
+            "x": pc.if_else(some, None, pa.array(numbers * 0.5)),
+            "kind": pa.array(["a", "b", None, ""]).take(pa.array(numbers % 4)),
+            "flag": pa.array(numbers % 3 == 0),
+            "moment": pa.array(numbers).cast(pa.timestamp("us", "UTC")),
+            "day": pa.array((numbers % 1000).astype(np.int32)).cast(pa.date32()),
+            "price": pa.array([Decimal("1.25"), Decimal("-3.50")]).take(pa.array(numbers % 2)),
+            "data": keys(count).cast(pa.binary()),
+        }
+    )
+
+
+def stored(folder: Path, table: pa.Table, **options: Any) -> tuple[LocalStore, BaseFile]:
+    path = folder / NAME
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(
+        table, path, **{"compression": "zstd", "store_schema": False, "write_page_checksum": True, **options}
+    )
+    store = LocalStore(folder)
+    (file,), _ = parse_files(PartitionPath("p"), [ObjectInfo(NAME, path.stat().st_size)])
+    return store, file
+
+
+def found(
+    store: LocalStore, file: BaseFile, table: pa.Table, texts: Sequence[str], columns: Sequence[str], by: str = "id"
+) -> pa.Table | None:
+    fields = [table.schema.field(name) for name in columns]
+    named = NamedTexts(by, pa.array(texts, pa.string()))
+    read = read_named_rows(store, file, fields, named, lambda parquet: range(parquet.num_row_groups))
+    if read is None:
+        return None
+    assert read.schema.equals(pa.schema(fields))
+    return read.filter(pc.is_in(read.column(by), value_set=named.texts))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"compression": "snappy"},
+        {"compression": "gzip"},
+        {"compression": "none"},
+        {"row_group_size": 70_000},
+        {"use_dictionary": False},
+        {"data_page_size": 30_000},
+        {"max_rows_per_page": 777},
+        {"write_page_checksum": False},
+        {"write_statistics": False},
+    ],
+)
+def test_rows_are_those_of_the_whole_file(options: dict[str, Any], tmp_path: Path) -> None:
+    table = rows()
+    store, file = stored(
+        tmp_path, table, use_dictionary=options.pop("use_dictionary", ["kind", "day", "price"]), **options
+    )
+    dice = random.Random(1)
+    for _ in range(6):
+        texts = [table["id"][dice.randrange(ROWS)].as_py() for _ in range(dice.randint(1, 3))] + ["no such key"]
+        columns = ["id", *dice.sample(table.column_names[1:], dice.randint(0, 8))]
+        got = found(store, file, table, texts, columns)
+        assert got is not None
+        path = str(tmp_path / NAME)
+        whole = duckdb.sql(
+            f"select {', '.join(columns)} from read_parquet('{path}') where id in {tuple(texts)}"
+        ).to_arrow_table()
+        assert got.equals(
+            pq.read_table(path, columns=columns)
+            .filter(pc.is_in(table["id"], value_set=pa.array(texts)))
+            .cast(got.schema)
+        )
+        assert got.sort_by("id").to_pylist() == whole.cast(got.schema).sort_by("id").to_pylist()
+
+
+def test_small_columns_are_left_to_arrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = rows().select(["id", "n", "x"])
+    store, file = stored(tmp_path, table, use_dictionary=False)
+    size = sum(pq.read_metadata(tmp_path / NAME).row_group(0).column(n).total_uncompressed_size for n in (0, 1))
+    for most, is_read in ((size, True), (size + 1, False)):
+        monkeypatch.setattr(named_rows, "_FEW_BYTES", most)
+        assert (found(store, file, table, [table["id"][3].as_py()], ["id", "n"]) is not None) is is_read
+
+
+def test_repeated_texts_are_all_found(tmp_path: Path) -> None:
+    table = rows()
+    ids = table["id"].combine_chunks().to_pylist()
+    ids[99_999] = ids[5] = ids[41_000]
+    table = table.set_column(0, "id", pa.array(ids))
+    store, file = stored(tmp_path, table, use_dictionary=False, max_rows_per_page=2_000)
+    got = found(store, file, table, [ids[5]], ["id", "n"])
+    assert got is not None
+    assert got["n"].to_pylist() == [5, 41_000, 99_999]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"data_page_version": "2.0"},
+        {"compression": "brotli"},
+        {"compression": {"id": "zstd", "n": "snappy"}},
+        {"column_encoding": {"id": "DELTA_BYTE_ARRAY"}, "use_dictionary": False},
+    ],
+)
+def test_other_pages_are_left_to_arrow(options: dict[str, Any], tmp_path: Path) -> None:
+    table = rows().select(["id", "n"])
+    store, file = stored(tmp_path, table, **options)
+    assert found(store, file, table, [table["id"][3].as_py()], ["id", "n"]) is None
+
+
+def test_texts_that_are_everywhere_are_left_to_arrow(tmp_path: Path) -> None:
+    table = rows().select(["id", "n", "kind"])
+    store, file = stored(tmp_path, table, use_dictionary=["kind"])
+    assert found(store, file, table, ["a"], ["n", "kind"], by="kind") is None
+    nowhere = found(store, file, table, ["z"], ["n", "kind"], by="kind")
+    assert nowhere is not None
+    assert nowhere.num_rows == 0
+
+
+def test_other_types_nested_and_missing_columns_are_left_to_arrow(tmp_path: Path) -> None:
+    table = rows().select(["id", "n"])
+    store, file = stored(tmp_path, table.append_column("s", pa.array([{"a": 1}]).take(pa.array(np.zeros(ROWS, int)))))
+    text = table["id"][3].as_py()
+    for field in (pa.field("n", pa.int32()), pa.field("m", pa.int64()), pa.field("s", pa.struct([("a", pa.int64())]))):
+        asked = (
+            table.append_column(field, pa.nulls(ROWS, field.type))
+            if field.name != "n"
+            else table.cast(pa.schema([table.schema.field("id"), field]))
+        )
+        assert found(store, file, asked, [text], ["id", field.name]) is None
+    required = pa.schema([table.schema.field("id"), pa.field("n", pa.int64(), nullable=False)])
+    store, file = stored(tmp_path, table.cast(required))
+    assert found(store, file, table, [text], ["id", "n"]) is None
+
+
+def test_a_changed_byte_is_an_error_or_changes_nothing(tmp_path: Path) -> None:
+    table = rows().select(["id", "n", "kind"])
+    store, file = stored(tmp_path, table, use_dictionary=["kind"])
+    path, text = tmp_path / NAME, table["id"][50_000].as_py()
+    right = found(store, file, table, [text], ["id", "n", "kind"])
+    assert right is not None
+    assert right.num_rows == 1
+    whole, dice = path.read_bytes(), random.Random(5)
+    refused = 0
+    for _ in range(300):
+        place = dice.randrange(len(whole) - 8 if dice.random() < 0.7 else 4_000)
+        place = place if dice.random() < 0.7 else len(whole) - 9 - dice.randrange(1_500)
+        data = bytearray(whole)
+        data[place] ^= 1 << dice.randrange(8)
+        path.write_bytes(data)
+        try:
+            got = found(store, file, table, [text], ["id", "n", "kind"])
+        except LakefmtError:
+            refused += 1
+            continue
+        refused += got is None
+        if place < len(whole) - 8 - int.from_bytes(whole[-8:-4], "little"):
+            assert got is None or got.equals(right), place
+    assert refused > 30
+
+
+def test_a_text_whose_bytes_were_changed_is_not_passed_over(tmp_path: Path) -> None:
+    table = rows().select(["id", "n"])
+    store, file = stored(tmp_path, table, use_dictionary=False, compression="none")
+    path, text = tmp_path / NAME, table["id"][50_000].as_py()
+    data = path.read_bytes()
+    place = data.index(text.encode())
+    path.write_bytes(data[:place] + b"X" + data[place + 1 :])
+    assert found(store, file, table, [text], ["id", "n"]) is None
+    with pytest.raises(OSError, match="CRC"):
+        pq.read_table(path, page_checksum_verification=True)
+
+
+def test_a_look_up_decodes_one_page_of_each_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = pa.table({"id": keys(300_000), "v": np.arange(300_000), "x": np.arange(300_000) * 0.5})
+    options = {"hoodie.metadata.enable": True, "hoodie.metadata.global.record.level.index.enable": True}
+    table = lakefmt.create_table(str(tmp_path / "t"), data=data, record_key="id", options=options)
+    table.bulk_insert(data)
+    decoded: list[int] = []
+
+    def encoded(schema: pa.Schema, codec: str, columns: dict[str, ColumnPages], read: Any) -> bytes:
+        decoded.extend(pages.num_rows for pages in columns.values())
+        return encode_pages(schema, codec, columns, read)
+
+    def whole(*_: object) -> None:
+        raise AssertionError("the file is read whole")
+
+    monkeypatch.setattr(named_rows, "encode_pages", encoded)
+    with monkeypatch.context() as patch:
+        patch.setattr("lakefmt.read.scan._groups", whole)
+        for number in (0, 123_456, 299_999):
+            decoded.clear()
+            key = data["id"][number].as_py()
+            assert table.read(filter=[("id", "=", key)]).to_pylist() == data.slice(number, 1).to_pylist()
+            assert len(decoded) == 3
+            assert max(decoded) <= 20_000
+            assert table.read(["x"], f"id = '{key}' and v > {number}").num_rows == 0
+    # As many texts, and files, are read whole.
+    several = data["id"].slice(7, 9).to_pylist()
+    assert table.read(filter=[("id", "in", several)]).num_rows == 9
+
+
+def test_a_footer_is_read_without_its_entries(tmp_path: Path) -> None:
+    text = "x" * (2 * LARGE_FOOTER)
+    table = rows(1_000).replace_schema_metadata({"a": "b", "filter": text, "after": "c"})
+    store, file = stored(tmp_path, table, store_schema=True, row_group_size=300)
+    data = (tmp_path / NAME).read_bytes()
+    read: list[int] = []
+
+    def read_at(offset: int, size: int) -> bytes:
+        read.append(size)
+        return data[offset : offset + size]
+
+    short, whole = read_short_footer(read_at, len(data)), pq.read_metadata(tmp_path / NAME)
+    assert short is not None
+    assert not short.metadata
+    assert sum(read) < LARGE_FOOTER
+    assert short.created_by == whole.created_by
+    assert short.schema.equals(whole.schema)
+    assert [short.row_group(n).to_dict() for n in range(4)] == [whole.row_group(n).to_dict() for n in range(4)]
+    assert datetime.date(1970, 1, 1) == short.row_group(0).column(6).statistics.min
+    dice = random.Random(2)
+    begin = len(data) - 8 - whole.serialized_size
+    for _ in range(300):  # a damaged footer is Arrow's to refuse
+        place = begin + dice.choice([dice.randrange(3_000), dice.randrange(whole.serialized_size)])
+        changed = data[:place] + bytes([data[place] ^ 1 << dice.randrange(8)]) + data[place + 1 :]
+        read_short_footer(lambda offset, size, changed=changed: changed[offset : offset + size], len(changed))
+    del store, file
