@@ -65,6 +65,8 @@ def test_an_upgraded_table_reads_the_same(source: int, target: int) -> None:
     table = open_over(prepared(source))
     before = table.read()
     then = {i.time: table.read(as_of=i.time) for i in table.client.load().timeline.commits}
+    changes = table.changes("000").to_pylist()
+    assert {each["op"] for each in changes} == {"i", "u", "d"}
     plan = table.upgrade(target, dry_run=True)
     assert plan.logs == sum(len(piece.logs) for piece in table.client.slices(table.client.load())) > 0
     assert f"compact {plan.logs} log files" in str(plan)
@@ -76,6 +78,7 @@ def test_an_upgraded_table_reads_the_same(source: int, target: int) -> None:
     assert_same_multiset(table.read(query="read_optimized"), before)
     for time, expected in then.items():
         assert_same_multiset(table.read(as_of=time), expected, what=f"as of {time}")
+    assert table.changes("000").to_pylist() == changes
     table.upsert(rows(0, 8, ts=10))
     table.delete(["k7"])
     assert_same_multiset(table.read(), rows(0, 7, ts=10))
