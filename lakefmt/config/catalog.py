@@ -664,7 +664,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         _bool,
         True,
         "with `global_bloom`: a row whose key is stored in another partition moves to its new partition; `false`: it is "
-        "written to the partition of the stored key",
+        "written to the partition of the stored key, with that partition's values",
     ),
     _honoured("hoodie.simple.index.update.partition.path", _bool, True, "the same for `global_simple`"),
     _honoured("hoodie.record.index.update.partition.path", _bool, False, "the same for `record`"),

@@ -28,7 +28,7 @@ from lakefmt.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, LEGACY_
 from lakefmt.metadata.reading.written_footers import written_ranges
 from lakefmt.metadata.records import MetadataRecord, RecordLocation
 from lakefmt.metadata.statistics import ColumnRange, footer_ranges, merged_ranges, row_ranges
-from lakefmt.metadata.updates import DataFile, KeyChange
+from lakefmt.metadata.updates import DataFile, KeyChange, loses_keys
 from lakefmt.schema import reconcile, with_meta_columns
 from lakefmt.schema.types import field_at
 from lakefmt.storage.api import ObjectInfo
@@ -355,16 +355,17 @@ class FactCollector:
             stats.setdefault((stat.partition_path, stat.file_id), []).append(stat)
         replaced = {(path, file_id) for path, ids in commit.replaced_file_ids.items() for file_id in ids}
         millis = instant_millis(self.time, self.before)
-        changes = []
-        counted = commit.counts_new_keys
-        for group in dict.fromkeys((*stats, *sorted(replaced))):
-            location = RecordLocation(group[0], group[1], millis)
-            change = self._change(
-                location, old.get(group), new.get(group), stats.get(group, ()), columns, counted=counted
-            )
-            if change is not None:
-                changes.append(change)
-        return changes
+
+        def change(group: tuple[PartitionPath, FileId], *, counted: bool) -> KeyChange | None:
+            files = old.get(group), new.get(group), stats.get(group, ())
+            return self._change(RecordLocation(*group, millis), *files, columns, counted=counted)
+
+        groups = dict.fromkeys((*stats, *sorted(replaced)))
+        changes_of = {group: change(group, counted=commit.counts_new_keys) for group in groups}
+        if commit.operation is not WriteOperation.DELETE and loses_keys([each for each in changes_of.values() if each]):
+            # A key that was stored twice may be in a group with updates only.
+            changes_of |= {group: change(group, counted=False) for group, made in changes_of.items() if made is None}
+        return [each for each in changes_of.values() if each is not None]
 
     def _change(
         self,

@@ -47,6 +47,7 @@ __all__ = [
     "by_file_group",
     "column_stats_update",
     "files_update",
+    "loses_keys",
     "partition_stats_update",
     "record_index_update",
     "removed_files_update",
@@ -242,12 +243,19 @@ def _without(values: pa.Array, others: pa.Array) -> pa.Array:
     return values.filter(pc.invert(pc.is_in(values, value_set=others))) if len(others) else values
 
 
+def loses_keys(changes: Sequence[KeyChange]) -> bool:
+    """Return whether a key was in one of some file groups and is in none of them any more."""
+    before = _concatenated([_keys_of(change.before) for change in changes])
+    return bool(len(_without(before, _concatenated([_keys_of(change.after) for change in changes]))))
+
+
 def record_index_update(
     changes: Sequence[KeyChange], form: RecordFormat, *, partitioned: bool = False
 ) -> PartitionUpdate:
     """Return the update of ``record_index``: keys that are new in a file group, and keys that are gone.
 
-    A key that leaves one file group and comes to another one is written, not removed.
+    A key that leaves one file group and is in another one is written, not removed; also where the other one had it before,
+    as when an overwrite stored it twice.
 
     Parameters:
         changes: the file groups that the instant changed.
@@ -260,6 +268,7 @@ def record_index_update(
         before, after = _keys_of(change.before), _keys_of(change.after)
         added.append(GroupKeys(change.location, _without(after, before)))
         left.append(GroupKeys(change.location, _without(before, after)))
+    added += _still_there(changes, left, partitioned=partitioned)
     if not partitioned:
         return _index_update(added, left, form, partitioned=False)
     paths = dict.fromkeys(change.location.partition for change in changes)
@@ -273,6 +282,20 @@ def record_index_update(
         for path in paths
     ]
     return _joined_updates(parts)
+
+
+def _still_there(changes: Sequence[KeyChange], left: Sequence[GroupKeys], *, partitioned: bool) -> list[GroupKeys]:
+    """Return the keys that left one file group and that another changed one has, now as before."""
+    kept = []
+    for change in changes:
+        place = change.location.partition
+        elsewhere = [group.keys for group in left if not partitioned or group.location.partition == place]
+        keys = _concatenated([each for each in elsewhere if len(each)])
+        if len(keys):
+            before, after = _keys_of(change.before), _keys_of(change.after)
+            same = after.filter(pc.and_(pc.is_in(after, value_set=before), pc.is_in(after, value_set=keys)))
+            kept.append(GroupKeys(change.location, same))
+    return [group for group in kept if len(group.keys)]
 
 
 def _index_update(

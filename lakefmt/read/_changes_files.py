@@ -13,6 +13,7 @@ from lakefmt.data_classes import dataclass
 from lakefmt.errors import SnapshotExpired
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, all_slices
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.formats.names import parse_log_file
 from lakefmt.read.change_sources import ChangeSource
 from lakefmt.read.snapshot_files import files_of_clean
 from lakefmt.timeline.instant import Action, Instant
@@ -91,9 +92,10 @@ class FileHistory:
             SnapshotExpired: a file of the slice was cleaned.
         """
         group = self.groups.get((source.partition, source.file_id), GroupFiles())
-        timeline = self._timeline_at(commit, after=after)
+        by_request = self.timeline.layout == 1 or _has_shared_logs(source, commit)
+        timeline = self._timeline_at(commit, after=after) if by_request else self.timeline
         bases, logs = group.bases, group.logs
-        if timeline.layout > 1:
+        if not by_request:
             bases = [b for b in bases if self._is_seen(b.instant, commit, after=after)]
             logs = [log for log in logs if self._is_seen(log.instant, commit, after=after)]
         slices = all_slices(bases, logs, timeline)
@@ -111,12 +113,20 @@ class FileHistory:
         return (done, time) < (commit.order_time, commit.time)
 
     def _timeline_at(self, commit: Instant, *, after: bool) -> Timeline:
-        """Return the timeline up to a commit or just before it; in layout 2 files are selected one by one."""
-        if self.timeline.layout > 1:
-            return self.timeline
+        """Return the timeline up to a commit or just before it, by requested times."""
         if after:
             return self.timeline.as_of(commit.time)
         return self.timeline.as_of(_before(commit.time))
+
+
+def _has_shared_logs(source: ChangeSource, commit: Instant) -> bool:
+    """Return whether a commit wrote logs of version 6: named by their slice, they outlive an upgrade and its layout.
+
+    Such a log may hold blocks of other commits, too, and is found by the commit's requested time. So were the commits:
+    an upgrade gives them completion times in that order.
+    """
+    names = (parse_log_file(path.rpartition("/")[2]) for path in source.files)
+    return any(name is not None and not name.is_cdc and name.instant != commit.time for name in names)
 
 
 def _before(time: str) -> str:

@@ -39,7 +39,7 @@ class ModelTable:
         partition: the partition column; None for an unpartitioned table.
         ordering: the ordering column; None: the later write wins.
         global_keys: keys are unique in the table instead of the partition (a global index).
-        moves: with global keys, whether a row moves when its partition value changes.
+        moves: with global keys, whether a row moves when its partition value changes; else it takes over the stored value.
 
     Example:
         >>> model = ModelTable("id", None, "ts")
@@ -188,7 +188,9 @@ class ModelTable:
         self._states.append(tuple(state))
 
     def _written(self, row: Row, place: object = ...) -> _Stored:
-        return _Stored(dict(row), self._place(row) if place is ... else place, self.commits + 1)
+        if place is ... or self.partition is None:
+            return _Stored(dict(row), self._place(row), self.commits + 1)
+        return _Stored({**row, self.partition: place}, place, self.commits + 1)
 
     def _place(self, row: Row) -> object:
         return None if self.partition is None else row[self.partition]

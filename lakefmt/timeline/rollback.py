@@ -35,6 +35,7 @@ __all__ = [
     "find_logs_of_instant",
     "list_data_files",
     "list_files_of_instant",
+    "logs_named_by_slice",
     "parse_rollback_plan",
     "plan_rollback",
     "plan_rollback_of",
@@ -216,6 +217,30 @@ def choose_logs(content: Mapping[str, LogContent], time: InstantTime) -> LogsOfI
     return LogsOfInstant(tuple(own), tuple(shared_logs))
 
 
+def logs_named_by_slice(logs: Iterable[str], files: Iterable[str]) -> list[str]:
+    """Return the logs that are named as in version 6: by the base file below them, or as a later log of one name. Pure.
+
+    They stay as they are when a table is upgraded, and may hold blocks of another instant than that of their name.
+
+    Example:
+        >>> base, log = "f-0_1-0-0_20260101000000000.parquet", ".f-0_20260101000000000.log.1_0-0-0"
+        >>> newer = ".f-0_20260102000000000.log.1_0-0-0"
+        >>> logs_named_by_slice([log, newer], [base, log, newer]) == [log]
+        True
+    """
+    slices = set()
+    for name in files:
+        base = parse_base_file(name.rpartition("/")[2])
+        if base is not None:
+            slices.add((name.rpartition("/")[0], base.file_id, base.instant))
+    chosen = []
+    for name in logs:
+        log = parse_log_file(name.rpartition("/")[2])
+        if log is not None and (log.version > 1 or (name.rpartition("/")[0], log.file_id, log.instant) in slices):
+            chosen.append(name)
+    return chosen
+
+
 def find_logs_of_instant(store: ObjectStore, time: InstantTime, names: Iterable[str]) -> LogsOfInstant:
     """Return which of the files `names` are logs with blocks of an instant, without those that are named by it."""
     named_otherwise = (n for n in names if _log_instant(n) != time)
@@ -239,14 +264,18 @@ def plan_rollback_of(
     Args:
         store: the table.
         target: the instant.
-        layout: of the timeline; with layout 1 (version 6) the blocks of logs are read.
+        layout: of the timeline; with layout 1 (version 6) the blocks of logs are read, with layout 2 those of logs from
+            before an upgrade.
         files: data files that may belong to it; None: those that its markers name, without markers all files.
         logs: logs that may have blocks of it in version 6; None: those among `files`.
     """
     names = list_files_of_instant(store, target.time) if files is None else list(files)
-    appends = layout == 1 and target.action in (Action.DELTA_COMMIT, Action.LOG_COMPACTION)
-    own = find_logs_of_instant(store, target.time, names if logs is None else logs) if appends else None
-    return plan_rollback(target, names, own)
+    if target.action not in (Action.DELTA_COMMIT, Action.LOG_COMPACTION):
+        return plan_rollback(target, names)
+    searched = names if logs is None else list(logs)
+    if layout > 1:
+        searched = logs_named_by_slice(searched, names)
+    return plan_rollback(target, names, find_logs_of_instant(store, target.time, searched))
 
 
 def execute_rollback(store: ObjectStore, plan: RollbackPlan, time: InstantTime) -> dict[str, int]:

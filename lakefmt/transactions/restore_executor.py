@@ -22,9 +22,11 @@ from lakefmt.timeline.restore import (
     restore_metadata_record,
 )
 from lakefmt.timeline.rollback import (
+    LogContent,
     RollbackPlan,
     choose_logs,
     execute_rollback,
+    logs_named_by_slice,
     plan_rollback,
     rollback_metadata_record,
     scan_logs,
@@ -46,8 +48,9 @@ def plan_rollbacks(
 ) -> tuple[RollbackPlan, ...]:
     """List the files of instants and return the rollback of each; nothing is changed."""
     names = [item.name for item in store.list() if not item.name.startswith(".hoodie/")]
-    shares_logs = config.version.layout == 1 and config.table_type is TableType.MERGE_ON_READ
-    content = scan_logs(store, names) if shares_logs and undone else {}
+    content: dict[str, LogContent] = {}
+    if undone and config.table_type is TableType.MERGE_ON_READ:
+        content = scan_logs(store, names if config.version.layout == 1 else logs_named_by_slice(names, names))
     plans = []
     taken: set[str] = set()
     for instant in undone:

@@ -1,6 +1,7 @@
 """Keys that change partition under a global index: they leave the old file and enter a new one, in one commit.
 
-Late rows do not move: under event-time ordering a row that loses against the stored one stays out altogether.
+Late rows do not move: under event-time ordering a row that loses against the stored one stays out altogether. Where the
+index moves nothing, a row is written to the partition of its key, and has the values of that partition.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.ordering import has_order, incoming_wins, ordering_columns, unordered_deletes
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.index import Located
+from lakefmt.keys import KeySpec, parse_partition_values
 from lakefmt.schema import reconcile
 from lakefmt.values import RECORD_KEY
 from lakefmt.write.assign import Routes, rows_by_file_group
 from lakefmt.write.files.meta_columns import deletes_among
 from lakefmt.write.ingest import KeyedBatch, record_keys
 
-__all__ = ["fill_from_stored", "partition_changed", "split_moves"]
+__all__ = ["fill_from_stored", "partition_changed", "split_moves", "with_stored_partitions"]
 
 
 def split_moves(
@@ -72,6 +74,38 @@ def partition_changed(batch: KeyedBatch, located: Located, slices: Sequence[File
     stored_paths = stored.take(pa.array(located.slices))
     differs: Mask = pc.not_equal(wanted_paths, stored_paths).to_numpy(zero_copy_only=False)
     return differs
+
+
+def with_stored_partitions(
+    batch: KeyedBatch, located: Located, slices: Sequence[FileSlice], spec: KeySpec
+) -> KeyedBatch:
+    """Return the rows with the partition values of the places where their keys are stored.
+
+    Apache Hudi leaves the values as they came, and its Spark reader shows those of the path in their stead. hudi-rs shows
+    those of the file, and a filter on the partition column, which goes by paths, would find such a row under neither.
+
+    Args:
+        batch: the rows, none of which moves.
+        located: where their keys are stored, in any partition.
+        slices: the slices that `located` counts.
+        spec: how partition paths are built. A value that a path does not tell stays as it came.
+    """
+    changed = partition_changed(batch, located, slices)
+    if not changed.any():
+        return batch
+    numbers, codes = np.unique(located.slices[changed], return_inverse=True)
+    table, paths = batch.table, (slices[int(number)].partition for number in numbers)
+    values_of = [parse_partition_values(spec, path, table.schema) or {} for path in paths]
+    for name in [field.name for field in spec.partition_fields if field.name in table.column_names]:
+        source = np.full(batch.num_rows, -1, np.int64)
+        known_from = np.where([name in values for values in values_of], np.arange(len(values_of)), -1)
+        source[located.rows[changed]] = known_from[codes]
+        index = table.schema.get_field_index(name)
+        field = table.schema.field(index)
+        stored = pa.array([values.get(name) for values in values_of], field.type)
+        taken = stored.take(pa.array(source, mask=source < 0))
+        table = table.set_column(index, field, pc.if_else(pa.array(source >= 0), taken, table.column(index)))
+    return KeyedBatch(table, batch.keys, batch.partitions)
 
 
 def _wins(batch: KeyedBatch, leave: Located, slices: Sequence[FileSlice], order: Order, reader: BaseFileReader) -> Mask:

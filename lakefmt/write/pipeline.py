@@ -192,16 +192,18 @@ def locate_rows(
             # Keys that are nowhere need no file.
             routes = Routes(located, late=np.setdiff1d(np.arange(batch.num_rows), located.rows))
         elif index.is_global:
-            from lakefmt.write._partition_path_updates import partition_changed, split_moves
+            from lakefmt.write import _partition_path_updates as paths
 
             moves = moves_between_partitions(index)
             reader = client.row_reader(state)
             if logs is not None:
                 reader = SliceReader(client, state, slices)
-                away = partition_changed(batch, located, slices) & moves
+                away = paths.partition_changed(batch, located, slices) & moves
                 if not capabilities_of(index).covers_logs:
                     located = without_dead(client, state, record_keys(batch), located, slices, away)
-            routes = split_moves(batch, located, slices, state.config, reader, update_partition=moves)
+            routes = paths.split_moves(batch, located, slices, state.config, reader, update_partition=moves)
+            if not moves:
+                batch = paths.with_stored_partitions(batch, located, slices, client.key_spec(state.config))
     return LocatedRows(batch, slices, routes, logs, sizing)
 
 

@@ -123,6 +123,9 @@ def test_spark_120_and_lakefmt_upsert_through_one_record_index(
     table = ours(root, kind, version)
     table.upsert(expected.upsert(rows(0, 30, 1)))
     take_turns(root, table, spark_judge, expected, 2)
+    table.upsert(rows(0, 9, 100, shift=1))
+    expected.upsert(rows(0, 9, 100))  # by default a row stays where its key is
+    judge(root, table, spark_judge, expected)
 
 
 def test_lakefmt_upserts_through_the_index_of_a_table_that_spark_120_made(

@@ -103,6 +103,20 @@ def test_a_key_is_unique_in_the_table(kind: str, moves: bool) -> None:
     check_metadata_table(table)
 
 
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_key_that_an_overwrite_stored_twice_stays_in_the_index_when_one_of_the_two_goes(kind: str) -> None:
+    table = make(kind=kind, options={**OPTIONS, **MOVES, "lakefmt.write.small.files": "fill"})
+    here, there = (rows(0, 1, value, shift=shift) for value, shift in ((1, 0), (2, 1)))
+    table.upsert(rows(0, 4, 1))
+    table.insert_overwrite(there)
+    assert table.read(["id"]).column("id").to_pylist().count("k0") == 2, "an overwrite looks no key up"
+    table.upsert(here)
+    assert table.index.check().is_clean
+    table.upsert(there)
+    assert table.read(["id"]).column("id").to_pylist().count("k0") == 1
+    assert table.index.check().is_clean
+
+
 def test_a_partitioned_index_keeps_a_key_for_each_partition() -> None:
     table = make("partitioned_record", 9)
     table.upsert(rows(0, 4, 1))

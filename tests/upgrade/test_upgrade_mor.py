@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import pyarrow as pa
 import pytest
 
 import lakefmt
@@ -65,6 +66,8 @@ def test_an_upgraded_table_reads_the_same(source: int, target: int) -> None:
     table = open_over(prepared(source))
     before = table.read()
     then = {i.time: table.read(as_of=i.time) for i in table.client.load().timeline.commits}
+    changes = table.changes("000").to_pylist()
+    assert {each["op"] for each in changes} == {"i", "u", "d"}
     plan = table.upgrade(target, dry_run=True)
     assert plan.logs == sum(len(piece.logs) for piece in table.client.slices(table.client.load())) > 0
     assert f"compact {plan.logs} log files" in str(plan)
@@ -76,6 +79,7 @@ def test_an_upgraded_table_reads_the_same(source: int, target: int) -> None:
     assert_same_multiset(table.read(query="read_optimized"), before)
     for time, expected in then.items():
         assert_same_multiset(table.read(as_of=time), expected, what=f"as of {time}")
+    assert table.changes("000").to_pylist() == changes
     table.upsert(rows(0, 8, ts=10))
     table.delete(["k7"])
     assert_same_multiset(table.read(), rows(0, 7, ts=10))
@@ -126,3 +130,42 @@ def test_dying_anywhere(mode: FaultMode) -> None:
         table.upgrade(9)
         assert table.properties.version is TableVersion.NINE
         assert_same_multiset(open_over(store).read(), before, what=f"effect {n}, upgraded")
+
+
+@pytest.mark.parametrize("restores", [True, False])
+@pytest.mark.parametrize(("source", "target"), UPGRADES)
+def test_what_was_taken_back_after_an_upgrade_stays_away_when_it_is_archived(
+    source: int, target: int, restores: bool
+) -> None:
+    """Logs of version 6 are named by their slice: those of an undone commit go, else an archived commit counts again."""
+    table = lakefmt.create_table(
+        f"memory://upgrade-mor-{next(NUMBERS)}",
+        schema=SCHEMA,
+        record_key="id",
+        partition_by="city",
+        ordering="ts",
+        table_type="mor",
+        table_version=source,
+        options={**OPTIONS, "hoodie.archive.automatic": False},
+    )
+    table.upsert(rows(0, 6, ts=3))
+    kept = table.upsert(rows(0, 2, ts=5)).instant
+    before = table.read()
+    table.delete(["k0", "k3"])
+    table.upsert(rows(2, 6, ts=7))
+    table.upgrade(target)
+    if restores:
+        table.restore(kept)
+    else:
+        compacted, *commits = [i.time for i in reversed(table.client.load().timeline.commits) if i.time > kept]
+        table.rollback(compacted)
+        table.rollback(compacted, withdraw=True)
+        for instant in commits:
+            table.rollback(instant)
+    assert_same_multiset(table.read(), before)
+    elsewhere = rows(0, 1, ts=9).set_column(SCHEMA.get_field_index("city"), "city", pa.array(["elsewhere"]))
+    for _ in range(5):
+        table.insert(elsewhere)
+    table.archive(options={"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3})
+    assert min(i.time for i in table.client.load().timeline.commits) > kept
+    assert_same_multiset(table.read(filter="city <> 'elsewhere'"), before)
