@@ -179,37 +179,37 @@ def _take_over(view: Timeline, grown: Timeline, added: Sequence[Instant], passed
         added: the instants that only the new one has.
         passed: the instants of the one before whose action has come to another state.
     """
-    known, taken = vars(view), vars(grown)
+    derived, taken = vars(view), vars(grown)
     done = [instant for instant in added if instant.is_completed]
     begun = [instant for instant in added if not instant.is_completed]
-    waiting = [instant for instant in known.get("pending", ()) if instant not in passed]
-    if "pending" in known and _is_rising((*waiting[-1:], *begun)):
+    waiting = [instant for instant in derived.get("pending", ()) if instant not in passed]
+    if "pending" in derived and _is_rising((*waiting[-1:], *begun)):
         taken["pending"] = (*waiting, *begun)
-    if "highest_time" in known:
+    if "highest_time" in derived:
         times = (time for instant in added for time in (instant.time, instant.completion) if time)
-        taken["highest_time"] = max((known["highest_time"] or InstantTime(""), *times)) or None
-    completed = known.get("completed")
+        taken["highest_time"] = max((derived["highest_time"] or InstantTime(""), *times)) or None
+    completed = derived.get("completed")
     if completed is None or not _is_rising((*completed[-1:], *done)):
         return
     taken["completed"] = (*completed, *done) if done else completed
-    by_action = known.get("_by_action")
+    by_action = derived.get("_by_action")
     if by_action is not None:
         for instant in done:
             by_action = {**by_action, instant.action: (*by_action.get(instant.action, ()), instant)}
         taken["_by_action"] = by_action
         # A savepoint may keep an old commit from being the first.
-        if known.get("first_active") is not None and Action.SAVEPOINT not in by_action:
-            taken["first_active"] = known["first_active"]
+        if derived.get("first_active") is not None and Action.SAVEPOINT not in by_action:
+            taken["first_active"] = derived["first_active"]
     commits = tuple(instant for instant in done if instant.action in COMMIT_ACTIONS)
-    if "commits" in known:
-        taken["commits"] = (*known["commits"], *commits) if commits else known["commits"]
-    if "latest_commit" in known:
-        latest = known["latest_commit"]
+    if "commits" in derived:
+        taken["commits"] = (*derived["commits"], *commits) if commits else derived["commits"]
+    if "latest_commit" in derived:
+        latest = derived["latest_commit"]
         taken["latest_commit"] = max(
             commits if latest is None else (latest, *commits), key=_by_completion, default=None
         )
-    if "_commit_by_time" in known:
-        by_time = known["_commit_by_time"]
+    if "_commit_by_time" in derived:
+        by_time = derived["_commit_by_time"]
         taken["_commit_by_time"] = {**by_time, **{i.time: i for i in commits}} if commits else by_time
 
 

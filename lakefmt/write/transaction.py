@@ -422,7 +422,6 @@ class WriteTransaction:
         sizing = file_sizing(self.client, self.state, self._settings, sample, tiered=tiered, writers=writers)
         # New rows stay out of files that a pending clustering replaces.
         if self._ordered or self._never_fills:
-            # Files that no merge follows need not be listed.
             return replace(sizing, fills=False, small_bytes=sizing.small_bytes if tiered else 0)
         return replace(sizing, small_bytes=0) if clustered_groups(self.client, self.state) else sizing
 
@@ -434,14 +433,12 @@ class WriteTransaction:
 
     def _merges_small_files(self) -> bool:
         """Return whether small files are merged after a write of this kind, so that it may leave them."""
-        values = self._settings.values
         return (
             self.is_followed
             and not self._ordered
-            and values["lakefmt.write.small.files"] == "tiers"
-            and not values["lakefmt.write.services.background"]
-            and not (self._never_fills and values["lakefmt.write.only"])  # the process for services packs them
-            and (self._never_fills or not self._pending.rules.beside)
+            and self._settings.text("lakefmt.write.small.files") == "tiers"
+            and not self._settings.flag("lakefmt.write.services.background")
+            and not (self._settings.flag("lakefmt.write.only") if self._never_fills else self._pending.rules.beside)
             and self.state.timeline.layout > 1
             and self.state.config.populate_meta_fields
             and self.bound.cdc is None
