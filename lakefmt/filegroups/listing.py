@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from lakefmt.filegroups.listed_table import KnownFiles
 from lakefmt.filegroups.model import BaseFile, LogFile, parse_files
-from lakefmt.formats.names import PARTITION_METADATA
+from lakefmt.formats.names import PARTITION_METADATA_NAMES
 from lakefmt.keys import KeySpec
 from lakefmt.keys.joda import compile_pattern
 from lakefmt.storage.api import ObjectInfo, ObjectStore, SupportsTrees
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from lakefmt.filegroups.table_client import TableClient
 
 __all__ = ["ChoosesListing", "FileListing", "KnownListing", "StorageListing", "partition_levels"]
-
-#: The partition metadata file as text and in the base file format (docs/format.md, Partition metadata file).
-_METADATA_NAMES = (PARTITION_METADATA, f"{PARTITION_METADATA}.parquet", f"{PARTITION_METADATA}.orc")
 
 _TABLE_DIRECTORY = ".hoodie"
 #: Up to this number of partitions an object store is listed directory by directory, above it as a whole.
@@ -97,7 +94,7 @@ def partition_levels(spec: KeySpec) -> int | None:
 
 
 class StorageListing:
-    """Lists the store, without a cache.
+    """Lists the store.
 
     Parameters:
         store: the table.
@@ -105,12 +102,20 @@ class StorageListing:
             directory is known to be a partition without a look at its metadata file. None: the levels differ.
         seen: callback for the listed partitions (None: all) and their base files.
         at_once: one request may tell the whole table; False: it is known to be larger.
+        kept: lists one partition, and looks only at names that are new since it did so before; None: all are looked at.
     """
 
     def __init__(
-        self, store: ObjectStore, levels: int | None = None, seen: Seen | None = None, *, at_once: bool = True
+        self,
+        store: ObjectStore,
+        levels: int | None = None,
+        seen: Seen | None = None,
+        *,
+        at_once: bool = True,
+        kept: Callable[[PartitionPath], _Files] | None = None,
     ) -> None:
         self._store = store
+        self._kept = kept
         self._levels = levels
         self._seen = seen
         self._trees = store if at_once and isinstance(store, SupportsTrees) else None
@@ -145,7 +150,7 @@ class StorageListing:
 
     def _is_partition(self, directory: str) -> bool:
         prefix = f"{directory}/" if directory else ""
-        return any(self._store.info(prefix + name) is not None for name in _METADATA_NAMES)
+        return any(self._store.info(prefix + name) is not None for name in PARTITION_METADATA_NAMES)
 
     def _walk(self) -> list[PartitionPath]:
         """Walk the directories; a partition contains no other partition."""
@@ -188,6 +193,8 @@ class StorageListing:
                 return _parsed(self._at_depth(_partitioned(self._objects())).items())
             partitions = self.candidates()
         wanted = partitions
+        if self._kept is not None:
+            return _joined(self._kept(path) for path in wanted)
         if self._store.capabilities.low_latency or len(wanted) < 2:
             return _parsed((path, self._inside_files(path)) for path in wanted)
         with ThreadPoolExecutor(min(_THREADS, len(wanted))) as threads:
@@ -266,7 +273,8 @@ def _of_partitions(objects: Iterable[ObjectInfo]) -> list[ObjectInfo]:
 
 def _has_metadata(objects: Sequence[ObjectInfo]) -> bool:
     return any(
-        item.name.endswith(_METADATA_NAMES) and item.name.rpartition("/")[2] in _METADATA_NAMES for item in objects
+        item.name.endswith(PARTITION_METADATA_NAMES) and item.name.rpartition("/")[2] in PARTITION_METADATA_NAMES
+        for item in objects
     )
 
 
@@ -288,12 +296,13 @@ def _above(path: str) -> list[str]:
 
 def _parsed(listed: Iterable[tuple[PartitionPath, list[ObjectInfo]]]) -> _Files:
     """Return the files of the directories that are partitions; one listing is held at a time."""
+    return _joined(parse_files(partition, objects) for partition, objects in listed if _has_metadata(objects))
+
+
+def _joined(parts: Iterable[_Files]) -> _Files:
     bases: list[BaseFile] = []
     logs: list[LogFile] = []
-    for partition, objects in listed:
-        if not _has_metadata(objects):
-            continue
-        more_bases, more_logs = parse_files(partition, objects)
+    for more_bases, more_logs in parts:
         bases += more_bases
         logs += more_logs
     return bases, logs
