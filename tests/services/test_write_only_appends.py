@@ -15,6 +15,7 @@ from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.timeline.instant import Action
 from lakefmt.values import WriteOperation
+from lakefmt.write.files import base_file
 from tests.services.served import WRITE_ONLY, append_table, process, rows
 
 
@@ -83,6 +84,25 @@ def test_without_the_setting_they_are_merged(tmp_path: Path) -> None:
     for number in range(40):
         table.append(rows(range(number, number + 1)), options={"lakefmt.write.only": False})
     assert len(table.file_groups()) <= 16
+
+
+def test_generated_keys_are_not_hashed_for_other_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No write asks for them by their hashes; where there are keys of columns, others do."""
+    calls: list[object] = []
+
+    def hash_keys(keys: object) -> None:
+        calls.append(keys)
+
+    monkeypatch.setattr(base_file, "hash_keys", hash_keys)
+    table = append_table(str(tmp_path / "t"), process())
+    appended(table, 2)
+    assert not calls
+    keys = table.read(["_hoodie_record_key"])["_hoodie_record_key"].to_pylist()
+    table.delete(keys[:1])
+    assert table.read()["id"].to_pylist() == ["k00001"]
+    keyed = lakefmt.create_table(str(tmp_path / "keyed"), data=rows(range(1)), record_key="id", options=WRITE_ONLY)
+    keyed.insert(rows(range(1, 2)), options={"hoodie.write.concurrency.mode": "optimistic_concurrency_control"})
+    assert len(calls) == 1
 
 
 def test_a_partition_that_was_removed_is_made_again(tmp_path: Path) -> None:
