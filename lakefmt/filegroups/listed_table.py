@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from lakefmt.filegroups.kept_files import KeptFiles
+from lakefmt.filegroups.listing import KeptFiles
 from lakefmt.storage.api import ObjectInfo, ObjectStore, SupportsTrees
 from lakefmt.storage.table_directory import KeptDirectory, SmallObjects, TableDirectory
 from lakefmt.timeline.timeline import Timeline

@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.filegroups import kept_files, model
-from lakefmt.filegroups.kept_files import KeptFiles
-from lakefmt.filegroups.listing import StorageListing
+from lakefmt.filegroups import listing, model
+from lakefmt.filegroups.listing import KeptFiles, StorageListing
 from lakefmt.filegroups.model import FileSlice, all_slices, build_slices, parse_files
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.storage.local.store import LocalStore
@@ -157,7 +156,7 @@ def test_directories_and_change_files_are_no_data(store: Counted, tmp_path: Path
 
 
 def test_many_new_files_are_listed_with_their_sizes(store: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_files, "_MANY_NEW", 3)
+    monkeypatch.setattr(listing, "_MANY_NEW", 3)
     kept = KeptFiles(store)
     store.put(f"p/{base(0)}", b"x")
     assert len(sizes(kept, done(0))) == 1
@@ -250,7 +249,6 @@ def counted(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> tupl
     with monkeypatch.context() as patch:
         patch.setattr(LocalStore, "info", look)
         patch.setattr(LocalStore, "list", list_all)
-        patch.setattr("lakefmt.filegroups.kept_files.parse_files", parse_all)
         patch.setattr("lakefmt.filegroups.listing.parse_files", parse_all)
         work()
     return [name for name in looks if name.endswith(".parquet")], parsed[0]
