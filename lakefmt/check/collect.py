@@ -35,7 +35,7 @@ from lakefmt.filegroups.missing_completions import was_complete
 from lakefmt.filegroups.model import BaseFile, LogFile, build_slices, parse_files
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.table_notes import NOTES
-from lakefmt.formats.names import PARTITION_METADATA
+from lakefmt.formats.names import PARTITION_METADATA_NAMES
 from lakefmt.formats.properties import CHECKSUM_KEY, check_table_checksum, decode_properties, table_checksum
 from lakefmt.index import TABLE_INDEX_NAMES, choose_index, key_files
 from lakefmt.keys import key_spec_from_properties
@@ -208,7 +208,6 @@ def _archived_owners(
 
 
 _MARKERS = ".hoodie/.temp"
-_METADATA_NAMES = (PARTITION_METADATA, f"{PARTITION_METADATA}.parquet", f"{PARTITION_METADATA}.orc")
 _STAT_KEY = "lakefmt.write_stat"
 _INSERTS = frozenset(
     {
@@ -321,7 +320,7 @@ def _depth(path: str) -> int:
 
 
 def _has_metadata(items: Iterable[ObjectInfo]) -> bool:
-    return any(item.name.rpartition("/")[2] in _METADATA_NAMES for item in items)
+    return any(item.name.rpartition("/")[2] in PARTITION_METADATA_NAMES for item in items)
 
 
 def _given_up(commits: Iterable[CommitMetadata]) -> frozenset[str]:

@@ -611,7 +611,11 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "writes policy is then `lazy`, and `eager` is refused",
     ),
     _honoured(
-        "lakefmt.write.only", _bool, False, "run no table service: another process, such as `lakefmt services`, does"
+        "lakefmt.write.only",
+        _bool,
+        False,
+        "run no table service: another process, such as `lakefmt services`, does; small files of append tables are left to "
+        "it, too",
     ),
     _honoured(
         "hoodie.write.lock.wait_time_ms", int, 60000, "maximum wait for the table lock in milliseconds", minimum=0

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import field
 from functools import partial
 
-from lakefmt.data_classes import dataclass
+from lakefmt.filegroups.listing import KeptFiles
 from lakefmt.storage.api import ObjectInfo, ObjectStore, SupportsTrees
 from lakefmt.storage.table_directory import KeptDirectory, SmallObjects, TableDirectory
 from lakefmt.timeline.timeline import Timeline
@@ -54,6 +54,8 @@ class ListedTable:
 
     def __post_init__(self) -> None:
         self._objects = SmallObjects(self.store) if isinstance(self.store, SupportsTrees) else None
+        #: The files of partitions that were listed one by one.
+        self.files = KeptFiles(self.store)
         #: Whether one request can list many directories, and whether the whole table is known to take more than one.
         self.lists_at_once, self.is_large = self._objects is not None, False
         self._newest: TableDirectory | None = None

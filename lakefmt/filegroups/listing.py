@@ -5,34 +5,39 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
+from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
-from lakefmt.filegroups.listed_table import KnownFiles
-from lakefmt.filegroups.model import BaseFile, LogFile, parse_files
-from lakefmt.formats.names import PARTITION_METADATA
+from lakefmt.data_classes import dataclass
+from lakefmt.filegroups.model import BaseFile, LogFile, join_path, parse_files
+from lakefmt.formats.names import PARTITION_METADATA_NAMES, parse_log_file, split_base_file
 from lakefmt.keys import KeySpec
 from lakefmt.keys.joda import compile_pattern
-from lakefmt.storage.api import ObjectInfo, ObjectStore, SupportsTrees
+from lakefmt.storage.api import ObjectInfo, ObjectStore, SupportsNames, SupportsTrees
 from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import PartitionPath
 
 if TYPE_CHECKING:
     from lakefmt.config.table_config import TableConfig
+    from lakefmt.filegroups.listed_table import KnownFiles
     from lakefmt.filegroups.table_client import TableClient
 
-__all__ = ["ChoosesListing", "FileListing", "KnownListing", "StorageListing", "partition_levels"]
-
-#: The partition metadata file as text and in the base file format (docs/format.md, Partition metadata file).
-_METADATA_NAMES = (PARTITION_METADATA, f"{PARTITION_METADATA}.parquet", f"{PARTITION_METADATA}.orc")
+__all__ = ["ChoosesListing", "FileListing", "KeptFiles", "KnownListing", "StorageListing", "partition_levels"]
 
 _TABLE_DIRECTORY = ".hoodie"
 #: Up to this number of partitions an object store is listed directory by directory, above it as a whole.
 _FEW_DIRECTORIES = 8
 _THREADS = 8
+
+#: Names that a handle keeps of all partitions together: some megabytes.
+_MOST_NAMES = 1 << 14
+#: Above this number of new files all are looked at: one file by its path takes longer than one of a listing.
+_MANY_NEW = 64
 
 _Files = tuple[list[BaseFile], list[LogFile]]
 Seen = Callable[[Collection[PartitionPath] | None, Sequence[BaseFile]], None]
@@ -97,7 +102,7 @@ def partition_levels(spec: KeySpec) -> int | None:
 
 
 class StorageListing:
-    """Lists the store, without a cache.
+    """Lists the store.
 
     Parameters:
         store: the table.
@@ -105,12 +110,20 @@ class StorageListing:
             directory is known to be a partition without a look at its metadata file. None: the levels differ.
         seen: callback for the listed partitions (None: all) and their base files.
         at_once: one request may tell the whole table; False: it is known to be larger.
+        kept: lists one partition, and looks only at names that are new since it did so before; None: all are looked at.
     """
 
     def __init__(
-        self, store: ObjectStore, levels: int | None = None, seen: Seen | None = None, *, at_once: bool = True
+        self,
+        store: ObjectStore,
+        levels: int | None = None,
+        seen: Seen | None = None,
+        *,
+        at_once: bool = True,
+        kept: Callable[[PartitionPath], _Files] | None = None,
     ) -> None:
         self._store = store
+        self._kept = kept
         self._levels = levels
         self._seen = seen
         self._trees = store if at_once and isinstance(store, SupportsTrees) else None
@@ -145,7 +158,7 @@ class StorageListing:
 
     def _is_partition(self, directory: str) -> bool:
         prefix = f"{directory}/" if directory else ""
-        return any(self._store.info(prefix + name) is not None for name in _METADATA_NAMES)
+        return any(self._store.info(prefix + name) is not None for name in PARTITION_METADATA_NAMES)
 
     def _walk(self) -> list[PartitionPath]:
         """Walk the directories; a partition contains no other partition."""
@@ -188,6 +201,8 @@ class StorageListing:
                 return _parsed(self._at_depth(_partitioned(self._objects())).items())
             partitions = self.candidates()
         wanted = partitions
+        if self._kept is not None:
+            return _joined(self._kept(path) for path in wanted)
         if self._store.capabilities.low_latency or len(wanted) < 2:
             return _parsed((path, self._inside_files(path)) for path in wanted)
         with ThreadPoolExecutor(min(_THREADS, len(wanted))) as threads:
@@ -266,7 +281,8 @@ def _of_partitions(objects: Iterable[ObjectInfo]) -> list[ObjectInfo]:
 
 def _has_metadata(objects: Sequence[ObjectInfo]) -> bool:
     return any(
-        item.name.endswith(_METADATA_NAMES) and item.name.rpartition("/")[2] in _METADATA_NAMES for item in objects
+        item.name.endswith(PARTITION_METADATA_NAMES) and item.name.rpartition("/")[2] in PARTITION_METADATA_NAMES
+        for item in objects
     )
 
 
@@ -288,12 +304,132 @@ def _above(path: str) -> list[str]:
 
 def _parsed(listed: Iterable[tuple[PartitionPath, list[ObjectInfo]]]) -> _Files:
     """Return the files of the directories that are partitions; one listing is held at a time."""
+    return _joined(parse_files(partition, objects) for partition, objects in listed if _has_metadata(objects))
+
+
+def _joined(parts: Iterable[_Files]) -> _Files:
     bases: list[BaseFile] = []
     logs: list[LogFile] = []
-    for partition, objects in listed:
-        if not _has_metadata(objects):
-            continue
-        more_bases, more_logs = parse_files(partition, objects)
+    for more_bases, more_logs in parts:
         bases += more_bases
         logs += more_logs
     return bases, logs
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    """What is kept of one partition.
+
+    Attributes:
+        names: those of the files below, and those that are no data files.
+        bases: committed base files.
+        logs: committed log files of layout 2.
+    """
+
+    names: frozenset[str] = frozenset()
+    bases: tuple[BaseFile, ...] = ()
+    logs: tuple[LogFile, ...] = ()
+
+
+class KeptFiles:
+    """The files of partitions that a handle has listed, so that the next listing looks at new names only; thread-safe.
+
+    A directory's names are listed each time: a file of another process is seen at once, and one that is removed is gone. What a name
+    says never changes. Nor does the size of a file whose instant counts as committed: it was written before its commit completed, and
+    later writes make files of other names. So the size of such a file is asked for once, while its name stays in the listing. Sizes of other
+    files may still grow, and those of logs of layout 1, to which later commits are appended: they are asked for again each time.
+
+    Args:
+        store: the table.
+        most: names that are kept of all partitions together, those listed last first.
+
+    Example:
+        >>> import tempfile
+        >>> from lakefmt.storage.local.store import LocalStore
+        >>> from lakefmt.timeline.timeline import timeline_from_names
+        >>> store = LocalStore(tempfile.mkdtemp())
+        >>> for name in (".hoodie_partition_metadata", "f-0_0-0-0_20260101000000000.parquet"):
+        ...     store.put(f"p/{name}", b"x")
+        >>> timeline = timeline_from_names(["20260101000000000_20260101000000500.commit"], 2)
+        >>> KeptFiles(store).files(PartitionPath("p"), timeline)[0][0].size
+        1
+    """
+
+    def __init__(self, store: ObjectStore, most: int = _MOST_NAMES) -> None:
+        self._store = store
+        self._names = store if isinstance(store, SupportsNames) else None
+        self._most = most
+        self._partitions: OrderedDict[PartitionPath, _Partition] = OrderedDict()
+        self._num_names = 0
+        self._lock = Lock()
+
+    def of(self, timeline: Timeline | None) -> Callable[[PartitionPath], _Files] | None:
+        """Return :meth:`files` for a timeline; None without one, and where listings bring the sizes anyway."""
+        return None if self._names is None or timeline is None else partial(self.files, timeline=timeline)
+
+    def files(self, partition: PartitionPath, timeline: Timeline) -> _Files:
+        """Return the files of a partition, committed or not, as a listing of now tells them.
+
+        Args:
+            partition: its path.
+            timeline: was loaded before; it tells whose files cannot change any more.
+        """
+        before = self._partitions.get(partition)
+        if before is None or self._names is None:
+            return self._all_files(partition, timeline)
+        listed = frozenset(self._names.list_names(partition))
+        new = listed - before.names
+        data = [name for name in sorted(new) if _is_data(name)]
+        if len(data) > _MANY_NEW:
+            return self._all_files(partition, timeline)
+        if listed.isdisjoint(PARTITION_METADATA_NAMES):
+            self._keep(partition, _Partition())
+            return [], []
+        if len(before.names) + len(new) > len(listed):  # some are gone
+            bases = tuple(file for file in before.bases if file.name in listed)
+            logs = tuple(file for file in before.logs if file.name in listed)
+            before = _Partition(before.names & listed, bases, logs)
+        if not new:
+            self._keep(partition, before)
+            return [*before.bases], [*before.logs]
+        infos = (self._store.info(join_path(partition, name)) for name in data)
+        files = parse_files(partition, [info for info in infos if info is not None])  # others were removed meanwhile
+        self._keep(partition, _committed(before, new.difference(data), files, timeline))
+        return [*before.bases, *files[0]], [*before.logs, *files[1]]
+
+    def _all_files(self, partition: PartitionPath, timeline: Timeline) -> _Files:
+        objects = list(self._store.list(partition, recursive=False))
+        names = frozenset(info.name.rpartition("/")[2] for info in objects)
+        if names.isdisjoint(PARTITION_METADATA_NAMES):
+            return [], []
+        files = parse_files(partition, objects)
+        others = names.difference(file.name for each in files for file in each)
+        self._keep(partition, _committed(_Partition(), others, files, timeline))
+        return files
+
+    def _keep(self, partition: PartitionPath, files: _Partition) -> None:
+        with self._lock:
+            earlier = self._partitions.pop(partition, _Partition())
+            self._num_names -= len(earlier.names)
+            if not files.names or len(files.names) > self._most:
+                return
+            self._partitions[partition] = files
+            self._num_names += len(files.names)
+            while self._num_names > self._most:
+                _, dropped = self._partitions.popitem(last=False)
+                self._num_names -= len(dropped.names)
+
+
+def _committed(before: _Partition, others: frozenset[str], files: _Files, timeline: Timeline) -> _Partition:
+    """Return what is kept after files were looked at whose names were new; `others` are new names of no data files."""
+    bases = [file for file in files[0] if timeline.is_committed(file.instant)]
+    logs = [file for file in files[1] if timeline.layout > 1 and timeline.is_committed(file.instant)]
+    names = before.names.union(others, (file.name for file in bases), (file.name for file in logs))
+    return _Partition(names, (*before.bases, *bases), (*before.logs, *logs))
+
+
+def _is_data(name: str) -> bool:
+    if split_base_file(name) is not None:
+        return True
+    log = parse_log_file(name)
+    return log is not None and not log.is_cdc

@@ -216,6 +216,8 @@ def build_slices(
     Args:
         replaced: (partition, file id) → requested time of the replacecommit that hid the group.
     """
+    if not logs:
+        return _newest_bases(bases, timeline, replaced)
     latest: dict[tuple[PartitionPath, FileId], FileSlice] = {}
     for file_slice in all_slices(bases, logs, timeline):
         key = (file_slice.partition, file_slice.file_id)
@@ -224,3 +226,21 @@ def build_slices(
             latest[key] = file_slice
     kept = [file_slice for key, file_slice in latest.items() if key not in replaced]
     return sorted(kept, key=lambda s: (s.partition, s.file_id))
+
+
+def _newest_bases(bases: Iterable[BaseFile], timeline: Timeline, replaced: _Replaced) -> list[FileSlice]:
+    """Return the same as :func:`build_slices` where there are no logs: only the slices that are returned are made."""
+    newest: dict[tuple[PartitionPath, FileId], BaseFile] = {}
+    committed: dict[InstantTime, bool] = {}
+    for base in bases:
+        group = (base.partition, base.file_id)
+        if group in replaced:
+            continue
+        is_committed = committed.get(base.instant)
+        if is_committed is None:
+            committed[base.instant] = is_committed = timeline.is_committed(base.instant)
+        if is_committed:
+            before = newest.get(group)
+            if before is None or (before.instant, before.write_token) < (base.instant, base.write_token):
+                newest[group] = base
+    return [FileSlice(*group, newest[group].instant, newest[group]) for group in sorted(newest)]

@@ -258,7 +258,7 @@ class TableClient:
             timeline: of the state whose files are listed: what was listed with it counts for the metadata table, too.
             fewest_requests: on an object store the table is listed where that takes fewer requests.
         """
-        storage = self.storage_listing(config)
+        storage = self.storage_listing(config, timeline)
         if fewest_requests and self.listed.lists_at_once and config is not None and timeline is not None:
             files = self.listed.files_of(timeline, self.timeline_store(config).load)
             storage = KnownListing(files, storage) if files else storage
@@ -268,10 +268,11 @@ class TableClient:
         listed = None if timeline is None or directory is None else (timeline, directory)
         return self.metadata_listing(self, config, storage, listed, fewest_requests=fewest_requests)
 
-    def storage_listing(self, config: TableConfig | None = None) -> StorageListing:
-        """Return the listing of storage, files that were never committed included."""
+    def storage_listing(self, config: TableConfig | None = None, timeline: Timeline | None = None) -> StorageListing:
+        """Return the listing of storage, files that were never committed included; arguments as for :meth:`listing`."""
         levels = None if config is None else partition_levels(self.key_spec(config))
-        return StorageListing(self.store, levels, self.reader.forget_absent, at_once=not self.listed.is_large)
+        at_once, kept = not self.listed.is_large, self.listed.files.of(timeline)
+        return StorageListing(self.store, levels, self.reader.forget_absent, at_once=at_once, kept=kept)
 
     def read_body(self, state: TableState, instant: Instant) -> bytes:
         """Return the body of an instant from the active timeline or the archive.
@@ -473,12 +474,9 @@ class TableClient:
 
     def replaced(self, state: TableState) -> dict[tuple[str, str], InstantTime]:
         """Return the replaced file groups with the requested time of the replacecommit."""
-        hidden: dict[tuple[str, str], InstantTime] = {}
-        for instant in state.timeline.commits:
-            if instant.action is Action.REPLACE_COMMIT:
-                replaced = self.commit_metadata(state, instant).replaced_file_ids
-                hidden |= {(p, f): instant.time for p, ids in replaced.items() for f in ids}
-        return hidden
+        replacing = (i for i in state.timeline.commits if i.action is Action.REPLACE_COMMIT)
+        replaced = ((i.time, self.commit_metadata(state, i).replaced_file_ids) for i in replacing)
+        return {(p, f): time for time, ids_by_partition in replaced for p, ids in ids_by_partition.items() for f in ids}
 
     def slices(self, state: TableState, partitions: Iterable[PartitionPath] | None = None) -> list[FileSlice]:
         """Return the latest committed file slices of all or of the given partitions."""

@@ -13,6 +13,7 @@ from lakefmt.values import FileId, InstantTime, PartitionPath
 
 __all__ = [
     "PARTITION_METADATA",
+    "PARTITION_METADATA_NAMES",
     "RING_DIRECTORY",
     "BaseFileName",
     "LogFileName",
@@ -30,6 +31,9 @@ __all__ = [
 
 #: The partition metadata file (docs/format.md, Partition metadata file).
 PARTITION_METADATA = ".hoodie_partition_metadata"
+
+#: The same as text and in the base file format.
+PARTITION_METADATA_NAMES = (PARTITION_METADATA, f"{PARTITION_METADATA}.parquet", f"{PARTITION_METADATA}.orc")
 
 #: Where the rings of consistent hashing are kept (docs/format.md, Bucket index).
 RING_DIRECTORY = ".hoodie/.bucket_index/consistent_hashing_metadata"

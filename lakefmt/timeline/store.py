@@ -159,12 +159,12 @@ class TimelineStore:
         return build_timeline((i for i in instants if i is not None), self._layout)
 
     def _load_names(self, listed: frozenset[str]) -> Timeline:
-        before = self._view
-        if before is not None and before[0] == listed:
-            return before[1]
-        if before is not None and before[0] < listed:
-            timeline = extend_timeline(before[1], listed - before[0])
-        else:
+        before, timeline = self._view, None
+        if before is not None:
+            new = listed - before[0]
+            if len(listed) == len(before[0]) + len(new):  # nothing is gone
+                timeline = extend_timeline(before[1], new) if new else before[1]
+        if timeline is None:
             timeline = timeline_from_names(listed, self._layout)
         self._view = (listed, timeline)
         return timeline
@@ -237,7 +237,9 @@ class TimelineStore:
         ):
             raise StateError(f"instant {time} is completed already: {name} exists")
         if self._seen is not None:
-            self._seen = extend_timeline(self._seen, [name])
+            listed, self._seen = self._view, extend_timeline(before := self._seen, [name])
+            if listed is not None and listed[1] is before:
+                self._view = (listed[0] | {name}, self._seen)
         return Instant(time, comparable_action(action), State.COMPLETED, done, name, len(body))
 
     def _put(self, time: InstantTime, action: Action, state: State, body: bytes) -> PutOutcome:

@@ -6,11 +6,11 @@ A :class:`Timeline` never changes; loading it again gives a new one.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from itertools import chain, islice, repeat, takewhile
+from itertools import chain, islice, pairwise, repeat, takewhile
 from operator import attrgetter
 
 from lakefmt.data_classes import dataclass
@@ -28,6 +28,9 @@ from lakefmt.timeline.instant import (
 from lakefmt.values import InstantTime
 
 __all__ = ["Timeline", "build_timeline", "extend_timeline", "timeline_from_names", "timeline_with"]
+
+#: Up to this number of new names each is put into its place, above it all are sorted.
+_FEW_NAMES = 16
 
 
 def build_timeline(instants: Iterable[Instant], layout: int) -> Timeline:
@@ -136,6 +139,7 @@ def extend_timeline(view: Timeline, names: Iterable[str]) -> Timeline:
     """
     ordered = list(view.instants)
     new = sorted(names)
+    added, passed = list[Instant](), list[Instant]()
     for instant in filter(None, (parse_instant_file(name, view.layout) for name in new)):
         index = bisect_left(ordered, instant.time, key=attrgetter("time"))
         while (
@@ -145,8 +149,77 @@ def extend_timeline(view: Timeline, names: Iterable[str]) -> Timeline:
         if index == len(ordered) or ordered[index].time != instant.time:
             ordered.insert(index, instant)
         elif ordered[index].state.rank < instant.state.rank:
+            passed.append(ordered[index])
             ordered[index] = instant
-    return Timeline(view.layout, tuple(ordered), names=tuple(sorted((*view.names, *new))))
+        else:
+            continue
+        added.append(instant)
+    grown = Timeline(view.layout, tuple(ordered), names=_with_names(view.names, new))
+    if view.bound is None and not view.archived:
+        _take_over(view, grown, [instant for instant in added if instant not in passed], passed)
+    return grown
+
+
+def _with_names(names: tuple[str, ...], new: Sequence[str]) -> tuple[str, ...]:
+    if len(new) > _FEW_NAMES:
+        return tuple(sorted((*names, *new)))
+    listed = list(names)
+    for name in new:
+        insort(listed, name)
+    return tuple(listed)
+
+
+def _take_over(view: Timeline, grown: Timeline, added: Sequence[Instant], passed: Sequence[Instant]) -> None:
+    """Give a timeline what has been derived from the one before it, where what was added comes behind that.
+
+    A write meets three or four timelines of hundreds of instants that differ by one.
+
+    Args:
+        view: the one before.
+        grown: the same with more files.
+        added: the instants that only the new one has.
+        passed: the instants of the one before whose action has come to another state.
+    """
+    derived, taken = vars(view), vars(grown)
+    done = [instant for instant in added if instant.is_completed]
+    begun = [instant for instant in added if not instant.is_completed]
+    waiting = [instant for instant in derived.get("pending", ()) if instant not in passed]
+    if "pending" in derived and _is_rising((*waiting[-1:], *begun)):
+        taken["pending"] = (*waiting, *begun)
+    if "highest_time" in derived:
+        times = (time for instant in added for time in (instant.time, instant.completion) if time)
+        taken["highest_time"] = max((derived["highest_time"] or InstantTime(""), *times)) or None
+    completed = derived.get("completed")
+    if completed is None or not _is_rising((*completed[-1:], *done)):
+        return
+    taken["completed"] = (*completed, *done) if done else completed
+    by_action = derived.get("_by_action")
+    if by_action is not None:
+        for instant in done:
+            by_action = {**by_action, instant.action: (*by_action.get(instant.action, ()), instant)}
+        taken["_by_action"] = by_action
+        # A savepoint may keep an old commit from being the first.
+        if derived.get("first_active") is not None and Action.SAVEPOINT not in by_action:
+            taken["first_active"] = derived["first_active"]
+    commits = tuple(instant for instant in done if instant.action in COMMIT_ACTIONS)
+    if "commits" in derived:
+        taken["commits"] = (*derived["commits"], *commits) if commits else derived["commits"]
+    if "latest_commit" in derived:
+        latest = derived["latest_commit"]
+        taken["latest_commit"] = max(
+            commits if latest is None else (latest, *commits), key=_by_completion, default=None
+        )
+    if "_commit_by_time" in derived:
+        by_time = derived["_commit_by_time"]
+        taken["_commit_by_time"] = {**by_time, **{i.time: i for i in commits}} if commits else by_time
+
+
+def _is_rising(instants: Sequence[Instant]) -> bool:
+    return all(before.time < after.time for before, after in pairwise(instants))
+
+
+def _by_completion(instant: Instant) -> tuple[InstantTime, InstantTime]:
+    return instant.order_time, instant.time
 
 
 def _same_action(instant: Instant, other: Instant) -> bool:
@@ -226,7 +299,7 @@ class Timeline:
     @cached_property
     def commits_by_completion(self) -> tuple[Instant, ...]:
         """The same in the order in which they became visible."""
-        return tuple(sorted(self.commits, key=lambda i: (i.order_time, i.time)))
+        return tuple(sorted(self.commits, key=_by_completion))
 
     @cached_property
     def _commit_by_time(self) -> dict[InstantTime, Instant]:
@@ -248,10 +321,10 @@ class Timeline:
     def _is_within(self, time: str) -> bool:
         return self.bound is None or time <= self.bound
 
-    @property
+    @cached_property
     def latest_commit(self) -> Instant | None:
         """The commit that became visible last, or None."""
-        return self.commits_by_completion[-1] if self.commits else None
+        return max(self.commits, key=_by_completion, default=None)
 
     @cached_property
     def highest_time(self) -> InstantTime | None:

@@ -297,8 +297,10 @@ def _sweep(
         own: the caller's claim, which stays.
     """
     store = write_client.client.store
-    on_timeline = {i.time for i in state.timeline}
     removed = remove_abandoned(store, HEARTBEATS, recursive=False) > 0
+    if not look.claims and not look.markers:
+        return removed
+    on_timeline = {i.time for i in state.timeline}
     for name in look.claims:
         time = _time_of(name)
         if time != own and time not in on_timeline and (not rules.beside or _is_over(write_client, state, time)):
@@ -317,6 +319,8 @@ def _sweep(
 
 def _behind_completed(store: ObjectStore, look: Look) -> list[Callable[[], object]]:
     """Return the removals of heartbeats and markers of completed instants: their writers died, or are about to do it."""
+    if not look.claims and not look.markers:
+        return []
     completed = {i.time for i in look.timeline.completed} - {i.time for i in look.timeline.pending}
     claims = [name for name in look.claims if _time_of(name) in completed]
     times = [time for time in map(_time_of, look.markers) if time in completed]

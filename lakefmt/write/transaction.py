@@ -422,23 +422,23 @@ class WriteTransaction:
         sizing = file_sizing(self.client, self.state, self._settings, sample, tiered=tiered, writers=writers)
         # New rows stay out of files that a pending clustering replaces.
         if self._ordered or self._never_fills:
-            return replace(sizing, fills=False, small_bytes=0 if self._ordered else sizing.small_bytes)
+            return replace(sizing, fills=False, small_bytes=sizing.small_bytes if tiered else 0)
         return replace(sizing, small_bytes=0) if clustered_groups(self.client, self.state) else sizing
 
     @property
     def _never_fills(self) -> bool:
-        """Whether new rows stay out of stored files, so that writers beside each other never conflict."""
-        return self._pending.rules.beside and self.state.config.properties.get("lakefmt.table.kind") == "append"
+        """Whether new rows stay out of stored files, so that writers and services beside each other never conflict."""
+        is_append = self.state.config.properties.get("lakefmt.table.kind") == "append"
+        return is_append and (self._pending.rules.beside or self._settings.flag("lakefmt.write.only"))
 
     def _merges_small_files(self) -> bool:
         """Return whether small files are merged after a write of this kind, so that it may leave them."""
-        values = self._settings.values
         return (
             self.is_followed
             and not self._ordered
-            and values["lakefmt.write.small.files"] == "tiers"
-            and not values["lakefmt.write.services.background"]
-            and (self._never_fills or not self._pending.rules.beside)
+            and self._settings.text("lakefmt.write.small.files") == "tiers"
+            and not self._settings.flag("lakefmt.write.services.background")
+            and not (self._settings.flag("lakefmt.write.only") if self._never_fills else self._pending.rules.beside)
             and self.state.timeline.layout > 1
             and self.state.config.populate_meta_fields
             and self.bound.cdc is None

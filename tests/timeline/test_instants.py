@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -217,6 +218,62 @@ def test_a_timeline_that_grows_equals_one_built_at_once(found: list[tuple[int, A
     }
     assert [i.time for i in grown.instants] == [i.time for i in whole.instants]
     assert {f.file_name for i in grown.instants for f in grown.files_of(i)} == set(names)
+
+
+_DERIVED = (
+    *("completed", "pending", "commits", "latest_commit", "first_active", "highest_time"),
+    *("_by_action", "_commit_by_time", "commits_by_completion"),
+)
+
+actions = st.lists(
+    st.tuples(st.integers(1, 9), st.sampled_from(Action), st.sampled_from(State), st.integers(1, 9)).filter(
+        lambda f: (f[1], f[2]) != (Action.SAVEPOINT, State.REQUESTED)
+    ),
+    max_size=24,
+)
+
+
+@given(actions, st.lists(st.integers(0, 24), max_size=6), st.sets(st.sampled_from(_DERIVED)))
+def test_what_a_growing_timeline_takes_over_is_what_it_would_derive(
+    found: list[tuple[int, Action, State, int]], cuts: list[int], asked: set[str]
+) -> None:
+    made = {
+        (n, completed_action(a), s): instant_file_name(
+            InstantTime(f"2026010100000000{n}"), a, s, 2, InstantTime(f"2026010100000001{c}")
+        )
+        for n, a, s, c in found
+    }
+    names = list(dict.fromkeys(made.values()))
+    grown, start = timeline_from_names([], 2), 0
+    for cut in [*sorted(cuts), len(names)]:
+        for name in asked:
+            getattr(grown, name)
+        grown, start = extend_timeline(grown, names[start:cut]), max(start, cut)
+        alone = replace(grown)
+        assert {name: getattr(grown, name) for name in _DERIVED} == {name: getattr(alone, name) for name in _DERIVED}
+
+
+def test_the_first_active_commit_is_looked_for_again_where_all_have_savepoints() -> None:
+    view = timeline_from_names([f"{R}_{C}.commit", f"{R}_{C}.savepoint"], 2)
+    assert view.first_active == R
+    assert view.completed_of(Action.COMMIT)
+    later = InstantTime("20260101000001000")
+    assert extend_timeline(view, [f"{later}_20260101000001500.commit"]).first_active == later
+
+
+def test_a_timeline_of_many_commits_that_grows_by_one_derives_nothing_again() -> None:
+    names = [f"{R[:-3]}{n:03d}_{C[:-3]}{n:03d}.commit" for n in range(100, 900)]
+    view = timeline_from_names(names, 2)
+    for name in _DERIVED:
+        getattr(view, name)
+    grown = extend_timeline(view, [f"{R[:-3]}900_{C[:-3]}900.commit"])
+    taken = set(vars(grown)) & set(_DERIVED)
+    assert taken == {*_DERIVED} - {"commits_by_completion"}
+    assert len(grown.commits) == 801
+    assert grown.latest_commit is grown.instants[-1]
+    pending = extend_timeline(grown, [f"{R[:-3]}901.commit.requested", f"{R[:-3]}901.inflight"])
+    assert pending.commits is grown.commits, "a write that begins changes no commit"
+    assert [str(i) for i in pending.pending] == [f"{R[:-3]}901 commit inflight"]
 
 
 _ODD_NAMES = st.sampled_from(

@@ -16,9 +16,10 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
-from lakefmt.config.settings import Settings
+from lakefmt.config.settings import SETTINGS, Settings
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.storage.api import ObjectStore, with_versions
 from lakefmt.storage.local.process_lock import process_locks
@@ -63,6 +64,11 @@ def default_lock_provider(store: ObjectStore, *, shared: bool) -> str | None:
     return "InProcessLockProvider" if not shared or store.url.startswith("memory://") else None
 
 
+@cache
+def _lock_keys() -> tuple[str, ...]:
+    return tuple(key for key in SETTINGS if key.startswith("hoodie.write.lock."))
+
+
 def lock_options(settings: Settings, table_name: Callable[[], str] = str) -> LockOptions:
     """Return what the settings of a call say about the lock.
 
@@ -84,7 +90,7 @@ def lock_options(settings: Settings, table_name: Callable[[], str] = str) -> Loc
         settings.integer(prefix + "client.num_retries") + 1,
         settings.number(prefix + "client.wait_time_ms_between_retry") / 1000,
     )
-    given = {key: value for key, value in settings.values.items() if key.startswith(prefix) and value is not None}
+    given = {key: value for key in _lock_keys() if (value := settings.values.get(key)) is not None}
     shared = settings.text("hoodie.write.concurrency.mode") != "single_writer"
     return LockOptions(settings.text(prefix + "provider"), shared, retry_policy, given, table_name)
 

@@ -507,8 +507,8 @@ class FileInProgress:
         return bloom
 
     def _hashes(self) -> bytes | None:
-        """Return the hashes of the keys, when writers beside this one may ask for them, and they are few."""
-        if not self._bound.beside:
+        """Return the hashes of the keys, when writers beside this one may ask for them (not for generated ones), and they are few."""
+        if not self._bound.beside or not self._bound.config.record_key_fields:
             return None
         keys = self._keys.few(MOST_HASHES)
         return None if keys is None else hash_keys(keys)
