@@ -38,11 +38,22 @@ from lakefmt.metadata.updates import (
 )
 from lakefmt.schema.types import field_at
 from lakefmt.timeline.commit import CommitMetadata
+from lakefmt.timeline.instant import Action
 from lakefmt.values import META_COLUMNS, InstantTime
 
-__all__ = ["first_update", "stats_columns", "updates_of_clean", "updates_of_commit", "updates_of_rollback"]
+__all__ = [
+    "copies_of_rollback",
+    "first_update",
+    "stats_columns",
+    "updates_of_clean",
+    "updates_of_commit",
+    "updates_of_rollback",
+]
 
 Definitions = Mapping[str, IndexDefinition]
+
+#: Actions of clusterings.
+_CLUSTERINGS = frozenset({Action.CLUSTERING.value, Action.REPLACE_COMMIT.value})
 
 
 def stats_columns(config: TableConfig, collector: FactCollector, definitions: Definitions) -> tuple[str, ...]:
@@ -230,6 +241,25 @@ def updates_of_rollback(record: Mapping[str, Any], form: RecordFormat) -> list[P
     return [files_update(written, form)] if written else []
 
 
+def copies_of_rollback(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the logs that the rollback of a clustering deleted, as a clean tells of files; empty: there were none. Pure.
+
+    A clustering writes base files. Logs with its name are copies that writers had made for its new buckets: their own instants
+    have recorded them, and stay.
+
+    Parameters:
+        record: the body of the completed rollback.
+    """
+    if not any(target.get("action") in _CLUSTERINGS for target in record.get("instantsRollback") or ()):
+        return {}
+    parts = (record.get("partitionMetadata") or {}).items()
+    names = {
+        path: [str(name).rpartition("/")[2] for name in part.get("successDeleteFiles") or ()] for path, part in parts
+    }
+    logs = {str(path): [name for name in of_part if name.startswith(".")] for path, of_part in names.items()}
+    return {path: {"successDeleteFiles": of_part} for path, of_part in logs.items() if of_part}
+
+
 def first_update(
     name: str,
     config: TableConfig,
@@ -257,7 +287,7 @@ def first_update(
     if kind in (PartitionKind.COLUMN_STATS, PartitionKind.PARTITION_STATS):
         collector.columns = stats_columns(config, collector, definitions)
     if kind is PartitionKind.COLUMN_STATS:
-        return column_stats_update(collector.files_of(newest), collector.types, form)
+        return column_stats_update([*collector.files_of(newest), *collector.copied_logs(listed)], collector.types, form)
     if kind is PartitionKind.PARTITION_STATS:
         return partition_stats_update(collector.partition_ranges(newest), collector.types, form)
     if kind is PartitionKind.BLOOM_FILTERS:

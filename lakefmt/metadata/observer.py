@@ -19,7 +19,12 @@ from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import MetadataTablePresent, StateError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.collect import FactCollector
-from lakefmt.metadata.commit_updates import updates_of_clean, updates_of_commit, updates_of_rollback
+from lakefmt.metadata.commit_updates import (
+    copies_of_rollback,
+    updates_of_clean,
+    updates_of_commit,
+    updates_of_rollback,
+)
 from lakefmt.metadata.layout import WITHOUT_FILES, PartitionKind, partition_identifier
 from lakefmt.metadata.manage import (
     MetadataTableManager,
@@ -116,7 +121,7 @@ class MetadataTableObserver:
             cache=files_written_before(self.client),
         )
         if pending.action is Action.ROLLBACK:
-            self._record_rollback(writer, pending, loaded)
+            self._record_rollback(writer, pending, config, loaded)
             return
         read_body = self.client.timeline_store(config).read_body
         commits = known_commits(self.client.reader)
@@ -143,7 +148,7 @@ class MetadataTableObserver:
         written_records(self.client).remember(statistics, writer.form, timeline, (pending.time, completion))
 
     def _record_rollback(
-        self, writer: MetadataTableWriter, pending: PendingCompletion, timeline: MetadataTimeline
+        self, writer: MetadataTableWriter, pending: PendingCompletion, config: TableConfig, timeline: MetadataTimeline
     ) -> None:
         """Remove what the metadata table has of instants that are rolled back."""
         record = decode_body(BodyKind.ROLLBACK_METADATA, pending.body, what=f"the rollback {pending.time}")
@@ -152,6 +157,13 @@ class MetadataTableObserver:
             if timeline.of_time(str(time)):
                 writer.remove(str(time), timeline)
         updates = updates_of_rollback(record, writer.form)
+        if copies := copies_of_rollback(record):
+            definitions, collector = (
+                load_definitions(self.client, config),
+                self._collector(config, pending, timeline, None),
+            )
+            removed = {"partitionMetadata": copies}
+            updates += updates_of_clean(config, writer.form, collector, definitions, removed)
         if updates:
             writer.write(pending.time, updates, pending.proved_time, writer.timeline_store.load())
 

@@ -33,7 +33,6 @@ __all__ = [
     "execute_rollback",
     "find_logs_of_instant",
     "list_data_files",
-    "list_files_of_instant",
     "parse_rollback_plan",
     "plan_rollback",
     "plan_rollback_of",
@@ -143,15 +142,6 @@ def _is_named_by(file_name: str, target: Instant) -> bool:
     return log is not None and log.instant == target.time and target.action is not Action.COMPACTION
 
 
-def list_files_of_instant(store: ObjectStore, time: InstantTime) -> list[str]:
-    """Return the data files that may belong to an instant: those that its markers name, without markers all files.
-
-    A marker is written before its file, so markers name every file of a writer that writes markers.
-    """
-    marked = list_marked(store, time)
-    return marked if marked is not None else list_data_files(store)
-
-
 def list_data_files(store: ObjectStore) -> list[str]:
     """Return the names of all objects outside ``.hoodie``."""
     return [item.name for item in store.list() if not item.name.startswith(_HIDDEN)]
@@ -238,14 +228,18 @@ def plan_rollback_of(
     Args:
         store: the table.
         target: the instant.
-        layout: of the timeline; with layout 1 (version 6) the blocks of logs are read.
+        layout: of the timeline; in layout 1 (version 6) other instants name the logs.
         files: data files that may belong to it; None: those that its markers name, without markers all files.
-        logs: logs that may have blocks of it in version 6; None: those among `files`.
+        logs: logs that may have blocks of it although another instant names them: in version 6, and copies for the new buckets
+            of a clustering; None: those among `files`, in later layouts only those that are announced.
     """
-    names = list_files_of_instant(store, target.time) if files is None else list(files)
-    appends = layout == 1 and target.action in (Action.DELTA_COMMIT, Action.LOG_COMPACTION)
-    own = find_logs_of_instant(store, target.time, names if logs is None else logs) if appends else None
-    return plan_rollback(target, names, own)
+    # A marker is written before its file, so markers name every file of a writer that writes markers.
+    told = list_marked(store, target.time) if files is None else list(files)
+    names = list_data_files(store) if told is None else told
+    if logs is None:
+        logs = names if layout == 1 or told is not None else ()
+    appends = target.action is Action.DELTA_COMMIT or (layout == 1 and target.action is Action.LOG_COMPACTION)
+    return plan_rollback(target, names, find_logs_of_instant(store, target.time, logs) if appends else None)
 
 
 def execute_rollback(store: ObjectStore, plan: RollbackPlan, time: InstantTime) -> dict[str, int]:
