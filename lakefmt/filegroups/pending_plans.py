@@ -9,6 +9,7 @@ from typing import Any
 
 from lakefmt.errors import CorruptFile, ObjectNotFound
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.formats.names import parse_log_file
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.metadata_codec import body_kind, decode_body
 from lakefmt.values import FileId, PartitionPath
@@ -16,6 +17,7 @@ from lakefmt.values import FileId, PartitionPath
 __all__ = [
     "PLANNING",
     "PlannedMove",
+    "copied_logs",
     "groups_left_behind",
     "groups_of_plan",
     "is_clustering",
@@ -111,6 +113,15 @@ def groups_left_behind(
     """
     moves = (move for move in moves_of_plan(client, state, pending) if move.opened.isdisjoint(changed))
     return frozenset().union(*(move.sources for move in moves)).intersection(changed)
+
+
+def copied_logs(client: TableClient, state: TableState) -> frozenset[str]:
+    """Return the logs that commits name and that a pending clustering will make visible (docs/format.md, Clustering)."""
+    waiting = state.timeline.pending_clusterings
+    since = [i for i in state.timeline.commits if i.time > min(waiting)] if waiting else []
+    paths = [stat.path for instant in since for stat in client.commit_metadata(state, instant).stats if stat.log_files]
+    logs = {path: parse_log_file(path.rpartition("/")[2]) for path in paths}
+    return frozenset(path for path, log in logs.items() if log is not None and log.instant in waiting)
 
 
 def _plan_of(client: TableClient, state: TableState, pending: Instant) -> Mapping[str, Any]:

@@ -208,20 +208,6 @@ class FactCollector:
         """Return what the metadata table keeps of all files of some slices."""
         return [self.data_file(file) for each in slices for file in files_of_slice(each)]
 
-    def copied_logs(self, listed: Mapping[str, Mapping[str, int]]) -> list[DataFile]:
-        """Return what the metadata table keeps of the logs that a pending clustering will make visible.
-
-        Parameters:
-            listed: committed files by data partition, with their sizes in bytes.
-        """
-        waiting = self.before.timeline.pending_clusterings
-        files: list[DataFile] = []
-        for path, sizes in listed.items() if waiting else ():
-            objects = (ObjectInfo(join_path(path, name), size) for name, size in sizes.items())
-            logs = parse_files(PartitionPath(path), objects)[1]
-            files += [self.data_file(log) for log in logs if log.instant in waiting]
-        return files
-
     # ---------------------------------------------------------------------------------------------------- statistics
 
     def data_file(self, file: BaseFile | LogFile) -> DataFile:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakefmt.config.table_config import TableConfig
-from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.model import FileSlice, join_path, parse_files
 from lakefmt.metadata.collect import FactCollector, files_of_commit, instant_millis
 from lakefmt.metadata.expressions.index_updates import (
     expression_updates,
@@ -27,6 +27,7 @@ from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.metadata.records import PartitionUpdate, RecordLocation
 from lakefmt.metadata.statistics import indexed_columns, is_indexable
 from lakefmt.metadata.updates import (
+    DataFile,
     KeyChange,
     bloom_filters_update,
     column_stats_update,
@@ -37,9 +38,10 @@ from lakefmt.metadata.updates import (
     secondary_index_update,
 )
 from lakefmt.schema.types import field_at
+from lakefmt.storage.api import ObjectInfo
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import Action
-from lakefmt.values import META_COLUMNS, InstantTime
+from lakefmt.values import META_COLUMNS, InstantTime, PartitionPath
 
 __all__ = [
     "copies_of_rollback",
@@ -260,6 +262,17 @@ def copies_of_rollback(record: Mapping[str, Any]) -> dict[str, Any]:
     return {path: {"successDeleteFiles": of_part} for path, of_part in logs.items() if of_part}
 
 
+def _copied_logs(collector: FactCollector, listed: Mapping[str, Mapping[str, int]]) -> list[DataFile]:
+    """Return what the metadata table keeps of the logs that a pending clustering will make visible."""
+    waiting = collector.before.timeline.pending_clusterings
+    files: list[DataFile] = []
+    for path, sizes in listed.items() if waiting else ():
+        objects = (ObjectInfo(join_path(path, name), size) for name, size in sizes.items())
+        logs = parse_files(PartitionPath(path), objects)[1]
+        files += [collector.data_file(log) for log in logs if log.instant in waiting]
+    return files
+
+
 def first_update(
     name: str,
     config: TableConfig,
@@ -287,7 +300,9 @@ def first_update(
     if kind in (PartitionKind.COLUMN_STATS, PartitionKind.PARTITION_STATS):
         collector.columns = stats_columns(config, collector, definitions)
     if kind is PartitionKind.COLUMN_STATS:
-        return column_stats_update([*collector.files_of(newest), *collector.copied_logs(listed)], collector.types, form)
+        return column_stats_update(
+            [*collector.files_of(newest), *_copied_logs(collector, listed)], collector.types, form
+        )
     if kind is PartitionKind.PARTITION_STATS:
         return partition_stats_update(collector.partition_ranges(newest), collector.types, form)
     if kind is PartitionKind.BLOOM_FILTERS:

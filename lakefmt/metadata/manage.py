@@ -16,6 +16,7 @@ from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InvalidInputError, MetadataTablePresent, ObjectNotFound, UnsupportedFeature
 from lakefmt.filegroups.listing import StorageListing
 from lakefmt.filegroups.model import FileSlice, build_slices
+from lakefmt.filegroups.pending_plans import copied_logs
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.metadata.collect import FactCollector
@@ -471,34 +472,18 @@ def committed_files(
     """
     listing = StorageListing(client.store)
     listed: dict[str, dict[str, int]] = {}
-    copies = _copied_logs(client, TableState(config, timeline))
+    copies = copied_logs(client, TableState(config, timeline))
     for path in listing.partitions():
         sizes = listed.setdefault(path, {})
         for each in client.store.list(path, recursive=False):
             name = each.name.rpartition("/")[2]
             parsed = parse_base_file(name) or parse_log_file(name)
-            counts = parsed is not None and (
-                timeline.is_committed(parsed.instant)
-                or (timeline.layout == 1 and name.startswith("."))
-                or each.name in copies
-            )
-            if counts:
+            in_log = each.name in copies or (timeline.layout == 1 and name.startswith("."))
+            if parsed is not None and (in_log or timeline.is_committed(parsed.instant)):
                 sizes[name] = each.size
     state = TableState(config, timeline)
     bases, logs = listing.files(None)
     return listed, build_slices(bases, logs, client.slicing(state, bases, logs), client.replaced(state))
-
-
-def _copied_logs(client: TableClient, state: TableState) -> frozenset[str]:
-    """Return the logs that commits name and that a pending clustering will make visible (docs/format.md, Clustering)."""
-    waiting = state.timeline.pending_clusterings
-    since = (i for i in state.timeline.commits if i.time > min(waiting)) if waiting else ()
-    paths = (stat.path for instant in since for stat in client.commit_metadata(state, instant).stats if stat.log_files)
-    return frozenset(
-        path
-        for path in paths
-        if (log := parse_log_file(path.rpartition("/")[2])) is not None and log.instant in waiting
-    )
 
 
 def _resting_on(name: str, names: Iterable[str]) -> list[str]:

@@ -234,10 +234,10 @@ def plan_rollback_of(
             of a clustering; None: those among `files`, in later layouts only those that are announced.
     """
     # A marker is written before its file, so markers name every file of a writer that writes markers.
-    told = list_marked(store, target.time) if files is None else list(files)
-    names = list_data_files(store) if told is None else told
+    announced = list_marked(store, target.time) if files is None else list(files)
+    names = list_data_files(store) if announced is None else announced
     if logs is None:
-        logs = names if layout == 1 or told is not None else ()
+        logs = names if layout == 1 or announced is not None else ()
     appends = target.action is Action.DELTA_COMMIT or (layout == 1 and target.action is Action.LOG_COMPACTION)
     return plan_rollback(target, names, find_logs_of_instant(store, target.time, logs) if appends else None)
 

@@ -309,8 +309,8 @@ class Timeline:
         """Return whether a log of a commit is a copy for the new buckets of a clustering that had not completed by then.
 
         The log is named by the clustering, and the rows are in the old buckets, too (docs/format.md, Clustering). In layout 1
-        logs on top of a completed clustering have the same names: there only pending clusterings, and those that are gone,
-        are told from others.
+        logs on top of a completed clustering have the same names: there only pending clusterings, and those that were undone,
+        can be recognised.
 
         Args:
             log_instant: the instant in the log's name.

@@ -47,7 +47,6 @@ from lakefmt.transactions.concurrency import check_non_blocking
 from lakefmt.values import CommitResult, FileId, PartitionPath, TableType, WriteOperation
 from lakefmt.write._slice_state import SliceReader, apply_log_deletes, find_stored
 from lakefmt.write.assign import MOST_SMALL_FILES, Assigned, FileSizing, Routes, is_small
-from lakefmt.write.commit.clustering_updates import UpdateStrategy, clustered_groups, update_strategy
 from lakefmt.write.commit.conflict_resolution import Footprint, check_early
 from lakefmt.write.commit.transaction import (
     FirstSchema,
@@ -426,7 +425,7 @@ class WriteTransaction:
         # New rows stay out of files that a pending clustering replaces.
         if self._ordered or self._never_fills:
             return replace(sizing, fills=False, small_bytes=0 if self._ordered else sizing.small_bytes)
-        return replace(sizing, small_bytes=0) if clustered_groups(self.client, self.state) else sizing
+        return replace(sizing, small_bytes=0) if self.state.timeline.pending_clusterings else sizing
 
     @property
     def _never_fills(self) -> bool:
@@ -489,14 +488,11 @@ class WriteTransaction:
         """Return the logs for the new buckets of pending clusterings, where the settings ask for them."""
         if not self.state.timeline.pending_clusterings or self._saved is not None:
             return []  # what other processes place is not known here
-        if update_strategy(self._settings) is not UpdateStrategy.DUPLICATE or rings_of(self.index) is None:
-            return []
-        from lakefmt.index.bucket.consistent import ConsistentBucketIndex
-        from lakefmt.write.files.bucket_copies import BucketCopies  # few writes meet a clustering
+        from lakefmt.write.files.bucket_copies import copies_of_write  # few writes meet a clustering
 
-        if self._bucket_copies is None and isinstance(self.index, ConsistentBucketIndex):
-            self._bucket_copies = BucketCopies(self.client, self.state, self.index, self.context.instant)
-        return [] if self._bucket_copies is None else self._bucket_copies.of(batch, assigned)
+        copies = self._bucket_copies or copies_of_write(self._pending, self.index)
+        self._bucket_copies = copies
+        return copies.of(batch, assigned)
 
     @property
     def _ordered(self) -> bool:

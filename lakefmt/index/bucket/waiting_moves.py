@@ -43,7 +43,7 @@ def waiting_moves(client: TableClient, state: TableState, rings: Rings) -> dict[
     Raises:
         CorruptFile: a plan or a ring is damaged.
     """
-    found: dict[PartitionPath, list[WaitingMove | None]] = {}
+    moves_by_partition: dict[PartitionPath, list[WaitingMove | None]] = {}
     for pending in state.timeline.pending:
         if pending.time not in state.timeline.pending_clusterings:
             continue
@@ -51,8 +51,10 @@ def waiting_moves(client: TableClient, state: TableState, rings: Rings) -> dict[
         for move in moves_of_plan(client, state, pending):
             by_partition.setdefault(move.partition, []).append(move)
         for partition, moves in by_partition.items():
-            found.setdefault(partition, []).append(_waiting_move(pending, partition, moves, rings))
-    return {partition: move for partition, (move, *others) in found.items() if move is not None and not others}
+            moves_by_partition.setdefault(partition, []).append(_waiting_move(pending, partition, moves, rings))
+    return {
+        partition: move for partition, (move, *others) in moves_by_partition.items() if move is not None and not others
+    }
 
 
 def _waiting_move(

@@ -103,7 +103,7 @@ def resolve_conflicts(
         if pending_rollback_targets(client, now, context.instant):
             raise InstantNotPending(f"instant {context.instant} is being rolled back by another writer")
     other_instants, undone = _since(client, begun, now)
-    undone = undone or _ended_clustering(copies, now)
+    undone = undone or (_ended_clustering(copies, now) if copies else None)
     if undone is not None:
         raise _conflict(write_client, context, ConflictFinding(Verdict.REBASE, Reason.UNDONE, undone), now)
     if not other_instants and all(pending.time == context.instant for pending in now.timeline.pending):
@@ -365,7 +365,7 @@ def check_early(
     if not groups:
         return
     client = write_client.client
-    clustered = clustered_groups(client, begun)
+    clustered = clustered_groups(client, begun) if begun.timeline.pending_clusterings else {}
     shared = tuple(sorted((clustered.keys() & set(groups)).difference(copied)))
     if shared and not withdrawn_for_update(write_client, begun, {clustered[group].time for group in shared}):
         finding = ConflictFinding(Verdict.ABORT, Reason.CLUSTERING, clustered[shared[0]], shared)

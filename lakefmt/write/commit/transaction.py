@@ -465,7 +465,7 @@ def complete_instant(
         write.instant.finish(markers=markers)
     except StorageError:
         write.instant.abandon()  # the write is committed; by its heartbeat the next writer finds what is left
-    return _result(context, completed, metadata.stats, lost_index_warnings(config) if had_indexes else (), copies)
+    return _result(context, completed, metadata.stats, copies, lost_index_warnings(config) if had_indexes else ())
 
 
 def _remove_saved(instant: InstantTransaction, *, is_saved: bool) -> None:
@@ -562,15 +562,15 @@ def _was_requested(timeline: Timeline, pending: Instant) -> bool:
 
 def _result(
     context: WriteContext,
-    completed: Instant,
+    done: Instant,
     stats: tuple[WriteStat, ...],
-    warnings: tuple[str, ...],
     copies: Collection[str],
+    warnings: tuple[str, ...],
 ) -> CommitResult:
     counted = [stat for stat in stats if stat.path not in copies]
     return CommitResult(
         instant=context.instant,
-        completion_time=completed.completion,
+        completion_time=done.completion,
         action=context.action,
         operation=context.operation,
         num_inserts=sum(s.num_inserts for s in counted),

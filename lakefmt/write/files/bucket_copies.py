@@ -6,20 +6,23 @@ readers do not see it before the clustering completes, and then it lies on top o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.index import Index
 from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.index.bucket.waiting_moves import WaitingMove, waiting_moves
 from lakefmt.values import FileId, InstantTime, PartitionPath
 from lakefmt.write.assign import Assigned, joined
+from lakefmt.write.commit.clustering_updates import UpdateStrategy, update_strategy
+from lakefmt.write.commit.transaction import PendingWrite
 from lakefmt.write.context import FileAssignment, LogTarget
 from lakefmt.write.ingest import KeyedBatch, record_keys
 
-__all__ = ["BucketCopies"]
+__all__ = ["BucketCopies", "copies_of_write"]
 
 Group = tuple[PartitionPath, FileId]
 
@@ -31,17 +34,23 @@ class BucketCopies:
         client: the table.
         state: the table when the write began.
         index: places keys by the rings of the write.
+        moves: what pending clusterings do to the buckets of each partition.
         instant: the write's.
     """
 
     def __init__(
-        self, client: TableClient, state: TableState, index: ConsistentBucketIndex, instant: InstantTime
+        self,
+        client: TableClient,
+        state: TableState,
+        index: Index,
+        moves: Mapping[PartitionPath, WaitingMove],
+        instant: InstantTime,
     ) -> None:
         self._client = client
         self._state = state
         self._index = index
+        self._moves = moves
         self._instant = instant
-        self._moves: dict[PartitionPath, WaitingMove] | None = None
         self._versions: dict[Group, int] = {}
         self._listed: set[PartitionPath] = set()
         #: The file groups of pending clusterings whose new rows are in their new buckets, too.
@@ -57,13 +66,12 @@ class BucketCopies:
         Raises:
             CorruptFile: a plan or a ring is damaged.
         """
-        if self._moves is None:
-            self._moves = waiting_moves(self._client, self._state, self._index.rings)
         parts: dict[Group, list[Assigned]] = {}
         for each in assigned:
             partition, file_id = each.assignment.partition, each.assignment.file_id
             move = self._moves.get(partition)
-            if move is None or file_id not in move.sources or each.assignment.log is None:
+            is_moved = move is not None and file_id in move.sources and each.assignment.log is not None
+            if move is None or not is_moved or not isinstance(self._index, ConsistentBucketIndex):
                 continue
             self.copied.add((partition, file_id))
             keys = record_keys(batch).take(pa.array(each.rows))
@@ -94,7 +102,7 @@ class BucketCopies:
     def _list(self, partitions: Sequence[PartitionPath]) -> None:
         """Look which copies of earlier writes are there: later ones have larger versions, because readers go by them."""
         wanted = [partition for partition in partitions if partition not in self._listed]
-        if not wanted or self._moves is None:
+        if not wanted:
             return
         self._listed.update(wanted)
         for log in self._client.storage_listing(self._state.config).files(wanted)[1]:
@@ -102,3 +110,17 @@ class BucketCopies:
             if move is not None and log.instant == move.time:
                 group = log.partition, log.file_id
                 self._versions[group] = max(log.version, self._versions.get(group, 0))
+
+
+def copies_of_write(write: PendingWrite, index: Index) -> BucketCopies:
+    """Return what makes the copies of a write: none where its settings or its index do not ask for them.
+
+    Raises:
+        UnknownSetting: the settings name no strategy.
+        CorruptFile: a plan or a ring is damaged.
+    """
+    client, moves = write.write_client.client, dict[PartitionPath, WaitingMove]()
+    wanted = update_strategy(write.write_client.settings) is UpdateStrategy.DUPLICATE
+    if wanted and isinstance(index, ConsistentBucketIndex):
+        moves = waiting_moves(client, write.state, index.rings)
+    return BucketCopies(client, write.state, index, moves, write.context.instant)
