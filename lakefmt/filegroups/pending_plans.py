@@ -12,7 +12,7 @@ from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_log_file
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.metadata_codec import body_kind, decode_body
-from lakefmt.values import FileId, PartitionPath
+from lakefmt.values import FileId, PartitionPath, WriteStat
 
 __all__ = [
     "PLANNING",
@@ -115,13 +115,17 @@ def groups_left_behind(
     return frozenset().union(*(move.sources for move in moves)).intersection(changed)
 
 
-def copied_logs(client: TableClient, state: TableState) -> frozenset[str]:
-    """Return the logs that commits name and that a pending clustering will make visible (docs/format.md, Clustering)."""
+def copied_logs(client: TableClient, state: TableState) -> dict[str, WriteStat]:
+    """Return the logs that commits name and that a pending clustering will make visible (docs/format.md, Clustering).
+
+    Returns:
+        Path relative to the table → the entry of the commit.
+    """
     waiting = state.timeline.pending_clusterings
     since = [i for i in state.timeline.commits if i.time > min(waiting)] if waiting else []
-    paths = [stat.path for instant in since for stat in client.commit_metadata(state, instant).stats if stat.log_files]
-    logs = {path: parse_log_file(path.rpartition("/")[2]) for path in paths}
-    return frozenset(path for path, log in logs.items() if log is not None and log.instant in waiting)
+    stats = [stat for instant in since for stat in client.commit_metadata(state, instant).stats if stat.log_files]
+    logs = [(stat, parse_log_file(stat.file_name)) for stat in stats]
+    return {stat.path: stat for stat, log in logs if log is not None and log.instant in waiting}
 
 
 def _plan_of(client: TableClient, state: TableState, pending: Instant) -> Mapping[str, Any]:

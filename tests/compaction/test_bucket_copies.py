@@ -14,6 +14,7 @@ from lakefmt.errors import CommitConflict, LakefmtError, UnknownSetting
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.formats.names import parse_log_file
 from lakefmt.index.bucket.consistent import ConsistentBucketIndex
+from lakefmt.metadata import manage
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants
@@ -200,6 +201,30 @@ def test_a_metadata_table_that_is_made_while_the_plan_waits_knows_the_copies() -
     table.cluster(run=instant)
     whole(table, model)
     assert table.read(filter="v = 3").num_rows == 50
+
+
+def test_a_metadata_table_of_hudi_that_does_not_know_the_copies_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hudi lists no file of a pending instant when it makes a metadata table."""
+    table, model = made(), first_model()
+    instant = planned(table, SPLIT_ALL)
+    upsert(table, model, 20, 70, 3)
+    with monkeypatch.context() as hudi:
+        hudi.setattr(manage, "copied_logs", lambda client, state: {})
+        table.index.create("column_stats")
+    assert not table.index.check().is_clean
+    check(table, model)
+    table.cluster(run=instant)
+    whole(table, model)
+
+
+def test_the_record_index_follows_rows_that_only_copies_have() -> None:
+    table, model = made(), first_model()
+    table.index.create("record_index")
+    instant = planned(table, SPLIT_ALL)
+    upsert(table, model, 40, 90, 3)
+    whole(table, model)
+    table.cluster(run=instant)
+    whole(table, model)
 
 
 def test_plans_of_one_partition_leave_the_others_alone() -> None:

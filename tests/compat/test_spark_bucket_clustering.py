@@ -225,3 +225,24 @@ def test_spark_takes_a_dead_write_of_ours_back(tmp_path: Path, spark_judge: Spar
     turns.agreed("Spark rolled our write back")
     turns.call("execute")
     turns.agreed("and ran the plan", 5)
+
+
+def test_a_metadata_table_that_spark_makes_while_the_plan_waits(tmp_path: Path, spark_judge: SparkJudge) -> None:
+    """Hudi does not list the logs of new buckets in it; the clustering, run by us, does."""
+    turns = Turns(tmp_path / "t", 9, spark_judge)
+    turns.upsert_ours(0, 40, 1)
+    planned = turns.table.cluster(schedule=True, options=SPLIT)
+    turns.upsert_ours(0, 50, 2, TWICE)
+    turns.settings["hoodie.metadata.enable"] = "true"
+    turns.upsert_theirs(45, 60, 3)
+    assert "files" in turns.table.client.load_config().metadata_partitions
+    turns.agreed("the plan waits", BUCKETS)
+    assert not turns.table.index.check().is_clean
+    turns.table.cluster(run=planned.instant)
+    turns.agreed("after the plan", 5)
+    assert turns.table.index.check().is_clean, str(turns.table.index.check())
+    for told in ("true", "false"):
+        turns.spark.assert_same_rows(turns.root, turns.expected, options={"hoodie.metadata.enable": told}, what=told)
+    turns.upsert_theirs(30, 70, 4)
+    turns.upsert_ours(0, 35, 5)
+    turns.agreed("both wrote on")
