@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from lakefmt.timeline.timeline import Timeline
 from lakefmt.write.files.bucket_copies import BucketCopies
 from tests.compaction.test_cluster import Later, pending
 from tests.compaction.test_cluster_buckets import made, sizes
+from tests.consumers.stream_tables import bag, read_all
 from tests.index.ring_tables import FAST, check, make, rows
 from tests.index.test_resized_buckets import LEAST, MERGE_ALL, MOST, SPLIT_ALL
 from tests.judges.compare import assert_same_multiset
@@ -106,6 +108,20 @@ def test_rows_are_read_once_before_and_after_the_plan_completes(
 
 def _without_times(changes: pa.Table) -> pa.Table:
     return changes.select(["op", "ts_ms", "before", "after"])
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_streams_and_changes_are_those_of_a_table_without_a_plan(version: int) -> None:
+    table, control = made(version), made(version)
+    instant = planned(table, SPLIT_ALL)
+    for each in (table, control):
+        each.upsert(rows(20, 70, 3), options=TWICE)
+        each.delete(["k1", "k65"], options=TWICE)
+        each.upsert(rows(60, 75, 4), options=TWICE)
+    handed_out, kinds = bag(read_all(control)), Counter(control.changes("0")["op"].to_pylist())
+    assert (bag(read_all(table)), Counter(table.changes("0")["op"].to_pylist())) == (handed_out, kinds)
+    table.cluster(run=instant)
+    assert (bag(read_all(table)), Counter(table.changes("0")["op"].to_pylist())) == (handed_out, kinds)
 
 
 def test_an_update_of_rows_and_partial_rows_go_to_both() -> None:
