@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt.compaction.cluster.operations import ClusteringOperations, run_clustering_operation
+from lakefmt.compaction.cluster.run import run_clustering
 from lakefmt.errors import CommitConflict, LakefmtError, UnknownSetting
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.formats.names import parse_log_file
@@ -21,6 +23,7 @@ from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
 from lakefmt.timeline.timeline import Timeline
+from lakefmt.values import WriteStat
 from lakefmt.write.files.bucket_copies import BucketCopies
 from tests.compaction.test_cluster import Later, pending
 from tests.compaction.test_cluster_buckets import made, sizes
@@ -251,6 +254,23 @@ def test_plans_of_one_partition_leave_the_others_alone() -> None:
     table.cluster(run=instant or "")
     whole(table, model)
     assert sizes(table) == {"p=p0": 4, "p=p1": 8}
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_a_write_while_the_clustering_is_at_work_comes_along(version: int) -> None:
+    table, model = made(version), first_model()
+    other = Table(TableClient(table.client.store, FAST))
+    beside = {**TWICE, "hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
+    beside |= {"hoodie.clean.failed.writes.policy": "LAZY"}
+
+    def written_beside(operations: ClusteringOperations) -> list[tuple[WriteStat, ...]]:
+        numbers = range(len(operations.plan.groups))
+        done = [run_clustering_operation(operations, number) for number in numbers]
+        other.upsert(rows(20, 70, 3), options=beside)
+        return done
+
+    assert run_clustering(table.client, SPLIT_ALL, run_groups=written_beside).completion_time is not None
+    whole(table, model | {f"k{n}": 3 for n in range(20, 70)})
 
 
 def test_a_bulk_insert_of_parts_goes_to_both() -> None:
