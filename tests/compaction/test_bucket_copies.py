@@ -85,6 +85,7 @@ def test_rows_are_read_once_before_and_after_the_plan_completes(
     done = upsert(table, model, 20, 70, 3)
     assert (done.num_inserts, done.num_updates, done.num_deletes) == (0, 50, 0)
     assert len(copies(table, instant)) > 0
+    assert table.timeline.entries[-1].updates == 50
     whole(table, model)
     gone = table.delete(["k1", "k25", "k65", "k99"], options=TWICE)
     assert gone.num_deletes == 3
