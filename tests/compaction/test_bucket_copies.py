@@ -17,7 +17,7 @@ from lakefmt.errors import CommitConflict, LakefmtError, UnknownSetting
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.formats.names import parse_log_file
 from lakefmt.index.bucket.consistent import ConsistentBucketIndex
-from lakefmt.metadata import manage
+from lakefmt.metadata import manage, observer
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants
@@ -234,6 +234,24 @@ def test_a_metadata_table_of_hudi_that_does_not_know_the_copies_is_completed(mon
     assert not table.index.check().is_clean
     check(table, model)
     table.cluster(run=instant)
+    whole(table, model)
+
+
+def test_rows_that_a_clustering_of_hudi_left_out_of_the_metadata_table_are_brought_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table, model = made(), first_model()
+    instant = planned(table, SPLIT_ALL)
+    upsert(table, model, 20, 70, 3)
+    with monkeypatch.context() as hudi:
+        hudi.setattr(manage, "copied_logs", lambda client, state: {})
+        hudi.setattr(observer, "copied_logs", lambda client, state: {})
+        table.index.create("column_stats")
+        table.cluster(run=instant)
+    with pytest.raises(AssertionError):
+        check(table, model)
+    assert not table.index.check().is_clean
+    table.index.check(repair=True)
     whole(table, model)
 
 
