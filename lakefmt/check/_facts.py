@@ -216,9 +216,13 @@ class TableFacts:
         for path in sorted(absent):
             place, name = PartitionPath(path.rpartition("/")[0]), path.rpartition("/")[2]
             log = parse_log_file(name)
-            if log is not None and not log.is_cdc and self.is_wanted(place):
+            if log is not None and not log.is_cdc and self.is_wanted(place) and not self._is_withdrawn(log.instant):
                 missing[path] = LogFile(place, name, log.file_id, log.instant, log.version, 0)
         return missing
+
+    def _is_withdrawn(self, time: InstantTime) -> bool:
+        """Return whether a clustering went, and with it the logs that writers had copied to its new buckets."""
+        return not self.before.is_committed(time) and all(i.time != time for i in self.before.pending)
 
     @cached_property
     def latest_logs(self) -> frozenset[str]:

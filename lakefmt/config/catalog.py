@@ -915,7 +915,8 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         _text,
         "SparkRejectUpdateStrategy",
         "a write meets a planned clustering of the same file groups: `SparkRejectUpdateStrategy` refuses the write, "
-        "`SparkAllowUpdateStrategy` withdraws the plan unless it is at work; with or without the package",
+        "`SparkAllowUpdateStrategy` withdraws the plan unless it is at work, `SparkConsistentBucketDuplicateUpdateStrategy` "
+        "writes to the old and to the new buckets of consistent hashing; with or without the package",
     ),
     _inert("hoodie.clustering.rollback.pending.replacecommit.on.conflict", "said by the updates strategy"),
     _inert("hoodie.clustering.execution.strategy.class", "rows are ordered and packed as the plan says"),

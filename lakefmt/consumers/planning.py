@@ -199,7 +199,12 @@ class CommitFinder:
         too_early = self._after_watermark is not None and (mark is None or mark <= self._after_watermark)
         if too_early or not self._gives(state, instant, commit):
             return StreamStep(instant, (), mark, 0, is_hidden=not is_rewrite(commit))
-        parts = changed_parts(instant, commit) if is_keyed(state) else written_parts(instant, commit)
+        if is_keyed(state):
+            # Only in version 6 the parts depend on what was replaced.
+            replaced = self._client.replaced(state) if state.timeline.layout == 1 else {}
+            parts = changed_parts(state.timeline, instant, commit, replaced)
+        else:
+            parts = written_parts(instant, commit)
         return StreamStep(instant, tuple(self._in_order(state, self._kept(parts))), mark, commit.bytes_written)
 
     def _kept(self, parts: Sequence[StreamPart]) -> list[StreamPart]:

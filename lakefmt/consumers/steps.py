@@ -16,13 +16,14 @@ from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt.formats.names import has_bucket_number, parse_base_file, parse_log_file
 from lakefmt.formats.queue_names import queue_bucket_of
-from lakefmt.read.change_sources import ChangeSource, plan_sources
+from lakefmt.read.change_sources import ChangeSource, changing_sources
 from lakefmt.read.incremental import is_rewrite
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.commit_entries import watermark_of
 from lakefmt.timeline.instant import Action, Instant
+from lakefmt.timeline.timeline import Timeline
 from lakefmt.timeline.watermarks import next_watermark
-from lakefmt.values import FileId, PartitionPath, WriteOperation
+from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation
 
 __all__ = [
     "StreamPart",
@@ -157,13 +158,15 @@ def _joined(file_slice: FileSlice, more: FileSlice) -> FileSlice:
     return replace(file_slice, base=more.base or file_slice.base, logs=logs)
 
 
-def changed_parts(instant: Instant, commit: CommitMetadata) -> list[StreamPart]:
+def changed_parts(
+    timeline: Timeline, instant: Instant, commit: CommitMetadata, replaced: Mapping[tuple[str, str], InstantTime]
+) -> list[StreamPart]:
     """Return the parts of a commit of a table with record keys: changes, by file group.
 
     A commit that deletes rows and writes several partitions may have moved keys between them. It is one part, in which
     deletes come first.
     """
-    sources = plan_sources(commit)
+    sources = changing_sources(timeline, instant, commit, replaced)
     places = {source.partition for source in sources}
     deletes = bool(commit.replaced_file_ids) or any(stat.num_deletes for stat in commit.stats)
     if len(sources) > 1 and deletes and (len(places) > 1 or commit.replaced_file_ids):

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import field
 from functools import partial
 
+from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.listing import KeptFiles
 from lakefmt.storage.api import ObjectInfo, ObjectStore, SupportsTrees
 from lakefmt.storage.table_directory import KeptDirectory, SmallObjects, TableDirectory

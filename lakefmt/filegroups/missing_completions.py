@@ -16,6 +16,7 @@ from lakefmt.errors import (
     ObjectNotFound,
 )
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.formats.names import parse_base_file
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt.timeline.markers import marker_directory
@@ -51,12 +52,19 @@ def was_complete(client: TableClient, state: TableState, pending: Instant, plan:
     if pending.time in _rollback_targets(client, state):
         return False
     plan = plan or plan_rollback_of(client.store, pending, state.timeline.layout)
-    if not (plan.num_files or plan.shared or _hides_only(client, state, pending)):
+    if not (_has_files(pending, plan) or plan.shared or _hides_only(client, state, pending)):
         return False
     # A writer that completes meanwhile removes the traces last: so check the traces first, then the timeline.
     if _has_traces(client, pending):
         return False
     return any(other.time == pending.time for other in client.timeline_store(state.config).load().pending)
+
+
+def _has_files(pending: Instant, plan: RollbackPlan) -> bool:
+    if pending.action is not Action.REPLACE_COMMIT:
+        return plan.num_files > 0
+    # In version 6 logs are named by a clustering that waits when writers copy rows to its new buckets.
+    return any(parse_base_file(name.rpartition("/")[2]) is not None for names in plan.files.values() for name in names)
 
 
 def _has_traces(client: TableClient, pending: Instant) -> bool:

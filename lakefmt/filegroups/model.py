@@ -173,6 +173,8 @@ def _place_by_base_instant(
         return log.instant
     if timeline.bound is not None and log.instant > timeline.bound:
         return None
+    if log.instant in timeline.pending_clusterings or timeline.has_left(log.instant):
+        return None  # a copy for a new bucket, whose rows are in the old one, too
     return max((i for i in bases if i < log.instant), default=log.instant)
 
 

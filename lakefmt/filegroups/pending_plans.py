@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, ObjectNotFound
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.formats.names import parse_log_file
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.metadata_codec import body_kind, decode_body
-from lakefmt.values import FileId, PartitionPath
+from lakefmt.values import FileId, PartitionPath, WriteStat
 
-__all__ = ["PLANNING", "groups_of_plan", "is_clustering", "new_groups_of_plan"]
+__all__ = [
+    "PLANNING",
+    "PlannedMove",
+    "copied_logs",
+    "groups_left_behind",
+    "groups_of_plan",
+    "is_clustering",
+    "moves_of_plan",
+    "new_groups_of_plan",
+]
+
+Group = tuple[PartitionPath, FileId]
 
 #: Actions that may have a plan; in version 6 a clustering is a replacecommit.
 PLANNING = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING, Action.REPLACE_COMMIT})
@@ -35,26 +48,84 @@ def groups_of_plan(client: TableClient, state: TableState, pending: Instant) -> 
     return frozenset((PartitionPath(s["partitionPath"] or ""), FileId(s["fileId"] or "")) for s in slices)
 
 
-def new_groups_of_plan(
-    client: TableClient, state: TableState, pending: Instant
-) -> frozenset[tuple[PartitionPath, FileId]]:
-    """Return the file groups that a clustering of buckets opens, whose ids its plan names; none of other plans.
+@dataclass(frozen=True, slots=True)
+class PlannedMove:
+    """A group of a pending clustering: rows move from some file groups to others.
+
+    Attributes:
+        partition: where they are.
+        sources: the file groups whose rows move.
+        opened: the file groups that get them, where the plan names these: those of the buckets of consistent hashing.
+        entries: what else the plan says of the group.
+    """
+
+    partition: PartitionPath
+    sources: frozenset[Group]
+    opened: frozenset[Group]
+    entries: Mapping[str, str]
+
+
+def moves_of_plan(client: TableClient, state: TableState, pending: Instant) -> tuple[PlannedMove, ...]:
+    """Return the groups of a pending clustering; none of other plans.
 
     Raises:
         CorruptFile: the plan is damaged.
     """
     groups = (_plan_of(client, state, pending).get("clusteringPlan") or {}).get("inputGroups") or []
-    opened: set[tuple[PartitionPath, FileId]] = set()
-    for group in groups:
-        text = (group.get("extraMetadata") or {}).get("clustering.group.child.node")
-        slices = group.get("slices") or []
-        if text and slices:
-            try:
-                prefixes = [str(node["fileIdPrefix"]) for node in json.loads(text) if node["fileIdPrefix"]]
-            except (ValueError, KeyError, TypeError, RecursionError):
-                raise CorruptFile(f"the plan of {pending} does not name its buckets: {text!r:.200}") from None
-            opened |= {(PartitionPath(slices[0]["partitionPath"] or ""), FileId(f"{prefix}-0")) for prefix in prefixes}
-    return frozenset(opened)
+    return tuple(_move(group, pending) for group in groups if group.get("slices"))
+
+
+def _move(group: Mapping[str, Any], pending: Instant) -> PlannedMove:
+    slices, entries = group["slices"], group.get("extraMetadata") or {}
+    partition = PartitionPath(slices[0]["partitionPath"] or "")
+    text, prefixes = entries.get("clustering.group.child.node"), list[str]()
+    if text:
+        try:
+            prefixes = [str(node["fileIdPrefix"]) for node in json.loads(text) if node["fileIdPrefix"]]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise CorruptFile(f"the plan of {pending} does not name its buckets: {text!r:.200}") from None
+    return PlannedMove(
+        partition,
+        frozenset((PartitionPath(each["partitionPath"] or ""), FileId(each["fileId"] or "")) for each in slices),
+        frozenset((partition, FileId(f"{prefix}-0")) for prefix in prefixes),
+        entries,
+    )
+
+
+def new_groups_of_plan(client: TableClient, state: TableState, pending: Instant) -> frozenset[Group]:
+    """Return the file groups that a clustering of buckets opens, whose ids its plan names; none of other plans.
+
+    Raises:
+        CorruptFile: the plan is damaged.
+    """
+    return frozenset().union(*(move.opened for move in moves_of_plan(client, state, pending)))
+
+
+def groups_left_behind(
+    client: TableClient, state: TableState, pending: Instant, changed: Collection[Group]
+) -> frozenset[Group]:
+    """Return the file groups of a pending clustering that would hide what a write changed in some file groups.
+
+    What was written to the new buckets of a group, too, comes with them.
+
+    Raises:
+        CorruptFile: the plan is damaged.
+    """
+    moves = (move for move in moves_of_plan(client, state, pending) if move.opened.isdisjoint(changed))
+    return frozenset().union(*(move.sources for move in moves)).intersection(changed)
+
+
+def copied_logs(client: TableClient, state: TableState) -> dict[str, WriteStat]:
+    """Return the logs that commits name and that a pending clustering will make visible (docs/format.md, Clustering).
+
+    Returns:
+        Path relative to the table → the entry of the commit.
+    """
+    waiting = state.timeline.pending_clusterings
+    since = [i for i in state.timeline.commits if i.time > min(waiting)] if waiting else []
+    stats = [stat for instant in since for stat in client.commit_metadata(state, instant).stats if stat.log_files]
+    logs = [(stat, parse_log_file(stat.file_name)) for stat in stats]
+    return {stat.path: stat for stat, log in logs if log is not None and log.instant in waiting}
 
 
 def _plan_of(client: TableClient, state: TableState, pending: Instant) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakefmt.config.table_config import TableConfig
-from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.model import FileSlice, join_path, parse_files
 from lakefmt.metadata.collect import FactCollector, files_of_commit, instant_millis
 from lakefmt.metadata.expressions.index_updates import (
     expression_updates,
@@ -27,6 +27,7 @@ from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.metadata.records import PartitionUpdate, RecordLocation
 from lakefmt.metadata.statistics import indexed_columns, is_indexable
 from lakefmt.metadata.updates import (
+    DataFile,
     KeyChange,
     bloom_filters_update,
     column_stats_update,
@@ -37,12 +38,24 @@ from lakefmt.metadata.updates import (
     secondary_index_update,
 )
 from lakefmt.schema.types import field_at
+from lakefmt.storage.api import ObjectInfo
 from lakefmt.timeline.commit import CommitMetadata
-from lakefmt.values import META_COLUMNS, InstantTime
+from lakefmt.timeline.instant import Action
+from lakefmt.values import META_COLUMNS, InstantTime, PartitionPath
 
-__all__ = ["first_update", "stats_columns", "updates_of_clean", "updates_of_commit", "updates_of_rollback"]
+__all__ = [
+    "copies_of_rollback",
+    "first_update",
+    "stats_columns",
+    "updates_of_clean",
+    "updates_of_commit",
+    "updates_of_rollback",
+]
 
 Definitions = Mapping[str, IndexDefinition]
+
+#: Actions of clusterings.
+_CLUSTERINGS = frozenset({Action.CLUSTERING.value, Action.REPLACE_COMMIT.value})
 
 
 def stats_columns(config: TableConfig, collector: FactCollector, definitions: Definitions) -> tuple[str, ...]:
@@ -230,6 +243,36 @@ def updates_of_rollback(record: Mapping[str, Any], form: RecordFormat) -> list[P
     return [files_update(written, form)] if written else []
 
 
+def copies_of_rollback(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the logs that the rollback of a clustering deleted, as a clean tells of files; empty: there were none. Pure.
+
+    A clustering writes base files. Logs with its name are copies that writers had made for its new buckets: their own instants
+    have recorded them, and stay.
+
+    Parameters:
+        record: the body of the completed rollback.
+    """
+    if not any(target.get("action") in _CLUSTERINGS for target in record.get("instantsRollback") or ()):
+        return {}
+    parts = (record.get("partitionMetadata") or {}).items()
+    names = {
+        path: [str(name).rpartition("/")[2] for name in part.get("successDeleteFiles") or ()] for path, part in parts
+    }
+    logs = {str(path): [name for name in of_part if name.startswith(".")] for path, of_part in names.items()}
+    return {path: {"successDeleteFiles": of_part} for path, of_part in logs.items() if of_part}
+
+
+def _copied_logs(collector: FactCollector, listed: Mapping[str, Mapping[str, int]]) -> list[DataFile]:
+    """Return what the metadata table keeps of the logs that a pending clustering will make visible."""
+    waiting = collector.before.timeline.pending_clusterings
+    files: list[DataFile] = []
+    for path, sizes in listed.items() if waiting else ():
+        objects = (ObjectInfo(join_path(path, name), size) for name, size in sizes.items())
+        logs = parse_files(PartitionPath(path), objects)[1]
+        files += [collector.data_file(log) for log in logs if log.instant in waiting]
+    return files
+
+
 def first_update(
     name: str,
     config: TableConfig,
@@ -257,7 +300,9 @@ def first_update(
     if kind in (PartitionKind.COLUMN_STATS, PartitionKind.PARTITION_STATS):
         collector.columns = stats_columns(config, collector, definitions)
     if kind is PartitionKind.COLUMN_STATS:
-        return column_stats_update(collector.files_of(newest), collector.types, form)
+        return column_stats_update(
+            [*collector.files_of(newest), *_copied_logs(collector, listed)], collector.types, form
+        )
     if kind is PartitionKind.PARTITION_STATS:
         return partition_stats_update(collector.partition_ranges(newest), collector.types, form)
     if kind is PartitionKind.BLOOM_FILTERS:

@@ -17,6 +17,7 @@ from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, MetadataTablePresent, ObjectNotFound, UnsupportedFeature
 from lakefmt.filegroups.listing import StorageListing
 from lakefmt.filegroups.model import FileSlice, build_slices
+from lakefmt.filegroups.pending_plans import copied_logs
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.metadata.collect import FactCollector
@@ -472,15 +473,14 @@ def committed_files(
     """
     listing = StorageListing(client.store)
     listed: dict[str, dict[str, int]] = {}
+    copies = copied_logs(client, TableState(config, timeline))
     for path in listing.partitions():
         sizes = listed.setdefault(path, {})
         for each in client.store.list(path, recursive=False):
             name = each.name.rpartition("/")[2]
             parsed = parse_base_file(name) or parse_log_file(name)
-            counts = parsed is not None and (
-                timeline.is_committed(parsed.instant) or (timeline.layout == 1 and name.startswith("."))
-            )
-            if counts:
+            in_log = each.name in copies or (timeline.layout == 1 and name.startswith("."))
+            if parsed is not None and (in_log or timeline.is_committed(parsed.instant)):
                 sizes[name] = each.size
     state = TableState(config, timeline)
     bases, logs = listing.files(None)

@@ -18,9 +18,15 @@ from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import MetadataTablePresent, StateError
+from lakefmt.filegroups.pending_plans import copied_logs
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.collect import FactCollector
-from lakefmt.metadata.commit_updates import updates_of_clean, updates_of_commit, updates_of_rollback
+from lakefmt.metadata.commit_updates import (
+    copies_of_rollback,
+    updates_of_clean,
+    updates_of_commit,
+    updates_of_rollback,
+)
 from lakefmt.metadata.layout import WITHOUT_FILES, PartitionKind, partition_identifier
 from lakefmt.metadata.manage import (
     MetadataTableManager,
@@ -42,10 +48,12 @@ from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt.metadata.writer import MetadataTableWriter
 from lakefmt.schema import avro_to_arrow, without_meta_columns
 from lakefmt.storage.table_directory import TableDirectory
+from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.observer import PendingCompletion
 from lakefmt.timeline.timeline import timeline_with
+from lakefmt.values import InstantTime, WriteOperation
 
 __all__ = ["MetadataTableObserver"]
 
@@ -117,7 +125,7 @@ class MetadataTableObserver:
             cache=files_written_before(self.client),
         )
         if pending.action is Action.ROLLBACK:
-            self._record_rollback(writer, pending, loaded)
+            self._record_rollback(writer, pending, config, loaded)
             return
         read_body = self.client.timeline_store(config).read_body
         commits = known_commits(self.client)
@@ -127,9 +135,9 @@ class MetadataTableObserver:
         writer = replace(writer, directory=directory)
         definitions = load_definitions(self.client, config, directory)
         if pending.commit is not None:
-            updates = updates_of_commit(
-                config, writer.form, self._collector(config, pending, timeline, directory), definitions, pending.commit
-            )
+            collector = self._collector(config, pending, timeline, directory)
+            commit = self._with_copies(TableState(config, pending.timeline), pending.time, pending.commit)
+            updates = updates_of_commit(config, writer.form, collector, definitions, commit)
         elif pending.action is Action.CLEAN:
             record = decode_body(BodyKind.CLEAN_METADATA, pending.body, what=f"the clean {pending.time}")
             updates = updates_of_clean(
@@ -143,8 +151,19 @@ class MetadataTableObserver:
         )
         written_records(self.client).remember(statistics, writer.form, timeline, (pending.time, completion))
 
+    def _with_copies(self, state: TableState, time: InstantTime, commit: CommitMetadata) -> CommitMetadata:
+        """Return a clustering with the logs that it makes visible: rows that were written to its new buckets meanwhile.
+
+        Hudi does not list them in a metadata table that it makes while the clustering waits.
+        """
+        if commit.operation is not WriteOperation.CLUSTER:
+            return commit
+        copies = copied_logs(self.client, state)
+        own = tuple(stat for path, stat in copies.items() if f"_{time}." in path)
+        return replace(commit, stats=(*commit.stats, *own)) if own else commit
+
     def _record_rollback(
-        self, writer: MetadataTableWriter, pending: PendingCompletion, timeline: MetadataTimeline
+        self, writer: MetadataTableWriter, pending: PendingCompletion, config: TableConfig, timeline: MetadataTimeline
     ) -> None:
         """Remove what the metadata table has of instants that are rolled back."""
         record = decode_body(BodyKind.ROLLBACK_METADATA, pending.body, what=f"the rollback {pending.time}")
@@ -153,6 +172,13 @@ class MetadataTableObserver:
             if timeline.of_time(str(time)):
                 writer.remove(str(time), timeline)
         updates = updates_of_rollback(record, writer.form)
+        if copies := copies_of_rollback(record):
+            definitions, collector = (
+                load_definitions(self.client, config),
+                self._collector(config, pending, timeline, None),
+            )
+            removed = {"partitionMetadata": copies}
+            updates += updates_of_clean(config, writer.form, collector, definitions, removed)
         if updates:
             writer.write(pending.time, updates, pending.proved_time, writer.timeline_store.load())
 

@@ -7,14 +7,17 @@ table without change capture; both are compared.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 
 from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.cdc.files import cdc_paths
-from lakefmt.formats.names import parse_base_file
+from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.timeline.commit import CommitMetadata
+from lakefmt.timeline.instant import Instant
+from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteStat
 
-__all__ = ["ChangeSource", "InferenceCase", "plan_sources"]
+__all__ = ["ChangeSource", "InferenceCase", "changing_sources", "plan_sources"]
 
 
 class InferenceCase(enum.Enum):
@@ -46,6 +49,32 @@ class ChangeSource:
     path: str = ""
     former: InstantTime | str = "null"
     files: tuple[str, ...] = ()
+
+
+def changing_sources(
+    timeline: Timeline, instant: Instant, commit: CommitMetadata, replaced: Mapping[tuple[str, str], InstantTime]
+) -> list[ChangeSource]:
+    """Return the sources of a commit, where rows went to old and to new buckets of a clustering those of one.
+
+    These are the old buckets. In version 6 the timeline does not say whether the clustering completed before the commit: once it
+    has completed, it counts as older, and the new buckets tell.
+
+    Args:
+        timeline: the table's.
+        instant: the commit.
+        commit: its metadata.
+        replaced: the file groups that are replaced, with the instants that did it.
+    """
+
+    def tells(source: ChangeSource) -> bool:
+        if source.case is not InferenceCase.LOG_FILE:
+            return True
+        if timeline.layout == 1 and replaced.get((source.partition, source.file_id), instant.time) < instant.time:
+            return False
+        logs = (parse_log_file(path.rpartition("/")[2]) for path in source.files)
+        return any(log is None or not timeline.is_written_ahead(log.instant, instant) for log in logs)
+
+    return [source for source in plan_sources(commit) if tells(source)]
 
 
 def plan_sources(commit: CommitMetadata) -> list[ChangeSource]:

@@ -7,10 +7,11 @@ result.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,7 +38,7 @@ from lakefmt.filegroups.reader import reading
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.log.cdc import AFTER, BEFORE, KEY, OP, TS_MS
 from lakefmt.read._changes_files import FileHistory
-from lakefmt.read.change_sources import ChangeSource, InferenceCase, plan_sources
+from lakefmt.read.change_sources import ChangeSource, InferenceCase, changing_sources
 from lakefmt.read.filters import Filter, keep_rows
 from lakefmt.read.incremental import is_rewrite, select_commits
 from lakefmt.read.mor_scan import merged_tables
@@ -216,7 +217,14 @@ class _Changes:
 
     def _sources(self, commit: Instant) -> list[ChangeSource]:
         metadata = self.client.commit_metadata(self.state, commit)
-        return [] if is_rewrite(metadata) else plan_sources(metadata)
+        if is_rewrite(metadata):
+            return []
+        return changing_sources(self.state.timeline, commit, metadata, self._replaced)
+
+    @cached_property
+    def _replaced(self) -> Mapping[tuple[str, str], InstantTime]:
+        """The replaced file groups; only in version 6 the sources depend on them."""
+        return self.client.replaced(self.state) if self.state.timeline.layout == 1 else {}
 
     def _changed(self, commit: Instant, sources: Sequence[ChangeSource], files: FileHistory) -> Iterator[ChangedRows]:
         for source in sources:

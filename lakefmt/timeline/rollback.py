@@ -34,7 +34,6 @@ __all__ = [
     "execute_rollback",
     "find_logs_of_instant",
     "list_data_files",
-    "list_files_of_instant",
     "logs_named_by_slice",
     "parse_rollback_plan",
     "plan_rollback",
@@ -143,15 +142,6 @@ def _is_named_by(file_name: str, target: Instant) -> bool:
     log = parse_log_file(file_name)
     # A log of version 6 with the time of a compaction in its name was written on top of the compaction.
     return log is not None and log.instant == target.time and target.action is not Action.COMPACTION
-
-
-def list_files_of_instant(store: ObjectStore, time: InstantTime) -> list[str]:
-    """Return the data files that may belong to an instant: those that its markers name, without markers all files.
-
-    A marker is written before its file, so markers name every file of a writer that writes markers.
-    """
-    marked = list_marked(store, time)
-    return marked if marked is not None else list_data_files(store)
 
 
 def list_data_files(store: ObjectStore) -> list[str]:
@@ -264,18 +254,18 @@ def plan_rollback_of(
     Args:
         store: the table.
         target: the instant.
-        layout: of the timeline; with layout 1 (version 6) the blocks of logs are read, with layout 2 those of logs from
-            before an upgrade.
+        layout: of the timeline; in layout 1 (version 6) other instants name the logs.
         files: data files that may belong to it; None: those that its markers name, without markers all files.
-        logs: logs that may have blocks of it in version 6; None: those among `files`.
+        logs: logs that may have blocks of it although another instant names them: in version 6, those from before an upgrade,
+            and copies for the new buckets of a clustering, which are announced. None: those among the files.
     """
-    names = list_files_of_instant(store, target.time) if files is None else list(files)
-    if target.action not in (Action.DELTA_COMMIT, Action.LOG_COMPACTION):
-        return plan_rollback(target, names)
-    searched = names if logs is None else list(logs)
-    if layout > 1:
-        searched = logs_named_by_slice(searched, names)
-    return plan_rollback(target, names, find_logs_of_instant(store, target.time, searched))
+    # A marker is written before its file, so markers name every file of a writer that writes markers.
+    announced = list_marked(store, target.time) if files is None else list(files)
+    names = list_data_files(store) if announced is None else announced
+    if logs is None:
+        logs = names if layout == 1 or announced is not None else logs_named_by_slice(names, names)
+    appends = target.action in (Action.DELTA_COMMIT, Action.LOG_COMPACTION)
+    return plan_rollback(target, names, find_logs_of_instant(store, target.time, logs) if appends else None)
 
 
 def execute_rollback(store: ObjectStore, plan: RollbackPlan, time: InstantTime) -> dict[str, int]:

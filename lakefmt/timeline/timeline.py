@@ -344,6 +344,10 @@ class Timeline:
         archived = first is not None and time < first and time not in self._pending_times
         return archived and self._is_within(time)
 
+    def has_left(self, time: InstantTime) -> bool:
+        """Return whether an instant is not on the timeline and was not archived: it was undone."""
+        return time not in self._pending_times and not self.unbounded.is_committed(time)
+
     def completion_of(self, time: InstantTime) -> InstantTime:
         """Return when commit `time` became visible; without the history archived ones count with their requested time."""
         commit = self._commit_by_time.get(time)
@@ -364,6 +368,43 @@ class Timeline:
             where = "timeline" if self.archived else "active timeline"
             raise InstantNotFound(f"no instant {time} on the {where}")
         return min(matching, key=lambda i: i.action not in COMMIT_ACTIONS)
+
+    @cached_property
+    def pending_clusterings(self) -> frozenset[InstantTime]:
+        """The requested times of pending clusterings; in layout 1 also of overwrites, which have the same action."""
+        return frozenset(i.time for i in self.pending if i.action in (Action.REPLACE_COMMIT, Action.CLUSTERING))
+
+    @cached_property
+    def _replacing(self) -> dict[InstantTime, Instant]:
+        actions = (Action.REPLACE_COMMIT, Action.CLUSTERING)
+        return {i.time: i for i in (*self.archived, *self.instants) if i.action in actions}
+
+    def is_written_ahead(self, log_instant: InstantTime, commit: Instant) -> bool:
+        """Return whether a log of a commit is a copy for the new buckets of a clustering that had not completed by then.
+
+        The log is named by the clustering, and the rows are in the old buckets, too (docs/format.md, Clustering). In layout 1
+        logs on top of a completed clustering have the same names: there only pending clusterings, and those that were undone,
+        can be recognised.
+
+        Args:
+            log_instant: the instant in the log's name.
+            commit: the commit that names the log.
+
+        Example:
+            >>> time = InstantTime("20260101000000000")
+            >>> commit = Instant(InstantTime("20260102000000000"), Action.DELTA_COMMIT, State.COMPLETED)
+            >>> waits = build_timeline([Instant(time, Action.CLUSTERING, State.REQUESTED), commit], 2)
+            >>> waits.is_written_ahead(time, commit), waits.is_written_ahead(commit.time, commit)
+            (True, False)
+        """
+        if log_instant == commit.time:
+            return False
+        replacing = self._replacing.get(log_instant)
+        if replacing is None:
+            return self.has_left(log_instant)
+        if not replacing.is_completed:
+            return True
+        return self.layout > 1 and replacing.order_time > commit.order_time
 
     def files_of(self, instant: Instant) -> tuple[Instant, ...]:
         """Return every timeline file of the instant's action."""

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from lakefmt.errors import UnsupportedFeature, WriterActive
+from lakefmt.errors import WriterActive
 from lakefmt.filegroups.pending_plans import groups_of_plan, is_clustering, new_groups_of_plan
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import ring_files
 from lakefmt.storage.api import remove_abandoned
 from lakefmt.timeline.heartbeat import heartbeat_name
-from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
+from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.locks.api import Lease
 from lakefmt.timeline.markers import remove_markers
+from lakefmt.timeline.rollback import plan_rollback
 from lakefmt.transactions.client import WriteClient
-from lakefmt.transactions.rollback_executor import check_rollback_allowed
+from lakefmt.transactions.rollback_executor import check_rollback_allowed, run_rollback
 from lakefmt.values import FileId, InstantTime, PartitionPath
 
 __all__ = [
     "check_not_at_work",
-    "check_not_written_ahead",
     "discard_clustered_files",
     "drop_rings",
     "pending_clusterings",
@@ -51,34 +51,6 @@ def check_not_at_work(write_client: WriteClient, state: TableState, pending: Ins
         raise WriterActive(f"the clustering {pending.time} is at work ({life.reason}); try again later")
 
 
-def check_not_written_ahead(
-    client: TableClient, state: TableState, time: InstantTime, opened: Collection[tuple[PartitionPath, FileId]]
-) -> None:
-    """Raise when a writer has committed rows into the file groups that a clustering of buckets opens.
-
-    Hudi's SparkConsistentBucketDuplicateUpdateStrategy writes updates to the old and to the new buckets. These rows wait in
-    logs with the time of the clustering, so that it must not go.
-
-    Args:
-        client: the table.
-        state: its timeline.
-        time: the requested time of the clustering.
-        opened: the file groups that its plan opens; none of a clustering without buckets.
-
-    Raises:
-        UnsupportedFeature: there is such a commit.
-    """
-    if not opened:
-        return
-    later = (each for each in state.timeline.completed_of(*COMMIT_ACTIONS) if each.order_time > time)
-    for each in later:
-        if each.time != time and not client.commit_metadata(state, each).file_ids().isdisjoint(opened):
-            raise UnsupportedFeature(
-                f"{each} wrote rows to the old and to the new buckets of the clustering {time}: it cannot be withdrawn or rolled "
-                "back any more; if it is pending, run it (table.cluster(run=…))"
-            )
-
-
 def drop_rings(write_client: WriteClient, time: InstantTime, opened: Collection[tuple[PartitionPath, FileId]]) -> None:
     """Delete the rings that an attempt at a clustering of buckets stored; call under the table lock."""
     for partition in sorted({partition for partition, _ in opened}):
@@ -90,27 +62,41 @@ def discard_clustered_files(
 ) -> None:
     """Delete the base files that an attempt at a clustering wrote; call under the table lock."""
     store = write_client.client.store
-    bases, _ = write_client.client.storage_listing(state.config).files(partitions)
-    store.delete([file.path for file in bases if file.instant == time])
+    store.delete(_attempted(write_client, state, time, partitions))
     for partition in partitions:
         remove_abandoned(store, partition, recursive=False)
     remove_markers(store, time)
 
 
+def _attempted(
+    write_client: WriteClient, state: TableState, time: InstantTime, partitions: Collection[PartitionPath]
+) -> list[str]:
+    bases, _ = write_client.client.storage_listing(state.config).files(partitions)
+    return [file.path for file in bases if file.instant == time]
+
+
 def withdraw_clustering(write_client: WriteClient, state: TableState, pending: Instant, lease: Lease) -> None:
     """Delete what a pending clustering wrote, then its plan; call under the table lock.
 
-    Raises:
-        UnsupportedFeature: rows were committed into the buckets that it is to open.
+    Rows that writers have copied to the buckets that it is to open are in the old buckets, too. Commits name these logs, so that
+    they go with a rollback.
     """
-    opened = new_groups_of_plan(write_client.client, state, pending)
-    check_not_written_ahead(write_client.client, state, pending.time, opened)
-    partitions = sorted({partition for partition, _ in groups_of_plan(write_client.client, state, pending)})
+    client = write_client.client
+    opened = new_groups_of_plan(client, state, pending)
+    partitions = sorted({partition for partition, _ in groups_of_plan(client, state, pending)})
+    if opened:
+        _, logs = client.storage_listing(state.config).files(partitions)
+        copies = [log.path for log in logs if log.instant == pending.time]
+        if copies:
+            plan = plan_rollback(pending, [*copies, *_attempted(write_client, state, pending.time, partitions)])
+            run_rollback(write_client, state, pending, plan, lease)
+            drop_rings(write_client, pending.time, opened)
+            return
     check_rollback_allowed(write_client, state.config, [pending])
     lease.check()
     discard_clustered_files(write_client, state, pending.time, partitions)
     drop_rings(write_client, pending.time, opened)
-    write_client.client.store.delete([heartbeat_name(pending.time)])
+    client.store.delete([heartbeat_name(pending.time)])
     write_client.timeline(state.config).remove_pending(pending.time, pending.action)
 
 

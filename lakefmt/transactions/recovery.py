@@ -363,5 +363,6 @@ def remove_marked_files(client: TableClient, state: TableState, time: InstantTim
     if not files or any(i.time == time for i in client.with_history(state).timeline.archived):
         return
     action = Action.COMMIT if state.config.table_type is TableType.COPY_ON_WRITE else Action.DELTA_COMMIT
-    plan = plan_rollback_of(client.store, Instant(time, action, State.INFLIGHT), state.timeline.layout, files)
+    layout, target = state.timeline.layout, Instant(time, action, State.INFLIGHT)
+    plan = plan_rollback_of(client.store, target, layout, files, files if layout == 1 else marked)
     client.store.delete(name for names in plan.files.values() for name in names)

@@ -7,8 +7,11 @@ step may be repeated: the plan is on the timeline, and what is done is no longer
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import WriterActive
+from lakefmt.formats.names import parse_log_file
 from lakefmt.storage.api import ObjectStore
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import Action, Instant, State
@@ -22,7 +25,6 @@ from lakefmt.timeline.restore import (
     restore_metadata_record,
 )
 from lakefmt.timeline.rollback import (
-    LogContent,
     RollbackPlan,
     choose_logs,
     execute_rollback,
@@ -48,9 +50,7 @@ def plan_rollbacks(
 ) -> tuple[RollbackPlan, ...]:
     """List the files of instants and return the rollback of each; nothing is changed."""
     names = [item.name for item in store.list() if not item.name.startswith(".hoodie/")]
-    content: dict[str, LogContent] = {}
-    if undone and config.table_type is TableType.MERGE_ON_READ:
-        content = scan_logs(store, names if config.version.layout == 1 else logs_named_by_slice(names, names))
+    content = scan_logs(store, _shared_logs(config, timeline, names)) if undone else {}
     plans = []
     taken: set[str] = set()
     for instant in undone:
@@ -64,6 +64,19 @@ def plan_rollbacks(
         taken.update(name for files in plan.files.values() for name in files)
         plans.append(RollbackPlan(instant.time, requested_as(timeline, instant), plan.files, plan.shared))
     return tuple(plans)
+
+
+def _shared_logs(config: TableConfig, timeline: Timeline, names: Sequence[str]) -> Sequence[str]:
+    """Return the logs that other instants may name than those that wrote them."""
+    if config.table_type is not TableType.MERGE_ON_READ:
+        return ()
+    if config.version.layout == 1:
+        return names
+    from_before_upgrade = logs_named_by_slice(names, names)
+    waiting = timeline.pending_clusterings
+    parsed = ((name, parse_log_file(name.rpartition("/")[2])) for name in names) if waiting else ()
+    copies = [name for name, log in parsed if log is not None and log.instant in waiting]  # for their new buckets
+    return sorted({*from_before_upgrade, *copies})
 
 
 def execute_restore(

@@ -19,6 +19,7 @@ from lakefmt.errors import StateError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.model import build_slices
 from lakefmt.filegroups.pending_plans import groups_of_plan, new_groups_of_plan
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.formats.names import parse_log_file
 from lakefmt.segments.pending import forget_committed
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, check_transition
@@ -28,12 +29,13 @@ from lakefmt.timeline.rollback import (
     KEEP_PLAN,
     RollbackPlan,
     execute_rollback,
+    logs_named_by_slice,
     plan_rollback_of,
 )
 from lakefmt.timeline.savepoint import savepoints_of
 from lakefmt.timeline.timeline import build_timeline
 from lakefmt.transactions.client import WriteClient, open_write_client
-from lakefmt.transactions.clustering_plans import check_not_written_ahead, drop_rings
+from lakefmt.transactions.clustering_plans import drop_rings
 from lakefmt.transactions.restore_executor import finish_restore
 from lakefmt.transactions.rollback_executor import check_rollback_allowed, finish_rollback, run_rollback
 from lakefmt.undo._historical_state import check_whole, state_without
@@ -82,7 +84,6 @@ def rollback_instant(client: TableClient, instant: str, *, force: bool, withdraw
             return _end(write_client, state, target, lease)
         plan = _plan(client, state, target)
         opened = new_groups_of_plan(client, state, target)
-        check_not_written_ahead(client, state, target.time, opened)
         lease.check()
         if target.is_completed:
             forget_committed(client, state)
@@ -133,6 +134,12 @@ def _check_past_is_there(client: TableClient, state: TableState, target: Instant
         raise StateError(f"{target} is the oldest commit of the active timeline: what was before it is archived")
     commit = client.commit_metadata(state, target)
     groups = {(stat.partition_path, stat.file_id) for stat in commit.stats if _had_a_past(stat, target)}
+    # The rows of these logs are in other file groups, too.
+    groups -= {
+        (stat.partition_path, stat.file_id)
+        for stat in commit.stats
+        if (log := parse_log_file(stat.file_name)) is not None and state.timeline.is_written_ahead(log.instant, target)
+    }
     groups |= {(partition, file_id) for partition, ids in commit.replaced_file_ids.items() for file_id in ids}
     if groups:
         bases, logs = client.storage_listing(state.config).files(sorted({partition for partition, _ in groups}))
@@ -157,7 +164,8 @@ def _had_a_past(stat: WriteStat, target: Instant) -> bool:
 def _check_dead(write_client: WriteClient, state: TableState, target: Instant) -> None:
     """Raise while the writer of the instant may be alive; a plan that only waits has no writer."""
     beats = write_client.client.store.info(heartbeat_name(target.time)) is not None
-    if target.state is State.REQUESTED and not beats and target.action in (*_PLANS, Action.CLEAN):
+    is_plan = target.action in (*_PLANS, Action.CLEAN) or _is_clustering(write_client, state, target)
+    if target.state is State.REQUESTED and not beats and is_plan:
         return
     life = write_client.writer_liveness(state.config, state.timeline, target)
     if life.alive:
@@ -187,11 +195,13 @@ def _plan(client: TableClient, state: TableState, target: Instant) -> RollbackPl
     # Its markers may be gone, so the table is listed. Logs that are named by other instants are in its stats.
     files = [o.name for o in client.store.list() if not o.name.startswith(".hoodie/")]
     if not target.is_completed:
-        return plan_rollback_of(client.store, target, layout, files)
+        logs_of_others = files if layout == 1 else logs_named_by_slice(files, files)
+        return plan_rollback_of(client.store, target, layout, files, logs_of_others)
     logs = {stat.path for stat in client.commit_metadata(state, target).stats if stat.log_files}
-    groups = {path.rpartition("/")[0] for path in logs}
+    directories = {path.rpartition("/")[0] for path in logs}
     # Command blocks that were appended later are in other logs of the slice.
-    logs |= {name for name in files if ".log." in name and name.rpartition("/")[0] in groups}
+    beside = {name for name in files if ".log." in name and name.rpartition("/")[0] in directories}
+    logs |= beside if layout == 1 else set(logs_named_by_slice(beside, files))
     return plan_rollback_of(client.store, target, layout, files, logs)
 
 

@@ -201,6 +201,7 @@ class FileAssignment:
         new_partition: True when the partition may not exist yet.
         log: where the log stands, when the rows go to one; None: to a base file.
         may_bring_keys: rows of a log may have keys that the file group does not have yet: they were not looked up.
+        is_copy: the rows of this log are in another file group, too, from which a pending clustering takes them to this one.
         digest: tells its rows from others; a base file of an earlier attempt with other rows is not adopted. None: unknown.
         path: the file to write, relative to the table.
     """
@@ -215,6 +216,7 @@ class FileAssignment:
     new_partition: bool = False
     log: LogTarget | None = None
     may_bring_keys: bool = False
+    is_copy: bool = False
     digest: str | None = None
     path: str = field(init=False, repr=False, compare=False)
 
@@ -241,6 +243,7 @@ class WriteStatus:
         keys: the smallest and the largest key of a base file, in the order of Java's strings; None: not known.
         hashes: sorted hashes of a base file's keys, when they are few; None: not known.
         counts_new_keys: its counts tell new keys from stored ones; False: a log's new keys count as updates.
+        is_copy: its rows are counted in another file.
     """
 
     instant: InstantTime
@@ -253,6 +256,7 @@ class WriteStatus:
     keys: tuple[str, str] | None = None
     hashes: bytes | None = field(default=None, repr=False)
     counts_new_keys: bool = True
+    is_copy: bool = False
 
     @property
     def stats(self) -> tuple[WriteStat, ...]:

@@ -47,7 +47,7 @@ from lakefmt.transactions.concurrency import check_non_blocking
 from lakefmt.values import CommitResult, FileId, PartitionPath, TableType, WriteOperation
 from lakefmt.write._slice_state import SliceReader, apply_log_deletes, find_stored
 from lakefmt.write.assign import MOST_SMALL_FILES, Assigned, FileSizing, Routes, is_small
-from lakefmt.write.commit.conflict_resolution import Footprint, check_early, clustered_groups
+from lakefmt.write.commit.conflict_resolution import Footprint, check_early
 from lakefmt.write.commit.transaction import (
     FirstSchema,
     PendingWrite,
@@ -75,6 +75,7 @@ from lakefmt.write.pipeline import (
 
 if TYPE_CHECKING:
     from lakefmt.write.commit.saved_write import SavedWrite
+    from lakefmt.write.files.bucket_copies import BucketCopies
 
 __all__ = [
     "WriteTransaction",
@@ -184,6 +185,7 @@ class WriteTransaction:
         #: Whether rows are looked up part by part and written file group by file group.
         self._is_by_group = False
         self._index: Index | None = None
+        self._bucket_copies: BucketCopies | None = None
         self._has_logs = pending.bound.config.table_type is TableType.MERGE_ON_READ
 
     @classmethod
@@ -423,7 +425,7 @@ class WriteTransaction:
         # New rows stay out of files that a pending clustering replaces.
         if self._ordered or self._never_fills:
             return replace(sizing, fills=False, small_bytes=sizing.small_bytes if tiered else 0)
-        return replace(sizing, small_bytes=0) if clustered_groups(self.client, self.state) else sizing
+        return replace(sizing, small_bytes=0) if self.state.timeline.pending_clusterings else sizing
 
     @property
     def _never_fills(self) -> bool:
@@ -469,6 +471,7 @@ class WriteTransaction:
         if self._ordered:
             return self._placed_by_bucket(located)
         assigned = place_rows(self.client, self.bound, self.state, located)
+        assigned += self._copies(located.batch, assigned)
         self._check_early(assigned)
         rings = None if self._index is None else rings_of(self._index)
         if rings is not None:
@@ -480,6 +483,16 @@ class WriteTransaction:
         if self._saved is not None:
             self.save_for_others(self._saved)
         return PlacedRows(located.batch, assigned)
+
+    def _copies(self, batch: KeyedBatch, assigned: Sequence[Assigned]) -> list[Assigned]:
+        """Return the logs for the new buckets of pending clusterings, where the settings ask for them."""
+        if not self.state.timeline.pending_clusterings or self._saved is not None:
+            return []  # what other processes place is not known here
+        from lakefmt.write.files.bucket_copies import copies_of_write  # few writes meet a clustering
+
+        copies = self._bucket_copies or copies_of_write(self._pending, self.index)
+        self._bucket_copies = copies
+        return copies.of(batch, assigned)
 
     @property
     def _ordered(self) -> bool:
@@ -506,7 +519,8 @@ class WriteTransaction:
         held_lock = held_lock_of(self.client.store.url)
         # While we hold the table lock no other writer can commit, so early conflict detection is unnecessary.
         look = self._pending.rules.early and (held_lock is None or held_lock.lease is None)
-        check_early(self._pending.write_client, self.context, begun, groups, look=look)
+        copied = () if self._bucket_copies is None else self._bucket_copies.copied
+        check_early(self._pending.write_client, self.context, begun, groups, look=look, copied=copied)
 
     def _footprint(self) -> Footprint:
         within = None if self._keys_in is None else frozenset(self._keys_in)

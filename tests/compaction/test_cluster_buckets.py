@@ -90,9 +90,6 @@ def test_a_waiting_plan_refuses_writes_and_is_withdrawn_run_or_rolled_back() -> 
     assert planned.instant is not None
     with pytest.raises(CommitConflict, match="pending clustering"):
         table.upsert(rows(0, 3, 9))
-    twice = {"hoodie.clustering.updates.strategy": "x.SparkConsistentBucketDuplicateUpdateStrategy"}
-    with pytest.raises(UnsupportedFeature, match="the new buckets"):
-        table.upsert(rows(0, 3, 9), options=twice)
     with pytest.raises(CommitConflict, match="pending clustering"):
         table.insert_overwrite(rows(0, 3, 9))
     assert table.index.resize_buckets(options=SPLIT_ALL).instant is None, "one change of a ring at a time"

@@ -807,7 +807,6 @@ EXEMPT: dict[str, str] = {
     "formats.log.data_block.decode_parquet_content": "Arrow reads its bytes: a way of parquet_cases.py, run in a process of its own",
     "formats.parquet.base_file.decode_footer": "Arrow reads its bytes: fuzzed in processes of their own (test_parquet.py)",
     "timeline.archive.store.HistoryStore.read_bodies": "Arrow reads its bytes: fuzzed in processes of their own as well",
-    "timeline.rollback.list_files_of_instant": "parses names with list_marked, parse_base_file and parse_log_file",
     "timeline.store.TimelineStore.load": "parses names with timeline_from_names and parse_instant_file",
     "timeline.store.TimelineStore.read_body": "returns the bytes unread; their size is checked by the store",
 }

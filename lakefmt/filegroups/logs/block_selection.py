@@ -49,6 +49,9 @@ def select_blocks(
         elif placed.block.kind not in (BlockKind.CDC_DATA, BlockKind.CORRUPT):
             kept.append(placed)
     kept = [p for p in kept if _counts(p.block.instant_time or "", is_committed, bound)]
+    if layout > 1 and any(p.block.instant_time != p.file.instant for p in kept):
+        # Copies for the new buckets of a clustering have one instant in their names, and Hudi gives all of them one version.
+        kept.sort(key=lambda p: (p.file.instant, p.block.instant_time or ""))
     return _compacted(_one_attempt(kept) if layout == 1 else kept)
 
 

@@ -8,16 +8,12 @@ from functools import partial
 
 import pyarrow as pa
 
-from lakefmt.config.settings import Settings
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import (
     CommitConflict,
     InstantNotPending,
     LakefmtError,
     NotFoundError,
-    UnknownSetting,
-    UnsupportedFeature,
-    WriterActive,
 )
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
@@ -37,18 +33,16 @@ from lakefmt.timeline.conflict import (
     merge_schemas,
 )
 from lakefmt.timeline.heartbeat import read_stamp, stamp_text
-from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
+from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt.timeline.markers import list_marked
 from lakefmt.transactions.client import WriteClient
 from lakefmt.transactions.concurrency import is_non_blocking
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
+from lakefmt.write.commit.clustering_updates import clustered_groups, withdrawn_for_update
 from lakefmt.write.commit.key_stats import KeySpan, key_hashes_of, key_ranges_of, ranges_disjoint, sharing_hashes
 from lakefmt.write.context import WriteContext
 
-__all__ = ["WRITER", "Footprint", "check_early", "clustered_groups", "resolve_conflicts"]
-
-#: Actions of pending clusterings.
-_MAY_CLUSTER = (Action.CLUSTERING, Action.REPLACE_COMMIT)
+__all__ = ["WRITER", "Footprint", "check_early", "resolve_conflicts"]
 
 #: Extra metadata of commits that were made beside others: who wrote them.
 WRITER = "lakefmt.writer"
@@ -86,6 +80,7 @@ def resolve_conflicts(
     metadata: CommitMetadata,
     footprint: Footprint,
     now: TableState,
+    copies: Collection[str] = (),
 ) -> CommitMetadata:
     """Return what to commit, given what was committed since the write began; call under the table lock.
 
@@ -96,6 +91,7 @@ def resolve_conflicts(
         metadata: the commit as the write would make it.
         footprint: what else the write relies on.
         now: the table as it is.
+        copies: its logs that are named by pending clusterings.
 
     Raises:
         CommitConflict: the write conflicts with a commit or a plan.
@@ -108,6 +104,7 @@ def resolve_conflicts(
         if pending_rollback_targets(client, now, context.instant):
             raise InstantNotPending(f"instant {context.instant} is being rolled back by another writer")
     other_instants, undone = _since(client, begun, now)
+    undone = undone or (_ended_clustering(copies, now) if copies else None)
     if undone is not None:
         raise _conflict(write_client, context, ConflictFinding(Verdict.REBASE, Reason.UNDONE, undone), now)
     if not other_instants and all(pending.time == context.instant for pending in now.timeline.pending):
@@ -158,17 +155,32 @@ def _since(client: TableClient, begun: TableState, now: TableState) -> tuple[lis
     return other_instants, undone
 
 
+def _ended_clustering(copies: Collection[str], now: TableState) -> Instant | None:
+    """Return the clustering for whose new buckets a write has copies, when it is not pending any more."""
+    named = {log.instant for path in copies if (log := parse_log_file(path.rpartition("/")[2])) is not None}
+    ended = sorted(named - now.timeline.pending_clusterings)
+    if not ended:
+        return None
+    completed = (instant for instant in now.timeline.completed if instant.time == ended[0])
+    return next(completed, Instant(ended[0], Action.CLUSTERING, State.REQUESTED))
+
+
 def _plans(
     client: TableClient, changes: Changes, time: InstantTime, begun: TableState, now: TableState
 ) -> Iterator[ConflictFinding | None]:
-    from lakefmt.filegroups.pending_plans import PLANNING, groups_of_plan
+    from lakefmt.filegroups.pending_plans import PLANNING, groups_left_behind, groups_of_plan
 
     planned_before = {(i.time, i.action) for i in begun.timeline.pending}
     for pending in now.timeline.pending:
         if pending.action is Action.RESTORE:
             yield ConflictFinding(Verdict.REBASE, Reason.UNDONE, pending)
         if pending.action in PLANNING and pending.time != time:
-            planned = groups_of_plan(client, now, pending)
+            clusters = pending.time in now.timeline.pending_clusterings
+            planned = (
+                groups_left_behind(client, now, pending, changes.groups)
+                if clusters
+                else groups_of_plan(client, now, pending)
+            )
             newly = (pending.time, pending.action) not in planned_before
             yield check_plan_conflict(changes, pending, planned, newly=newly, layout=now.timeline.layout)
 
@@ -330,7 +342,13 @@ def _fits(written: pa.Schema, table: pa.Schema) -> bool:
 
 
 def check_early(
-    write_client: WriteClient, context: WriteContext, begun: TableState, groups: Collection[Group], *, look: bool
+    write_client: WriteClient,
+    context: WriteContext,
+    begun: TableState,
+    groups: Collection[Group],
+    *,
+    look: bool,
+    copied: Collection[Group] = (),
 ) -> None:
     """Raise when a write that is about to begin its files cannot stand: the work is not worth doing.
 
@@ -340,6 +358,7 @@ def check_early(
         begun: the state that it builds upon.
         groups: stored file groups that it will change.
         look: ask for commits and live writers; False: only for clusterings that were pending when it began.
+        copied: those of them whose new rows go to the new buckets of a clustering, too.
 
     Raises:
         CommitConflict: another writer changes or has changed the same file groups.
@@ -347,9 +366,9 @@ def check_early(
     if not groups:
         return
     client = write_client.client
-    clustered = clustered_groups(client, begun)
-    shared = tuple(sorted(clustered.keys() & set(groups)))
-    if shared and not _withdrawn_for_update(write_client, begun, {clustered[group].time for group in shared}):
+    clustered = clustered_groups(client, begun) if begun.timeline.pending_clusterings else {}
+    shared = tuple(sorted((clustered.keys() & set(groups)).difference(copied)))
+    if shared and not withdrawn_for_update(write_client, begun, {clustered[group].time for group in shared}):
         finding = ConflictFinding(Verdict.ABORT, Reason.CLUSTERING, clustered[shared[0]], shared)
         raise _conflict(write_client, context, finding, begun)
     if not look or is_non_blocking(write_client.settings):
@@ -363,48 +382,6 @@ def check_early(
     for pending in now.timeline.pending:
         if pending.action in COMMIT_ACTIONS and pending.time != context.instant:
             _check_markers(write_client, context, now, pending, groups)
-
-
-def allows_updates(settings: Settings) -> bool:
-    """Return whether an update goes before a planned clustering of its file groups.
-
-    Raises:
-        UnknownSetting: there is no such strategy.
-        UnsupportedFeature: it writes updates to the old and to the new buckets.
-
-    Example:
-        >>> from lakefmt.config.settings import resolve_settings
-        >>> allows_updates(resolve_settings({"hoodie.clustering.updates.strategy": "SparkAllowUpdateStrategy"}))
-        True
-    """
-    named = settings.text("hoodie.clustering.updates.strategy") or ""
-    kind = named.rpartition(".")[2].removeprefix("Spark").removeprefix("Flink").removeprefix("Java")
-    if "Duplicate" in kind:
-        raise UnsupportedFeature(
-            f"hoodie.clustering.updates.strategy={named}: lakefmt does not write an update to the old and to the new buckets of a "
-            "pending clustering; wait until it has completed, withdraw it (table.cluster(abandon=…)), or let writes withdraw it "
-            "(SparkAllowUpdateStrategy)"
-        )
-    if kind not in ("AllowUpdateStrategy", "RejectUpdateStrategy"):
-        raise UnknownSetting(
-            f"hoodie.clustering.updates.strategy does not take {named!r}: expected SparkRejectUpdateStrategy or "
-            "SparkAllowUpdateStrategy"
-        )
-    return kind == "AllowUpdateStrategy"
-
-
-def _withdrawn_for_update(write_client: WriteClient, begun: TableState, times: Collection[InstantTime]) -> bool:
-    """Withdraw clusterings where the settings say that updates go before; False: one is at work, or they say no."""
-    if not allows_updates(write_client.settings):
-        return False
-    # Imported here: few writes meet a clustering.
-    from lakefmt.transactions.clustering_plans import withdraw_clusterings
-
-    try:
-        withdraw_clusterings(write_client, begun, times)
-    except WriterActive:
-        return False
-    return True
 
 
 def _check_markers(
@@ -430,20 +407,6 @@ def _group_of(path: str) -> Group:
     partition, _, name = path.rpartition("/")
     parsed = parse_base_file(name) or parse_log_file(name)
     return PartitionPath(partition), FileId("" if parsed is None else parsed.file_id)
-
-
-def clustered_groups(client: TableClient, state: TableState) -> dict[Group, Instant]:
-    """Return the file groups of pending clusterings, each with the clustering."""
-    if not any(pending.action in _MAY_CLUSTER for pending in state.timeline.pending):
-        return {}
-    from lakefmt.filegroups.pending_plans import groups_of_plan, is_clustering
-
-    return {
-        group: pending
-        for pending in state.timeline.pending
-        if pending.action in _MAY_CLUSTER and is_clustering(client, state, pending)
-        for group in groups_of_plan(client, state, pending)
-    }
 
 
 # ------------------------------------------------------------------------------------------------------------ the error

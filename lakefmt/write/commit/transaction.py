@@ -9,7 +9,7 @@ become visible, 6. markers, saved write and heartbeat are deleted; the next writ
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -433,6 +433,7 @@ def complete_instant(
     else:
         markers, marked = list_markers(write.bound.store, context.instant)
     strays = _strays(write, metadata, marked)
+    copies = frozenset(stat.path for status in statuses if status.is_copy for stat in status.stats)
     with write_client.lock.hold() as lease:
         config, timeline, _, directory = _looked_again(write_client, write.state.config)
         check_writable(config)
@@ -445,7 +446,7 @@ def complete_instant(
             if isinstance(noted, CommitResult):
                 return noted
             metadata = noted
-        metadata = resolve_conflicts(write_client, context, begun, metadata, footprint or Footprint(), now)
+        metadata = resolve_conflicts(write_client, context, begun, metadata, footprint or Footprint(), now, copies)
         # What was committed meanwhile has been read by now.
         if context.schema_history or write_client.client.has_seen_column_ids:
             from lakefmt.write.commit.internal_schema import with_column_ids
@@ -465,7 +466,7 @@ def complete_instant(
         write.instant.finish(markers=markers)
     except StorageError:
         write.instant.abandon()  # the write is committed; by its heartbeat the next writer finds what is left
-    return _result(context, completed, metadata.stats, lost_index_warnings(config) if had_indexes else ())
+    return _result(context, completed, metadata.stats, copies, lost_index_warnings(config) if had_indexes else ())
 
 
 def _remove_saved(instant: InstantTransaction, *, is_saved: bool) -> None:
@@ -561,16 +562,21 @@ def _was_requested(timeline: Timeline, pending: Instant) -> bool:
 
 
 def _result(
-    context: WriteContext, completed: Instant, stats: tuple[WriteStat, ...], warnings: tuple[str, ...]
+    context: WriteContext,
+    done: Instant,
+    stats: tuple[WriteStat, ...],
+    copies: Collection[str],
+    warnings: tuple[str, ...],
 ) -> CommitResult:
+    counted = [stat for stat in stats if stat.path not in copies]
     return CommitResult(
         instant=context.instant,
-        completion_time=completed.completion,
+        completion_time=done.completion,
         action=context.action,
         operation=context.operation,
-        num_inserts=sum(s.num_inserts for s in stats),
-        num_updates=sum(s.num_update_writes for s in stats),
-        num_deletes=sum(s.num_deletes for s in stats),
+        num_inserts=sum(s.num_inserts for s in counted),
+        num_updates=sum(s.num_update_writes for s in counted),
+        num_deletes=sum(s.num_deletes for s in counted),
         files=stats,
         bytes_written=sum(s.file_size_in_bytes for s in stats),
         warnings=warnings,

@@ -253,6 +253,7 @@ def write_log(bound: BoundContext, work: LogPayload, mark: Callable[[str], None]
         adopted=adopted,
         rolled=tuple(stats[1:]),
         counts_new_keys=not assignment.may_bring_keys,
+        is_copy=assignment.is_copy,
     )
 
 

@@ -1,0 +1,126 @@
+"""Rows for buckets that a pending clustering splits or merges: they go to the new buckets, too (docs/index.md, Consistent hashing).
+
+As Hudi's SparkConsistentBucketDuplicateUpdateStrategy. A copy is a log of the new file group that is named by the clustering:
+readers do not see it before the clustering completes, and then it lies on top of the rows that were moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.index import Index
+from lakefmt.index.bucket.consistent import ConsistentBucketIndex
+from lakefmt.index.bucket.waiting_moves import WaitingMove, waiting_moves
+from lakefmt.values import FileId, InstantTime, PartitionPath
+from lakefmt.write.assign import Assigned, joined
+from lakefmt.write.commit.clustering_updates import UpdateStrategy, update_strategy
+from lakefmt.write.commit.transaction import PendingWrite
+from lakefmt.write.context import FileAssignment, LogTarget
+from lakefmt.write.ingest import KeyedBatch, record_keys
+
+__all__ = ["BucketCopies", "copies_of_write"]
+
+Group = tuple[PartitionPath, FileId]
+
+
+class BucketCopies:
+    """Makes the copies of one write.
+
+    Args:
+        client: the table.
+        state: the table when the write began.
+        index: places keys by the rings of the write.
+        moves: what pending clusterings do to the buckets of each partition.
+        instant: the write's.
+    """
+
+    def __init__(
+        self,
+        client: TableClient,
+        state: TableState,
+        index: Index,
+        moves: Mapping[PartitionPath, WaitingMove],
+        instant: InstantTime,
+    ) -> None:
+        self._client = client
+        self._state = state
+        self._index = index
+        self._moves = moves
+        self._instant = instant
+        self._versions: dict[Group, int] = {}
+        self._listed: set[PartitionPath] = set()
+        #: The file groups of pending clusterings whose new rows are in their new buckets, too.
+        self.copied: set[Group] = set()
+
+    def of(self, batch: KeyedBatch, assigned: Sequence[Assigned]) -> list[Assigned]:
+        """Return the logs for the new buckets.
+
+        Args:
+            batch: the rows.
+            assigned: the files that they go to anyway.
+
+        Raises:
+            CorruptFile: a plan or a ring is damaged.
+        """
+        parts: dict[Group, list[Assigned]] = {}
+        for each in assigned:
+            partition, file_id = each.assignment.partition, each.assignment.file_id
+            move = self._moves.get(partition)
+            is_moved = move is not None and file_id in move.sources and each.assignment.log is not None
+            if move is None or not is_moved or not isinstance(self._index, ConsistentBucketIndex):
+                continue
+            self.copied.add((partition, file_id))
+            keys = record_keys(batch).take(pa.array(each.rows))
+            for new_id, numbers in self._index.rows_by_node(keys, move.ring):
+                part = replace(
+                    each,
+                    rows=each.rows[numbers],
+                    leaving=None if each.leaving is None else each.leaving[numbers],
+                    stored=None if each.stored is None else each.stored.take(pa.array(numbers)),
+                    positions=None,  # the file that the clustering writes is not there yet
+                )
+                parts.setdefault((partition, new_id), []).append(part)
+        self._list(sorted({partition for partition, _ in parts}))
+        return [
+            self._copy(self._moves[group[0]].time, group, joined(some), len(assigned) + number)
+            for number, (group, some) in enumerate(parts.items())
+        ]
+
+    def _copy(self, time: InstantTime, group: Group, rows: Assigned, sequence: int) -> Assigned:
+        version = self._versions[group] = self._versions.get(group, 0) + 1
+        # As in version 6, the last part of the token keeps two writers' logs apart.
+        name = f".{group[1]}_{time}.log.{version}_{sequence}-0-{int(self._instant[-9:])}"
+        target = LogTarget(time if self._state.timeline.layout == 1 else self._instant, version)
+        brings = rows.assignment.may_bring_keys
+        file = FileAssignment(*group, name, None, True, len(rows.rows), sequence, log=target, may_bring_keys=brings)
+        return replace(rows, assignment=replace(file, is_copy=True))
+
+    def _list(self, partitions: Sequence[PartitionPath]) -> None:
+        """Look which copies of earlier writes are there: later ones have larger versions, because readers go by them."""
+        wanted = [partition for partition in partitions if partition not in self._listed]
+        if not wanted:
+            return
+        self._listed.update(wanted)
+        for log in self._client.storage_listing(self._state.config).files(wanted)[1]:
+            move = self._moves.get(log.partition)
+            if move is not None and log.instant == move.time:
+                group = log.partition, log.file_id
+                self._versions[group] = max(log.version, self._versions.get(group, 0))
+
+
+def copies_of_write(write: PendingWrite, index: Index) -> BucketCopies:
+    """Return what makes the copies of a write: none where its settings or its index do not ask for them.
+
+    Raises:
+        UnknownSetting: the settings name no strategy.
+        CorruptFile: a plan or a ring is damaged.
+    """
+    client, moves = write.write_client.client, dict[PartitionPath, WaitingMove]()
+    wanted = update_strategy(write.write_client.settings) is UpdateStrategy.DUPLICATE
+    if wanted and isinstance(index, ConsistentBucketIndex):
+        moves = waiting_moves(client, write.state, index.rings)
+    return BucketCopies(client, write.state, index, moves, write.context.instant)
