@@ -51,10 +51,8 @@ _SAME_GROUPS = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
 _SIMPLE_BLOOM = "SIMPLE"
 #: Columns of files whose statistics a handle keeps.
 _MOST_RANGES = 100_000
-#: Bytes of a log's rows, above which they are not kept while an instant is recorded.
-_MOST_LOG_BYTES = 1 << 20
-#: Logs of which a handle remembers how many keys they delete.
-_MOST_LOGS = 100_000
+#: Bytes of a log's rows, above which they are not kept while an instant is recorded; logs whose deletes are counted once.
+_MOST_LOG_BYTES, _MOST_LOGS = 1 << 20, 100_000
 #: The columns that were asked for, and their statistics.
 _Statistics = tuple[tuple[str, ...], Mapping[str, ColumnRange]]
 

@@ -9,7 +9,7 @@ import re
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain, islice, pairwise, repeat, takewhile
 from operator import attrgetter
 
@@ -90,10 +90,10 @@ def _whole_actions(listed: Sequence[str]) -> tuple[list[Instant], Sequence[str]]
     """
     # No name holds a slash.
     text, instants = f"/{'/'.join(listed)}/", list[Instant]()
-    for action, pattern in _WHOLE_ACTIONS.items():
+    for action in _WHOLE_ACTIONS:
         if f".{action.value}/" not in text:
             continue
-        others_and_groups = pattern.split(text)
+        others_and_groups = _whole_action(action).split(text)
         times, files, completions = (others_and_groups[group::4] for group in (1, 2, 3))
         fields = zip(times, repeat(action), repeat(State.COMPLETED), completions, files, repeat(0), repeat(0.0))
         instants += map(Instant._make, fields)
@@ -114,6 +114,7 @@ def _pending_suffixes(layout: int) -> dict[str, Action]:
 _COMPLETES_AS = {layout: _pending_suffixes(layout) for layout in (1, 2)}
 
 
+@cache
 def _whole_action(action: Action) -> re.Pattern[str]:
     """Return the pattern of the names of all three files of an action in layout 2: two of it pending, then the completed one.
 
@@ -124,7 +125,7 @@ def _whole_action(action: Action) -> re.Pattern[str]:
     return re.compile(rf"(?<=/)(\d{{17}})\.(?:{pending})/\1\.(?:{pending})/{completed}/", re.ASCII)
 
 
-_WHOLE_ACTIONS = {action: _whole_action(action) for action in Action if completed_action(action) is action}
+_WHOLE_ACTIONS = tuple(action for action in Action if completed_action(action) is action)
 
 
 def extend_timeline(view: Timeline, names: Iterable[str]) -> Timeline:
