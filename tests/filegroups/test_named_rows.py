@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from lakefmt.errors import LakefmtError
 from lakefmt.filegroups import named_rows
 from lakefmt.filegroups.model import BaseFile, parse_files
 from lakefmt.filegroups.named_rows import NamedTexts, read_named_rows
-from lakefmt.formats.parquet.page_search import ColumnPages, encode_pages
+from lakefmt.formats.parquet.page_search import ColumnPages, encode_pages, find_pages, pages_with
 from lakefmt.formats.parquet.short_footer import LARGE_FOOTER, read_short_footer
 from lakefmt.storage import LocalStore
 from lakefmt.storage.api import ObjectInfo
@@ -218,6 +219,22 @@ def test_a_text_whose_bytes_were_changed_is_not_passed_over(tmp_path: Path) -> N
     assert found(store, file, table, [text], ["id", "n"]) is None
     with pytest.raises(OSError, match="CRC"):
         pq.read_table(path, page_checksum_verification=True)
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd", "snappy"])
+def test_a_page_of_another_size_than_its_header_says_is_damaged(tmp_path: Path, codec: str) -> None:
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"id": keys(3_000)}), path, compression=codec, use_dictionary=False, data_page_size=4_000)
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    begin, data = chunk.data_page_offset, memoryview(path.read_bytes())
+    data = data[begin : begin + chunk.total_compressed_size]
+    pages = find_pages(lambda offset, count: data[offset : offset + count], len(data))
+    assert pages is not None
+    assert pages_with(pages, data, chunk.compression, [b"no such key"], 4) == []
+    for difference in (-1,) if codec == "snappy" else (-1, 1):  # Snappy does not say how much it unpacked
+        first = replace(pages.pages[0], uncompressed_size=pages.pages[0].uncompressed_size + difference)
+        damaged = ColumnPages(None, [first, *pages.pages[1:]])
+        assert pages_with(damaged, data, chunk.compression, [b"no such key"], 4) is None
 
 
 def test_a_look_up_decodes_one_page_of_each_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

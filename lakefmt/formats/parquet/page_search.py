@@ -206,7 +206,9 @@ def _has(page: Page, data: memoryview, codec: str, texts: Sequence[bytes]) -> bo
             plain = pa.Codec(CODECS[codec]).decompress(content, page.uncompressed_size, asbytes=True)
         except (pa.ArrowException, OSError):
             return None
-    return len(plain) == page.uncompressed_size and any(plain.find(text) >= 0 for text in texts)
+    if len(plain) != page.uncompressed_size:
+        return None
+    return any(plain.find(text) >= 0 for text in texts)
 
 
 # ------------------------------------------------------------------------------------------------- a file of some pages
