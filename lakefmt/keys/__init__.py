@@ -17,6 +17,7 @@ from lakefmt.keys.partition_path import (
     parse_partition_values,
     partition_guarantee,
     path_tells,
+    with_path_values,
 )
 from lakefmt.keys.properties import key_properties, key_spec_from_properties, plan_key_spec
 from lakefmt.keys.spec import (
@@ -51,5 +52,6 @@ __all__ = [
     "path_tells",
     "plan_key_spec",
     "to_local",
+    "with_path_values",
     "with_sampled_key",
 ]

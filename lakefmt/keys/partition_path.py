@@ -12,6 +12,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -30,6 +31,7 @@ __all__ = [
     "parse_partition_values",
     "partition_guarantee",
     "path_tells",
+    "with_path_values",
 ]
 
 #: The partition of null and empty values.
@@ -179,6 +181,34 @@ def parse_partition_values(spec: KeySpec, path: str, schema: pa.Schema) -> dict[
         elif column is not None and (value := _python_value(text, column.type)) is not None:
             values[field.name] = value
     return values
+
+
+def with_path_values(rows: pa.Table, spec: KeySpec, paths: pa.Array) -> pa.Table:
+    """Return rows with the partition values that paths tell; a value that a path does not tell stays as it is.
+
+    Parameters:
+        rows: with the partition columns.
+        spec: how partition paths are built.
+        paths: one for each row; null: it keeps its values.
+
+    Example:
+        >>> from lakefmt.keys import plan_key_spec
+        >>> rows = pa.table({"id": ["a", "b"], "city": ["sf", "sf"]})
+        >>> with_path_values(rows, plan_key_spec("id", "city"), pa.array([None, "city=rio"]))["city"].to_pylist()
+        ['sf', 'rio']
+    """
+    encoded = paths.dictionary_encode()
+    values_of = [parse_partition_values(spec, path, rows.schema) or {} for path in encoded.dictionary.to_pylist()]
+    codes = encoded.indices.fill_null(-1).to_numpy()
+    for name in [field.name for field in spec.partition_fields if field.name in rows.column_names]:
+        # The last one is that of rows without a path, whose code is -1.
+        is_told = np.array([*(name in values for values in values_of), False])[codes]
+        index = rows.schema.get_field_index(name)
+        field = rows.schema.field(index)
+        path_values = pa.array([values.get(name) for values in values_of], field.type)
+        row_values = path_values.take(pa.array(codes, mask=~is_told))
+        rows = rows.set_column(index, field, pc.if_else(pa.array(is_told), row_values, rows.column(index)))
+    return rows
 
 
 def _texts(spec: KeySpec, path: str) -> list[tuple[PartitionField, str]] | None:

@@ -58,6 +58,7 @@ class SegmentHeader:
         offset: what the program said of the position in its source; None: nothing.
         across: a key is one row of the whole table (its index is global); False: of its partition.
         tail: it was sealed by itself behind the last mark of a stream that marks offsets: its source sends it again.
+        stays: a row whose key is stored in another partition is written there, with the values of that partition.
     """
 
     stream: str
@@ -70,6 +71,7 @@ class SegmentHeader:
     offset: Any = None
     across: bool = False
     tail: bool = False
+    stays: bool = False
 
     @property
     def position(self) -> SegmentPosition:
@@ -190,6 +192,7 @@ def decode_header(data: bytes, name: str) -> SegmentHeader:
             body.get("offset"),
             body.get("across") is True,
             body.get("tail") is True,
+            body.get("stays") is True,
         )
     except ValueError as error:
         raise CorruptFile(f"{name} is no header of a segment: {error}") from None

@@ -20,7 +20,7 @@ from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.ordering import has_order, incoming_wins, ordering_columns, unordered_deletes
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.index import Located
-from lakefmt.keys import KeySpec, parse_partition_values
+from lakefmt.keys import KeySpec, with_path_values
 from lakefmt.schema import reconcile
 from lakefmt.values import RECORD_KEY
 from lakefmt.write.assign import Routes, rows_by_file_group
@@ -94,18 +94,11 @@ def with_stored_partitions(
     if not changed.any():
         return batch
     numbers, codes = np.unique(located.slices[changed], return_inverse=True)
-    table, paths = batch.table, (slices[int(number)].partition for number in numbers)
-    values_of = [parse_partition_values(spec, path, table.schema) or {} for path in paths]
-    for name in [field.name for field in spec.partition_fields if field.name in table.column_names]:
-        source = np.full(batch.num_rows, -1, np.int64)
-        known_from = np.where([name in values for values in values_of], np.arange(len(values_of)), -1)
-        source[located.rows[changed]] = known_from[codes]
-        index = table.schema.get_field_index(name)
-        field = table.schema.field(index)
-        stored = pa.array([values.get(name) for values in values_of], field.type)
-        taken = stored.take(pa.array(source, mask=source < 0))
-        table = table.set_column(index, field, pc.if_else(pa.array(source >= 0), taken, table.column(index)))
-    return KeyedBatch(table, batch.keys, batch.partitions)
+    source = np.full(batch.num_rows, -1, np.int64)
+    source[located.rows[changed]] = codes
+    stored = pa.array([slices[int(number)].partition for number in numbers], pa.string())
+    paths = stored.take(pa.array(source, mask=source < 0))
+    return KeyedBatch(with_path_values(batch.table, spec, paths), batch.keys, batch.partitions)
 
 
 def _wins(batch: KeyedBatch, leave: Located, slices: Sequence[FileSlice], order: Order, reader: BaseFileReader) -> Mask:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import re
 import struct
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lakefmt.config.table_config import parse_table_config
 from lakefmt.errors import FormatError, InvalidInputError, ObjectNotFound, UnsupportedError
@@ -35,6 +37,7 @@ from lakefmt.formats.log.cdc import decode_cdc_content
 from lakefmt.formats.log.data_block import decode_avro_content, decode_avro_contents
 from lakefmt.formats.log.delete_block import decode_delete_content
 from lakefmt.formats.names import marker_name, parse_base_file, parse_log_file, parse_marker
+from lakefmt.formats.parquet.page_search import find_pages
 from lakefmt.formats.properties import check_table_checksum, decode_properties
 from lakefmt.index.bucket.counts import FIRST_CONFIG, BucketCounts, decode_hashing_config, encode_hashing_config
 from lakefmt.index.bucket.ring import decode_ring, encode_ring, first_ring
@@ -285,6 +288,16 @@ def decode_key_notes(data: bytes) -> None:
     sharing_hashes([_KEYS], list(key_hashes_of(commit).values()))
 
 
+def column_pages(*, use_dictionary: bool) -> bytes:
+    """Return the bytes of a column of texts in a row group of several pages."""
+    sink = io.BytesIO()
+    texts = pa.array([f"key-{number % 50}" for number in range(3_000)])
+    pq.write_table(pa.table([texts], ["k"]), sink, use_dictionary=use_dictionary, data_page_size=2_000)
+    chunk = pq.read_metadata(sink).row_group(0).column(0)
+    begin = chunk.dictionary_page_offset if use_dictionary else chunk.data_page_offset
+    return sink.getvalue()[begin : begin + chunk.total_compressed_size]
+
+
 def in_lines(parse: Callable[[list[str]], object]) -> Decode:
     return lambda data: parse(text_of(data).split("\n"))
 
@@ -416,7 +429,7 @@ def _blooms() -> Iterator[Decoder]:
 _STATS = ColumnStats("f", "c", "BytesWrapper", b"\x11\x94", b"\x13\x01", 5, 1, 70, 80, value_type=(10, "10,2"))
 
 _SEGMENT_ROWS = encode_segment(pa.table({"v": [1, 2, 3], "s": ["a", None, "c"]}))
-_HEADER = SegmentHeader("w", 1, 2, 3, len(_SEGMENT_ROWS), checksum(_SEGMENT_ROWS), 5, {"part": [1]}, True, False)
+_HEADER = SegmentHeader("w", 1, 2, 3, len(_SEGMENT_ROWS), checksum(_SEGMENT_ROWS), 5, {"part": [1]}, True, False, True)
 _CLAIM = Claim(3, "owner", "host", 7, "20260101000000000", SegmentPosition(2, 9))
 
 
@@ -432,6 +445,13 @@ DECODERS: tuple[Decoder, ...] = (
         ("segments.codec.decode_header",),
         partial(decode_header, name="header"),
         {"header": encode_header(_HEADER)},
+    ),
+    Decoder(
+        "pages of a column",
+        ("formats.parquet.page_search.find_pages",),
+        lambda data: find_pages(lambda offset, count: data[offset : offset + count], len(data)),
+        {"with a dictionary": column_pages(use_dictionary=True), "plain": column_pages(use_dictionary=False)},
+        refuses=False,  # None: Arrow is to read the column
     ),
     Decoder(
         "claim on a stream",
@@ -806,6 +826,7 @@ EXEMPT: dict[str, str] = {
     "formats.log.blocks.read_entries": "a step of read_block, which takes what it raises for damage of the block",
     "formats.log.data_block.decode_parquet_content": "Arrow reads its bytes: a way of parquet_cases.py, run in a process of its own",
     "formats.parquet.base_file.decode_footer": "Arrow reads its bytes: fuzzed in processes of their own (test_parquet.py)",
+    "formats.parquet.short_footer.read_short_footer": "Arrow reads what is left: tests/filegroups/test_named_rows.py flips bits",
     "timeline.archive.store.HistoryStore.read_bodies": "Arrow reads its bytes: fuzzed in processes of their own as well",
     "timeline.store.TimelineStore.load": "parses names with timeline_from_names and parse_instant_file",
     "timeline.store.TimelineStore.read_body": "returns the bytes unread; their size is checked by the store",

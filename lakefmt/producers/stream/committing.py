@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import merge_rule
 from lakefmt.errors import CommitConflict, ObjectNotFound, StreamUnavailable
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.index import choose_index
+from lakefmt.index import choose_index, moves_between_partitions
 from lakefmt.producers.stream.stored import stored_rows
 from lakefmt.segments.codec import COLUMNS, OPERATOR, Committed, SegmentHeader, committed_of
 from lakefmt.segments.files import read_segments
@@ -33,7 +34,7 @@ from lakefmt.write.context import MOVED_AWAY, WriteRequest
 from lakefmt.write.ingest import KeyedBatch
 from lakefmt.write.transaction import WriteTransaction, run_write
 
-__all__ = ["SegmentCommit", "commit_options", "has_record_keys", "is_across"]
+__all__ = ["KeyScope", "SegmentCommit", "commit_options", "has_record_keys", "key_scope"]
 
 _MODE = "hoodie.write.concurrency.mode"
 _PROVIDER = "hoodie.write.lock.provider"
@@ -64,10 +65,23 @@ def has_record_keys(client: TableClient, state: TableState) -> bool:
     return bool(spec.record_key_fields) and not spec.auto_keys
 
 
-def is_across(client: TableClient, state: TableState, options: Mapping[str, object]) -> bool:
-    """Return whether a key is one row of the whole table: its index is global."""
+class KeyScope(NamedTuple):
+    """How far a key reaches.
+
+    Attributes:
+        across: it is one row of the whole table, because the index is global; False: of its partition.
+        stays: a row whose key is stored in another partition is written there.
+    """
+
+    across: bool
+    stays: bool
+
+
+def key_scope(client: TableClient, state: TableState, options: Mapping[str, object]) -> KeyScope:
+    """Return how far keys of a table reach."""
     settings = resolve_settings({**client.options, **options}, None, state.config.properties)
-    return choose_index(client, settings, state.config, state).is_global
+    index = choose_index(client, settings, state.config, state)
+    return KeyScope(index.is_global, index.is_global and not moves_between_partitions(index))
 
 
 class SegmentCommit:
@@ -144,7 +158,7 @@ class SegmentCommit:
     def _upsert(
         self, request: WriteRequest, state: TableState, schema: pa.Schema, rows: pa.Table
     ) -> CommitResult | None:
-        across = is_across(self._client, state, request.options)
+        across = key_scope(self._client, state, request.options).across
         resolved, based_on = _resolved(self._client, state, request.options, rows, schema, across=across)
         if not len(resolved.deletes):
             return self._empty(request)

@@ -23,7 +23,7 @@ from lakefmt.errors import (
     StreamUnavailable,
 )
 from lakefmt.producers.stream.buffer import Buffer
-from lakefmt.producers.stream.committing import has_record_keys, is_across
+from lakefmt.producers.stream.committing import KeyScope, has_record_keys, key_scope
 from lakefmt.producers.stream.failures import FailedBatch, pause_seconds, retry_status_of, tries_again
 from lakefmt.producers.stream.options import ErrorTypeHandler, StreamOptions
 from lakefmt.producers.stream.stored import stored_rows
@@ -87,7 +87,7 @@ class Flusher:
         self._reclaim, self._pending = reclaim, pending
         self._letters = 0
         self._unmarked: list[Any] = []  # the offset of rows that were skipped, as long as it is not durable
-        self._across: tuple[object, bool] | None = None
+        self._scope: tuple[object, KeyScope] | None = None
 
     def flush(self, buffers: Sequence[Buffer], confirm: Confirm, *, tail: bool) -> Exception | None:
         """Make buffers durable, and return why the last rows of them were skipped; None: they were not.
@@ -178,22 +178,23 @@ class Flusher:
             segment = segments[0]
             if segment.header is None:
                 segment.data = segment.data or encode_segment(segment.rows)
-                across = self._is_across()
+                scope = self._key_scope()
                 # Only a segment with an offset ends a part of the source.
                 segment.header = self.writer.header(
-                    segment.rows.num_rows, segment.data, offset=segment.offset, across=across, tail=segment.tail
+                    segment.rows.num_rows, segment.data, offset=segment.offset, scope=scope, tail=segment.tail
                 )
             self.writer.write(segment.header, segment.data)
             segments.pop(0)
             confirm(segment.header)
 
-    def _is_across(self) -> bool:
+    def _key_scope(self) -> KeyScope:
         config = self.client.load_config()
-        if self._across is None or self._across[0] is not config:
-            state = self.client.load()
-            across = has_record_keys(self.client, state) and is_across(self.client, state, self._options.properties)
-            self._across = (config, across)
-        return self._across[1]
+        if self._scope is None or self._scope[0] is not config:
+            state, scope = self.client.load(), KeyScope(across=False, stays=False)
+            if has_record_keys(self.client, state):
+                scope = key_scope(self.client, state, self._options.properties)
+            self._scope = (config, scope)
+        return self._scope[1]
 
     def _give_up(self, segments: list[_Segment] | None) -> None:
         """Delete what there is of segments that were given up: the outcome of the last attempt may be unknown."""
@@ -244,7 +245,7 @@ class Flusher:
         before = [fitted(table, schema, renamed) for table in tables]
         first = sum(table.num_rows for table in before)
         every = joined_rows([*before, rows])
-        across = self._is_across()
+        across = self._key_scope().across
         spec = self.client.key_spec(state.config)
         identities, keys, partitions = row_identities(spec, every, across=across)
         numbers, distinct = number_keys(identities)

@@ -8,7 +8,7 @@ from lakefmt.config.settings import resolve_settings
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import StreamUnavailable
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.producers.stream.committing import SegmentCommit
+from lakefmt.producers.stream.committing import KeyScope, SegmentCommit
 from lakefmt.segments.claims import HeldClaim, is_owned, list_epochs, take_claim
 from lakefmt.segments.codec import Committed, SegmentHeader, checksum
 from lakefmt.segments.files import delete_segments, list_positions, list_streams, write_segment
@@ -216,11 +216,12 @@ class SegmentWriter:
         """No commit requested up to this time holds an entry of the stream; empty: not known."""
         return self.held.claim.since
 
-    def header(self, rows: int, data: bytes, *, offset: object, across: bool, tail: bool) -> SegmentHeader:
+    def header(self, rows: int, data: bytes, *, offset: object, scope: KeyScope, tail: bool) -> SegmentHeader:
         """Return the header of the next segment; its number is used up when it is confirmed."""
         now_ms = int(self.client.clock.now().timestamp() * 1000)
+        number, size, digest = self.sequence, len(data), checksum(data)
         return SegmentHeader(
-            self.stream, self.held.epoch, self.sequence, rows, len(data), checksum(data), now_ms, offset, across, tail
+            self.stream, self.held.epoch, number, rows, size, digest, now_ms, offset, scope.across, tail, scope.stays
         )
 
     def write(self, header: SegmentHeader, data: bytes) -> None:

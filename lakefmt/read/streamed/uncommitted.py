@@ -19,6 +19,7 @@ from lakefmt.data_classes import dataclass
 from lakefmt.errors import ObjectNotFound, SnapshotExpired
 from lakefmt.filegroups.merge.base import Incoming, merge_into_base
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.keys import KeySpec, with_path_values
 from lakefmt.read.filters import Filter, keep_rows
 from lakefmt.read.scan import Query, check_query_type, plan_query
 from lakefmt.read.snapshot import Snapshot
@@ -134,6 +135,8 @@ class UncommittedSnapshot(Snapshot):
         places = codes_in(plain_keys, pa.concat_arrays([identity_texts, base.column(RECORD_KEY).combine_chunks()]))
         originals = pa.concat_arrays([new_keys, stored.column(RECORD_KEY).combine_chunks()])
         merged = _replaced(merged, originals.take(pa.array(places)))
+        if any(header.stays for header in self.headers):
+            merged = _in_stored_partitions(merged, plain_keys, base, spec)
         return _Changed(merged, distinct, across=across)
 
 
@@ -172,6 +175,16 @@ def _with_meta(rows: pa.Table, schema: pa.Schema, keys: pa.Array | None, partiti
         for field in full
     ]
     return pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in full]))
+
+
+def _in_stored_partitions(rows: pa.Table, identities: pa.Array, stored: pa.Table, spec: KeySpec) -> pa.Table:
+    """Return rows with the partition of the stored row of their key, and its values, as the commit will write them."""
+    places = pc.index_in(identities, value_set=stored.column(RECORD_KEY).combine_chunks())
+    paths = stored.column(PARTITION_PATH).combine_chunks().take(places)
+    index = rows.schema.get_field_index(PARTITION_PATH)
+    own = rows.column(index).combine_chunks()
+    rows = rows.set_column(index, rows.schema.field(index), pc.coalesce(paths, own))
+    return with_path_values(rows, spec, paths)
 
 
 def _replaced(rows: pa.Table, keys: pa.Array) -> pa.Table:
