@@ -12,6 +12,7 @@ from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_log_file
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.metadata_codec import body_kind, decode_body
+from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import FileId, PartitionPath, WriteStat
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "groups_left_behind",
     "groups_of_plan",
     "is_clustering",
+    "is_copied_log",
     "moves_of_plan",
     "new_groups_of_plan",
 ]
@@ -113,6 +115,12 @@ def groups_left_behind(
     """
     moves = (move for move in moves_of_plan(client, state, pending) if move.opened.isdisjoint(changed))
     return frozenset().union(*(move.sources for move in moves)).intersection(changed)
+
+
+def is_copied_log(timeline: Timeline, commit: Instant, file_name: str) -> bool:
+    """Return whether a file of a commit is a log whose rows are in old buckets, too (docs/format.md, Clustering)."""
+    log = parse_log_file(file_name)
+    return log is not None and timeline.is_written_ahead(log.instant, commit)
 
 
 def copied_logs(client: TableClient, state: TableState) -> dict[str, WriteStat]:

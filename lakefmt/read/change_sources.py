@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.cdc.files import cdc_paths
-from lakefmt.formats.names import parse_base_file, parse_log_file
+from lakefmt.filegroups.pending_plans import is_copied_log
+from lakefmt.formats.names import parse_base_file
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import Instant
 from lakefmt.timeline.timeline import Timeline
@@ -71,8 +72,7 @@ def changing_sources(
             return True
         if timeline.layout == 1 and replaced.get((source.partition, source.file_id), instant.time) < instant.time:
             return False
-        logs = (parse_log_file(path.rpartition("/")[2]) for path in source.files)
-        return any(log is None or not timeline.is_written_ahead(log.instant, instant) for log in logs)
+        return not all(is_copied_log(timeline, instant, path.rpartition("/")[2]) for path in source.files)
 
     return [source for source in plan_sources(commit) if tells(source)]
 

@@ -13,14 +13,14 @@ from lakefmt.config.settings import resolve_settings
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
 from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.pending_plans import is_copied_log
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.formats.names import parse_log_file
 from lakefmt.read.timeline_format import TimelineEntry, draw_lines
 from lakefmt.timeline.heartbeat import heartbeat_name, is_alive
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, parse_instant_time
 from lakefmt.timeline.metadata_codec import body_kind, decode_body
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.values import InstantTime, PartitionPath, WriteStat
+from lakefmt.values import InstantTime, PartitionPath
 
 __all__ = ["PartitionBacklog", "TableStats", "TimelineView", "describe_slices", "follow_timeline"]
 
@@ -137,7 +137,8 @@ class _EntryBuilder:
         if instant.action not in COMMIT_ACTIONS:
             return TimelineEntry(*plain, operation="", seconds=seconds, note=self._done(instant), archived=archived)
         commit = self._client.commit_metadata(self._state, instant)
-        counted = [stat for stat in commit.stats if not self._is_copy(instant, stat)]
+        timeline = self._state.timeline
+        counted = [stat for stat in commit.stats if not is_copied_log(timeline, instant, stat.file_name)]
         return TimelineEntry(
             *plain,
             operation=commit.operation.value.lower(),
@@ -150,11 +151,6 @@ class _EntryBuilder:
             writer=commit.extra_metadata.get(_WRITER),
             archived=archived,
         )
-
-    def _is_copy(self, instant: Instant, stat: WriteStat) -> bool:
-        """Return whether the rows of a log are in another one of the commit, too."""
-        log = parse_log_file(stat.file_name) if stat.log_files else None
-        return log is not None and self._state.timeline.is_written_ahead(log.instant, instant)
 
     def _seconds(self, instant: Instant) -> float | None:
         if instant.completion is not None:

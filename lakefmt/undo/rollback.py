@@ -17,9 +17,8 @@ from lakefmt.compaction.compact.pending import check_inputs, read_plan
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import StateError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.model import build_slices
-from lakefmt.filegroups.pending_plans import groups_of_plan, new_groups_of_plan
+from lakefmt.filegroups.pending_plans import groups_of_plan, is_copied_log, new_groups_of_plan
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.formats.names import parse_log_file
 from lakefmt.segments.pending import forget_committed
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, check_transition
@@ -138,7 +137,7 @@ def _check_past_is_there(client: TableClient, state: TableState, target: Instant
     groups -= {
         (stat.partition_path, stat.file_id)
         for stat in commit.stats
-        if (log := parse_log_file(stat.file_name)) is not None and state.timeline.is_written_ahead(log.instant, target)
+        if is_copied_log(state.timeline, target, stat.file_name)
     }
     groups |= {(partition, file_id) for partition, ids in commit.replaced_file_ids.items() for file_id in ids}
     if groups:

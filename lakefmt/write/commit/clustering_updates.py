@@ -63,8 +63,7 @@ def withdrawn_for_update(write_client: WriteClient, begun: TableState, times: Co
 
 def clustered_groups(client: TableClient, state: TableState) -> dict[Group, Instant]:
     """Return the file groups of pending clusterings, each with the clustering."""
-    if not state.timeline.pending_clusterings:
-        return {}
+    # Imported here: few writes meet a clustering.
     from lakefmt.filegroups.pending_plans import groups_of_plan, is_clustering
 
     return {
