@@ -416,16 +416,16 @@ class UnsafePath(FormatError):
 
 
 class StorageError(LakefmtError):
-    """The store failed. ``transient`` says whether a retry may help."""
+    """The store failed. ``transient`` says whether a retry may help, ``throttled`` whether it asked for fewer requests."""
 
     kind = "storage"
 
-    def __init__(self, message: str, *, transient: bool = False) -> None:
+    def __init__(self, message: str, *, transient: bool = False, throttled: bool = False) -> None:
         super().__init__(message)
-        self.transient = transient
+        self.transient, self.throttled = transient, throttled
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild_storage_error, (type(self), self.args[0], self.transient))
+        return (_rebuild_storage_error, (type(self), self.args[0], self.transient, self.throttled))
 
 
 class InternalError(LakefmtError):
@@ -442,5 +442,7 @@ def _rebuild_data_expired(cls: type[DataExpired], message: str, oldest: str | No
     return cls(message, oldest=oldest)
 
 
-def _rebuild_storage_error(cls: type[StorageError], message: str, transient: bool) -> StorageError:
-    return cls(message, transient=transient)
+def _rebuild_storage_error(
+    cls: type[StorageError], message: str, transient: bool, throttled: bool = False
+) -> StorageError:
+    return cls(message, transient=transient, throttled=throttled)

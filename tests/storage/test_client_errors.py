@@ -14,7 +14,14 @@ from fsspec.implementations.memory import MemoryFileSystem
 from lakefmt.errors import StorageError
 from lakefmt.storage.os_errors import os_failure
 from lakefmt.storage.remote import _checked_files
-from lakefmt.storage.remote.client_errors import BodyCut, describe, is_transient, may_have_happened, status_of
+from lakefmt.storage.remote.client_errors import (
+    BodyCut,
+    describe,
+    is_throttled,
+    is_transient,
+    may_have_happened,
+    status_of,
+)
 from lakefmt.storage.remote.store import RemoteStore
 
 
@@ -134,6 +141,23 @@ def unreadable_json():
 )
 def test_how_an_error_is_judged(error, status, transient, may_have):
     assert (status_of(error), is_transient(error), may_have_happened(error)) == (status, transient, may_have)
+
+
+@pytest.mark.parametrize(
+    ("error", "throttled"),
+    [
+        (ClientError(429), True),
+        (caused_by(ClientError(503)), True),
+        (Answered(400, "Throttling"), True),
+        (type("ThrottledError", (Exception,), {})(), True),
+        (ClientError(500), False),
+        (TimeoutError("429 of 503 throttled: slow down"), False),
+        (FileNotFoundError("t/00000429-000000000503.arrow"), False),
+    ],
+)
+def test_whether_a_store_asks_for_fewer_requests(error, throttled):
+    """By its answer, never by words: an object's name may hold any number."""
+    assert is_throttled(error) is throttled
 
 
 def test_a_ring_of_causes_ends():

@@ -27,7 +27,6 @@ from lakefmt.producers.stream.options import RetryMode, RetryStatus, StreamOptio
 __all__ = ["FailedBatch", "pause_seconds", "retry_status_of", "tries_again"]
 
 _LONGEST_SECONDS: Final = 60.0
-_SLOW_DOWN: Final = ("slow down", "slowdown", "throttl", "too many requests", "429", "503")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +51,8 @@ def retry_status_of(error: BaseException) -> RetryStatus | None:
     """Return the status of an error; None: it will not pass.
 
     Example:
-        >>> retry_status_of(StorageError("503 SlowDown", transient=True)).name, retry_status_of(ValueError("x")).name
-        ('THROTTLED', 'INTERNAL_ERROR')
+        >>> retry_status_of(StorageError("it timed out", transient=True)).name, retry_status_of(ValueError("x")).name
+        ('FAILED', 'INTERNAL_ERROR')
     """
     if isinstance(error, StreamUnavailable):
         return RetryStatus.STREAM_UNAVAILABLE
@@ -66,8 +65,7 @@ def retry_status_of(error: BaseException) -> RetryStatus | None:
     if isinstance(error, CommitConflict | LeaseLost):
         return RetryStatus.FAILED
     if isinstance(error, StorageError):
-        text = str(error).lower()
-        if any(word in text for word in _SLOW_DOWN):
+        if error.throttled:
             return RetryStatus.THROTTLED
         return RetryStatus.FAILED if error.transient else None
     if isinstance(error, InvalidInputError | FormatError | UnsupportedError | StateError):

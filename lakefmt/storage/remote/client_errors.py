@@ -16,6 +16,7 @@ __all__ = [
     "BodyCut",
     "check_length",
     "describe",
+    "is_throttled",
     "is_transient",
     "is_transient_word",
     "may_have_happened",
@@ -38,6 +39,8 @@ _RETRY_CODES: Final = frozenset(
         "XAmzContentSHA256Mismatch",
     }
 )
+_SLOWER_STATUS: Final = frozenset({429, 503})
+_SLOWER_CODES: Final = frozenset({"SlowDown", "Throttling", "ThrottlingException"})
 #: Beside these words in a class name an attribute ``code`` is the status of an answer; elsewhere it is a client's own number.
 _ANSWERS: Final = frozenset(
     {"HttpError", "HTTPError", "HttpResponseError", "ClientResponseError", "GoogleAPICallError"}
@@ -178,6 +181,20 @@ def is_transient(error: BaseException) -> bool:
     if status is not None:
         return _is_to_be_repeated(error, status)
     return any(_passes(link) for link in _chain(error))
+
+
+def is_throttled(error: BaseException) -> bool:
+    """Return whether the store asked for fewer requests.
+
+    The status and the class are asked, never the text: the name of an object may hold any number and any word.
+
+    Example:
+        >>> is_throttled(TimeoutError("429"))
+        False
+    """
+    if status_of(error) in _SLOWER_STATUS or _code_of(error) in _SLOWER_CODES:
+        return True
+    return any("Throttl" in kind.__name__ for link in _chain(error) for kind in type(link).__mro__)
 
 
 def _passes(error: BaseException) -> bool:

@@ -37,7 +37,7 @@ from lakefmt.storage.redaction import Redactor, printable_url
 from lakefmt.storage.remote._checked_files import CheckedHandler
 from lakefmt.storage.remote._upload_body import Payload
 from lakefmt.storage.remote._written_footers import WrittenFooters, read_footer
-from lakefmt.storage.remote.client_errors import describe, is_transient, is_transient_word
+from lakefmt.storage.remote.client_errors import describe, is_throttled, is_transient, is_transient_word
 from lakefmt.storage.remote.fsspec import FsspecObjects
 from lakefmt.storage.remote.gcs import GcsObjects
 from lakefmt.storage.remote.s3 import S3Objects
@@ -370,7 +370,8 @@ class RemoteStore:
             return unknown_option(wrong, frozenset(), self.url.partition("://")[0])
         what = repr(name) if name else "the base"
         why = self._redact(describe(error))
-        return StorageError(f"cannot {doing} {what} in {self.url}: {why}", transient=is_transient(error))
+        text = f"cannot {doing} {what} in {self.url}: {why}"
+        return StorageError(text, transient=is_transient(error), throttled=is_throttled(error))
 
 
 class RemoteObjectWriter:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from lakefmt.errors import InvalidInputError, LakefmtError, StorageError, UnsupportedFeature
 from lakefmt.storage.redaction import Redactor, has_password
-from lakefmt.storage.remote.client_errors import describe
+from lakefmt.storage.remote.client_errors import describe, is_throttled
 
 __all__ = ["ask_service", "import_extra", "without_password"]
 
@@ -56,6 +56,7 @@ def ask_service(what: str, doing: str, act: Callable[[], T]) -> T:
     except LakefmtError:
         raise
     except Exception as error:  # noqa: BLE001 - client libraries raise what they like
-        failure = StorageError(f"cannot {doing} {what}: {_redact(describe(error))}", transient=True)
+        text = f"cannot {doing} {what}: {_redact(describe(error))}"
+        failure = StorageError(text, transient=True, throttled=is_throttled(error))
     # Raised out here, so that the original, whose text may hold what must not be shown, is not chained to it.
     raise failure

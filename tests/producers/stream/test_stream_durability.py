@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from lakefmt.errors import (
     StreamUnavailable,
     TableNotFound,
 )
+from lakefmt.producers.stream.failures import retry_status_of
 from lakefmt.producers.stream.options import ErrorTypeHandler, FlushMode, RetryStatus
 from lakefmt.producers.stream.stream import Stream
 from lakefmt.segments.files import list_headers, list_positions, list_streams, read_segments
@@ -324,6 +326,17 @@ def test_rs_28_a_status_that_is_not_listed_is_not_tried_again() -> None:
         stream.flush()
     assert attempts(store) == 1
     stream.close(discard=True)
+
+
+@pytest.mark.parametrize("throttled", [False, True])
+def test_rs_28_a_status_is_not_read_out_of_the_name_of_a_file(throttled: bool) -> None:
+    """An id of random digits has 429 or 503 in it once in a hundred times."""
+    error = StorageError(
+        "cannot put 'streams/anonymous-42984503/slowdown.arrow'", transient=not throttled, throttled=throttled
+    )
+    assert retry_status_of(error) is (RetryStatus.THROTTLED if throttled else RetryStatus.FAILED)
+    assert retry_status_of(pickle.loads(pickle.dumps(error))) is retry_status_of(error)
+    assert retry_status_of(StorageError("cannot put '429'")) is None
 
 
 def test_c21_rs_31_ignore_buries_rows_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
