@@ -142,14 +142,14 @@ class _Group:
         texts = [text.encode() for text in named.texts.to_pylist()]
         most = max(MOST_TEXTS, len(own.pages) // _SHARE)
         with ThreadPoolExecutor(min(_MOST_THREADS, cpu_count() or 1)) as pool:
-            found = pages_with(own, data, chunk.compression, texts, most, pool.map)
-        if found is None:
+            by_page = pages_with(own, data, chunk.compression, texts, most, pool.map)
+        if by_page is None:
             return None
-        if not found:
+        if not by_page:
             return pa.schema(list(self.fields.values())).empty_table()
-        numbers = list(found)
-        places = [own.starts[number] + rows for number, rows in found.items() if rows is not None]
-        if len(places) == len(found) and len(texts) == 1:
+        numbers = list(by_page)
+        places = [own.starts[number] + rows for number, rows in by_page.items() if rows is not None]
+        if len(places) == len(by_page) and len(texts) == 1:
             rows = np.concatenate(places)
             return self._at(rows, {named.column: pa.chunked_array([pa.repeat(named.texts[0], len(rows))])})
         keys = self._decoded({named.column: own.chosen(numbers)})

@@ -198,7 +198,7 @@ def pages_with(
         most: more pages are read by Arrow sooner.
         each: searches several pages at once, or in turn.
     """
-    found: dict[int, Rows | None] = {}
+    by_page: dict[int, Rows | None] = {}
     runs: list[list[int]] = []
     try:
         in_dictionary = column.dictionary is not None and _search(data, codec, texts, column.dictionary) is not _NOWHERE
@@ -208,15 +208,15 @@ def pages_with(
                     runs.append([])
                 runs[-1].append(number)
             elif in_dictionary or page.encoding not in _OF_DICTIONARY:
-                found[number] = None
+                by_page[number] = None
         search = partial(_search_each, data, codec, texts)
         for run, rows in zip(runs, each(search, [[column.pages[n] for n in run] for run in runs]), strict=True):
-            found |= {n: some for n, some in zip(run, rows, strict=True) if some is not _NOWHERE}
-            if len(found) > most:
+            by_page |= {n: some for n, some in zip(run, rows, strict=True) if some is not _NOWHERE}
+            if len(by_page) > most:
                 return None
     except InternalError:
         return None
-    return dict(sorted(found.items())) if len(found) <= most else None
+    return dict(sorted(by_page.items())) if len(by_page) <= most else None
 
 
 def _search_each(data: memoryview, codec: str, texts: Sequence[bytes], pages: Sequence[Page]) -> list[Rows | None]:
