@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import product
+from os import cpu_count
 from typing import Final
 
 import numpy as np
@@ -39,6 +41,8 @@ MOST_TEXTS: Final = 4
 _FEW_BYTES: Final = 12 << 20
 #: Where more than every fourth page may have the texts, Arrow reads all of them, by several threads.
 _SHARE: Final = 4
+#: More threads wait for memory.
+_MOST_THREADS: Final = 4
 
 I64 = npt.NDArray[np.int64]
 
@@ -136,11 +140,18 @@ class _Group:
         if own is None:
             return None
         texts = [text.encode() for text in named.texts.to_pylist()]
-        numbers = pages_with(own, data, chunk.compression, texts, max(MOST_TEXTS, len(own.pages) // _SHARE))
-        if numbers is None:
+        most = max(MOST_TEXTS, len(own.pages) // _SHARE)
+        with ThreadPoolExecutor(min(_MOST_THREADS, cpu_count() or 1)) as pool:
+            by_page = pages_with(own, data, chunk.compression, texts, most, pool.map)
+        if by_page is None:
             return None
-        if not numbers:
+        if not by_page:
             return pa.schema(list(self.fields.values())).empty_table()
+        numbers = list(by_page)
+        places = [own.starts[number] + rows for number, rows in by_page.items() if rows is not None]
+        if len(places) == len(by_page) and len(texts) == 1:
+            rows = np.concatenate(places)
+            return self._at(rows, {named.column: pa.chunked_array([pa.repeat(named.texts[0], len(rows))])})
         keys = self._decoded({named.column: own.chosen(numbers)})
         counts = np.array([page.num_values for page in own.pages])[numbers]
         if len(keys) != counts.sum():

@@ -82,12 +82,17 @@ def _parsed(given: object, schema: pa.Schema) -> Condition:
 
 
 def _of_expression(given: pc.Expression, schema: pa.Schema) -> Condition:
-    """Return the condition of an Arrow expression, which lakefmt cannot inspect; statistics of floats are not used."""
+    """Return the condition of an Arrow expression; over floats Arrow itself must not ask statistics."""
+    from lakefmt.read.skipping.implied_conditions import implied_by
+
     if "FieldPath(" in _QUOTED.sub("", str(given)):
         raise InvalidFilter("the filter gives a column by its number, which differs between files: name the column")
     _bind(given, schema)
-    named = filter_columns(given, pa.schema([field for field in schema if holds_floats(field.type)]), schema)
-    return Condition(given, None if named else given, may_fail=True)
+    implied = implied_by(given, schema)
+    values = {} if implied.condition is None else implied.condition.values
+    floats = filter_columns(given, pa.schema([field for field in schema if holds_floats(field.type)]), schema)
+    pruning = given if not floats else None if implied.condition is None else implied.condition.pruning
+    return Condition(given, pruning, implied.may_fail, values=values)
 
 
 def _checked(condition: Condition, schema: pa.Schema) -> Condition:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import random
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -22,7 +23,7 @@ from lakefmt.errors import LakefmtError
 from lakefmt.filegroups import named_rows
 from lakefmt.filegroups.model import BaseFile, parse_files
 from lakefmt.filegroups.named_rows import NamedTexts, read_named_rows
-from lakefmt.formats.parquet.page_search import ColumnPages, encode_pages, find_pages, pages_with
+from lakefmt.formats.parquet.page_search import ColumnPages, ReadAt, encode_pages, find_pages, pages_with
 from lakefmt.formats.parquet.short_footer import LARGE_FOOTER, read_short_footer
 from lakefmt.storage import LocalStore
 from lakefmt.storage.api import ObjectInfo
@@ -64,6 +65,10 @@ def rows(count: int = ROWS) -> pa.Table:
             "data": keys(count).cast(pa.binary()),
         }
     )
+
+
+def reads(data: memoryview) -> ReadAt:
+    return lambda offset, count: data[offset : offset + count]
 
 
 def stored(folder: Path, table: pa.Table, **options: Any) -> tuple[LocalStore, BaseFile]:
@@ -234,11 +239,57 @@ def test_a_page_of_another_size_than_its_header_says_is_damaged(tmp_path: Path, 
     data = data[begin : begin + chunk.total_compressed_size]
     pages = find_pages(lambda offset, count: data[offset : offset + count], len(data))
     assert pages is not None
-    assert pages_with(pages, data, chunk.compression, [b"no such key"], 4) == []
+    assert pages_with(pages, data, chunk.compression, [b"no such key"], 4) == {}
     for difference in (-1,) if codec == "snappy" else (-1, 1):  # Snappy does not say how much it unpacked
         first = replace(pages.pages[0], uncompressed_size=pages.pages[0].uncompressed_size + difference)
         damaged = ColumnPages(None, [first, *pages.pages[1:]])
         assert pages_with(damaged, data, chunk.compression, [b"no such key"], 4) is None
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd", "gzip"])
+def test_the_pages_that_have_a_text_are_found_whatever_the_lengths(tmp_path: Path, codec: str) -> None:
+    path, dice = tmp_path / "f.parquet", random.Random(11)
+    pools = [
+        [f"{number:08x}" for number in range(3_000)],  # one word
+        [f"customer-{number:05d}" for number in range(3_000)],  # they begin alike
+        [f"{number:05d}-customer" for number in range(3_000)],  # they end alike
+        [f"{number:04d}" for number in range(3_000)],  # less than a word
+        ["é" * (number % 9) + str(number) for number in range(3_000)],
+        ["", "a", "aa"],
+    ]
+    for pool in pools:
+        for nulls in (0, 0.1):
+            values = [None if dice.random() < nulls else dice.choice(pool) for _ in range(2_000)]
+            table = pa.table({"id": pa.array(values, pa.string())})
+            pq.write_table(
+                table, path, compression=codec, use_dictionary=False, data_page_size=100, write_batch_size=90
+            )
+            chunk = pq.read_metadata(path).row_group(0).column(0)
+            data = memoryview(path.read_bytes())[chunk.data_page_offset :][: chunk.total_compressed_size]
+            pages = find_pages(reads(data), len(data))
+            assert pages is not None
+            assert len(pages.pages) > 10
+            for text in [*dice.sample(pool, 3), dice.choice(pool) + "x", dice.choice(pool)[1:]]:
+                with ThreadPoolExecutor(2) as threads:
+                    wanted = pages, data, chunk.compression, [text.encode()], 10_000
+                    found = pages_with(*wanted, threads.map)
+                assert found is not None
+                assert [*found] == sorted(found)
+                again = pages_with(*wanted)
+                assert again is not None
+                assert {n: rows if rows is None else [*rows] for n, rows in found.items()} == {
+                    n: rows if rows is None else [*rows] for n, rows in again.items()
+                }
+                for number, first in enumerate(pages.starts):
+                    rows = [
+                        row
+                        for row, value in enumerate(values[first:][: pages.pages[number].num_values])
+                        if value == text
+                    ]
+                    assert not rows or number in found
+                    told = found.get(number)
+                    assert told is None or [*told] == rows
+                    assert told is not None or number not in found or pool in pools[4:] or nulls
 
 
 def test_a_look_up_decodes_one_page_of_each_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,7 +313,7 @@ def test_a_look_up_decodes_one_page_of_each_column(tmp_path: Path, monkeypatch: 
             decoded.clear()
             key = data["id"][number].as_py()
             assert table.read(filter=[("id", "=", key)]).to_pylist() == data.slice(number, 1).to_pylist()
-            assert len(decoded) == 3
+            assert len(decoded) == 2  # where the key is, the page says that was searched
             assert max(decoded) <= 131_072  # older releases of Arrow make pages of a megabyte, whatever their rows
             assert table.read(["x"], f"id = '{key}' and v > {number}").num_rows == 0
     # As many texts, and files, are read whole.

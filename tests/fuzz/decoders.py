@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakefmt.config.table_config import parse_table_config
-from lakefmt.errors import FormatError, InvalidInputError, ObjectNotFound, UnsupportedError
+from lakefmt.errors import CorruptFile, FormatError, InvalidInputError, ObjectNotFound, UnsupportedError
 from lakefmt.formats.avro.columnar.codec import decode_rows
 from lakefmt.formats.avro.container import decode_container, decode_container_records, encode_container
 from lakefmt.formats.avro.reader import compile_decoder
@@ -39,6 +39,7 @@ from lakefmt.formats.log.delete_block import decode_delete_content
 from lakefmt.formats.names import marker_name, parse_base_file, parse_log_file, parse_marker
 from lakefmt.formats.parquet.page_search import find_pages
 from lakefmt.formats.properties import check_table_checksum, decode_properties
+from lakefmt.formats.schema_message import decode_schema_metadata
 from lakefmt.index.bucket.counts import FIRST_CONFIG, BucketCounts, decode_hashing_config, encode_hashing_config
 from lakefmt.index.bucket.ring import decode_ring, encode_ring, first_ring
 from lakefmt.metadata.reading._stats_columns import decode_stats
@@ -452,6 +453,18 @@ DECODERS: tuple[Decoder, ...] = (
         lambda data: find_pages(lambda offset, count: data[offset : offset + count], len(data)),
         {"with a dictionary": column_pages(use_dictionary=True), "plain": column_pages(use_dictionary=False)},
         refuses=False,  # None: Arrow is to read the column
+    ),
+    Decoder(
+        "metadata of an Arrow schema",
+        ("formats.schema_message.decode_schema_metadata",),
+        decode_schema_metadata,
+        {
+            "none": pa.schema([("a", pa.int64())]).serialize().to_pybytes(),
+            "some": pa.schema([("a", pa.string())], {"call": "equal", "field_ref": "é", "end": ""})
+            .serialize()
+            .to_pybytes(),
+        },
+        errors=(CorruptFile,),
     ),
     Decoder(
         "claim on a stream",

@@ -8,8 +8,9 @@ into a Parquet file in memory, whose footer Arrow has written for as many rows, 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, Final
 from zlib import crc32
 
 import numpy as np
@@ -43,6 +44,9 @@ __all__ = ["CODECS", "ColumnPages", "Page", "ReadAt", "declared_alike", "encode_
 
 #: Returns bytes from an offset on, as many as asked for, fewer only at the end.
 ReadAt = Callable[[int, int], bytes | memoryview]
+Rows = npt.NDArray[np.int64]
+#: Calls a function with every item of a list, as ``map`` does, perhaps several at the same time.
+InTurn = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 #: Codecs of pages by the names that a footer gives them, and as Arrow's writer and its codecs are asked for them.
 CODECS: Final = {"UNCOMPRESSED": "none", "SNAPPY": "snappy", "GZIP": "gzip", "ZSTD": "zstd"}
 
@@ -50,6 +54,13 @@ CODECS: Final = {"UNCOMPRESSED": "none", "SNAPPY": "snappy", "GZIP": "gzip", "ZS
 _HEADER_BYTES, _MOST_HEADER_BYTES = 128, 1 << 16
 #: Writers end a page at a megabyte; what claims to be larger than this is left to Arrow.
 _MOST_PAGE_BYTES = 64 << 20
+#: A page of plain values is searched with as many others by one thread.
+_RUN: Final = 4
+_KEPT_FOOTERS: Final = 64
+#: Of a page that has none of some texts.
+_NOWHERE: Final[Rows] = np.zeros(0, np.int64)
+#: The length in front of a text, and bytes that are compared at once.
+_LENGTH_BYTES, _WORD_BYTES = 4, 8
 _DATA, _DICTIONARY = 0, 2
 _PLAIN, _OF_DICTIONARY = 0, (2, 8)
 # Numbers of fields in parquet.thrift.
@@ -146,17 +157,23 @@ def _page_at(read_at: ReadAt, position: int) -> Page:
 
 
 def _decoded_page(data: bytes | memoryview, position: int) -> Page:
-    fields = fields_of(data)
-    numbers = _numbers(data, fields)
+    # Asked of each page of a column: what stands in the header of its kind is gone through once.
+    fields = fields_of(data, stop=_DATA_HEADER if data[1] == _DATA else _DICTIONARY_HEADER)
+    header = fields[-1]
+    numbers = _numbers(data, fields[:-1])
     kind, size, uncompressed = (numbers.get(field, -1) for field in (_KIND, _COMPRESSED, _UNCOMPRESSED))
-    header = only_field(fields, _DATA_HEADER if kind == _DATA else _DICTIONARY_HEADER)
-    own = _numbers(data, fields_of(data, header.start)) if header.kind == STRUCT else {}
-    num_values, encoding = own.get(_NUM_VALUES, -1), own.get(_ENCODING, -1)
-    if kind not in (_DATA, _DICTIONARY) or min(size, num_values, encoding) < 0:
+    expected = {_DATA: _DATA_HEADER, _DICTIONARY: _DICTIONARY_HEADER}.get(kind)
+    if header.kind != STRUCT or header.number != expected:
         raise InternalError(f"a page of kind {kind} is not expected")
+    inner = fields_of(data, header.start)
+    own = _numbers(data, inner)
+    num_values, encoding = own.get(_NUM_VALUES, -1), own.get(_ENCODING, -1)
+    end = inner[-1].end + 1
+    if min(size, num_values, encoding) < 0 or data[end]:
+        raise InternalError("a page's header has other fields than expected")
     if not 0 <= uncompressed <= _MOST_PAGE_BYTES:
         raise InternalError(f"a page of {uncompressed:,} bytes is not expected")
-    content = position + (fields[-1].end + 1)
+    content = position + end + 1
     crc = numbers.get(_CRC)
     checksum = None if crc is None else crc & 0xFFFFFFFF
     return Page(position, content, content + size, uncompressed, checksum, num_values, encoding, kind == _DICTIONARY)
@@ -167,9 +184,11 @@ def _numbers(data: bytes | memoryview, fields: Sequence[Field]) -> dict[int, int
 
 
 def pages_with(
-    column: ColumnPages, data: memoryview, codec: str, texts: Sequence[bytes], most: int
-) -> list[int] | None:
-    """Return the numbers of the pages that may have some texts; None: more than `most` may, or a page is damaged.
+    column: ColumnPages, data: memoryview, codec: str, texts: Sequence[bytes], most: int, each: InTurn = map
+) -> dict[int, Rows | None] | None:
+    """Return the pages that may have some texts, by number; None: more than `most` may, or a page is damaged.
+
+    With each page stand the numbers of its rows that have one, ascending; None: it has to be decoded.
 
     Parameters:
         column: the pages of a column of texts.
@@ -177,38 +196,86 @@ def pages_with(
         codec: of its pages, one of :data:`CODECS`.
         texts: in UTF-8.
         most: more pages are read by Arrow sooner.
+        each: searches several pages at once, or in turn.
     """
-    in_dictionary = column.dictionary is not None and _has(column.dictionary, data, codec, texts)
-    if in_dictionary is None:
+    by_page: dict[int, Rows | None] = {}
+    runs: list[list[int]] = []
+    try:
+        in_dictionary = column.dictionary is not None and _search(data, codec, texts, column.dictionary) is not _NOWHERE
+        for number, page in enumerate(column.pages):
+            if page.encoding == _PLAIN:
+                if not runs or len(runs[-1]) == _RUN:
+                    runs.append([])
+                runs[-1].append(number)
+            elif in_dictionary or page.encoding not in _OF_DICTIONARY:
+                by_page[number] = None
+        search = partial(_search_each, data, codec, texts)
+        for run, rows in zip(runs, each(search, [[column.pages[n] for n in run] for run in runs]), strict=True):
+            by_page |= {n: some for n, some in zip(run, rows, strict=True) if some is not _NOWHERE}
+            if len(by_page) > most:
+                return None
+    except InternalError:
         return None
-    numbers: list[int] = []
-    for number, page in enumerate(column.pages):
-        if page.encoding in _OF_DICTIONARY:
-            holds: bool | None = in_dictionary
-        else:
-            holds = True if page.encoding != _PLAIN else _has(page, data, codec, texts)
-        if holds:
-            numbers.append(number)
-        if holds is None or len(numbers) > most:
-            return None
-    return numbers
+    return dict(sorted(by_page.items())) if len(by_page) <= most else None
 
 
-def _has(page: Page, data: memoryview, codec: str, texts: Sequence[bytes]) -> bool | None:
-    """Return whether a page has the bytes of some texts; None: it is damaged."""
+def _search_each(data: memoryview, codec: str, texts: Sequence[bytes], pages: Sequence[Page]) -> list[Rows | None]:
+    return [_search(data, codec, texts, page) for page in pages]
+
+
+def _search(data: memoryview, codec: str, texts: Sequence[bytes], page: Page) -> Rows | None:
+    """Return the rows of a page that have one of some texts; None: it may have one somewhere.
+
+    Raises:
+        InternalError: the page is damaged.
+    """
     content = data[page.content : page.end]
     if page.crc is not None and crc32(content) != page.crc:
-        return None
+        raise InternalError("a page has another checksum")
     if CODECS[codec] == "none":
         plain = bytes(content)
     else:
         try:
             plain = pa.Codec(CODECS[codec]).decompress(content, page.uncompressed_size, asbytes=True)
-        except (pa.ArrowException, OSError):
-            return None
+        except (pa.ArrowException, OSError) as error:
+            raise InternalError(f"a page cannot be decompressed: {error}") from None
     if len(plain) != page.uncompressed_size:
+        raise InternalError("a page has another size")
+    values = None if page.is_dictionary else _of_one_length(plain, page.num_values)
+    if values is None:
+        return None if any(plain.find(text) >= 0 for text in texts) else _NOWHERE
+    rows = [_rows_with(text, values) for text in texts]
+    return np.unique(np.concatenate(rows)) if any(map(len, rows)) else _NOWHERE
+
+
+def _of_one_length(plain: bytes, count: int) -> npt.NDArray[np.uint8] | None:
+    """Return the values of a page without nulls as rows of bytes; None: they have several lengths, or there is a null."""
+    # In front of the values stand which of them are nulls, behind the number of its bytes.
+    begin = _LENGTH_BYTES + int.from_bytes(plain[:_LENGTH_BYTES], "little")
+    step, rest = divmod(len(plain) - begin, max(count, 1))
+    if rest or count < 1 or step < _LENGTH_BYTES:
         return None
-    return any(plain.find(text) >= 0 for text in texts)
+    values = np.frombuffer(plain, np.uint8, offset=begin).reshape(count, step)
+    lengths = np.ndarray((count,), "<u4", plain, begin, (step,))
+    # Where each length is the same, each value begins where its row does.
+    return values[:, _LENGTH_BYTES:] if (lengths == step - _LENGTH_BYTES).all() else None
+
+
+def _rows_with(text: bytes, values: npt.NDArray[np.uint8]) -> Rows:
+    """Return which of some values of one length are a text."""
+    size = values.shape[1]
+    if len(text) != size:
+        return _NOWHERE
+    wanted = np.frombuffer(text, np.uint8)
+    if size < _WORD_BYTES:
+        return np.flatnonzero((values == wanted).all(axis=1))
+    # Word by word: few values begin alike, or end alike.
+    rows: Rows = np.arange(len(values))
+    for begin in (*range(0, size - _WORD_BYTES, _WORD_BYTES), size - _WORD_BYTES):
+        word = slice(begin, begin + _WORD_BYTES)
+        same = np.flatnonzero(values[:, word].view(np.uint64)[:, 0] == wanted[word].view(np.uint64)[0])
+        rows, values = rows[same], values[same]
+    return rows
 
 
 # ------------------------------------------------------------------------------------------------- a file of some pages
@@ -269,10 +336,7 @@ def encode_pages(
     counts = {columns[name].num_rows for name in schema.names}
     if len(counts) != 1:
         raise InternalError(f"pages of {sorted(counts)} rows do not make one row group")
-    sink = io.BytesIO()
-    with _writer(sink, schema, CODECS[codec]) as writer:
-        writer.write_table(pa.table([pa.nulls(*counts, field.type) for field in schema], schema=schema))
-    footer = footer_of(sink.getbuffer())
+    footer = _footer_of_rows(schema, CODECS[codec], *counts)
     placed: dict[int, ChunkPlace] = {}
     parts, position = [MAGIC], len(MAGIC)
     for number, (name, note) in enumerate(zip(schema.names, chunk_notes(footer)[0], strict=True)):
@@ -286,6 +350,15 @@ def encode_pages(
         parts += made
         position += described.size
     return b"".join([*parts, with_length(place_chunks(footer, {0: placed}))])
+
+
+@lru_cache(_KEPT_FOOTERS)
+def _footer_of_rows(schema: pa.Schema, codec: str, count: int) -> bytes:
+    """Return the footer that Arrow writes for as many rows; the pages of a column have the same number as a rule."""
+    sink = io.BytesIO()
+    with _writer(sink, schema, codec) as writer:
+        writer.write_table(pa.table([pa.nulls(count, field.type) for field in schema], schema=schema))
+    return footer_of(sink.getbuffer())
 
 
 def _described(note: ChunkNote, begin: int, pages: ColumnPages) -> ChunkNote:
