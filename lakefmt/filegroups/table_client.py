@@ -259,14 +259,18 @@ class TableClient:
             fewest_requests: on an object store the table is listed where that takes fewer requests.
         """
         storage = self.storage_listing(config, timeline)
-        if fewest_requests and self.listed.lists_at_once and config is not None and timeline is not None:
-            files = self.listed.files_of(timeline, self.timeline_store(config).load)
-            storage = KnownListing(files, storage) if files else storage
+        if fewest_requests and config is not None and timeline is not None:
+            storage = self.known_listing(config, timeline) or storage
         if config is None or self.metadata_listing is None or not config.metadata_partitions:
             return storage
         directory = self.listed.kept.take(timeline)
         listed = None if timeline is None or directory is None else (timeline, directory)
         return self.metadata_listing(self, config, storage, listed, fewest_requests=fewest_requests)
+
+    def known_listing(self, config: TableConfig, timeline: Timeline) -> KnownListing | None:
+        """Return, once, the listing of what one request told of the whole table; None: it was not listed with the timeline."""
+        files = self.listed.files_of(timeline, self.timeline_store(config).load) if self.listed.lists_at_once else None
+        return None if files is None else KnownListing(files, self.storage_listing(config, timeline))
 
     def storage_listing(self, config: TableConfig | None = None, timeline: Timeline | None = None) -> StorageListing:
         """Return the listing of storage, files that were never committed included; arguments as for :meth:`listing`."""
@@ -306,6 +310,10 @@ class TableClient:
             body = self.read_body(state, instant)
             self._keep(key, decode_commit(body, instant.file_name))
         return self._commits[key]
+
+    def num_unread(self, instants: Iterable[Instant]) -> int:
+        """Return how many of some commits this client has not read."""
+        return sum((instant.file_name, instant.size) not in self._commits for instant in instants)
 
     def newest_entries(self, state: TableState) -> dict[str, str]:
         """Return what the commit that became visible last says of streams, applications and the watermark."""
@@ -474,9 +482,12 @@ class TableClient:
 
     def replaced(self, state: TableState) -> dict[tuple[str, str], InstantTime]:
         """Return the replaced file groups with the requested time of the replacecommit."""
-        replacing = (i for i in state.timeline.commits if i.action is Action.REPLACE_COMMIT)
-        replaced = ((i.time, self.commit_metadata(state, i).replaced_file_ids) for i in replacing)
-        return {(p, f): time for time, ids_by_partition in replaced for p, ids in ids_by_partition.items() for f in ids}
+        replaced: dict[tuple[str, str], InstantTime] = {}
+        for instant in state.timeline.commits:
+            if instant.action is Action.REPLACE_COMMIT:
+                for partition, file_ids in self.commit_metadata(state, instant).replaced_file_ids.items():
+                    replaced.update(((partition, file_id), instant.time) for file_id in file_ids)
+        return replaced
 
     def slices(self, state: TableState, partitions: Iterable[PartitionPath] | None = None) -> list[FileSlice]:
         """Return the latest committed file slices of all or of the given partitions."""
