@@ -43,7 +43,9 @@ def rows(first: int, count: int, ts: int) -> pa.Table:
     return pa.table({"id": ids, "city": [CITIES[i % 3] for i in ids], "ts": [ts] * count}, SCHEMA)
 
 
-def make(name: str, *, table_type: str = "cow", metadata: bool = False, properties: dict[str, str] | None = None) -> Table:
+def make(
+    name: str, *, table_type: str = "cow", metadata: bool = False, properties: dict[str, str] | None = None
+) -> Table:
     store = MemoryStore(name)
     lakefmt.create_table(
         store.url,
