@@ -42,7 +42,7 @@ from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.observer import CommitObserver
 from lakefmt.timeline.properties_store import load_properties
-from lakefmt.timeline.store import InstantClock, TimelineStore
+from lakefmt.timeline.store import InstantCache, InstantClock, TimelineStore
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import (
     Clock,
@@ -118,10 +118,9 @@ class TableClient:
         self._defining: tuple[TableState, CommitMetadata | None] | None = None
         #: Whether some commit that was read names column ids.
         self.has_seen_column_ids = False
-        self._commits: dict[tuple[str, int], CommitMetadata] = {}
+        self._commits = InstantCache[CommitMetadata](4096)
         #: Cleaning rules and savepoints → instant before which a clean of this handle found nothing to delete.
         self.cleaned_until: dict[object, str] = {}
-        self._first_active: InstantTime | None = None
         #: The properties, and the content of lakefmt's table file that was read while they held.
         self._notes: tuple[TableConfig, dict[str, object]] | None = None
         #: File name of a commit → the entries of streams and applications that were found from there on back.
@@ -197,19 +196,12 @@ class TableClient:
             # same after it.
             now = config if config.version.layout > 1 else self.load_config()
             if now.version is config.version:
-                self._forget_archived(timeline)
+                self._commits.forget_before(timeline.first_active)
                 if directory is not None:
                     self.listed.keep(timeline, directory, before)
                 has_history = directory is None or directory.has_objects(config.history_directory)
                 return TableState(config, timeline, has_history=has_history)
             config = now
-
-    def _forget_archived(self, timeline: Timeline) -> None:
-        """Drop the cached contents of commits that have left the active timeline."""
-        first = timeline.first_active
-        if first is not None and first != self._first_active:
-            self._first_active = first
-            self._commits = {key: metadata for key, metadata in self._commits.items() if key[0][: len(first)] >= first}
 
     def timeline_store(self, config: TableConfig, *, durable: bool = True) -> TimelineStore:
         """Return the store of the active timeline."""
@@ -306,10 +298,11 @@ class TableClient:
     def commit_metadata(self, state: TableState, instant: Instant) -> CommitMetadata:
         """Return the metadata of a completed commit; decoded once per instant."""
         key = (instant.file_name, instant.size)
-        if key not in self._commits:
-            body = self.read_body(state, instant)
-            self._keep(key, decode_commit(body, instant.file_name))
-        return self._commits[key]
+        metadata = self._commits.get(key)
+        if metadata is None:
+            metadata = decode_commit(self.read_body(state, instant), instant.file_name)
+            self._keep(key, metadata)
+        return metadata
 
     def num_unread(self, instants: Iterable[Instant]) -> int:
         """Return how many of some commits this client has not read."""
@@ -329,9 +322,7 @@ class TableClient:
                 self._keep((instant.file_name, size), metadata)
 
     def _keep(self, key: tuple[str, int], metadata: CommitMetadata) -> None:
-        if len(self._commits) >= 4096:
-            self._commits.clear()
-        self._commits[key] = metadata
+        self._commits.keep(key, metadata)
         self.has_seen_column_ids |= LATEST_SCHEMA in metadata.extra_metadata
 
     def schema(self, state: TableState) -> pa.Schema:
