@@ -92,7 +92,7 @@ def withdraw_for_overwrite(
     Raises:
         UnknownSetting: the settings name no strategy.
     """
-    if operation not in _OVERWRITES or not replaced or not begun.timeline.pending_clusterings:
+    if operation not in _OVERWRITES or not begun.timeline.pending_clusterings:
         return
     if update_strategy(write_client.settings) is UpdateStrategy.REJECT:
         return
