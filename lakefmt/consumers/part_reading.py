@@ -139,8 +139,7 @@ class PartReader:
         if file is None or file_slice.logs or not fields or self.state.config.drop_partition_columns:
             return None
         ids = self.client.column_ids(self.state) if self.client.has_seen_column_ids else None
-        places = None if ids is None else ids.at(file.instant)
-        if places is not None and not all(places.stays(field.name) for field in fields):
+        if ids is not None and not ids.keeps((field.name for field in fields), file.instant):
             return None
         return read_small_file(self.client.store, file, fields)
 

@@ -42,7 +42,7 @@ from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.observer import CommitObserver
 from lakefmt.timeline.properties_store import load_properties
-from lakefmt.timeline.store import InstantClock, TimelineStore
+from lakefmt.timeline.store import InstantCache, InstantClock, TimelineStore
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import (
     Clock,
@@ -118,10 +118,9 @@ class TableClient:
         self._defining: tuple[TableState, CommitMetadata | None] | None = None
         #: Whether some commit that was read names column ids.
         self.has_seen_column_ids = False
-        self._commits: dict[tuple[str, int], CommitMetadata] = {}
+        self._commits = InstantCache[CommitMetadata](4096)
         #: Cleaning rules and savepoints → instant before which a clean of this handle found nothing to delete.
         self.cleaned_until: dict[object, str] = {}
-        self._first_active: InstantTime | None = None
         #: The properties, and the content of lakefmt's table file that was read while they held.
         self._notes: tuple[TableConfig, dict[str, object]] | None = None
         #: File name of a commit → the entries of streams and applications that were found from there on back.
@@ -197,19 +196,12 @@ class TableClient:
             # same after it.
             now = config if config.version.layout > 1 else self.load_config()
             if now.version is config.version:
-                self._forget_archived(timeline)
+                self._commits.forget_before(timeline.first_active)
                 if directory is not None:
                     self.listed.keep(timeline, directory, before)
                 has_history = directory is None or directory.has_objects(config.history_directory)
                 return TableState(config, timeline, has_history=has_history)
             config = now
-
-    def _forget_archived(self, timeline: Timeline) -> None:
-        """Drop the cached contents of commits that have left the active timeline."""
-        first = timeline.first_active
-        if first is not None and first != self._first_active:
-            self._first_active = first
-            self._commits = {key: metadata for key, metadata in self._commits.items() if key[0][: len(first)] >= first}
 
     def timeline_store(self, config: TableConfig, *, durable: bool = True) -> TimelineStore:
         """Return the store of the active timeline."""
@@ -259,14 +251,18 @@ class TableClient:
             fewest_requests: on an object store the table is listed where that takes fewer requests.
         """
         storage = self.storage_listing(config, timeline)
-        if fewest_requests and self.listed.lists_at_once and config is not None and timeline is not None:
-            files = self.listed.files_of(timeline, self.timeline_store(config).load)
-            storage = KnownListing(files, storage) if files else storage
+        if fewest_requests and config is not None and timeline is not None:
+            storage = self.known_listing(config, timeline) or storage
         if config is None or self.metadata_listing is None or not config.metadata_partitions:
             return storage
         directory = self.listed.kept.take(timeline)
         listed = None if timeline is None or directory is None else (timeline, directory)
         return self.metadata_listing(self, config, storage, listed, fewest_requests=fewest_requests)
+
+    def known_listing(self, config: TableConfig, timeline: Timeline) -> KnownListing | None:
+        """Return, once, the listing of what one request told of the whole table; None: it was not listed with the timeline."""
+        files = self.listed.files_of(timeline, self.timeline_store(config).load) if self.listed.lists_at_once else None
+        return None if files is None else KnownListing(files, self.storage_listing(config, timeline))
 
     def storage_listing(self, config: TableConfig | None = None, timeline: Timeline | None = None) -> StorageListing:
         """Return the listing of storage, files that were never committed included; arguments as for :meth:`listing`."""
@@ -302,10 +298,15 @@ class TableClient:
     def commit_metadata(self, state: TableState, instant: Instant) -> CommitMetadata:
         """Return the metadata of a completed commit; decoded once per instant."""
         key = (instant.file_name, instant.size)
-        if key not in self._commits:
-            body = self.read_body(state, instant)
-            self._keep(key, decode_commit(body, instant.file_name))
-        return self._commits[key]
+        metadata = self._commits.get(key)
+        if metadata is None:
+            metadata = decode_commit(self.read_body(state, instant), instant.file_name)
+            self._keep(key, metadata)
+        return metadata
+
+    def num_unread(self, instants: Iterable[Instant]) -> int:
+        """Return how many of some commits this client has not read."""
+        return sum((instant.file_name, instant.size) not in self._commits for instant in instants)
 
     def newest_entries(self, state: TableState) -> dict[str, str]:
         """Return what the commit that became visible last says of streams, applications and the watermark."""
@@ -321,9 +322,7 @@ class TableClient:
                 self._keep((instant.file_name, size), metadata)
 
     def _keep(self, key: tuple[str, int], metadata: CommitMetadata) -> None:
-        if len(self._commits) >= 4096:
-            self._commits.clear()
-        self._commits[key] = metadata
+        self._commits.keep(key, metadata)
         self.has_seen_column_ids |= LATEST_SCHEMA in metadata.extra_metadata
 
     def schema(self, state: TableState) -> pa.Schema:
@@ -474,9 +473,12 @@ class TableClient:
 
     def replaced(self, state: TableState) -> dict[tuple[str, str], InstantTime]:
         """Return the replaced file groups with the requested time of the replacecommit."""
-        replacing = (i for i in state.timeline.commits if i.action is Action.REPLACE_COMMIT)
-        replaced = ((i.time, self.commit_metadata(state, i).replaced_file_ids) for i in replacing)
-        return {(p, f): time for time, ids_by_partition in replaced for p, ids in ids_by_partition.items() for f in ids}
+        replaced: dict[tuple[str, str], InstantTime] = {}
+        for instant in state.timeline.commits:
+            if instant.action is Action.REPLACE_COMMIT:
+                for partition, file_ids in self.commit_metadata(state, instant).replaced_file_ids.items():
+                    replaced.update(((partition, file_id), instant.time) for file_id in file_ids)
+        return replaced
 
     def slices(self, state: TableState, partitions: Iterable[PartitionPath] | None = None) -> list[FileSlice]:
         """Return the latest committed file slices of all or of the given partitions."""

@@ -1,23 +1,32 @@
 """Plan incremental reads: the latest image of every row that a range of commits wrote (docs/format.md, Queries).
 
 ``plan_increment`` is pure and returns commits, files and commit times. The range is by completion
-time from version 8 on, by requested time in version 6; start exclusive, end inclusive.
+time from version 8 on, by requested time in version 6; start exclusive, end inclusive. Where the names of
+the table's files say the same as the commits, ``plan_named_increment`` returns it without their contents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.formats.names import parse_base_file
 from lakefmt.timeline.commit import CommitMetadata
-from lakefmt.timeline.instant import COMMIT_ACTIONS, Instant, State
+from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime, WriteOperation
 
-__all__ = ["Increment", "is_rewrite", "plan_increment", "select_commits", "visible_at_end"]
+__all__ = [
+    "Increment",
+    "are_told_by_names",
+    "is_rewrite",
+    "plan_increment",
+    "plan_named_increment",
+    "select_commits",
+    "visible_at_end",
+]
 
 _REWRITES = frozenset({WriteOperation.CLUSTER, WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
 
@@ -79,6 +88,64 @@ def plan_increment(
     last = max((i.order_time for i in selected), default=InstantTime(start))
     base_files = [file for key in sorted(files) if (file := files[key]) is not None]
     return Increment(tuple(times), tuple(base_files), last, frozenset(files), len(base_files) < len(files))
+
+
+def are_told_by_names(timeline: Timeline, selected: Sequence[Instant]) -> bool:
+    """Return whether the names of a table's files tell what some commits wrote, as far as an increment asks for it.
+
+    They do for ordinary commits of base files, up to the newest commit of the table: what such a commit wrote to a file group is
+    there, or a newer file of that group, which a clean keeps. Replacecommits also say which groups they replaced,
+    compactions have the action of a commit once they are complete, and a pending rollback or restore may have removed files.
+
+    Args:
+        timeline: the timeline.
+        selected: commits as :func:`select_commits` returns them.
+
+    Example:
+        >>> from lakefmt.timeline.timeline import timeline_from_names
+        >>> time = "20260101000000000"
+        >>> def told(kind: str) -> bool:
+        ...     timeline = timeline_from_names([f"{time}.{kind}.requested", f"{time}_20260101000000009.commit"], 2)
+        ...     return are_told_by_names(timeline, timeline.commits)
+        >>> told("commit"), told("compaction")
+        (True, False)
+    """
+    if not selected or timeline.bound is not None or selected[-1] is not timeline.commits_by_completion[-1]:
+        return False
+    if any(instant.action in (Action.ROLLBACK, Action.RESTORE) for instant in timeline.pending):
+        return False
+    return all(instant.action is Action.COMMIT and _began_as_commit(timeline, instant) for instant in selected)
+
+
+def _began_as_commit(timeline: Timeline, instant: Instant) -> bool:
+    begun = [file for file in timeline.files_of(instant) if not file.is_completed]
+    return bool(begun) and all(file.action is Action.COMMIT for file in begun)
+
+
+def plan_named_increment(selected: Sequence[Instant], bases: Iterable[BaseFile]) -> Increment | None:
+    """Return the increment of commits that the names of files tell; None: those leave something open.
+
+    Args:
+        selected: commits of which :func:`are_told_by_names` holds.
+        bases: the base files of the table.
+    """
+    times = {instant.time for instant in selected}
+    files: dict[tuple[str, str], BaseFile] = {}
+    for base in bases:
+        if base.instant not in times:
+            continue
+        group = (str(base.partition), str(base.file_id))
+        newest = files.get(group)
+        if newest is not None and newest.instant == base.instant:
+            return None  # two attempts of one task: the commit tells which of them counts
+        if newest is None or newest.instant < base.instant:
+            files[group] = base
+    return Increment(
+        commits=tuple(instant.time for instant in selected),
+        files=tuple(files[group] for group in sorted(files)),
+        next_start=max(instant.order_time for instant in selected),
+        groups=frozenset(files),
+    )
 
 
 def select_commits(

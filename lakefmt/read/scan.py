@@ -298,8 +298,7 @@ class _ByName:
 
     def covers(self, file: BaseFile) -> bool:
         """Return whether a file has the columns so, or not at all."""
-        places = None if self.ids is None else self.ids.at(file.instant)
-        if places is not None and not all(places.stays(name) for name in self.asked):
+        if self.ids is not None and not self.ids.keeps(self.asked, file.instant):
             return False
         return not self.nested or _same_types(self.client, file, self.nested)
 

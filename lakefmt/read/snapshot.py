@@ -54,6 +54,9 @@ __all__ = [
     "written_by",
 ]
 
+#: From more commits of an increment than this on, one listing of the table in their place takes fewer requests.
+_LISTING_INSTEAD_OF = 2
+
 #: Schema metadata key of an increment: the start of the next range.
 NEXT_START = b"lakefmt.next_start"
 
@@ -279,16 +282,12 @@ def plan_increment_read(
         UnsupportedFeature: the table has no meta columns.
         SnapshotExpired: the range was cleaned away.
     """
-    from lakefmt.read.incremental import plan_increment
-
     if not state.config.populate_meta_fields:
         raise UnsupportedFeature("incremental queries need meta columns, and this table does not fill them")
     first = resolve_bound(start, state.config)
     last = None if end is None else resolve_bound(end, state.config)
     state = with_archived_instants(client, state, first)
-    increment = plan_increment(
-        state.timeline, first, last, lambda i: client.commit_metadata(state, i), planned_clusterings(client, state)
-    )
+    increment = _planned_increment(client, state, first, last)
     query = plan_query(client.schema(state), None, filter, meta_columns=False)
     then = state
     try:
@@ -305,6 +304,22 @@ def plan_increment_read(
         then = client.load()
         slices = pinned_slices(client, then)
     return IncrementPlan(then, tuple(slices), increment.commits, first, increment.next_start)
+
+
+def _planned_increment(client: TableClient, state: TableState, start: str, end: str | None) -> Increment:
+    """Return the increment of a range: by one listing of the table where that takes fewer requests than the commits."""
+    from lakefmt.read.incremental import are_told_by_names, plan_increment, plan_named_increment, select_commits
+
+    timeline, idle = state.timeline, planned_clusterings(client, state)
+    selected = select_commits(timeline, start, end, idle)
+    # One commit is read in any case, for the schema; the listing may have to be made a second time.
+    if client.num_unread(selected) > _LISTING_INSTEAD_OF and are_told_by_names(timeline, selected):
+        listing = client.known_listing(state.config, timeline)
+        if listing is not None and listing.timeline_after is not None:
+            named = plan_named_increment(selected, listing.files(None)[0])
+            if named is not None:
+                return named
+    return plan_increment(timeline, start, end, lambda i: client.commit_metadata(state, i), idle)
 
 
 def _check_files(client: TableClient, state: TableState, files: Sequence[BaseFile]) -> None:

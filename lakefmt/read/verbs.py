@@ -188,7 +188,7 @@ class ReadingVerbs(TableVerbs):
         """
 
         def pull() -> pa.Table:
-            state = self.client.load()
+            state = self.client.load(with_files=end is None)
             return read_increment(self.client, state, start, end, columns, filter, meta_columns=meta_columns)
 
         return read_newest(pull) if end is None else pull()

@@ -197,6 +197,11 @@ class ColumnIds:
     history: SchemaHistory
     _found: dict[int, ColumnPlaces | None] = field(default_factory=dict, repr=False, compare=False)
 
+    def keeps(self, names: Iterable[str], instant: str) -> bool:
+        """Return whether the files of an instant have some columns, if at all, as the table has them."""
+        places = self.at(instant)
+        return places is None or all(places.stays(name) for name in names)
+
     def at(self, instant: str) -> ColumnPlaces | None:
         """Return the places of the columns in the files of an instant; None: names alone are right.
 

@@ -14,10 +14,12 @@ from lakefmt.data_classes import dataclass
 from lakefmt.schema.history import Column, InternalSchema, SchemaHistory, decimal_of
 from lakefmt.schema.type_changes import is_followed_by_name
 
-__all__ = ["StatisticNames", "StoredUnder"]
+__all__ = ["NamesInPartitions", "StatisticNames", "StoredUnder"]
 
 #: Changes of numbers after which ends of the old type are ends of the new one.
 _IN_ORDER = frozenset({("int", "float"), ("long", "float"), ("long", "double"), ("float", "double")})
+
+_WHOLE_NUMBERS = frozenset({"int", "long"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,23 @@ class StoredUnder:
     def names(self) -> tuple[str, ...]:
         """All names."""
         return (*self.own, *self.filled, *self.shared)
+
+
+@dataclass(frozen=True, slots=True)
+class NamesInPartitions:
+    """The names under which statistics of data partitions can tell of a column; each was its name at one time only, and no other's.
+
+    Attributes:
+        current: its name today; None: it was another column's, or its own before, too.
+        since: the instant from which it has that name; None: it always had it.
+        first: the name that it had first; None: as above, or it is `current`.
+        until: the instant from which it had the next name.
+    """
+
+    current: str | None
+    since: str | None = None
+    first: str | None = None
+    until: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +96,34 @@ class StatisticNames:
         if key not in self._found:
             self._found[key] = self._find(column, stored)
         return self._found[key]
+
+    def in_partitions(self, column: str) -> NamesInPartitions | None:
+        """Return the names of a column in the statistics of data partitions of the newest state; None: they tell nothing of it.
+
+        Hudi joins the statistics of the files that stand under the names of that moment, with ends that it converts to the types of
+        that moment: only those of whole numbers stay ends of the values.
+
+        Args:
+            column: its name in the rows that are read, with dots when it is a nested field.
+        """
+        number, kinds = self._number(column), self.kinds(column)
+        if number is None or self.now.latest.version != self.newest.latest.version:
+            return None
+        if len(kinds) > 1 and not kinds <= _WHOLE_NUMBERS:
+            return None
+        # Each name with the instant from which the column had it, oldest first.
+        periods: list[tuple[str, int]] = []
+        owners: dict[str, set[int]] = {}
+        for schema in sorted(self.newest.schemas, key=lambda each: each.version):
+            for name, leaf in self._columns(schema).items():
+                owners.setdefault(name, set()).add(leaf.number)
+                if leaf.number == number and (not periods or periods[-1][0] != name):
+                    periods.append((name, schema.version))
+        own = [name if owners[name] == {number} and _is_once(name, periods) else None for name, _ in periods]
+        if len(periods) == 1:
+            return None if own[0] is None else NamesInPartitions(own[0])
+        since, until = (f"{periods[place][1]:017}" for place in (-1, 1))
+        return NamesInPartitions(own[-1], since, own[0], until) if own[-1] or own[0] else None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -130,6 +177,10 @@ class StatisticNames:
     def _kinds_in(self, schemas: Sequence[InternalSchema], number: int) -> frozenset[str]:
         leaves = (leaf for schema in schemas for leaf in self._columns(schema).values())
         return frozenset(leaf.kind for leaf in leaves if leaf.number == number)
+
+
+def _is_once(name: str, periods: Sequence[tuple[str, int]]) -> bool:
+    return sum(each == name for each, _ in periods) == 1
 
 
 def _leaves(columns: Sequence[Column], prefix: str) -> Iterator[tuple[str, Column]]:

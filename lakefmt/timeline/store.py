@@ -8,10 +8,10 @@ object again to learn whether it was written. The times of new instants come fro
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, timedelta, tzinfo
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lakefmt.errors import CorruptFile, ObjectNotFound, StateError, StorageError
 from lakefmt.storage.api import ObjectStore, PutOutcome, SupportsNames
@@ -36,6 +36,8 @@ __all__ = ["InstantClock", "TimelineStore", "next_instant_time", "put_if_absent_
 
 #: A timeline file that is larger than this is refused before it is read.
 MAX_BODY_BYTES = 512 * 1024 * 1024
+T = TypeVar("T")
+
 _CACHE_BYTES = 64 * 1024 * 1024
 _ATTEMPTS = 3
 _MILLISECOND = timedelta(milliseconds=1)
@@ -100,6 +102,71 @@ def put_if_absent_confirmed(store: ObjectStore, name: str, data: bytes, *, durab
     raise StorageError(f"the store does not say whether {name} was written; nothing was completed", transient=True)
 
 
+class InstantCache(Generic[T]):
+    """What was read of instants, by name and size of their files; thread-safe.
+
+    Completed files never change. What leaves the active timeline is dropped: a handle that lives long would keep all of it.
+
+    Args:
+        most: how much is kept, in what `size_of` counts; what was used last stays.
+        size_of: counts one of them.
+
+    Example:
+        >>> cache = InstantCache[str](2)
+        >>> for time in ("1", "2", "3"):
+        ...     cache.keep((f"{time}.commit", 9), time)
+        >>> cache.forget_before("3")
+        >>> cache.get(("1.commit", 9)), cache.get(("2.commit", 9)), cache.get(("3.commit", 9)), len(cache)
+        (None, None, '3', 1)
+    """
+
+    def __init__(self, most: int, size_of: Callable[[T], int] = lambda _: 1) -> None:
+        self._most = most
+        self._size_of = size_of
+        self._kept: OrderedDict[tuple[str, int], T] = OrderedDict()
+        self._size = 0
+        self._first_active = ""
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __contains__(self, key: tuple[str, int]) -> bool:
+        return key in self._kept
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The files of which something is kept."""
+        with self._lock:
+            return frozenset(name for name, _ in self._kept)
+
+    def get(self, key: tuple[str, int]) -> T | None:
+        """Return what is kept of a file, None without it."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def keep(self, key: tuple[str, int], value: T) -> None:
+        """Keep what was read of a file."""
+        with self._lock:
+            if key in self._kept:
+                self._size -= self._size_of(self._kept.pop(key))
+            self._kept[key] = value
+            self._size += self._size_of(value)
+            while self._size > self._most and len(self._kept) > 1:
+                self._size -= self._size_of(self._kept.popitem(last=False)[1])
+
+    def forget_before(self, first: str | None) -> None:
+        """Drop what is kept of instants before the first active one; None: there is none."""
+        with self._lock:
+            if first is None or first <= self._first_active:
+                return
+            self._first_active = first
+            for key in [key for key in self._kept if key[0][: len(first)] < first]:
+                self._size -= self._size_of(self._kept.pop(key))
+
+
 class TimelineStore:
     """The timeline directory of one table."""
 
@@ -109,10 +176,7 @@ class TimelineStore:
         self._directory = directory
         self._layout = layout
         self._durable = durable
-        self._bodies: OrderedDict[tuple[str, int], bytes] = OrderedDict()
-        self._first_active = ""
-        self._cached_bytes = 0
-        self._cache_lock = Lock()
+        self._bodies = InstantCache[bytes](_CACHE_BYTES, len)
         self._view: tuple[frozenset[str], Timeline] | None = None
         self._seen: Timeline | None = None
 
@@ -143,7 +207,7 @@ class TimelineStore:
             directory: has been listed for this call; None: the timeline is listed now.
         """
         self._seen = self._load(directory)
-        self._forget_archived(self._seen.first_active or "")
+        self._bodies.forget_before(self._seen.first_active)
         return self._seen
 
     def _load(self, directory: TableDirectory | None) -> Timeline:
@@ -169,15 +233,6 @@ class TimelineStore:
         self._view = (listed, timeline)
         return timeline
 
-    def _forget_archived(self, first: str) -> None:
-        """Drop the cached bodies of instants before the first active one: a handle that lives long would keep all of them."""
-        with self._cache_lock:
-            if first <= self._first_active:
-                return
-            self._first_active = first
-            for key in [key for key in self._bodies if key[0][: len(first)] < first]:
-                self._cached_bytes -= len(self._bodies.pop(key))
-
     def read_body(self, instant: Instant) -> bytes:
         """Return the content of an instant's file; completed files never change and are cached.
 
@@ -186,25 +241,15 @@ class TimelineStore:
             CorruptFile: the file is too large, or empty.
         """
         key = (instant.file_name, instant.size)
-        with self._cache_lock:
-            if key in self._bodies:
-                self._bodies.move_to_end(key)
-                return self._bodies[key]
+        kept = self._bodies.get(key)
+        if kept is not None:
+            return kept
         data = self._store.read(f"{self._directory}/{instant.file_name}", MAX_BODY_BYTES)
         if instant.is_completed:
             if not data and instant.action is not Action.CLEAN:
                 raise CorruptFile(f"{instant.file_name} is empty: a completed instant must have a body")
-            self._remember(key, data)
+            self._bodies.keep(key, data)
         return data
-
-    def _remember(self, key: tuple[str, int], data: bytes) -> None:
-        with self._cache_lock:
-            if key in self._bodies:
-                return
-            self._bodies[key] = data
-            self._cached_bytes += len(data)
-            while self._cached_bytes > _CACHE_BYTES and len(self._bodies) > 1:
-                self._cached_bytes -= len(self._bodies.popitem(last=False)[1])
 
     def request(self, time: InstantTime, action: Action, body: bytes = b"") -> PutOutcome:
         """Create the requested file; *refused* when it exists with other content."""

@@ -439,7 +439,9 @@ class Timeline:
             True
         """
         active = {(i.time, comparable_action(i.action)) for i in self.instants}
-        older = (i for i in archived if (i.time, comparable_action(i.action)) not in active)
+        older = [i for i in archived if (i.time, comparable_action(i.action)) not in active]
+        if not older and not self.archived:
+            return self  # with what was derived from it, and with the files that were listed with it
         return replace(self, archived=tuple(sorted(older, key=lambda i: (i.time, i.action.value))))
 
 

@@ -313,8 +313,6 @@ def test_what_the_copies_do_not_cover_is_refused() -> None:
     planned(table, SPLIT_ALL)
     with pytest.raises(CommitConflict, match="pending clustering"):
         table.upsert(rows(0, 3, 9))
-    with pytest.raises(CommitConflict, match="pending clustering"):
-        table.insert_overwrite(rows(0, 3, 9), options=TWICE)
     with pytest.raises(UnknownSetting, match="SparkConsistentBucketDuplicateUpdateStrategy"):
         table.upsert(rows(0, 3, 9), options={STRATEGY: "SparkNoSuchStrategy"})
     plain = make(f"copies-{next(NUMBERS)}", index="simple", properties=None)

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.metadata.layout import PartitionKind
+from lakefmt.metadata.reading.altered_partitions import read_altered_partitions
 from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.read._filter_conditions import satisfiable
@@ -82,7 +83,7 @@ def _are_logs(file_slice: FileSlice) -> list[bool]:
 
 
 def partitions_by_statistics(
-    table: MetadataTable, partitions: Sequence[PartitionPath], leaves: Sequence[Leaf], query: Query
+    table: MetadataTable, partitions: Sequence[PartitionPath], leaves: Sequence[Leaf], query: Query, *, merges: bool
 ) -> list[PartitionPath]:
     """Return the partitions whose rows may satisfy the filter, by what is stored in them now.
 
@@ -91,6 +92,7 @@ def partitions_by_statistics(
         partitions: their paths.
         leaves: the columns to look at.
         query: the read; its condition may be compared with statistics.
+        merges: the table may have logs.
 
     Raises:
         CorruptFile: the statistics are damaged.
@@ -98,17 +100,16 @@ def partitions_by_statistics(
     if query.condition is None or query.condition.pruning is None:
         return list(partitions)
     count = len(partitions)
+    wanted = partitions if count <= _MANY_PARTITIONS else None
     rows = SliceFiles(partitions, range(count), [False] * count, count)
     guarantees = []
     for leaf in leaves:
-        if exact_in_partitions(leaf.kind):
-            stats = read_stats(
-                table,
-                PartitionKind.PARTITION_STATS,
-                leaf.name,
-                leaf.kind,
-                partitions if count <= _MANY_PARTITIONS else None,
-            )
+        names = None if leaf.altered is None else leaf.altered.in_partitions(leaf.name)
+        if exact_in_partitions(leaf.kind) and (leaf.altered is None or names is not None):
+            if names is None:
+                stats = read_stats(table, PartitionKind.PARTITION_STATS, leaf.name, leaf.kind, wanted)
+            else:
+                stats = read_altered_partitions(table, leaf.kind, names, wanted, merges=merges)
             ranges = joined_ranges(stats, rows)
             # Files that are older than a column have null in it, and no statistics.
             ranges = ranges.set_column(2, "has_nulls", pa.array(np.ones(count, bool)))

@@ -229,17 +229,18 @@ class _Selector:
         if partitions is None or not self._serves_newest(_PARTITION_STATS):
             return partitions
         leaves: list[Leaf] = []
+        merges = self.state.config.table_type is TableType.MERGE_ON_READ
         reason = f"{len(partitions)} partitions are listed sooner"
         if len(partitions) > FEW_PARTITIONS:
-            may_merge = self.query == "snapshot" and self.state.config.table_type is TableType.MERGE_ON_READ
-            leaves, reason = self._leaves(merged=may_merge)
-            # Statistics of partitions are of files from before and after an alteration.
-            leaves = [leaf for leaf in leaves if leaf.altered is None]
+            leaves, reason = self._leaves(merged=merges and self.query == "snapshot")
+            if not self.state.config.populate_meta_fields:  # the meta columns tell which partitions are of one name
+                leaves = [leaf for leaf in leaves if leaf.altered is None]
         if not leaves:
             self._leave_out(_PARTITION_STATS, reason)
             return partitions
         kept = self._of_metadata(
-            _PARTITION_STATS, lambda table: partitions_by_statistics(table, partitions, leaves, self.plan)
+            _PARTITION_STATS,
+            lambda table: partitions_by_statistics(table, partitions, leaves, self.plan, merges=merges),
         )
         if kept is None:
             return partitions

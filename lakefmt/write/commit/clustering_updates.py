@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 
 from lakefmt.config.settings import Settings
 from lakefmt.errors import UnknownSetting, WriterActive
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.timeline.instant import Instant
 from lakefmt.transactions.client import WriteClient
-from lakefmt.values import FileId, InstantTime, PartitionPath
+from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation
 
-__all__ = ["UpdateStrategy", "clustered_groups", "update_strategy", "withdrawn_for_update"]
+__all__ = [
+    "UpdateStrategy",
+    "clustered_groups",
+    "update_strategy",
+    "withdraw_for_overwrite",
+    "withdrawn_for_update",
+]
 
 Group = tuple[PartitionPath, FileId]
+
+_OVERWRITES = frozenset(
+    {WriteOperation.INSERT_OVERWRITE, WriteOperation.INSERT_OVERWRITE_TABLE, WriteOperation.DELETE_PARTITION}
+)
 
 
 class UpdateStrategy(enum.Enum):
@@ -59,6 +70,41 @@ def withdrawn_for_update(write_client: WriteClient, begun: TableState, times: Co
     except WriterActive:
         return False
     return True
+
+
+def withdraw_for_overwrite(
+    write_client: WriteClient,
+    begun: TableState,
+    operation: WriteOperation,
+    replaced: Mapping[PartitionPath, Collection[FileId]],
+) -> None:
+    """Withdraw the clusterings of file groups that an overwrite is about to replace, unless the settings refuse updates.
+
+    Such a plan has nothing left to move, and rows that were copied for it go with those that it would have moved. A plan that a
+    process executes stays, and the overwrite is refused.
+
+    Args:
+        write_client: the table.
+        begun: the state that the write builds upon.
+        operation: of the write.
+        replaced: file groups by partition.
+
+    Raises:
+        UnknownSetting: the settings name no strategy.
+    """
+    if operation not in _OVERWRITES or not begun.timeline.pending_clusterings:
+        return
+    if update_strategy(write_client.settings) is UpdateStrategy.REJECT:
+        return
+    clustered = clustered_groups(write_client.client, begun)
+    groups = {(partition, file_id) for partition, file_ids in replaced.items() for file_id in file_ids}
+    times = {clustered[group].time for group in clustered.keys() & groups}
+    if times:
+        # Imported here: few writes meet a clustering.
+        from lakefmt.transactions.clustering_plans import withdraw_clusterings
+
+        with suppress(WriterActive):
+            withdraw_clusterings(write_client, begun, times)
 
 
 def clustered_groups(client: TableClient, state: TableState) -> dict[Group, Instant]:

@@ -61,6 +61,7 @@ from lakefmt.values import (
 )
 from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.commit.callbacks import SECRET_OPTIONS
+from lakefmt.write.commit.clustering_updates import withdraw_for_overwrite
 from lakefmt.write.commit.conflict_resolution import WRITER, Footprint, resolve_conflicts
 from lakefmt.write.commit.key_stats import (
     KEY_HASHES_ENTRY,
@@ -434,6 +435,8 @@ def complete_instant(
         markers, marked = list_markers(write.bound.store, context.instant)
     strays = _strays(write, metadata, marked)
     copies = frozenset(stat.path for status in statuses if status.is_copy for stat in status.stats)
+    if replaced:
+        withdraw_for_overwrite(write_client, write.based_on or write.state, context.operation, replaced)
     with write_client.lock.hold() as lease:
         config, timeline, _, directory = _looked_again(write_client, write.state.config)
         check_writable(config)
@@ -455,8 +458,7 @@ def complete_instant(
         if strays:
             write_client.client.store.delete(strays)
         body = encode_commit(metadata, config.version, replace=write.instant.action is Action.REPLACE_COMMIT)
-        transaction = write.instant
-        completed = transaction.complete(lease, config, timeline, body, metadata, directory)
+        completed = write.instant.complete(lease, config, timeline, body, metadata, directory)
         write_client.client.keep_commit(completed, metadata)
         had_indexes = bool(config.metadata_partitions) or SEEN_KEY in config.properties
         if had_indexes:

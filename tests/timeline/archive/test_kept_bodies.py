@@ -23,8 +23,8 @@ def test_bodies_of_archived_commits_are_dropped(tmp_path) -> None:
     state = table.client.load()
     bodies = table.client.timeline_store(state.config)._bodies
     active = {instant.file_name for instant in state.timeline.completed}
-    assert bodies
-    assert {name for name, _ in bodies} <= active
-    assert table.client.timeline_store(state.config)._cached_bytes == sum(map(len, bodies.values()))
+    assert len(bodies) > 0
+    assert bodies.names <= active
+    assert bodies._size == sum(map(len, bodies._kept.values()))
     assert table.read().num_rows == 30
     assert len(table.read(as_of=state.timeline.commits[0].time)) < 30

@@ -1,0 +1,185 @@
+"""Overwrites of file groups that a pending clustering would rewrite: where updates may go on, the plan goes."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from lakefmt.compaction.cluster.operations import ClusteringOperations, run_clustering_operation
+from lakefmt.compaction.cluster.run import run_clustering
+from lakefmt.errors import CommitConflict, LakefmtError
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.table import Table
+from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
+from lakefmt.values import WriteStat
+from lakefmt.write.commit import transaction
+from tests.compaction.test_bucket_copies import (
+    DYING,
+    STRATEGY,
+    TWICE,
+    copies,
+    first_model,
+    origin_of,
+    planned,
+    upsert,
+    waiting,
+    whole,
+)
+from tests.compaction.test_cluster import Later, pending
+from tests.compaction.test_cluster_buckets import made
+from tests.index.ring_tables import FAST, check, make, rows
+from tests.index.test_resized_buckets import SPLIT_ALL
+
+ALLOW: dict[str, object] = {STRATEGY: "SparkAllowUpdateStrategy"}
+STRATEGIES = pytest.mark.parametrize("strategy", [ALLOW, TWICE], ids=["allow", "duplicate"])
+
+
+@STRATEGIES
+@pytest.mark.parametrize("verb", ["insert_overwrite", "insert_overwrite_table", "delete_partitions"])
+@pytest.mark.parametrize(("version", "indexes"), [(6, None), (8, None), (9, ["column_stats"])])
+def test_the_plan_and_its_copies_go(
+    version: int, indexes: list[str] | None, verb: str, strategy: dict[str, object]
+) -> None:
+    table, model = made(version, indexes=indexes), first_model()
+    instant = planned(table, SPLIT_ALL)
+    upsert(table, model, 20, 70, 3)
+    assert copies(table, instant)
+    partition_of = dict(zip(*(table.read()[name].to_pylist() for name in ("id", "p")), strict=True))
+    if verb == "delete_partitions":
+        table.delete_partitions(["p0"], options=strategy)
+        model = {key: v for key, v in model.items() if partition_of[key] != "p0"}
+    else:
+        new = rows(0, 4, 9)
+        getattr(table, verb)(new, options=strategy)
+        touched = {*new["p"].to_pylist()} if verb == "insert_overwrite" else {*partition_of.values()}
+        model = {key: v for key, v in model.items() if partition_of[key] not in touched}
+        model |= {f"k{n}": 9 for n in range(4)}
+    assert (pending(table), copies(table, instant)) == ([], [])
+    whole(table, model)
+    table.upsert(rows(0, 90, 10))
+    model |= {f"k{n}": 10 for n in range(90)}
+    whole(table, model)
+    table.cluster(options=SPLIT_ALL)
+    whole(table, model)
+
+
+@STRATEGIES
+def test_plans_of_other_partitions_stay(strategy: dict[str, object]) -> None:
+    table, model = made(), first_model()
+    instant = table.cluster(schedule=True, partitions=["p1"], options=SPLIT_ALL).instant
+    partition_of = dict(zip(*(table.read()[name].to_pylist() for name in ("id", "p")), strict=True))
+    table.delete_partitions(["p0"], options=strategy)
+    assert len(pending(table)) == 1
+    model = {key: v for key, v in model.items() if partition_of[key] != "p0"}
+    check(table, model)
+    table.cluster(run=instant or "")
+    whole(table, model)
+
+
+def test_by_default_the_overwrite_is_refused_and_the_plan_stays() -> None:
+    table, model = made(), first_model()
+    instant = planned(table, SPLIT_ALL)
+    for verb in (table.insert_overwrite, table.insert_overwrite_table):
+        with pytest.raises(CommitConflict, match="pending clustering"):
+            verb(rows(0, 3, 9))
+    with pytest.raises(CommitConflict, match="pending clustering"):
+        table.delete_partitions(["p0"])
+    check(table, model)
+    table.cluster(run=instant)
+    whole(table, model)
+
+
+@STRATEGIES
+def test_a_clustering_at_work_is_not_taken_away(strategy: dict[str, object]) -> None:
+    table, model = made(), first_model()
+    other = Table(TableClient(table.client.store, FAST))
+
+    def overwritten_beside(operations: ClusteringOperations) -> list[tuple[WriteStat, ...]]:
+        with pytest.raises(CommitConflict, match="pending clustering"):
+            other.insert_overwrite(rows(0, 3, 9), options=strategy)
+        return [run_clustering_operation(operations, number) for number in range(len(operations.plan.groups))]
+
+    assert run_clustering(table.client, SPLIT_ALL, run_groups=overwritten_beside).completion_time is not None
+    whole(table, model)
+
+
+def test_a_plan_that_comes_beside_an_overwrite_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The overwrite began without it: what it would take away was not known then."""
+    table, model = made(), first_model()
+    real = transaction.withdraw_for_overwrite
+    made_plans: list[str] = []
+
+    def planned_meanwhile(*given: object) -> None:
+        real(*given)  # type: ignore[arg-type]
+        made_plans.append(planned(Table(TableClient(table.client.store, FAST)), SPLIT_ALL))
+
+    beside: dict[str, object] = {
+        **TWICE,
+        "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+        "hoodie.clean.failed.writes.policy": "LAZY",
+        "hoodie.write.num.retries.on.conflict.failures": 0,
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(transaction, "withdraw_for_overwrite", planned_meanwhile)
+        with pytest.raises(CommitConflict, match="pending clustering"):
+            table.insert_overwrite_table(rows(0, 3, 9), options=beside)
+    whole(table, model)
+    table.cluster(run=made_plans[0])
+    whole(table, model)
+
+
+def test_a_table_without_buckets() -> None:
+    table = make("overwrites-plain", index="simple", properties=None)
+    table.upsert(rows(0, 9, 1))
+    table.cluster("v", schedule=True)
+    with pytest.raises(CommitConflict, match="pending clustering"):
+        table.insert_overwrite_table(rows(0, 2, 2))
+    table.insert_overwrite_table(rows(0, 2, 2), options=ALLOW)
+    assert pending(table) == []
+    assert table.read()["v"].to_pylist() == [2, 2]
+
+
+def test_left_in_place_the_plan_would_bring_overwritten_rows_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sabotage twin: without the withdrawal the commit is refused, because the plan would move rows that are gone."""
+    table = made()
+    planned(table, SPLIT_ALL)
+    monkeypatch.setattr(transaction, "withdraw_for_overwrite", lambda *given: None)
+    with pytest.raises(CommitConflict, match="pending clustering"):
+        table.insert_overwrite(rows(0, 3, 9), options=TWICE)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("mode", [FaultMode.AFTER, FaultMode.ANSWER_LOST, FaultMode.BEFORE])
+def test_an_overwrite_that_dies_anywhere_leaves_all_or_nothing(mode: FaultMode, version: int) -> None:
+    origin = origin_of(version)
+
+    def written() -> tuple[object, str]:
+        copy, instant = waiting(origin)
+        Table(TableClient(copy, DYING)).upsert(rows(3, 12, 2))
+        return copy, instant
+
+    before, after = {f"k{n}": 2 if 3 <= n < 12 else 1 for n in range(12)}, {f"k{n}": 5 for n in range(2)}
+    whole_write = FaultStore(written()[0], no_faults)  # type: ignore[arg-type]
+    Table(TableClient(whole_write, DYING)).insert_overwrite_table(rows(0, 2, 5))
+    assert len(whole_write.effects) >= 10
+    for number in range(1, len(whole_write.effects) + 1):
+        copy, instant = written()
+        faults = FaultStore(copy, fail_at(number, mode, crash=mode is FaultMode.AFTER))  # type: ignore[arg-type]
+        with contextlib.suppress(LakefmtError, SimulatedCrash):
+            Table(TableClient(faults, DYING)).insert_overwrite_table(rows(0, 2, 5))
+        story = f"effect {number}, {whole_write.effects[number - 1]}"
+        healthy = Table(TableClient(copy, DYING, clock=Later()))  # type: ignore[arg-type]
+        found = dict(zip(healthy.read()["id"].to_pylist(), healthy.read()["v"].to_pylist(), strict=True))
+        assert found in (before, after), story
+        healthy.upsert(rows(5, 15, 3))
+        model = found | {f"k{n}": 3 for n in range(5, 15)}
+        check(healthy, model)
+        if pending(healthy):
+            healthy.cluster(run=instant)
+            check(healthy, model)
+        healthy.upsert(rows(0, 4, 9))
+        check(healthy, model | {f"k{n}": 9 for n in range(4)})
+        assert healthy.check("full").is_clean, story
