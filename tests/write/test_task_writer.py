@@ -142,9 +142,9 @@ def test_tasks_that_look_keys_up_write_what_one_process_writes(batches, kind, in
     assert not ours.check().findings
 
 
-@pytest.mark.parametrize("kind", ["cow", "mor"])
-def test_a_second_attempt_adopts_every_file_of_the_first(kind):
-    table = table_of(table_type=kind)
+@pytest.mark.parametrize(("kind", "version"), [("cow", 9), ("mor", 9), ("mor", 6)])
+def test_a_second_attempt_adopts_every_file_of_the_first(kind, version):
+    table = table_of(table_type=kind, table_version=version)
     table.upsert(rows_of(dict.fromkeys(range(5), ("a", 1)), 0))
     transaction = WriteTransaction.begin(table.client, WriteRequest(WriteOperation.UPSERT), SCHEMA)
     shared, rows = SharedWrite(transaction.context, transaction.state), rows_of({3: ("a", 2), 9: ("b", 2)}, 1)
