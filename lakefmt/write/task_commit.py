@@ -84,7 +84,8 @@ def run_tasks_and_commit(
         transaction = WriteTransaction.begin(client, request, schema, None, first)
         with transaction.aborted_on_error():
             index = transaction.index
-            results = run(SharedWrite(transaction.context, transaction.state))
+            buckets = transaction.share_buckets(given.partitions)
+            results = run(SharedWrite(transaction.context, transaction.state, buckets=buckets))
             check_conservation(given.rows, results)
             nulls = frozenset[str]().union(*(result.null_elements for result in results))
             transaction.take_over(nulls, _relied_on(request, index, given.partitions))

@@ -24,6 +24,7 @@ from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.bloom.murmur import murmur_hadoop
 from lakefmt.index import IndexKeys, PlacingIndex
+from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.index.bucket.fixed import bucket_of
 from lakefmt.metadata.reading.listing import ListingByMetadata
 from lakefmt.storage.open import open_store
@@ -36,6 +37,7 @@ from lakefmt.write.assign import Assigned, new_rows, new_rows_by_partition, rows
 from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.commit.transaction import PendingWrite, check_pending, concurrency_of
 from lakefmt.write.context import APPENDING, MOVED_AWAY, WriteContext, WriteStatus
+from lakefmt.write.files.bucket_copies import SharedBuckets
 from lakefmt.write.ingest import KeyedBatch, combine, key_batch, with_keys
 from lakefmt.write.pipeline import PlacedRows, complete_log_rows
 from lakefmt.write.task_groups import NEW, FoundRows, GroupToWrite, numbered_file, plan_groups
@@ -59,12 +61,14 @@ class SharedWrite:
         state: the table when the write began.
         across_partitions: a key is one row of the whole table (a global index).
         combines: rows of one key become one.
+        buckets: what was decided of the buckets of consistent hashing; None: the table has none.
     """
 
     context: WriteContext
     state: TableState
     across_partitions: bool = False
     combines: bool = False
+    buckets: SharedBuckets | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +112,16 @@ def key_rows(shared: SharedWrite, tables: Iterable[pa.Table]) -> Iterator[KeyedB
         yield batch
 
 
-def split_rows(batch: KeyedBatch, parts: int, index: PlacingIndex | None) -> Numbers:
+def split_rows(
+    batch: KeyedBatch, parts: int, index: PlacingIndex | None, buckets: SharedBuckets | None = None
+) -> Numbers:
     """Return the part of every row (pure): all rows of a key, and of a bucket where an index places rows, are in one.
 
     Args:
         batch: the rows.
         parts: how many parts there are.
         index: decides the file group of every key; None: none does.
+        buckets: what was decided of the buckets of consistent hashing.
     """
     if parts == 1:
         return np.zeros(batch.num_rows, np.int64)
@@ -122,9 +129,11 @@ def split_rows(batch: KeyedBatch, parts: int, index: PlacingIndex | None) -> Num
         return np.arange(batch.num_rows, dtype=np.int64) * parts // max(1, batch.num_rows)
     if index is None:
         return murmur_hadoop(batch.keys, 1).astype(np.int64) % parts
+    if isinstance(index, ConsistentBucketIndex):
+        return (buckets or SharedBuckets({})).numbers(index, IndexKeys(batch.keys, batch.partitions)) % parts
     placement = index.place(IndexKeys(batch.keys, batch.partitions), [], lambda: f"{'0' * 8}-0000-4000-8000-{'0' * 12}")
-    buckets = np.array([bucket_of(file_id) or 0 for _, file_id in placement.file_groups], np.int64)
-    return buckets[placement.groups] % parts
+    of_groups = np.array([bucket_of(file_id) or 0 for _, file_id in placement.file_groups], np.int64)
+    return of_groups[placement.groups] % parts
 
 
 def task_ids(owner: str, task: int) -> Callable[[], str]:
@@ -173,6 +182,8 @@ class TaskWriter:
         instant = InstantTransaction(self._write_client, context.instant, Action(context.action))
         pending = PendingWrite(self._write_client, bound, shared.state, concurrency_of(self._write_client), instant)
         self._transaction = WriteTransaction(pending)
+        if shared.buckets is not None:
+            self._transaction.use_buckets(shared.buckets)
         self._statuses: list[WriteStatus] = []
         self._files = self._rows_in = 0
 

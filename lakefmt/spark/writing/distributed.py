@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -15,8 +16,9 @@ import pyarrow as pa
 from lakefmt import Table, create_table
 from lakefmt.compaction.scheduler import run_services
 from lakefmt.create_and_write import check_agreement
-from lakefmt.index import Index
+from lakefmt.index import Index, places_new_keys
 from lakefmt.index.bloom import BloomIndex
+from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.index.bucket.fixed import BucketIndex
 from lakefmt.index.record import RecordIndex
 from lakefmt.index.simple import SimpleIndex
@@ -46,6 +48,7 @@ from lakefmt.spark.writing.tasks import (
     route_task,
     write_task,
 )
+from lakefmt.storage.open import open_store
 from lakefmt.values import CommitResult, PartitionPath, WriteOperation
 from lakefmt.write.commit.callbacks import notify_callbacks
 from lakefmt.write.context import APPENDING, REPLACING
@@ -135,13 +138,12 @@ class SparkWrite:
         request, index = self._request, self._index
         keeps_keys = request.drop_duplicates or request.operation not in {*APPENDING, *REPLACING}
         alone = _why_alone(table, request.operation, index, self._schema, keeps_keys=keeps_keys)
-        appends = (
-            request.operation is WriteOperation.BULK_INSERT and not keeps_keys and not isinstance(index, BucketIndex)
-        )
+        places = places_new_keys(index)
+        appends = request.operation is WriteOperation.BULK_INSERT and not keeps_keys and not places
         return WriteFacts(
             request.operation.value.lower(),
             keeps_keys=keeps_keys,
-            places=isinstance(index, BucketIndex),
+            places=places,
             appends=appends and not alone,
             is_global=keeps_keys and index.is_global,
             alone=alone,
@@ -277,10 +279,14 @@ class SparkWrite:
 
     def _spread(self, plan: SparkWritePlan, shared: SharedWrite) -> DataFrame:
         """Return the rows where their tasks are."""
-        index = self._index if isinstance(self._index, BucketIndex) else None
+        index = self._index
+        if shared.buckets is not None:
+            store = partial(open_store, shared.context.url, dict(self._call.storage))
+            index = shared.buckets.index_for(index, store)
+        placing = index if places_new_keys(index) else None
         assert self._prepared is not None  # noqa: S101  (the plan has counted rows)
         images = slot_images(self._df, plan.tasks)
-        return spread_over(self._prepared.mapInArrow(route_task(plan, shared, index, images), ROUTED), plan.tasks)
+        return spread_over(self._prepared.mapInArrow(route_task(plan, shared, placing, images), ROUTED), plan.tasks)
 
     def _look_up_and_write(self, plan: SparkWritePlan, shared: SharedWrite, spread: DataFrame) -> list[TaskResult]:
         storage = dict(self._call.storage)
@@ -328,7 +334,7 @@ def _why_alone(table: Table, operation: WriteOperation, index: Index, schema: pa
         lacking = [f.name for f in spec.partition_fields if f.name.split(".", 1)[0] not in schema.names]
         if spec.auto_keys or lacking:
             return "the keys to delete do not say their partition"
-    if not isinstance(index, BloomIndex | SimpleIndex | BucketIndex | RecordIndex):
+    if not isinstance(index, BloomIndex | SimpleIndex | BucketIndex | ConsistentBucketIndex | RecordIndex):
         return f"the index {index.name} ({type(index).__name__}) is kept by one process"
     return ""
 
