@@ -7,12 +7,12 @@ process by :mod:`lakefmt.write.saved_transaction`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pyarrow as pa
@@ -75,7 +75,7 @@ from lakefmt.write.pipeline import (
 
 if TYPE_CHECKING:
     from lakefmt.write.commit.saved_write import SavedWrite
-    from lakefmt.write.files.bucket_copies import BucketCopies, SharedBuckets
+    from lakefmt.write.files.bucket_copies import BucketCopies
 
 __all__ = [
     "WriteTransaction",
@@ -186,7 +186,6 @@ class WriteTransaction:
         self._is_by_group = False
         self._index: Index | None = None
         self._bucket_copies: BucketCopies | None = None
-        self._changed_rings = frozenset[PartitionPath]()
         self._has_logs = pending.bound.config.table_type is TableType.MERGE_ON_READ
 
     @classmethod
@@ -199,7 +198,7 @@ class WriteTransaction:
         first: FirstSchema | None = None,
         *,
         waits: bool = True,
-    ) -> WriteTransaction:
+    ) -> Self:
         """Begin a write.
 
         Args:
@@ -718,29 +717,7 @@ class WriteTransaction:
             covers: partitions in which no other write may have changed anything, since the keys are not known here.
         """
         self._null_elements.update(null_elements)
-        self._covers = None if covers is None else covers | self._changed_rings
-
-    def share_buckets(self, partitions: Collection[PartitionPath]) -> SharedBuckets | None:
-        """Decide on the buckets of partitions for other processes, before they write; None: no index has rings.
-
-        Raises:
-            CommitConflict: another writer has begun the same partition with another ring.
-            CorruptFile: a ring, or a plan that changes one, is damaged.
-        """
-        index = self.index
-        if rings_of(index) is None:
-            return None
-        from lakefmt.write.files.bucket_copies import share_buckets  # few tables have rings
-
-        if self.bound.inflight is not None:
-            self.bound.inflight()
-        shared, changed = share_buckets(self._pending, index, partitions)
-        self._changed_rings = frozenset(changed)
-        return shared
-
-    def use_buckets(self, shared: SharedBuckets) -> None:
-        """Write to the buckets that another process has decided on."""
-        self._index, self._bucket_copies = shared.applied(self._pending, self.index)
+        self._covers = covers
 
     @property
     def is_alive(self) -> bool:

@@ -26,7 +26,7 @@ from lakefmt.values import CommitResult, PartitionPath, WriteOperation
 from lakefmt.write.context import WriteRequest
 from lakefmt.write.files.bucket_copies import BucketCopies, SharedBuckets
 from lakefmt.write.task_commit import TaskRows, run_tasks_and_commit
-from lakefmt.write.task_writer import SharedWrite, TaskResult, TaskWriter, key_rows, split_rows
+from lakefmt.write.task_writer import SharedWrite, TaskResult, TasksTransaction, TaskWriter, key_rows, split_rows
 from lakefmt.write.transaction import WriteTransaction
 from tests.compaction.test_bucket_copies import TWICE, copies, first_model, planned, whole
 from tests.compaction.test_cluster import Later, pending
@@ -156,9 +156,8 @@ def test_a_driver_that_dies_after_it_has_stored_the_rings_is_no_obstacle(operati
     upsert(table, model, 0, 30, 1)
     request = WriteRequest(WriteOperation(operation.upper()), FAST)
     data = rows(0, 60, 2, 3)
-    transaction = WriteTransaction.begin(table.client, request, data.schema)
-    buckets = transaction.share_buckets([PartitionPath(f"p=p{n}") for n in range(3)])
-    run_tasks(table, data, 1, SharedWrite(transaction.context, transaction.state, buckets=buckets))
+    transaction = TasksTransaction.begin(table.client, request, data.schema)
+    run_tasks(table, data, 1, transaction.decide([PartitionPath(f"p=p{n}") for n in range(3)]))
     transaction._abandon()
     table = lakefmt.Table(TableClient(table.client.store, FAST, clock=Later()))
     model |= {f"k{n}": 3 for n in range(20, 60)}
@@ -172,18 +171,18 @@ def test_two_drivers_that_begin_one_partition_agree_on_its_ring_or_the_second_be
     beside: dict[str, object] = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control", **FAST}
     beside["hoodie.clean.failed.writes.policy"] = "LAZY"
     request = WriteRequest(WriteOperation.UPSERT, beside)
-    begun = [WriteTransaction.begin(table.client, request, rows(0, 1, 0).schema) for _ in range(2)]
-    first, second = (each.share_buckets([PartitionPath("p=p0")]) for each in begun)
+    begun = [TasksTransaction.begin(table.client, request, rows(0, 1, 0).schema) for _ in range(2)]
+    first, second = (each.decide([PartitionPath("p=p0")]).buckets for each in begun)
     assert first is not None
     assert second is not None
     assert first.rings == second.rings
     # A writer without the table's properties, as Hudi's, that has looked before the ring was there.
-    late = WriteTransaction.begin(table.client, request, rows(0, 1, 0).schema)
+    late = TasksTransaction.begin(table.client, request, rows(0, 1, 0).schema)
     rings = RingFiles(table.client, late.state, 2)
     rings.stored_ring = lambda partition: None  # type: ignore[method-assign]
     late.index.rings = rings  # type: ignore[attr-defined]
     with pytest.raises(CommitConflict, match="another number of buckets"):
-        late.share_buckets([PartitionPath("p=p0")])
+        late.decide([PartitionPath("p=p0")])
     for each in (*begun, late):
         each.abort()
 

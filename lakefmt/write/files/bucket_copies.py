@@ -37,7 +37,7 @@ class SharedBuckets:
     """What one process decides of the buckets of consistent hashing for the others of its write.
 
     A second attempt at a file must find the same copies as the first, and not take that one's for those of an earlier
-    write: so the versions are told, too.
+    write: so the versions are among it.
 
     Attributes:
         rings: the instant of each partition's ring.
@@ -192,7 +192,7 @@ def share_buckets(
         partitions: those that its rows are for.
 
     Returns:
-        What they are told, and the partitions whose ring was another one before.
+        What they need, and the partitions whose ring was another one before.
 
     Raises:
         CommitConflict: another writer has begun the same partition with another ring.
