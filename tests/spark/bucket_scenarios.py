@@ -7,54 +7,15 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+from bucket_options import BY_TASKS, HUDI, MERGE, OPERATION, OPTIONS, SPLIT, SPLIT_BY_LAKEFMT, TWICE  # beside this file
+from write_scenarios import data_files
 
 import lakefmt
 import lakefmt.spark as lakefmt_spark
-
-OPERATION = "hoodie.datasource.write.operation"
-OPTIONS = {
-    "hoodie.table.name": "trips",
-    "hoodie.datasource.write.recordkey.field": "id",
-    "hoodie.datasource.write.partitionpath.field": "city",
-    "hoodie.datasource.write.precombine.field": "ts",
-    "hoodie.datasource.write.table.type": "MERGE_ON_READ",
-    "hoodie.index.type": "BUCKET",
-    "hoodie.index.bucket.engine": "CONSISTENT_HASHING",
-    "hoodie.bucket.index.num.buckets": "2",
-}
-#: Tasks write, few as the rows are, several of them in one partition path.
-BY_TASKS = {"lakefmt.spark.driver.max.rows": "0", "lakefmt.spark.task.bytes": "300"}
-_CLUSTERING = "org.apache.hudi.client.clustering."
-TWICE = {
-    "hoodie.clustering.updates.strategy": f"{_CLUSTERING}update.strategy.SparkConsistentBucketDuplicateUpdateStrategy"
-}
-CLASSES = {
-    "hoodie.clustering.plan.strategy.class": f"{_CLUSTERING}plan.strategy.SparkConsistentBucketClusteringPlanStrategy",
-    "hoodie.clustering.execution.strategy.class": f"{_CLUSTERING}run.strategy."
-    "SparkConsistentBucketClusteringExecutionStrategy",
-    **TWICE,
-}
-#: A bucket is too large at once; one that is split has two halves.
-SPLIT = {
-    "hoodie.parquet.max.file.size": "1024",
-    "hoodie.bucket.index.max.num.buckets": "4",
-    "hoodie.bucket.index.min.num.buckets": "1",
-}
-MERGE = {
-    "hoodie.parquet.max.file.size": str(1 << 30),
-    "hoodie.bucket.index.max.num.buckets": "4",
-    "hoodie.bucket.index.min.num.buckets": "1",
-}
-HUDI = {
-    **OPTIONS,
-    **CLASSES,
-    "hoodie.write.table.version": "8",
-    "hoodie.write.auto.upgrade": "false",
-    "hoodie.metadata.enable": "false",
-    "hoodie.embed.timeline.server": "false",
-    "hoodie.upsert.shuffle.parallelism": "2",
-}
-SPLIT_BY_LAKEFMT = {"hoodie.bucket.index.max.num.buckets": 4, "hoodie.bucket.index.split.threshold": 0}
+from lakefmt.spark.writing import distributed
+from lakefmt.write.transaction import WriteTransaction
 
 
 class Turns:
@@ -147,4 +108,55 @@ def buckets_by_turns(spark: Any, root: Path) -> dict[str, Any]:
     return {"ways": sorted(set(turns.ways)), "steps": turns.answers}
 
 
+def bucket_faults(spark: Any, root: Path) -> dict[str, Any]:
+    """Every task runs twice at the same time; a commit fails after tasks have written to new and to moving buckets."""
+    path = root / "bucket_faults"
+    turns = Turns(spark, path)
+    turns.tasks(0, 60, 1)
+    lakefmt.open_table(path).cluster(schedule=True, options=SPLIT_BY_LAKEFMT)
+    before, made = set(data_files(path)), distributed.write_task
+    with mock.patch.object(distributed, "write_task", lambda *given: twice_at_once(made(*given))):
+        turns.tasks(40, 90, 2, **TWICE)
+    answers = {"doubled": _left(turns, before)}
+    files, expected = set(data_files(path)), dict(turns.expected)
+    with mock.patch.object(WriteTransaction, "commit", side_effect=RuntimeError("the commit fails")):
+        try:
+            turns.tasks(80, 120, 3, **TWICE)
+        except RuntimeError:
+            answers["undone"] = [set(data_files(path)) == files]
+    turns.expected = expected
+    answers["undone"] += _left(turns, files)[1:]
+    turns.tasks(80, 120, 4, **TWICE)
+    answers["again"] = _left(turns, files)
+    (plan,) = lakefmt.open_table(path).client.load().timeline.pending_clusterings
+    lakefmt.open_table(path).cluster(run=plan)
+    answers["run"] = _left(turns, files)[1:]
+    return answers
+
+
+def _left(turns: Turns, before: set[Path]) -> list[Any]:
+    """Return whether the new files are those of the last commit, the rows right, and what a check finds."""
+    table, last = lakefmt.open_table(turns.path), lakefmt_spark.last_commit(turns.path)
+    new = sorted(file.name for file in set(data_files(Path(turns.path))) - before)
+    rows = {row["id"]: (row["city"], row["v"]) for row in table.read(["id", "city", "v"]).to_pylist()}
+    pending = [str(instant) for instant in table.client.load().timeline.pending]
+    named = last is not None and new == sorted(file.file_name for file in last.files)
+    return [named, rows == turns.expected, len(pending), [str(finding) for finding in table.check("full").findings]]
+
+
+def twice_at_once(made: Any) -> Any:
+    """Return a task that two attempts do at the same time, as where Spark doubles a slow one."""
+
+    def run(batches: Any) -> Any:
+        from concurrent.futures import ThreadPoolExecutor
+
+        given = list(batches)
+        with ThreadPoolExecutor(2) as pool:
+            attempts = [pool.submit(lambda: list(made(iter(given)))) for _ in range(2)]
+        yield from [attempt.result() for attempt in attempts][1]
+
+    return run
+
+
+SCENARIOS = [bucket_faults]
 WITH_HUDI = [buckets_by_turns]

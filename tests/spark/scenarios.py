@@ -310,7 +310,13 @@ def main() -> None:
     """Run scenarios and write what they answered, errors included."""
     root, answers, *names = sys.argv[1:]
     scenarios = [verbs, merge_on_read, overwrites, views, refusals, registered, functions, flights]
-    scenarios += [*write_scenarios.SCENARIOS, *stream_scenarios.SCENARIOS, *same_job.SCENARIOS, connect]
+    scenarios += [
+        *write_scenarios.SCENARIOS,
+        *stream_scenarios.SCENARIOS,
+        *same_job.SCENARIOS,
+        *bucket_scenarios.SCENARIOS,
+        connect,
+    ]
     if os.environ.get("LAKEFMT_HUDI_BUNDLE"):
         scenarios += [*same_job.WITH_HUDI, *stream_scenarios.WITH_HUDI, *bucket_scenarios.WITH_HUDI]
     spark = session()
