@@ -264,7 +264,9 @@ def own_indexes(spark: Any, root: Path) -> dict[str, Any]:
     """An index of one's own is asked for keys by the driver, batch by batch, and told of commits; a global one stays there."""
     import own_index  # beside this file
 
-    path, options = str(root / "own_indexes"), {**OPTIONS, "hoodie.index.class": "own_index:ByFile"}
+    path = str(root / "own_indexes")
+    # New keys go to new files: a key that is taken for new is stored twice.
+    options = {**OPTIONS, "hoodie.index.class": "own_index:ByFile", "hoodie.parquet.small.file.limit": "0"}
     lakefmt_spark.write(frame_of(spark, 0, 60), path, **options)
     own_index.ByFile.asked.clear()
     own_index.ByFile.told.clear()

@@ -205,6 +205,7 @@ def test_a_task_asks_for_no_listing_of_rings(monkeypatch: pytest.MonkeyPatch) ->
     """Which ring counts is decided once: what others do to the rings meanwhile does not part the tasks of a write."""
     table, model = make(f"tasks-{next(NUMBERS)}"), dict[str, int]()
     upsert(table, model, 0, 60, 1)
+    table.cluster(options=SPLIT_ALL)
 
     def other_ring_appears(
         table: lakefmt.Table, data: pa.Table, attempts: int, shared: SharedWrite
