@@ -15,7 +15,7 @@ from lakefmt.values import CommitResult, PartitionPath
 from lakefmt.write.commit.retry import retried
 from lakefmt.write.commit.transaction import FirstSchema
 from lakefmt.write.context import APPENDING, WriteRequest
-from lakefmt.write.task_writer import SharedWrite, TaskResult
+from lakefmt.write.task_writer import SharedWrite, TaskResult, TasksTransaction
 from lakefmt.write.transaction import WriteTransaction
 
 __all__ = ["TaskRows", "check_conservation", "run_tasks_and_commit"]
@@ -64,6 +64,7 @@ def run_tasks_and_commit(
     schema: pa.Schema,
     given: TaskRows,
     run: Callable[[SharedWrite], Sequence[TaskResult]],
+    begun: Callable[[WriteTransaction], object] = lambda _: None,
 ) -> CommitResult | None:
     """Begin a write, let tasks write its files, and commit; None when there was nothing to write.
 
@@ -73,6 +74,7 @@ def run_tasks_and_commit(
         schema: the schema of the rows; it may widen the table's.
         given: the rows that the tasks will be given.
         run: runs the tasks, and again after a conflict with another writer.
+        begun: gets the write before its tasks run: it has the index where tasks have none.
 
     Raises:
         CommitConflict: another commit completed meanwhile that this write would undo.
@@ -81,10 +83,11 @@ def run_tasks_and_commit(
     first = FirstSchema()
 
     def attempt() -> CommitResult | None:
-        transaction = WriteTransaction.begin(client, request, schema, None, first)
+        transaction = TasksTransaction.begin(client, request, schema, None, first)
         with transaction.aborted_on_error():
             index = transaction.index
-            results = run(SharedWrite(transaction.context, transaction.state))
+            begun(transaction)
+            results = run(transaction.decide(given.partitions))
             check_conservation(given.rows, results)
             nulls = frozenset[str]().union(*(result.null_elements for result in results))
             transaction.take_over(nulls, _relied_on(request, index, given.partitions))

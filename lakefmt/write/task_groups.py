@@ -14,7 +14,7 @@ from lakefmt.formats.names import base_file_name
 from lakefmt.index import Located
 from lakefmt.values import FileId, InstantTime, PartitionPath
 from lakefmt.write.assign import FileSizing, Logs, Routes, assign_rows
-from lakefmt.write.context import FileAssignment
+from lakefmt.write.context import FileAssignment, LogTarget
 
 __all__ = ["NEW", "FoundRows", "GroupToWrite", "numbered_file", "plan_groups"]
 
@@ -132,7 +132,23 @@ def numbered_file(file: FileAssignment, instant: InstantTime, number: int) -> Fi
     """
     if file.log is None:
         name = base_file_name(file.file_id, f"{number}-0-0", instant)
-    else:
-        head, _, token = file.file_name.rpartition("_")
-        name = f"{head}_{number}-{token.partition('-')[2]}"
-    return replace(file, file_name=name, sequence=number)
+        return replace(file, file_name=name, sequence=number)
+    head, _, token = file.file_name.rpartition("_")
+    token = f"{number}-{token.partition('-')[2]}"
+    return _as_before(replace(file, file_name=f"{head}_{token}", sequence=number), file.log, token)
+
+
+def _as_before(file: FileAssignment, log: LogTarget, token: str) -> FileAssignment:
+    """Return an assignment of a log under the name that an earlier attempt gave it.
+
+    Logs of version 6 are named by their slice and counted: that of an earlier attempt is among them, and is not another
+    write's.
+    """
+    begin = file.file_name.rpartition(".log.")[0]
+    own = [name for name in log.older if name.startswith(f"{begin}.log.") and name.endswith(f"_{token}")]
+    if not own:
+        return file
+    versions = {name: int(name.removeprefix(f"{begin}.log.").partition("_")[0]) for name in own}
+    first = min(own, key=versions.__getitem__)
+    older = tuple(name for name in log.older if name not in versions)
+    return replace(file, file_name=first, log=replace(log, version=versions[first], older=older))

@@ -9,7 +9,7 @@ of one file group; who hands out the rows sees to that.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Final
@@ -23,25 +23,38 @@ import pyarrow.compute as pc
 from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.bloom.murmur import murmur_hadoop
-from lakefmt.index import IndexKeys, PlacingIndex
+from lakefmt.index import IndexKeys, PlacingIndex, rings_of
+from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.index.bucket.fixed import bucket_of
+from lakefmt.index.custom import CheckedIndex
+from lakefmt.index.simple import SimpleIndex
 from lakefmt.metadata.reading.listing import ListingByMetadata
 from lakefmt.storage.open import open_store
 from lakefmt.timeline.instant import Action
 from lakefmt.transactions.client import write_client_of
 from lakefmt.transactions.instant import InstantTransaction
-from lakefmt.values import RECORD_KEY, InstantTime
+from lakefmt.values import RECORD_KEY, InstantTime, PartitionPath
 from lakefmt.write._slice_state import log_placing
 from lakefmt.write.assign import Assigned, new_rows, new_rows_by_partition, rows_by_file_group
 from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.commit.transaction import PendingWrite, check_pending, concurrency_of
 from lakefmt.write.context import APPENDING, MOVED_AWAY, WriteContext, WriteStatus
+from lakefmt.write.files.bucket_copies import SharedBuckets, share_buckets
 from lakefmt.write.ingest import KeyedBatch, combine, key_batch, with_keys
-from lakefmt.write.pipeline import PlacedRows, complete_log_rows
+from lakefmt.write.pipeline import LocatedRows, PlacedRows, complete_log_rows
 from lakefmt.write.task_groups import NEW, FoundRows, GroupToWrite, numbered_file, plan_groups
 from lakefmt.write.transaction import WriteTransaction
 
-__all__ = ["SharedWrite", "TaskResult", "TaskWriter", "key_rows", "split_rows", "task_ids"]
+__all__ = [
+    "SharedWrite",
+    "TaskResult",
+    "TaskWriter",
+    "TasksTransaction",
+    "find_keys",
+    "key_rows",
+    "split_rows",
+    "task_ids",
+]
 
 Numbers = npt.NDArray[np.int64]
 
@@ -59,12 +72,16 @@ class SharedWrite:
         state: the table when the write began.
         across_partitions: a key is one row of the whole table (a global index).
         combines: rows of one key become one.
+        buckets: what was decided of the buckets of consistent hashing; None: the table has none.
+        finds_keys: tasks have the index; False: the process that began the write has it alone, and looks keys up.
     """
 
     context: WriteContext
     state: TableState
     across_partitions: bool = False
     combines: bool = False
+    buckets: SharedBuckets | None = None
+    finds_keys: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +99,43 @@ class TaskResult:
     statuses: tuple[WriteStatus, ...]
     rows_in: int
     null_elements: frozenset[str] = frozenset()
+
+
+class TasksTransaction(WriteTransaction):
+    """A write whose steps many processes do: what they must agree on is decided where it began."""
+
+    def __init__(self, pending: PendingWrite) -> None:
+        super().__init__(pending)
+        self._changed_rings = frozenset[PartitionPath]()
+
+    def decide(self, partitions: Collection[PartitionPath]) -> SharedWrite:
+        """Return what the tasks are given; the rings of these partitions are stored.
+
+        Raises:
+            CommitConflict: another writer has begun the same partition with another ring.
+            CorruptFile: a ring, or a plan that changes one, is damaged.
+        """
+        shared, index = SharedWrite(self.context, self.state), self.index
+        if isinstance(index, CheckedIndex):
+            return replace(shared, finds_keys=False)
+        if rings_of(index) is None:
+            return shared
+        if self.bound.inflight is not None:
+            self.bound.inflight()
+        buckets, changed = share_buckets(self._pending, index, partitions)
+        self._changed_rings = frozenset(changed)
+        return replace(shared, buckets=buckets)
+
+    def follow(self, shared: SharedWrite) -> None:
+        """Do as was decided."""
+        if not shared.finds_keys:
+            self._index = SimpleIndex()  # is asked for nothing
+        elif shared.buckets is not None:
+            self._index, self._bucket_copies = shared.buckets.applied(self._pending, self.index)
+
+    def take_over(self, null_elements: Iterable[str], covers: frozenset[PartitionPath] | None) -> None:
+        """Remember what tasks found, and that no other write may have used a ring that this one has changed."""
+        super().take_over(null_elements, None if covers is None else covers | self._changed_rings)
 
 
 def key_rows(shared: SharedWrite, tables: Iterable[pa.Table]) -> Iterator[KeyedBatch]:
@@ -108,13 +162,16 @@ def key_rows(shared: SharedWrite, tables: Iterable[pa.Table]) -> Iterator[KeyedB
         yield batch
 
 
-def split_rows(batch: KeyedBatch, parts: int, index: PlacingIndex | None) -> Numbers:
+def split_rows(
+    batch: KeyedBatch, parts: int, index: PlacingIndex | None, buckets: SharedBuckets | None = None
+) -> Numbers:
     """Return the part of every row (pure): all rows of a key, and of a bucket where an index places rows, are in one.
 
     Args:
         batch: the rows.
         parts: how many parts there are.
         index: decides the file group of every key; None: none does.
+        buckets: what was decided of the buckets of consistent hashing.
     """
     if parts == 1:
         return np.zeros(batch.num_rows, np.int64)
@@ -122,9 +179,11 @@ def split_rows(batch: KeyedBatch, parts: int, index: PlacingIndex | None) -> Num
         return np.arange(batch.num_rows, dtype=np.int64) * parts // max(1, batch.num_rows)
     if index is None:
         return murmur_hadoop(batch.keys, 1).astype(np.int64) % parts
+    if isinstance(index, ConsistentBucketIndex):
+        return (buckets or SharedBuckets({})).numbers(index, IndexKeys(batch.keys, batch.partitions)) % parts
     placement = index.place(IndexKeys(batch.keys, batch.partitions), [], lambda: f"{'0' * 8}-0000-4000-8000-{'0' * 12}")
-    buckets = np.array([bucket_of(file_id) or 0 for _, file_id in placement.file_groups], np.int64)
-    return buckets[placement.groups] % parts
+    of_groups = np.array([bucket_of(file_id) or 0 for _, file_id in placement.file_groups], np.int64)
+    return of_groups[placement.groups] % parts
 
 
 def task_ids(owner: str, task: int) -> Callable[[], str]:
@@ -172,7 +231,8 @@ class TaskWriter:
         # Without a heartbeat: the process that began keeps the write alive.
         instant = InstantTransaction(self._write_client, context.instant, Action(context.action))
         pending = PendingWrite(self._write_client, bound, shared.state, concurrency_of(self._write_client), instant)
-        self._transaction = WriteTransaction(pending)
+        self._transaction = TasksTransaction(pending)
+        self._transaction.follow(shared)
         self._statuses: list[WriteStatus] = []
         self._files = self._rows_in = 0
 
@@ -210,18 +270,26 @@ class TaskWriter:
         Returns:
             For each what was found, the bytes that a stored row takes, and the rows with their keys.
         """
-        transaction = self._transaction
+        located = self._transaction.locate(self._keyed(table))
+        size, rows = located.sizing.record_bytes, with_keys(located.batch.table, located.batch.keys)
+        for group, some, leaves in _by_file_group(located):
+            given = rows.take(pa.array(some))
+            yield group, size, _leaving(given) if leaves else given
+
+    def combine(self, table: pa.Table) -> tuple[KeyedBatch, float]:
+        """Key rows, and combine those of one key; their keys are looked up elsewhere.
+
+        Returns:
+            The rows with their keys, and the bytes that a stored row takes.
+        """
+        batch = self._keyed(table)
+        size = self._transaction.sizing(batch.table).record_bytes
+        return replace(batch, table=with_keys(batch.table, batch.keys)), size
+
+    def _keyed(self, table: pa.Table) -> KeyedBatch:
         self._rows_in += table.num_rows
-        batch = transaction.key(table)
-        located = transaction.locate(batch.take(pc.sort_indices(_order(batch))))
-        batch, routes, size = located.batch, located.routes, located.sizing.record_bytes
-        rows = with_keys(batch.table, batch.keys)
-        for pairs, leaves in ((routes.stay, False), (routes.leave, True)):
-            for number, some in () if pairs is None else rows_by_file_group(pairs.slices, pairs.rows):
-                each, given = located.slices[number], rows.take(pa.array(some))
-                yield FoundRows(each.partition, each.file_id, len(some)), size, _leaving(given) if leaves else given
-        for partition, some in new_rows_by_partition(batch.partitions, new_rows(batch.num_rows, routes)):
-            yield FoundRows(partition, NEW, len(some)), size, rows.take(pa.array(some))
+        batch = self._transaction.key(table)
+        return batch.take(pc.sort_indices(_order(batch)))
 
     def plan(self, located_rows: Sequence[FoundRows], record_bytes: float) -> list[GroupToWrite]:
         """Return the files to write for what the tasks have found.
@@ -280,6 +348,35 @@ class TaskWriter:
     def result(self) -> TaskResult:
         """Return what was done so far."""
         return TaskResult(self._task, tuple(self._statuses), self._rows_in, self._transaction.null_elements)
+
+
+def find_keys(
+    transaction: WriteTransaction, keys: pa.StringArray, partitions: pa.DictionaryArray, names: Sequence[str]
+) -> Iterator[tuple[FoundRows, Numbers]]:
+    """Look up keys whose rows tasks have: yield the numbers of those in each file group, and of the new ones of each partition.
+
+    Args:
+        transaction: the write, with an index that is not global and places no keys.
+        keys: some of its keys, each once in a partition.
+        partitions: the partition path of each.
+        names: the columns of the rows.
+    """
+    transaction.look_up_by_parts()  # no other write may change these partitions: their keys need not be kept
+    fields = [field for field in transaction.bound.schema if field.name in names]
+    nothing = pa.table([pa.nulls(len(keys), field.type) for field in fields], schema=pa.schema(fields))
+    for group, some, _ in _by_file_group(transaction.locate(KeyedBatch(nothing, keys, partitions))):
+        yield group, some
+
+
+def _by_file_group(located: LocatedRows) -> Iterator[tuple[FoundRows, Numbers, bool]]:
+    """Yield the rows of each file group, with whether they leave it, and those of each partition that are new."""
+    batch, routes = located.batch, located.routes
+    for pairs, leaves in ((routes.stay, False), (routes.leave, True)):
+        for number, some in () if pairs is None else rows_by_file_group(pairs.slices, pairs.rows):
+            each = located.slices[number]
+            yield FoundRows(each.partition, each.file_id, len(some)), some, leaves
+    for partition, some in new_rows_by_partition(batch.partitions, new_rows(batch.num_rows, routes)):
+        yield FoundRows(partition, NEW, len(some)), some, False
 
 
 def _leaving(rows: pa.Table) -> pa.Table:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pyarrow as pa
@@ -198,7 +198,7 @@ class WriteTransaction:
         first: FirstSchema | None = None,
         *,
         waits: bool = True,
-    ) -> WriteTransaction:
+    ) -> Self:
         """Begin a write.
 
         Args:

@@ -26,6 +26,7 @@ OLDEST = (
     "same_job_of_lakefmt",
     "same_job_of_hudi",
     "each_goes_on",
+    "buckets_by_turns",
     "sinks",
     "takeovers",
 )

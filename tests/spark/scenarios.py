@@ -19,8 +19,9 @@ from unittest.mock import patch
 
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
+import bucket_scenarios  # beside this file
 import pyspark
-import same_job  # beside this file
+import same_job
 import stream_scenarios
 import write_scenarios
 from pyspark.sql import SparkSession
@@ -309,9 +310,15 @@ def main() -> None:
     """Run scenarios and write what they answered, errors included."""
     root, answers, *names = sys.argv[1:]
     scenarios = [verbs, merge_on_read, overwrites, views, refusals, registered, functions, flights]
-    scenarios += [*write_scenarios.SCENARIOS, *stream_scenarios.SCENARIOS, *same_job.SCENARIOS, connect]
+    scenarios += [
+        *write_scenarios.SCENARIOS,
+        *stream_scenarios.SCENARIOS,
+        *same_job.SCENARIOS,
+        *bucket_scenarios.SCENARIOS,
+        connect,
+    ]
     if os.environ.get("LAKEFMT_HUDI_BUNDLE"):
-        scenarios += [*same_job.WITH_HUDI, *stream_scenarios.WITH_HUDI]
+        scenarios += [*same_job.WITH_HUDI, *stream_scenarios.WITH_HUDI, *bucket_scenarios.WITH_HUDI]
     spark = session()
     spark.sparkContext.setLogLevel("OFF")
     told, begin = {}, time.monotonic()

@@ -119,7 +119,7 @@ def test_tasks_write_every_way(pyspark_newest, folder_newest, hudi_rs_judge):
 
 def test_tasks_write_every_way_of_3_5(pyspark_oldest, folder_oldest):
     told = pyspark_oldest["written_by_tasks"]
-    assert set(told) == {"partition", "lookup"}, told
+    assert set(told) == {"partition", "lookup", "splitting", "own"}, told
     check_written_by_tasks(told, folder_oldest)
 
 
@@ -133,6 +133,15 @@ def test_apache_hudi_reads_what_tasks_wrote_and_goes_on(pyspark_newest, folder_n
         spark_judge.write(folder_newest / f"tasks_{name}", rows)
         after = {*expected_rows(name), ("k69", "c0", 7.0), ("new", "c1", 8.0)} - {("k69", "c0", 138.0)}
         assert in_order(lakefmt.open_table(folder_newest / f"tasks_{name}").read()) == sorted(after)
+
+
+def test_an_own_index_is_asked_by_the_driver_for_keys(pyspark_newest):
+    told = pyspark_newest["own_indexes"]
+    assert sum(told["asked"]) == 40
+    assert len(told["asked"]) > 3  # a few keys at a time
+    assert (told["told"], told["inserted"]) == (True, 10)
+    assert told["rows"] == sorted([f"k{n}", n * (1.5 if n < 40 else 2.0)] for n in range(80))
+    assert "by driver: the index by_file is of your own and global" in told["global"]
 
 
 def check_shapes(told: dict) -> None:

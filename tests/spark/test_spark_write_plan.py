@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from itertools import count
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lakefmt
 from lakefmt.errors import InvalidInputError, InvalidKey, UnknownSetting
+from lakefmt.index import IndexCapabilities, open_index
+from lakefmt.index.custom import CheckedIndex
+from lakefmt.spark.writing.distributed import why_alone
 from lakefmt.spark.writing.limits import take_limits, take_sort
 from lakefmt.spark.writing.lookup import plan_handing
 from lakefmt.spark.writing.packed_rows import _murmur3, pre_images
 from lakefmt.spark.writing.plan import Limits, PartitionRows, WriteFacts, plan_spark_write
 from lakefmt.spark.writing.task_errors import error_in, typed_errors
-from lakefmt.values import InstantTime, PartitionPath
+from lakefmt.values import InstantTime, PartitionPath, WriteOperation
 from lakefmt.write.assign import FileSizing
+from lakefmt.write.context import APPENDING, REPLACING
 from lakefmt.write.task_groups import NEW, FoundRows, plan_groups
+from tests.spark.own_index import ByFile
 
 LIMITS = Limits(driver_rows=10, driver_bytes=1000, task_bytes=100, task_max_bytes=300, tasks=9)
 UPSERT = WriteFacts("upsert", keeps_keys=True)
@@ -41,6 +48,8 @@ COUNTED = st.lists(
         (WriteFacts("insert", keeps_keys=False), 11, 9999, True, "partition"),
         (WriteFacts("upsert", keeps_keys=True, places=True), 11, 9999, True, "bucket"),
         (WriteFacts("upsert", keeps_keys=True, is_global=True), 11, 20, False, "lookup"),
+        (WriteFacts("upsert", keeps_keys=True, asked_here=True), 11, 20, False, "lookup"),
+        (WriteFacts("insert", keeps_keys=False, asked_here=True), 11, 20, True, "partition"),
         (WriteFacts("bulk_insert", keeps_keys=False, appends=True), 0, 0, False, "direct"),
         (WriteFacts("delete", keeps_keys=True, alone="the keys do not say"), 99, 9999, True, "driver"),
     ],
@@ -72,6 +81,52 @@ def test_an_image_lies_in_its_slot(slots):
 
 def test_the_hash_is_sparks():
     assert [_murmur3(n) for n in (0, 1, 42)] == [933211791, -559580957, 29417773]  # select hash(0), hash(1), hash(42)
+
+
+@pytest.mark.parametrize(
+    ("operation", "drops", "is_global", "places", "why"),
+    [
+        ("UPSERT", False, False, False, ""),
+        ("DELETE", False, False, False, ""),
+        ("INSERT", False, True, False, ""),
+        ("INSERT_OVERWRITE", False, True, False, ""),
+        ("UPSERT", False, True, False, "global"),
+        ("UPSERT", False, False, True, "places keys"),
+        ("INSERT", False, False, True, "places keys"),
+        ("BULK_INSERT", False, False, True, "places keys"),
+        ("INSERT", True, False, False, "dropped"),
+    ],
+)
+def test_what_the_driver_writes_of_tables_with_an_own_index(operation, drops, is_global, places, why):
+    class Own(ByFile):
+        capabilities = IndexCapabilities(places_new_keys=places)
+
+        def place(self, *given_values):
+            """Place keys."""
+
+    index = Own()
+    index.is_global = is_global
+    schema = pa.schema([("id", pa.string()), ("p", pa.string())])
+    table = lakefmt.create_table(
+        "memory://own-plans", schema=schema, record_key="id", partition_by="p", if_exists="open"
+    )
+    kind = WriteOperation(operation)
+    keeps_keys = drops or kind not in {*APPENDING, *REPLACING}
+    told = why_alone(table, kind, CheckedIndex(index), schema, keeps_keys=keeps_keys)
+    assert bool(told) == bool(why)
+    assert why in told
+
+
+def test_keys_without_partition_columns_are_deleted_by_one_process():
+    schema = pa.schema([("id", pa.string()), ("p", pa.string())])
+    table = lakefmt.create_table(
+        "memory://own-plans", schema=schema, record_key="id", partition_by="p", if_exists="open"
+    )
+    index = open_index("simple")
+    told = [
+        why_alone(table, WriteOperation.DELETE, index, some, keeps_keys=True) for some in (schema, schema.remove(1))
+    ]
+    assert told == ["", "the keys to delete do not say their partition"]
 
 
 def test_limits_and_the_order_are_taken_out_of_the_options():

@@ -26,18 +26,26 @@ OPTIONS = {
 OPERATION = "hoodie.datasource.write.operation"
 LOOK_UP = {"lakefmt.spark.task.max.bytes": "1"}
 MOR = {"hoodie.datasource.write.table.type": "MERGE_ON_READ"}
+BUCKET = {**MOR, "hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
+CONSISTENT = {**BUCKET, "hoodie.index.bucket.engine": "CONSISTENT_HASHING"}
+#: Rows go to the old and the new buckets of a clustering that waits, and what such a clustering is.
+TWICE = {"hoodie.clustering.updates.strategy": "SparkConsistentBucketDuplicateUpdateStrategy"}
+SPLIT = {"hoodie.bucket.index.max.num.buckets": 4, "hoodie.bucket.index.split.threshold": 0}
 #: Table → its options, and the way of its upsert.
 TABLES: dict[str, tuple[dict[str, str], str]] = {
     "partition": ({}, "partition"),
     "lookup": ({**MOR, **LOOK_UP}, "lookup"),
-    "bucket": ({**MOR, "hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}, "bucket"),
+    "bucket": (BUCKET, "bucket"),
+    "consistent": (CONSISTENT, "bucket"),
+    "splitting": ({**CONSISTENT, **TWICE}, "bucket"),
     "global": ({"hoodie.index.type": "GLOBAL_BLOOM"}, "lookup"),
+    "own": ({**MOR, "hoodie.index.class": "own_index:ByFile"}, "lookup"),
     "record": (
         {**MOR, "hoodie.index.type": "GLOBAL_RECORD_LEVEL_INDEX", "hoodie.metadata.record.index.enable": "true"},
         "lookup",
     ),
 }
-OLDEST = ("partition", "lookup")
+OLDEST = ("partition", "lookup", "splitting", "own")
 PARTITIONS = 5000
 
 
@@ -54,6 +62,8 @@ def written_by_tasks(spark: Any, root: Path) -> dict[str, Any]:
     for name in TABLES if hasattr(spark, "dataSource") else OLDEST:
         options, path = {**OPTIONS, **TABLES[name][0]}, str(root / f"tasks_{name}")
         created = lakefmt_spark.write(frame_of(spark, 0, 60), path, **options)
+        if name == "splitting":
+            lakefmt.open_table(path).cluster(schedule=True, options=SPLIT)
         changed = frame_of(spark, 50, 70, 2.0)
         plan = lakefmt_spark.explain_write(changed, path, **options)
         upserted = lakefmt_spark.write(changed, path, **options)
@@ -168,7 +178,9 @@ def faults(spark: Any, root: Path) -> dict[str, Any]:
         answers["commit"] = refused(frame_of(spark, 0, 30, 3.0))
     key = spark.range(3).selectExpr("if(id = 1, null, concat('k', id)) id", "'c0' city", "1D v", "id ts")
     answers["key"] = refused(key)
-    for name, more in (("retried", {}), ("retried look-up", LOOK_UP)):
+    ways = {"retried": {}, "retried look-up": LOOK_UP, "retried buckets": CONSISTENT}
+    ways["retried split"] = {**CONSISTENT, **TWICE}
+    for name, more in ways.items():
         answers[name] = _failing_once(spark, root / name.replace(" ", "_"), more)
     return answers
 
@@ -207,6 +219,9 @@ def _failing_once(spark: Any, path: Path, more: dict[str, str]) -> list[Any]:
     """Let every task fail after it has written its files, once."""
     options = {**OPTIONS, **more}
     lakefmt_spark.write(frame_of(spark, 0, 30), str(path), **options)
+    if "hoodie.clustering.updates.strategy" in more:
+        lakefmt.open_table(path).cluster(schedule=True, options=SPLIT)
+    before = set(data_files(path))
     marks = str(path) + "_marks"
     Path(marks).mkdir()
 
@@ -229,14 +244,43 @@ def _failing_once(spark: Any, path: Path, more: dict[str, str]) -> list[Any]:
         mock.patch.object(distributed, "group_task", lambda *given: failing(group(*given))),
     ):
         result = lakefmt_spark.write(frame_of(spark, 20, 40, 2.0), str(path), **options)
-    files = list(path.rglob(f"*_{result.instant}.parquet"))
-    groups = {name.name.split("_")[0] for name in files}
+    files = sorted(set(data_files(path)) - before)
+    groups = {(name.parent, name.name.split("_")[0]) for name in files}
     rows = lakefmt.open_table(path).read(["id", "v"])
     return [len(list(Path(marks).iterdir())) > 0, len(files) - len(groups), len(files) - len(result.files), _rows(rows)]
+
+
+def data_files(path: Path) -> list[Path]:
+    """Return the base files and logs of a table on disk."""
+    files = (file for file in path.rglob("*") if ".hoodie" not in file.parts)
+    return [file for file in files if file.name.endswith(".parquet") or ".log." in file.name]
 
 
 def _rows(table: pa.Table) -> list[list[Any]]:
     return sorted(map(list, zip(*table.to_pydict().values(), strict=True)))
 
 
-SCENARIOS = [written_by_tasks, shapes_of_input, many_partitions, faults]
+def own_indexes(spark: Any, root: Path) -> dict[str, Any]:
+    """An index of one's own is asked for keys by the driver, batch by batch, and told of commits; a global one stays there."""
+    import own_index  # beside this file
+
+    path = str(root / "own_indexes")
+    # New keys go to new files: a key that is taken for new is stored twice.
+    options = {**OPTIONS, "hoodie.index.class": "own_index:ByFile", "hoodie.parquet.small.file.limit": "0"}
+    lakefmt_spark.write(frame_of(spark, 0, 60), path, **options)
+    own_index.ByFile.asked.clear()
+    own_index.ByFile.told.clear()
+    result = lakefmt_spark.write(
+        frame_of(spark, 40, 80, 2.0), path, **options, **{"lakefmt.spark.driver.max.bytes": "8"}
+    )
+    answers = {"asked": list(own_index.ByFile.asked), "told": own_index.ByFile.told == [result.instant]}
+    answers["rows"] = _rows(lakefmt.open_table(path).read(["id", "v"]))
+    answers["inserted"] = lakefmt_spark.write(
+        frame_of(spark, 80, 90), path, **options, **{OPERATION: "insert"}
+    ).num_inserts
+    everywhere = {**options, "hoodie.index.class": "own_index:ByFileEverywhere"}
+    answers["global"] = str(lakefmt_spark.explain_write(frame_of(spark, 0, 3), path, **everywhere)).splitlines()[0]
+    return answers
+
+
+SCENARIOS = [written_by_tasks, own_indexes, shapes_of_input, many_partitions, faults]

@@ -10,7 +10,16 @@ import pyarrow as pa
 import lakefmt
 
 #: Table → the way of its upsert.
-WAYS = {"partition": "partition", "lookup": "lookup", "bucket": "bucket", "global": "lookup", "record": "lookup"}
+WAYS = {
+    "partition": "partition",
+    "lookup": "lookup",
+    "bucket": "bucket",
+    "consistent": "bucket",
+    "splitting": "bucket",
+    "global": "lookup",
+    "own": "lookup",
+    "record": "lookup",
+}
 
 
 def expected_rows(name: str) -> list[tuple[str, str, float]]:
@@ -50,6 +59,6 @@ def check_faults(told: dict[str, list[Any]]) -> None:
         assert (commits, pending) == (0, []), name
     assert told["key"][0].startswith("InvalidKey")
     rows = sorted([f"k{n}", n * (1.5 if n < 20 else 2.0)] for n in range(40))
-    for name in ("retried", "retried look-up"):
+    for name in ("retried", "retried look-up", "retried buckets", "retried split"):
         # Tasks failed after their files; every file group has one file of this instant, and the commit names it.
         assert told[name] == [True, 0, 0, rows], name

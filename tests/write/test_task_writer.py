@@ -15,12 +15,12 @@ import lakefmt
 from lakefmt.errors import InstantNotPending, InvalidInputError
 from lakefmt.index.bucket.fixed import BucketIndex
 from lakefmt.spark.writing.lookup import plan_handing
-from lakefmt.values import PartitionPath, WriteOperation
+from lakefmt.values import CommitResult, PartitionPath, WriteOperation
 from lakefmt.write.context import WriteRequest
 from lakefmt.write.ingest import KeyedBatch
 from lakefmt.write.task_commit import TaskRows, check_conservation, run_tasks_and_commit
 from lakefmt.write.task_groups import FoundRows
-from lakefmt.write.task_writer import SharedWrite, TaskResult, TaskWriter, split_rows
+from lakefmt.write.task_writer import SharedWrite, TaskResult, TaskWriter, find_keys, split_rows
 from lakefmt.write.transaction import WriteTransaction
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
@@ -128,6 +128,90 @@ def test_tasks_that_have_whole_partitions_write_what_one_process_writes(batches,
     assert not ours.check().findings
 
 
+def write_by_own_index(
+    table: lakefmt.Table, rows: pa.Table, options: dict[str, object], operation: str = "upsert", attempts: int = 1
+) -> CommitResult | None:
+    """Write by tasks that combine rows, and by others that write file groups; between them keys are looked up here."""
+    transactions: list[WriteTransaction] = []
+
+    def run(shared: SharedWrite) -> list[TaskResult]:
+        shared = pickle.loads(pickle.dumps(shared))
+        assert not shared.finds_keys
+        number = np.array([int(key[1:]) % 3 for key in rows["id"].to_pylist()])
+        found: dict[tuple[str, str], list[pa.Table]] = {}
+        for task in range(3):
+            mine = rows.filter(pa.array(number == task))
+            batch, _ = TaskWriter(shared, task).combine(mine) if mine.num_rows else (None, 0)
+            if batch is not None:
+                for one, numbers in find_keys(transactions[-1], batch.keys, batch.partitions, rows.column_names):
+                    some = batch.table.take(pa.array(numbers))
+                    found.setdefault((one.partition, one.file_id), []).append(some)
+        counted = [FoundRows(*where, sum(t.num_rows for t in some)) for where, some in sorted(found.items())]
+        if not counted:
+            return []
+        groups = TaskWriter(shared, 0).plan(counted, 100.0)
+        handing = plan_handing(groups, 100.0, 300, 2)
+        results = []
+        for slot in range(handing.num_slots):
+            for _ in range(attempts):
+                writer = TaskWriter(shared, slot)
+                for n, group in enumerate(groups):
+                    if handing.slots[n] == slot:
+                        writer.write_group(group, tables_for(found, handing, n))
+            results.append(writer.result())
+        return results
+
+    request = WriteRequest(WriteOperation(operation.upper()), options, partial=operation == "delete")
+    cities = frozenset(PartitionPath(city) for city in rows["city"].to_pylist())
+    given_rows = TaskRows(None, cities)
+    return run_tasks_and_commit(table.client, request, rows.schema, given_rows, run, transactions.append)
+
+
+@pytest.mark.slow
+@given(BATCHES, st.sampled_from(["cow", "mor"]), st.sampled_from([6, 9]))
+@settings(max_examples=12, deadline=None)
+def test_tasks_write_where_an_own_index_of_the_driver_finds_keys(batches, kind, version):
+    how = {"table_type": kind, "table_version": version}
+    ours, plain = table_of(**how), table_of(**how)
+    own = {"hoodie.index.class": "tests.spark.own_index:ByFile"}
+    for number, said in enumerate(batches):
+        rows = rows_of(said, number)
+        write_by_own_index(ours, rows, own, attempts=1 + number % 2)
+        plain.upsert(rows, options=own)
+        gone = rows.slice(0, 1 + number)
+        write_by_own_index(ours, gone, own, "delete")
+        plain.delete(gone, options=own)
+    assert content(ours) == content(plain)
+    assert not ours.check().findings
+
+
+def test_the_index_of_an_external_store_hears_of_what_tasks_wrote(tmp_path):
+    table = table_of()
+    stored: dict[str, object] = {"hoodie.index.type": "sqlite", "lakefmt.index.path": str(tmp_path / "keys.sqlite")}
+    write_by_own_index(table, rows_of({n: ("ab"[n % 2], 1) for n in range(6)}, 0), stored)
+    table.insert(rows_of({7: ("b", 1)}, 1))  # not told: the index reads the commit when it is next asked
+    result = write_by_own_index(table, rows_of({n: ("ab"[n % 2], 2) for n in range(4, 10)}, 2), stored)
+    assert (result.num_updates, result.num_inserts) == (3, 3)
+    assert content(table) == [(f"k{n}", "ab"[n % 2], 1 + (n >= 4)) for n in range(10)]
+
+
+def test_an_own_index_is_not_loaded_by_tasks(monkeypatch):
+    table = table_of()
+    own: dict[str, object] = {"hoodie.index.class": "tests.spark.own_index:ByFile"}
+    write_by_own_index(table, rows_of({1: ("a", 1)}, 0), own)
+    opened = TaskWriter.__init__
+
+    def without_the_module(self, *given_values, **more):
+        with monkeypatch.context() as worker:
+            worker.setattr("lakefmt.index.registry.load_index", lambda name: pytest.fail("a task loads the index"))
+            opened(self, *given_values, **more)
+            assert self._transaction.index.name == "simple"
+
+    monkeypatch.setattr(TaskWriter, "__init__", without_the_module)
+    write_by_own_index(table, rows_of({1: ("a", 2), 2: ("b", 2)}, 1), own)
+    assert content(table) == [("k1", "a", 2), ("k2", "b", 2)]
+
+
 @pytest.mark.slow
 @given(BATCHES, st.sampled_from(["cow", "mor"]), st.sampled_from(["BLOOM", "GLOBAL_BLOOM", "GLOBAL_SIMPLE"]))
 @settings(max_examples=12, deadline=None)
@@ -142,9 +226,9 @@ def test_tasks_that_look_keys_up_write_what_one_process_writes(batches, kind, in
     assert not ours.check().findings
 
 
-@pytest.mark.parametrize("kind", ["cow", "mor"])
-def test_a_second_attempt_adopts_every_file_of_the_first(kind):
-    table = table_of(table_type=kind)
+@pytest.mark.parametrize(("kind", "version"), [("cow", 9), ("mor", 9), ("mor", 6)])
+def test_a_second_attempt_adopts_every_file_of_the_first(kind, version):
+    table = table_of(table_type=kind, table_version=version)
     table.upsert(rows_of(dict.fromkeys(range(5), ("a", 1)), 0))
     transaction = WriteTransaction.begin(table.client, WriteRequest(WriteOperation.UPSERT), SCHEMA)
     shared, rows = SharedWrite(transaction.context, transaction.state), rows_of({3: ("a", 2), 9: ("b", 2)}, 1)

@@ -7,7 +7,8 @@ nothing but the rings of its partitions to find its keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Protocol
 
 import numpy as np
@@ -81,6 +82,12 @@ class ConsistentBucketIndex:
         self._strict = strict
         self._threads = threads
 
+    def with_rings(self, rings: Rings) -> ConsistentBucketIndex:
+        """Return the same index with other rings."""
+        index = copy(self)
+        index.rings = rings
+        return index
+
     def place(self, wanted: IndexKeys, slices: Sequence[FileSlice], new_uuid: Callable[[], str]) -> KeyPlacement:
         """Return the file group of every key: that of its node.
 
@@ -111,6 +118,22 @@ class ConsistentBucketIndex:
         self._check_slices(slices)
         candidates = list(self._candidates(wanted, slices))
         return look_up_candidates(LookUp(threads=self._threads), wanted, candidates, reader)
+
+    def node_numbers(self, wanted: IndexKeys, later: Mapping[PartitionPath, HashRing]) -> I64:
+        """Return the number of each key's node in its partition, the same one for nodes whose rows move together.
+
+        Args:
+            wanted: the keys.
+            later: the rings that pending clusterings will bring.
+        """
+        numbers = self._places(wanted) % MAX_BUCKETS
+        codes = wanted.partition_codes()
+        for code, name in enumerate(wanted.partition_names()):  # partitions, not rows
+            ring = later.get(PartitionPath(name))
+            if ring is not None:
+                here = codes == code
+                numbers[here] = self.rings.ring(ring.partition).moving_together(ring)[numbers[here]]
+        return numbers
 
     def _candidates(self, wanted: IndexKeys, slices: Sequence[FileSlice]) -> Iterator[Candidate]:
         places = self._places(wanted)

@@ -85,6 +85,23 @@ class HashRing:
         numbers[numbers == len(self.nodes)] = 0
         return numbers
 
+    def moving_together(self, later: HashRing) -> I64:
+        """Return a number for each node: nodes of which a later ring's node has hashes together have the same one.
+
+        Args:
+            later: the ring after some nodes were split and merged.
+
+        Example:
+            >>> whole, halves = (first_ring(PartitionPath("p"), number) for number in (1, 2))
+            >>> whole.moving_together(halves).tolist(), halves.moving_together(whole).tolist()
+            ([0], [0, 0])
+        """
+        kept = np.isin([node.value for node in self.nodes], [node.value for node in later.nodes])
+        numbers: I64 = np.concatenate([[0], np.cumsum(kept[:-1])]).astype(np.int64)
+        if not kept[-1]:  # the hashes above the last node are the first one's
+            numbers[numbers == numbers[-1]] = 0
+        return numbers
+
     def renewed(self, instant: str, spent: Collection[str]) -> HashRing:
         """Return the ring with other file groups for some nodes; a renewed node gets the same one each time.
 

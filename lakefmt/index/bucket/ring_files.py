@@ -10,22 +10,26 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
-from lakefmt.errors import CommitConflict, CorruptFile, StorageError
+from lakefmt.errors import CommitConflict, CorruptFile, InternalError, InvalidInputError, StorageError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import ring_directory, ring_files
-from lakefmt.index.bucket.ring import FIRST_RING, HashRing, decode_ring, encode_ring, first_ring
+from lakefmt.index.bucket.ring import FIRST_RING, HashNode, HashRing, decode_ring, encode_ring, first_ring
 from lakefmt.storage.api import ObjectStore, PutOutcome
+from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime, PartitionPath
 
-__all__ = ["RingFiles", "mark_ring", "newest_ring"]
+__all__ = ["DecidedRings", "RingFiles", "mark_ring", "newest_ring"]
 
 _RING: Final = re.compile(r"([0-9]{14,17})\.hashing_meta", re.ASCII)
 _MARK: Final = re.compile(r"([0-9]{14,17})\.commit", re.ASCII)
 _MAX_RING_BYTES: Final = 32 << 20
+
+Decided = tuple[dict[PartitionPath, str], list[PartitionPath]]
 
 
 def mark_ring(store: ObjectStore, partition: PartitionPath, instant: str) -> None:
@@ -73,6 +77,7 @@ class RingFiles:
         self._num_buckets = num_buckets
         self._rings: dict[PartitionPath, HashRing] = {}
         self._stored: dict[PartitionPath, HashRing | None] = {}
+        self._read_ahead: dict[PartitionPath, HashRing | None] = {}
         self._spent: Mapping[tuple[str, str], InstantTime] | None = None
         self._replaces = False
         self._unmarked: list[tuple[PartitionPath, str]] = []
@@ -82,7 +87,9 @@ class RingFiles:
     def ring(self, partition: PartitionPath) -> HashRing:
         """Return the ring by which rows of a partition are placed; nodes whose file group is replaced have another one."""
         if partition not in self._rings:
-            stored = self._stored[partition] = self.stored_ring(partition)
+            ahead = self._read_ahead
+            stored = ahead.pop(partition) if partition in ahead else self.stored_ring(partition)
+            self._stored[partition] = stored
             ring = stored or first_ring(partition, self._num_buckets)
             if self._spent is None:
                 self._spent = self._client.replaced(self._state)
@@ -93,6 +100,24 @@ class RingFiles:
                 ring = ring.renewed("", spent)
             self._rings[partition] = ring
         return self._rings[partition]
+
+    def decide(self, partitions: Collection[PartitionPath], instant: InstantTime) -> Decided:
+        """Store the rings of partitions that other processes are to place rows by; slow stores are asked for many at once.
+
+        Returns:
+            The instant of each partition's ring, and the partitions whose ring was another one before.
+
+        Raises:
+            CommitConflict: another writer has begun the same partition with another ring.
+            CorruptFile: a ring is damaged.
+        """
+        new = [partition for partition in sorted(partitions) if partition not in self._rings]
+        rings = map_concurrently(self._client.store, [partial(self.stored_ring, partition) for partition in new])
+        self._read_ahead.update(zip(new, rings, strict=True))
+        for partition in new:
+            self.ring(partition)
+        changed = self.keep(instant)
+        return {partition: self._rings[partition].instant for partition in partitions}, changed
 
     def stored_ring(self, partition: PartitionPath) -> HashRing | None:
         """Return the ring of a partition that counts; None: it has none.
@@ -107,7 +132,7 @@ class RingFiles:
         marks = {match[1] for match in map(_MARK.fullmatch, names) if match}
 
         def has_files(instant: str) -> bool:
-            ids = {node.file_id for node in self._read(partition, instant).nodes}
+            ids = {node.file_id for node in _read_ring(self._client.store, partition, instant).nodes}
             return any(file_slice.file_id in ids for file_slice in self._client.slices(self._state, [partition]))
 
         timeline = self._state.timeline
@@ -120,14 +145,7 @@ class RingFiles:
             return None
         if instant not in marks and instant != FIRST_RING:
             self._unmarked.append((partition, instant))
-        return self._read(partition, instant)
-
-    def _read(self, partition: PartitionPath, instant: str) -> HashRing:
-        name = f"{ring_directory(partition)}/{instant}.hashing_meta"
-        ring = decode_ring(self._client.store.read(name, _MAX_RING_BYTES), partition, name)
-        if ring.instant != instant:
-            raise CorruptFile(f"{name} is the ring of instant {ring.instant!r:.50}")
-        return ring
+        return _read_ring(self._client.store, partition, instant)
 
     def replace_all(self) -> None:
         """From now on give every node a new file group: what is stored in the partitions is replaced."""
@@ -156,23 +174,26 @@ class RingFiles:
         self._undone.clear()
         for names in zip(*undone, strict=True):
             self._client.store.delete(names)
-        for partition, ring in self._rings.items():
-            if ring == self._stored[partition]:
-                continue
+        made = {partition: ring for partition, ring in self._rings.items() if ring != self._stored[partition]}
+        for partition, ring in made.items():
             if ring.instant != FIRST_RING:
-                ring = replace(ring, instant=instant)
+                made[partition] = replace(ring, instant=instant)
                 changed.append(partition)
-            self._put(partition, ring)
-            self._rings[partition] = self._stored[partition] = ring
+        map_concurrently(self._client.store, [partial(self._put, *each) for each in made.items()])
+        self._rings |= made
+        self._stored |= made
         return changed
 
     def _put(self, partition: PartitionPath, ring: HashRing) -> None:
         name = f"{ring_directory(partition)}/{ring.instant}.hashing_meta"
         outcome = put_if_absent_confirmed(self._client.store, name, encode_ring(ring), durable=True)
-        if outcome is PutOutcome.REFUSED and self._read(partition, ring.instant).nodes != ring.nodes:
+        if outcome is PutOutcome.REFUSED and self._stored_nodes(ring) != ring.nodes:
             raise CommitConflict(
                 f"another writer began partition {partition!r} with another number of buckets; the next attempt uses its ring"
             )
+
+    def _stored_nodes(self, ring: HashRing) -> tuple[HashNode, ...]:
+        return _read_ring(self._client.store, ring.partition, ring.instant).nodes
 
     def settle(self, instant: InstantTime) -> None:
         """Mark the rings of an instant that has completed; when the store fails, the next writer does."""
@@ -180,3 +201,62 @@ class RingFiles:
             if ring.instant == instant:
                 with suppress(StorageError):
                     mark_ring(self._client.store, partition, instant)
+
+
+class DecidedRings:
+    """The rings that one process has decided on and stored (:meth:`RingFiles.decide`), as another one reads them.
+
+    Which ring of a partition counts is not asked again: all tasks of a write place rows by the same one.
+
+    Args:
+        open_store: opens the table's store when the first ring is asked for.
+        instants: the instant of each partition's ring.
+    """
+
+    def __init__(self, open_store: Callable[[], ObjectStore], instants: Mapping[PartitionPath, str]) -> None:
+        self._open_store = open_store
+        self._instants = instants
+        self._store: ObjectStore | None = None
+        self._rings: dict[PartitionPath, HashRing] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return DecidedRings, (self._open_store, self._instants)
+
+    def ring(self, partition: PartitionPath) -> HashRing:
+        """Return the ring of a partition.
+
+        Raises:
+            InvalidInputError: the partition was not there when the rows were counted.
+            CorruptFile: the ring is damaged.
+        """
+        if partition not in self._instants:
+            raise InvalidInputError(
+                f"no row of partition {partition!r} was counted and some came to a task: the input of this write is not "
+                "repeatable; store it first (a checkpoint, a table), then write it"
+            )
+        if partition not in self._rings:
+            self._store = self._store or self._open_store()
+            self._rings[partition] = _read_ring(self._store, partition, self._instants[partition])
+        return self._rings[partition]
+
+    def replace_all(self) -> None:
+        """Do nothing: file groups that are replaced have others in these rings."""
+
+    def change(self, ring: HashRing) -> None:
+        """Refuse."""
+        raise InternalError(f"partition {ring.partition!r}: a task changes no ring")
+
+    def keep(self, instant: InstantTime) -> list[PartitionPath]:
+        """Return no partition: the rings are stored."""
+        return []
+
+    def settle(self, instant: InstantTime) -> None:
+        """Do nothing: who commits marks the rings."""
+
+
+def _read_ring(store: ObjectStore, partition: PartitionPath, instant: str) -> HashRing:
+    name = f"{ring_directory(partition)}/{instant}.hashing_meta"
+    ring = decode_ring(store.read(name, _MAX_RING_BYTES), partition, name)
+    if ring.instant != instant:
+        raise CorruptFile(f"{name} is the ring of instant {ring.instant!r:.50}")
+    return ring

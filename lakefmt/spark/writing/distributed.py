@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -15,14 +16,12 @@ import pyarrow as pa
 from lakefmt import Table, create_table
 from lakefmt.compaction.scheduler import run_services
 from lakefmt.create_and_write import check_agreement
-from lakefmt.index import Index
-from lakefmt.index.bloom import BloomIndex
-from lakefmt.index.bucket.fixed import BucketIndex
-from lakefmt.index.record import RecordIndex
-from lakefmt.index.simple import SimpleIndex
+from lakefmt.index import Index, places_new_keys
+from lakefmt.index.custom import CheckedIndex
 from lakefmt.keys import key_spec_from_properties
 from lakefmt.spark.options import WriteCall
 from lakefmt.spark.writing.commit import request_of, resolve_operation, write_and_commit, write_few_and_commit
+from lakefmt.spark.writing.driver_lookup import COMBINED, combine_task, join_answers, look_up_here
 from lakefmt.spark.writing.lookup import (
     HANDED,
     LOCATED,
@@ -46,6 +45,7 @@ from lakefmt.spark.writing.tasks import (
     route_task,
     write_task,
 )
+from lakefmt.storage.open import open_store
 from lakefmt.values import CommitResult, PartitionPath, WriteOperation
 from lakefmt.write.commit.callbacks import notify_callbacks
 from lakefmt.write.context import APPENDING, REPLACING
@@ -118,6 +118,8 @@ class SparkWrite:
         self._plan: SparkWritePlan | None = None
         self._stored_files = 0
         self._few: list[Any] = []
+        self._transaction: WriteTransaction | None = None
+        self._kept: list[DataFrame] = []
 
     def _create(self, place: str, storage: Any) -> Table:
         creation = {**self._call.creation}
@@ -134,14 +136,14 @@ class SparkWrite:
     def _facts_of(self, table: Table, planned: WriteTransaction) -> WriteFacts:
         request, index = self._request, self._index
         keeps_keys = request.drop_duplicates or request.operation not in {*APPENDING, *REPLACING}
-        alone = _why_alone(table, request.operation, index, self._schema, keeps_keys=keeps_keys)
-        appends = (
-            request.operation is WriteOperation.BULK_INSERT and not keeps_keys and not isinstance(index, BucketIndex)
-        )
+        alone = why_alone(table, request.operation, index, self._schema, keeps_keys=keeps_keys)
+        places = places_new_keys(index)
+        appends = request.operation is WriteOperation.BULK_INSERT and not keeps_keys and not places
         return WriteFacts(
             request.operation.value.lower(),
             keeps_keys=keeps_keys,
-            places=isinstance(index, BucketIndex),
+            places=places,
+            asked_here=isinstance(index, CheckedIndex),
             appends=appends and not alone,
             is_global=keeps_keys and index.is_global,
             alone=alone,
@@ -216,7 +218,9 @@ class SparkWrite:
         # What is looked up is counted in between, too.
         rows = None if plan.way == "lookup" else plan.rows
         given = TaskRows(rows, frozenset(map(PartitionPath, plan.places)))
-        result = run_tasks_and_commit(client, request, self._schema, given, lambda shared: self._results(plan, shared))
+        result = run_tasks_and_commit(
+            client, request, self._schema, given, lambda shared: self._results(plan, shared), self._begin
+        )
         if result is None:
             return CommitResult(None, operation=request.operation)
         result = notify_callbacks(client, result, request, None)
@@ -254,6 +258,9 @@ class SparkWrite:
         schema = tables[0].schema if tables else self._schema
         return write_and_commit(self._path, self._mode, self._call, schema, lambda: tables)
 
+    def _begin(self, transaction: WriteTransaction) -> None:
+        self._transaction = transaction
+
     def _results(self, plan: SparkWritePlan, shared: SharedWrite) -> list[TaskResult]:
         storage = dict(self._call.storage)
         if plan.way == "direct":
@@ -277,14 +284,22 @@ class SparkWrite:
 
     def _spread(self, plan: SparkWritePlan, shared: SharedWrite) -> DataFrame:
         """Return the rows where their tasks are."""
-        index = self._index if isinstance(self._index, BucketIndex) else None
+        index = self._index
+        if shared.buckets is not None:
+            store = partial(open_store, shared.context.url, dict(self._call.storage))
+            index = shared.buckets.index_for(index, store)
+        placing = index if places_new_keys(index) else None
         assert self._prepared is not None  # noqa: S101  (the plan has counted rows)
         images = slot_images(self._df, plan.tasks)
-        return spread_over(self._prepared.mapInArrow(route_task(plan, shared, index, images), ROUTED), plan.tasks)
+        return spread_over(self._prepared.mapInArrow(route_task(plan, shared, placing, images), ROUTED), plan.tasks)
 
     def _look_up_and_write(self, plan: SparkWritePlan, shared: SharedWrite, spread: DataFrame) -> list[TaskResult]:
         storage = dict(self._call.storage)
-        located = spread.mapInArrow(locate_task(shared, storage, slot_of(self._df, plan.tasks)), LOCATED).persist()
+        slots = slot_of(self._df, plan.tasks)
+        if plan.asks_driver:
+            located = self._looked_up_here(spread.mapInArrow(combine_task(shared, storage, slots), COMBINED)).persist()
+        else:
+            located = spread.mapInArrow(locate_task(shared, storage, slots), LOCATED).persist()
         try:
             with self._stage("look up the keys"):
                 located_rows, given, record_bytes = found_rows(located)
@@ -304,6 +319,14 @@ class SparkWrite:
         finally:
             located.unpersist()
 
+    def _looked_up_here(self, combined: DataFrame) -> DataFrame:
+        """Return rows with the file group of each, as the write's index knows it, which gets the keys alone."""
+        assert self._transaction is not None  # noqa: S101  (the write has begun)
+        self._kept.append(combined.persist())
+        with self._stage("look up the keys by the driver"):
+            answers = look_up_here(self._transaction, combined, self._schema.names, self._limits.driver_bytes)
+        return join_answers(combined, answers)
+
     @contextmanager
     def _stage(self, text: str) -> Iterator[None]:
         self._say(text)
@@ -317,19 +340,27 @@ class SparkWrite:
 
     def close(self) -> None:
         """Let Spark forget the rows."""
-        if self._prepared is not None:
-            self._prepared.unpersist()
+        for rows in (self._prepared, *self._kept):
+            if rows is not None:
+                rows.unpersist()
 
 
-def _why_alone(table: Table, operation: WriteOperation, index: Index, schema: pa.Schema, *, keeps_keys: bool) -> str:
+def why_alone(table: Table, operation: WriteOperation, index: Index, schema: pa.Schema, *, keeps_keys: bool) -> str:
     """Return why one process has to write; empty: tasks can."""
     spec = table.client.key_spec(table.properties)
     if operation is WriteOperation.DELETE:
         lacking = [f.name for f in spec.partition_fields if f.name.split(".", 1)[0] not in schema.names]
         if spec.auto_keys or lacking:
             return "the keys to delete do not say their partition"
-    if not isinstance(index, BloomIndex | SimpleIndex | BucketIndex | RecordIndex):
-        return f"the index {index.name} ({type(index).__name__}) is kept by one process"
+    if not isinstance(index, CheckedIndex):
+        return ""
+    own = f"the index {index.name} is of your own and"
+    if places_new_keys(index):
+        return f"{own} places keys: where it puts a new one only it can say again"
+    if keeps_keys and index.is_global:
+        return f"{own} global: whether a key moves to another partition is decided by its row, not by the key alone"
+    if keeps_keys and operation not in (WriteOperation.DELETE, WriteOperation.UPSERT):
+        return f"{own} is asked which rows are to be dropped"
     return ""
 
 

@@ -88,6 +88,7 @@ class WriteFacts:
         keeps_keys: rows meet stored rows of the same key.
         is_global: a key may be stored in any partition path.
         places: the index decides the file group of every key.
+        asked_here: the index is asked by the driver, which has it alone.
         appends: nothing is looked up and no row changes hands: every task writes new files.
         alone: why one process has to write; empty: tasks can.
     """
@@ -96,6 +97,7 @@ class WriteFacts:
     keeps_keys: bool
     is_global: bool = False
     places: bool = False
+    asked_here: bool = False
     appends: bool = False
     alone: str = ""
 
@@ -122,6 +124,7 @@ class SparkWritePlan:
         places: the tasks of each partition path.
         stored_files: file groups that are in these partition paths.
         stored_bytes: their bytes.
+        asks_driver: the driver looks up the keys.
     """
 
     way: str
@@ -133,6 +136,7 @@ class SparkWritePlan:
     places: Mapping[str, TaskPlace] = field(default_factory=dict, repr=False)
     stored_files: int = 0
     stored_bytes: int = 0
+    asks_driver: bool = False
 
     @property
     def later_parts(self) -> frozenset[int]:
@@ -185,6 +189,11 @@ def plan_spark_write(
         most = f"{limits.driver_rows:,} rows, {limits.driver_bytes:,} bytes and {limits.driver_partitions:,} partition paths"
         why = f"no more than {most}"
         return SparkWritePlan("driver", why, places={p.partition: TaskPlace(0) for p in counted}, **about)
+    if facts.asked_here and facts.keeps_keys:
+        tasks = _tasks_for(num_bytes, limits)
+        anywhere = {p.partition: TaskPlace(0, tasks) for p in counted}
+        why = "the index is of your own: the driver asks it, for the keys alone"
+        return SparkWritePlan("lookup", why, tasks=tasks, places=anywhere, asks_driver=True, **about)
     if facts.is_global:
         tasks = _tasks_for(num_bytes, limits)
         anywhere = {p.partition: TaskPlace(0, tasks) for p in counted}

@@ -175,7 +175,8 @@ def route_task(plan: SparkWritePlan, shared: SharedWrite, index: PlacingIndex | 
         rows = unpack(data)
         client = TableClient(open_store("memory://lakefmt-keys"))
         spec = client.key_spec(shared.state.config)
-        numbers = split_rows(key_batch(spec, rows, rows.schema, allow_null_elements=True), parts, index)
+        batch = key_batch(spec, rows, rows.schema, allow_null_elements=True)
+        numbers = split_rows(batch, parts, index, shared.buckets)
         return {first + part: rows.filter(pa.array(numbers == part)) for part in map(int, np.unique(numbers))}
 
     return run

@@ -6,15 +6,20 @@ readers do not see it before the clustering completes, and then it lies on top o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import field, replace
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.index import Index
+from lakefmt.index import Index, IndexKeys, rings_of
 from lakefmt.index.bucket.consistent import ConsistentBucketIndex
+from lakefmt.index.bucket.ring_files import DecidedRings, RingFiles
 from lakefmt.index.bucket.waiting_moves import WaitingMove, waiting_moves
+from lakefmt.storage.api import ObjectStore
 from lakefmt.values import FileId, InstantTime, PartitionPath
 from lakefmt.write.assign import Assigned, joined
 from lakefmt.write.commit.clustering_updates import UpdateStrategy, update_strategy
@@ -22,9 +27,46 @@ from lakefmt.write.commit.transaction import PendingWrite
 from lakefmt.write.context import FileAssignment, LogTarget
 from lakefmt.write.ingest import KeyedBatch, record_keys
 
-__all__ = ["BucketCopies", "copies_of_write"]
+__all__ = ["BucketCopies", "SharedBuckets", "copies_of_write", "share_buckets"]
 
 Group = tuple[PartitionPath, FileId]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBuckets:
+    """What one process decides of the buckets of consistent hashing for the others of its write.
+
+    A second attempt at a file must find the same copies as the first, and not take that one's for those of an earlier
+    write: so the versions are among it.
+
+    Attributes:
+        rings: the instant of each partition's ring.
+        moves: what pending clusterings do to the buckets of these partitions, where rows are to go to both.
+        versions: the largest version of the copies of earlier writes, by new file group.
+    """
+
+    rings: Mapping[PartitionPath, str]
+    moves: Mapping[PartitionPath, WaitingMove] = field(default_factory=dict)
+    versions: Mapping[Group, int] = field(default_factory=dict)
+
+    def index_for(self, index: Index, store: Callable[[], ObjectStore]) -> Index:
+        """Return the index by which other processes place rows; it pickles if `store` does.
+
+        Args:
+            index: that of the write.
+            store: opens the table's store.
+        """
+        return index.with_rings(DecidedRings(store, self.rings)) if isinstance(index, ConsistentBucketIndex) else index
+
+    def applied(self, write: PendingWrite, index: Index) -> tuple[Index, BucketCopies]:
+        """Return the index, and what makes the copies, of a write to these buckets in another process."""
+        client = write.write_client.client
+        index = self.index_for(index, lambda: client.store)
+        return index, BucketCopies(client, write.state, index, self.moves, write.context.instant, self.versions)
+
+    def numbers(self, index: ConsistentBucketIndex, wanted: IndexKeys) -> npt.NDArray[np.int64]:
+        """Return a number for each key of a partition: equal ones where rows go to one file group, copies included."""
+        return index.node_numbers(wanted, {partition: move.ring for partition, move in self.moves.items()})
 
 
 class BucketCopies:
@@ -36,6 +78,7 @@ class BucketCopies:
         index: places keys by the rings of the write.
         moves: what pending clusterings do to the buckets of each partition.
         instant: the write's.
+        versions: the largest version of the copies that are there, where another process has looked; None: look here.
     """
 
     def __init__(
@@ -45,14 +88,15 @@ class BucketCopies:
         index: Index,
         moves: Mapping[PartitionPath, WaitingMove],
         instant: InstantTime,
+        versions: Mapping[Group, int] | None = None,
     ) -> None:
         self._client = client
         self._state = state
         self._index = index
         self._moves = moves
         self._instant = instant
-        self._versions: dict[Group, int] = {}
-        self._listed: set[PartitionPath] = set()
+        self._versions: dict[Group, int] = dict(versions or {})
+        self._listed: set[PartitionPath] = set() if versions is None else set(moves)
         #: The file groups of pending clusterings whose new rows are in their new buckets, too.
         self.copied: set[Group] = set()
 
@@ -99,6 +143,17 @@ class BucketCopies:
         file = FileAssignment(*group, name, None, True, len(rows.rows), sequence, log=target, may_bring_keys=brings)
         return replace(rows, assignment=replace(file, is_copy=True))
 
+    def shared(self, rings: Mapping[PartitionPath, str]) -> SharedBuckets:
+        """Return what other processes need to write to the buckets of some partitions.
+
+        Args:
+            rings: the instant of each partition's ring.
+        """
+        moves = {partition: move for partition, move in self._moves.items() if partition in rings}
+        self._list(sorted(moves))
+        versions = {group: version for group, version in self._versions.items() if group[0] in moves}
+        return SharedBuckets(rings, moves, versions)
+
     def _list(self, partitions: Sequence[PartitionPath]) -> None:
         """Look which copies of earlier writes are there: later ones have larger versions, because readers go by them."""
         wanted = [partition for partition in partitions if partition not in self._listed]
@@ -124,3 +179,29 @@ def copies_of_write(write: PendingWrite, index: Index) -> BucketCopies:
     if wanted and isinstance(index, ConsistentBucketIndex):
         moves = waiting_moves(client, write.state, index.rings)
     return BucketCopies(client, write.state, index, moves, write.context.instant)
+
+
+def share_buckets(
+    write: PendingWrite, index: Index, partitions: Collection[PartitionPath]
+) -> tuple[SharedBuckets | None, Sequence[PartitionPath]]:
+    """Decide on the buckets of partitions for the other processes of a write.
+
+    Args:
+        write: the write, whose instant is inflight.
+        index: its index.
+        partitions: those that its rows are for.
+
+    Returns:
+        What they need, and the partitions whose ring was another one before.
+
+    Raises:
+        CommitConflict: another writer has begun the same partition with another ring.
+        CorruptFile: a ring, or a plan that changes one, is damaged.
+    """
+    rings = rings_of(index)
+    if not isinstance(rings, RingFiles):
+        return None, ()
+    decided, changed = rings.decide(partitions, write.context.instant)
+    if not write.state.timeline.pending_clusterings:
+        return SharedBuckets(decided), changed
+    return copies_of_write(write, index).shared(decided), changed
