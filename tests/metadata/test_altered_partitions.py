@@ -212,7 +212,7 @@ def _always(*given: object) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array([True] * stats.num_rows, pa.bool_())])
 
 
-@pytest.mark.parametrize(("what", "instead"), [("_usable", _all_usable), ("_compared", _always)])
+@pytest.mark.parametrize(("what", "instead"), [("of_all_rows", _all_usable), ("_compared", _always)])
 def test_each_condition_is_needed(what: str, instead: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
     """The sabotage twins: without the count of rows, and without the time at which rows were written, values are missing."""
     monkeypatch.setattr(altered_partitions, what, instead)

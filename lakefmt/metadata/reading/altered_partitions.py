@@ -21,9 +21,9 @@ from lakefmt.metadata.reading._stats_columns import stats_schema
 from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.schema.statistic_names import NamesInPartitions
-from lakefmt.values import COMMIT_TIME, RECORD_KEY
+from lakefmt.values import COMMIT_TIME
 
-__all__ = ["known_partitions", "read_altered_partitions"]
+__all__ = ["known_partitions", "of_all_rows", "read_altered_partitions"]
 
 _DIGITS = 17
 
@@ -32,6 +32,7 @@ def read_altered_partitions(
     table: MetadataTable,
     kind: pa.DataType,
     names: NamesInPartitions,
+    keys: pa.Table,
     partitions: Sequence[str] | None = None,
     *,
     merges: bool,
@@ -42,6 +43,7 @@ def read_altered_partitions(
         table: the metadata table.
         kind: the column's type today.
         names: that the column had.
+        keys: the statistics of record keys in these partitions.
         partitions: their paths; None: all.
         merges: the table may have logs, whose rows do not say when they were written.
 
@@ -57,7 +59,7 @@ def read_altered_partitions(
             return stats_schema(kind).empty_table()
         return read_stats(table, PartitionKind.PARTITION_STATS, name, kind, partitions)
 
-    current, keys = stored(names.current, kind), stored(RECORD_KEY, pa.string())
+    current = stored(names.current, kind)
     has_times = names.since is not None and not merges
     first, times = (
         stored(names.first if has_times else None, kind),
@@ -78,8 +80,8 @@ def known_partitions(
         times: those of commit times.
         names: that the column had.
     """
-    keys, times = (_usable(stats, keys) for stats in (keys, times))
-    current, first = (_usable(stats, keys) for stats in (current, first))
+    keys, times = (of_all_rows(stats, keys) for stats in (keys, times))
+    current, first = (of_all_rows(stats, keys) for stats in (current, first))
     if names.since is not None:
         has_values = pc.equal(current["null_count"], 0)
         current = current.filter(pc.or_(has_values, _compared(pc.greater_equal, current, times, "min", names.since)))
@@ -88,8 +90,15 @@ def known_partitions(
     return pa.concat_tables([current, first.filter(is_other)])
 
 
-def _usable(stats: pa.Table, keys: pa.Table) -> pa.Table:
-    """Return the statistics that were made of all files at once, and of as many rows as there are record keys."""
+def of_all_rows(stats: pa.Table, keys: pa.Table) -> pa.Table:
+    """Return the statistics that were made of all files at once, and of as many rows as there are record keys. Pure.
+
+    Hudi joins those of files: where a column has had statistics for a while only, older files are missing in them.
+
+    Parameters:
+        stats: of a column.
+        keys: of record keys, which every file has.
+    """
     places = pc.index_in(stats["name"], value_set=keys["name"].combine_chunks())
     rows = keys["value_count"].combine_chunks().take(places.combine_chunks())
     return stats.filter(pc.fill_null(pc.and_(stats["is_tight"], pc.equal(stats["value_count"], rows)), False))

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from lakefmt.config.table_config import TableConfig
 from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.layout import PartitionKind
-from lakefmt.metadata.reading.altered_partitions import read_altered_partitions
+from lakefmt.metadata.reading.altered_partitions import of_all_rows, read_altered_partitions
 from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.read._filter_conditions import satisfiable
@@ -23,9 +25,9 @@ from lakefmt.read.skipping.guarantees import (
     joined_ranges,
     range_guarantees,
 )
-from lakefmt.values import PartitionPath
+from lakefmt.values import RECORD_KEY, PartitionPath
 
-__all__ = ["files_of", "partitions_by_statistics", "slices_by_statistics"]
+__all__ = ["files_of", "listed_leaves", "partitions_by_statistics", "slices_by_statistics"]
 
 #: Of more partitions the statistics of a column are read as a whole.
 _MANY_PARTITIONS = 64
@@ -82,15 +84,39 @@ def _are_logs(file_slice: FileSlice) -> list[bool]:
     return [*([] if file_slice.base is None else [False]), *(True for _ in file_slice.logs)]
 
 
+def listed_leaves(client: TableClient, config: TableConfig, leaves: Sequence[Leaf]) -> list[Leaf]:
+    """Return the columns of which each write keeps statistics: of others, those of a data partition stay as they were.
+
+    Hudi stores with each commit which columns its settings name. Version 6 and old tables have no such list.
+
+    Parameters:
+        client: the table.
+        config: its properties.
+        leaves: the columns of a filter.
+
+    Raises:
+        CorruptFile: the definitions of indexes are damaged.
+    """
+    from lakefmt.metadata.manage import load_definitions  # needed only for statistics of partitions
+
+    definition = load_definitions(client, config).get(PartitionKind.COLUMN_STATS.value)
+    return [leaf for leaf in leaves if definition is None or _names(leaf) & set(definition.columns)]
+
+
+def _names(leaf: Leaf) -> set[str | None]:
+    names = None if leaf.altered is None else leaf.altered.in_partitions(leaf.name)
+    return {leaf.name} if names is None else {names.current, names.first}
+
+
 def partitions_by_statistics(
     table: MetadataTable, partitions: Sequence[PartitionPath], leaves: Sequence[Leaf], query: Query, *, merges: bool
 ) -> list[PartitionPath]:
     """Return the partitions whose rows may satisfy the filter, by what is stored in them now.
 
     Parameters:
-        table: the metadata table.
+        table: the metadata table, of a table with meta columns.
         partitions: their paths.
-        leaves: the columns to look at.
+        leaves: the columns to look at, of which each write keeps statistics.
         query: the read; its condition may be compared with statistics.
         merges: the table may have logs.
 
@@ -103,13 +129,16 @@ def partitions_by_statistics(
     wanted = partitions if count <= _MANY_PARTITIONS else None
     rows = SliceFiles(partitions, range(count), [False] * count, count)
     guarantees = []
+    keys = read_stats(table, PartitionKind.PARTITION_STATS, RECORD_KEY, pa.string(), wanted)
     for leaf in leaves:
         names = None if leaf.altered is None else leaf.altered.in_partitions(leaf.name)
         if exact_in_partitions(leaf.kind) and (leaf.altered is None or names is not None):
             if names is None:
-                stats = read_stats(table, PartitionKind.PARTITION_STATS, leaf.name, leaf.kind, wanted)
+                stats = of_all_rows(
+                    read_stats(table, PartitionKind.PARTITION_STATS, leaf.name, leaf.kind, wanted), keys
+                )
             else:
-                stats = read_altered_partitions(table, leaf.kind, names, wanted, merges=merges)
+                stats = read_altered_partitions(table, leaf.kind, names, keys, wanted, merges=merges)
             ranges = joined_ranges(stats, rows)
             # Files that are older than a column have null in it, and no statistics.
             ranges = ranges.set_column(2, "has_nulls", pa.array(np.ones(count, bool)))

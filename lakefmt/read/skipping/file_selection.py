@@ -31,7 +31,7 @@ from lakefmt.metadata.reading.listing import MetadataListing
 from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
 from lakefmt.read.scan import Query, prune_partitions
 from lakefmt.read.skipping._by_key import Groups, groups_of_keys, groups_of_values, secondary_indexes
-from lakefmt.read.skipping._by_statistics import partitions_by_statistics, slices_by_statistics
+from lakefmt.read.skipping._by_statistics import listed_leaves, partitions_by_statistics, slices_by_statistics
 from lakefmt.read.skipping.altered_columns import names_of_columns
 from lakefmt.read.skipping.compared_columns import Leaf, statistic_columns
 from lakefmt.read.skipping.key_values import indexed_values, record_keys_of_condition
@@ -51,6 +51,8 @@ _PARTITION_STATS = PartitionKind.PARTITION_STATS.value
 _RECORD_INDEX = PartitionKind.RECORD_INDEX.value
 _BLOOM_FILTERS = PartitionKind.BLOOM_FILTERS.value
 _OWN_VALUES = "rows are merged by a function of one's own, which may return values that no file has"
+_NO_META_COLUMNS = "record keys, which have no statistics here, tell whether those of a partition have all rows"
+_NOT_LISTED = "other writers keep no statistics of the columns of the filter any more"
 _NO_COLUMN = "the filter compares no column that statistics tell of"
 #: The footers of as many files cost less than their statistics: on stores that take long to answer, and on others. A footer
 #: holds a bloom filter of 400 KB as a rule, which a read of the footer reads as well.
@@ -233,8 +235,11 @@ class _Selector:
         reason = f"{len(partitions)} partitions are listed sooner"
         if len(partitions) > FEW_PARTITIONS:
             leaves, reason = self._leaves(merged=merges and self.query == "snapshot")
-            if not self.state.config.populate_meta_fields:  # the meta columns tell which partitions are of one name
-                leaves = [leaf for leaf in leaves if leaf.altered is None]
+            if leaves and not self.state.config.populate_meta_fields:
+                leaves, reason = [], _NO_META_COLUMNS
+            elif leaves:
+                listed = partial(listed_leaves, self.client, self.state.config, leaves)
+                leaves, reason = self._attempt(_PARTITION_STATS, listed) or [], _NOT_LISTED
         if not leaves:
             self._leave_out(_PARTITION_STATS, reason)
             return partitions
