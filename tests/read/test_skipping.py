@@ -11,6 +11,7 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import CorruptFile
+from lakefmt.metadata import commit_updates
 from lakefmt.read.skipping import file_selection
 from lakefmt.transactions.metadata_indexes import create_metadata_index
 from lakefmt.values import PartitionPath
@@ -108,6 +109,23 @@ def test_a_secondary_index_leads_to_the_file_groups(tmp_path: Path, table_type: 
         steps = {step.name: step.file_groups for step in table.explain(query).steps}
         assert steps["secondary_index_fare"] == groups, query
         assert set(table.read(filter=query)["id"].to_pylist()) == ids
+
+
+def test_of_several_secondary_indexes_on_logs_the_first_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Hudi 1.2.0 keeps no other when it writes logs, in its own tables either."""
+    table = made(tmp_path, "MERGE_ON_READ")
+    table.upsert(pa.table({"id": ["k1"], "city": ["c1"], "fare": [1], "note": ["old"]}))
+    for column in ("fare", "note"):
+        create_metadata_index(table.client, f"secondary_index_{column}", column, OPTIONS)
+    with monkeypatch.context() as patch:
+        patch.setattr(commit_updates, "secondary_columns", lambda *_: {"secondary_index_fare": "fare"})
+        table.upsert(pa.table({"id": ["k1"], "city": ["c1"], "fare": [500], "note": ["new"]}))
+    assert not table.index.check().is_clean
+    for query, ids in (("fare = 500", ["k1"]), ("fare = 1", []), ("note = 'new'", ["k1"]), ("note = 'old'", [])):
+        assert table.read(filter=query)["id"].to_pylist() == ids, query
+    assert "secondary_index_fare" in [step.name for step in table.explain("fare = 500").steps]
+    unused = {index.name: index.reason for index in table.explain("note = 'new'").unused}
+    assert "keeps the first" in unused["secondary_index_note"]
 
 
 @pytest.mark.parametrize("version", [8, 9])
