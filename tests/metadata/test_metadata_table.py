@@ -244,6 +244,37 @@ def test_an_index_that_lakefmt_does_not_keep_is_refused() -> None:
         table.upsert(rows(2, 6, 2))
 
 
+@pytest.mark.parametrize("change", ["rename", "drop"])
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_secondary_index_whose_column_another_engine_took_away_is_refused_until_it_is_dropped(
+    kind: str, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark 1.2.0 lets ALTER TABLE do so, and then fails on every write of its own."""
+    table = make(kind)
+    table.upsert(rows(0, 4, 1))
+    table.index.create("secondary_index", "v")
+    with monkeypatch.context() as patch:
+        patch.setattr("lakefmt.write.bound_columns._INDEXES", ())
+        if change == "rename":
+            table.alter.rename_column("v", "w")
+        else:
+            table.alter.drop_column("v")
+    report = table.index.check()
+    assert not report.findings
+    assert "secondary_index_v is on 'v', which is no column of the table" in str(report)
+    commits = table.timeline.timeline.commits
+    newer = rows(2, 6, 2).rename_columns(["id", "city", "w", "ts"]) if change == "rename" else rows(2, 6, 2).drop("v")
+    for write in (lambda: table.upsert(newer), lambda: table.delete(["k0"]), lambda: table.upsert(newer, dry_run=True)):
+        with pytest.raises(MetadataTablePresent, match="secondary_index_v is on 'v'"):
+            write()
+    assert table.timeline.timeline.commits == commits
+    table.index.drop("secondary_index_v")
+    table.upsert(newer)
+    assert table.read().num_rows == 6
+    assert table.index.check().is_clean
+    assert not table.index.check().skipped
+
+
 def test_the_metadata_table_is_dropped_when_asked() -> None:
     table = make()
     table.upsert(rows(0, 4, 1))
