@@ -335,7 +335,7 @@ class IndexContents:
         return [*findings, *_misplaced(name, wandering)]
 
     def _secondary_index(self, name: str) -> list[IndexFinding]:
-        check_secondary_column(self.definitions[name], self._collector.schema.names)
+        check_secondary_column(self.definitions[name], self._collector.schema)
         column = self.definitions[name].columns[0]
         indexed = [keys for _, _, keys in self._scanned_keys(name)]
         stored, nulls = [], []

@@ -7,13 +7,16 @@ index has (docs/format.md, Metadata table).
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, Final, cast
+
+import pyarrow as pa
 
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
 from lakefmt.metadata.layout import PartitionKind, kind_of_partition
+from lakefmt.schema.types import field_at
 from lakefmt.values import TableVersion
 
 __all__ = [
@@ -178,18 +181,18 @@ def without_definition(names: Iterable[str], definitions: Mapping[str, IndexDefi
     return [name for name, kind in kinds.items() if kind is None or (kind in DEFINED and name not in definitions)]
 
 
-def check_secondary_column(definition: IndexDefinition, names: Collection[str]) -> None:
-    """Raise if a secondary index is on no column of the table: another engine has renamed or dropped it, or it is nested.
+def check_secondary_column(definition: IndexDefinition, schema: pa.Schema) -> None:
+    """Raise if a secondary index is on no column of the table: another engine has renamed or dropped it.
 
     Parameters:
         definition: of the index.
-        names: the table's columns.
+        schema: the table's columns.
 
     Raises:
         UnsupportedFeature: it names the index and its column.
     """
     for column in definition.columns:
-        if column not in names:
+        if field_at(schema, column) is None:
             raise UnsupportedFeature(
                 f"the secondary index {definition.name} is on {column!r}, which is no column of the table"
             )

@@ -159,7 +159,7 @@ def check_kept_indexes(client: TableClient, config: TableConfig, timeline: Timel
         for definition in expressions_of(config, definitions):
             expression_of(config, definition, schema, expression_time_zone(settings))
         for name in secondary_columns(config, definitions):
-            check_secondary_column(definitions[name], schema.names)
+            check_secondary_column(definitions[name], schema)
     except UnsupportedFeature as error:
         raise MetadataTablePresent(
             f"{error}; rows written past it would be missed by readers that use it. Drop that index, or write with "
@@ -401,7 +401,7 @@ class MetadataTableManager:
             if kind_of_partition(name) is PartitionKind.EXPRESSION_INDEX:
                 self.check_expression(definitions[name])
             elif kind_of_partition(name) is PartitionKind.SECONDARY_INDEX:
-                check_secondary_column(definitions[name], self.schema().names)
+                check_secondary_column(definitions[name], self.schema())
 
     def rebuild_index(self, name: str) -> TableConfig:
         """Make one partition anew from what is committed; return the table's properties afterwards.
