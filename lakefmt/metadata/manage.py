@@ -363,7 +363,8 @@ class MetadataTableManager:
         changes = advertised_partitions(self.config, names, unready)
         seen = {name for name in self.config.properties.get(SEEN_KEY, "").split(",") if name} | set(names)
         changes[SEEN_KEY] = ",".join(sorted(seen - set(dropped))) or None
-        if definitions:
+        if definitions or load_definitions(self.client, self.config):
+            # Also none: Spark would go on with those that are there.
             changes[DEFINITIONS_KEY] = definitions_path(self.config)
             data = render_index_definitions(definitions)
             self.client.store.put(definitions_path(self.config), data, durable=self.durable)

@@ -13,6 +13,7 @@ import pytest
 import lakefmt
 from lakefmt.errors import CorruptFile, InvalidInputError, MetadataTablePresent, StateError, UnsupportedFeature
 from lakefmt.lowlevel import assign, begin_write, commit, write_files
+from lakefmt.metadata.index_definitions import INDEX_DEFINITIONS, IndexDefinition, parse_index_definitions
 from lakefmt.metadata.layout import METADATA_DIRECTORY
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
@@ -273,6 +274,28 @@ def test_a_secondary_index_whose_column_another_engine_took_away_is_refused_unti
     assert table.read().num_rows == 6
     assert table.index.check().is_clean
     assert not table.index.check().skipped
+
+
+@pytest.mark.parametrize("last", ["record_index", "files"])
+def test_the_definition_of_the_last_index_goes_with_it(last: str) -> None:
+    """Spark refuses an overwrite of a table that has the definition of a secondary index, and makes the index again."""
+    columns = {"id": ["a", "b"], "v": [1, 2]}
+    table = lakefmt.create_table(
+        f"memory://metadata-{next(NUMBERS)}", data=pa.table(columns), record_key="id", indexes=["record_index"]
+    )
+    table.upsert(pa.table(columns))
+    table.index.create("secondary_index", "v")
+    assert {*_definitions(table)} == {"record_index", "secondary_index_v"}
+    table.index.drop(last)
+    assert not _definitions(table)
+    table.upsert(pa.table(columns))
+    table.index.create("secondary_index", "v")
+    assert {*_definitions(table)} == {"record_index", "secondary_index_v"}
+    assert table.index.check().is_clean
+
+
+def _definitions(table: Table) -> dict[str, IndexDefinition]:
+    return parse_index_definitions(table.client.store.read(INDEX_DEFINITIONS))
 
 
 def test_the_metadata_table_is_dropped_when_asked() -> None:
