@@ -72,7 +72,7 @@ class TableIndexes(IndexView):
             kind: ``"files"``, ``"column_stats"``, ``"partition_stats"``, ``"bloom_filters"``, ``"record_index"``,
                 ``"secondary_index"`` or ``"expression_index"``.
             columns: of ``"column_stats"``: those with statistics, default the first 32; of a secondary or expression index
-                its column.
+                its column. A secondary index may be on a field of a struct, ``"place.name"``; it needs a `name`.
             name: of a secondary or expression index; default: its column.
             partitioned: a record index whose keys are unique in their data partition only.
             function: of an expression index: one of Spark's functions, such as ``"from_unixtime"``.

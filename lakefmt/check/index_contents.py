@@ -30,7 +30,7 @@ from lakefmt.formats.names import parse_base_file
 from lakefmt.metadata.collect import FactCollector, files_of_commit
 from lakefmt.metadata.commit_updates import stats_columns
 from lakefmt.metadata.expressions.index_updates import first_expression_update
-from lakefmt.metadata.index_definitions import IndexDefinition
+from lakefmt.metadata.index_definitions import IndexDefinition, check_secondary_column
 from lakefmt.metadata.keys import ALL_PARTITIONS, bloom_filter_key, secondary_index_keys
 from lakefmt.metadata.layout import (
     EMPTY_PARTITION,
@@ -335,6 +335,7 @@ class IndexContents:
         return [*findings, *_misplaced(name, wandering)]
 
     def _secondary_index(self, name: str) -> list[IndexFinding]:
+        check_secondary_column(self.definitions[name], self._collector.schema)
         column = self.definitions[name].columns[0]
         indexed = [keys for _, _, keys in self._scanned_keys(name)]
         stored, nulls = [], []

@@ -27,7 +27,7 @@ from lakefmt.filegroups.virtual_columns import VirtualColumns, virtual_columns_o
 from lakefmt.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, LEGACY_BLOOM_KEY, check_row_counts
 from lakefmt.metadata.reading.written_footers import written_ranges
 from lakefmt.metadata.records import MetadataRecord, RecordLocation
-from lakefmt.metadata.statistics import ColumnRange, footer_ranges, merged_ranges, row_ranges
+from lakefmt.metadata.statistics import ColumnRange, footer_ranges, leaf_values, merged_ranges, row_ranges
 from lakefmt.metadata.updates import DataFile, KeyChange, loses_keys
 from lakefmt.schema import reconcile, with_meta_columns
 from lakefmt.schema.types import field_at
@@ -445,18 +445,19 @@ class FactCollector:
         Parameters:
             state: the table without or with the instant.
             file_slice: None gives no rows.
-            columns: names.
+            columns: names, with dots for nested fields.
             keys: only these; None: all.
         """
         wanted = [RECORD_KEY, *columns]
         rule = merge_rule(self.before.config)
-        names = {*wanted, IS_DELETED, *(name.split(".", 1)[0] for name in rule.stored.fields)}
+        tops = {*map(self._top, wanted)}
+        names = {*tops, IS_DELETED, *(name.split(".", 1)[0] for name in rule.stored.fields)}
         if rule.delete is not None:
             names.add(rule.delete.field)
         has_logs = file_slice is not None and bool(file_slice.logs)
         if rule.custom is not None and has_logs:
             names |= set(self._schema.names)
-        schema = pa.schema([field for field in self._schema if field.name in (names if has_logs else wanted)])
+        schema = pa.schema([field for field in self._schema if field.name in (names if has_logs else tops)])
         rows = schema.empty_table()
         unstored = self._virtual_columns
         if file_slice is not None and file_slice.base is not None:
@@ -474,7 +475,7 @@ class FactCollector:
                 unstored=unstored,
             )
             rows = merge_logs(rows, logs if keys is None else _of_keys(logs, keys), rule)
-        return rows.select(wanted)
+        return pa.table({name: leaf_values(rows, name) for name in wanted})
 
 
 def _keys_of_logs(logs: Sequence[LogRows]) -> pa.Array:

@@ -7,28 +7,36 @@ index has (docs/format.md, Metadata table).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
-from typing import Any, cast
+from typing import Any, Final, cast
+
+import pyarrow as pa
 
 from lakefmt.data_classes import dataclass
-from lakefmt.errors import CorruptFile, InvalidInputError
+from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
 from lakefmt.metadata.layout import PartitionKind, kind_of_partition
+from lakefmt.schema.types import field_at
 from lakefmt.values import TableVersion
 
 __all__ = [
+    "DEFINED",
     "INDEX_DEFINITIONS",
     "IndexDefinition",
+    "check_secondary_column",
     "column_stats_definition",
     "expression_index_definition",
     "parse_index_definitions",
     "record_index_definition",
     "render_index_definitions",
     "secondary_index_definition",
+    "without_definition",
 ]
 
 #: The file's path, relative to the table, unless ``hoodie.table.index.defs.path`` says another one.
 INDEX_DEFINITIONS = ".hoodie/.index_defs/index.json"
+#: The kinds of indexes of which only this file says what they are on.
+DEFINED: Final = (PartitionKind.EXPRESSION_INDEX, PartitionKind.SECONDARY_INDEX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +173,26 @@ def secondary_index_definition(name: str, column: str, version: TableVersion) ->
             f"{name!r} is no name of a secondary index: it begins with {PartitionKind.SECONDARY_INDEX.value}"
         )
     return IndexDefinition(name, "secondary_index", "identity", (column,), {}, _typed_version(version))
+
+
+def without_definition(names: Iterable[str], definitions: Mapping[str, IndexDefinition]) -> list[str]:
+    """Return the metadata partitions of which nothing says what they hold: they cannot be made again."""
+    kinds = {name: kind_of_partition(name) for name in names}
+    return [name for name, kind in kinds.items() if kind is None or (kind in DEFINED and name not in definitions)]
+
+
+def check_secondary_column(definition: IndexDefinition, schema: pa.Schema) -> None:
+    """Raise if a secondary index is on no column of the table: another engine has renamed or dropped it.
+
+    Parameters:
+        definition: of the index.
+        schema: the table's columns.
+
+    Raises:
+        UnsupportedFeature: it names the index and its column.
+    """
+    for column in definition.columns:
+        if field_at(schema, column) is None:
+            raise UnsupportedFeature(
+                f"the secondary index {definition.name} is on {column!r}, which is no column of the table"
+            )

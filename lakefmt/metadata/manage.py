@@ -21,16 +21,19 @@ from lakefmt.filegroups.pending_plans import copied_logs
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.metadata.collect import FactCollector
-from lakefmt.metadata.commit_updates import first_update
+from lakefmt.metadata.commit_updates import first_update, secondary_columns
 from lakefmt.metadata.expressions.index_updates import expression_of, expressions_of
 from lakefmt.metadata.first_keys import FirstKeys
 from lakefmt.metadata.index_definitions import (
+    DEFINED,
     INDEX_DEFINITIONS,
     IndexDefinition,
+    check_secondary_column,
     column_stats_definition,
     parse_index_definitions,
     record_index_definition,
     render_index_definitions,
+    without_definition,
 )
 from lakefmt.metadata.layout import (
     BUILD_ORDER,
@@ -56,7 +59,7 @@ from lakefmt.values import InstantTime, TableVersion
 __all__ = [
     "MetadataTableManager",
     "advertised_partitions",
-    "check_expression_indexes",
+    "check_kept_indexes",
     "committed_files",
     "expression_time_zone",
     "inflight_partitions",
@@ -64,7 +67,6 @@ __all__ = [
     "load_definitions",
     "partitions_by_settings",
     "wanted_partitions",
-    "without_definition",
 ]
 
 PARTITIONS_KEY = "hoodie.table.metadata.partitions"
@@ -137,8 +139,8 @@ def expression_time_zone(settings: Settings) -> str:
     return settings.text("lakefmt.expression.timezone") or "UTC"
 
 
-def check_expression_indexes(client: TableClient, config: TableConfig, timeline: Timeline, settings: Settings) -> None:
-    """Raise if the table has an expression index that lakefmt cannot keep.
+def check_kept_indexes(client: TableClient, config: TableConfig, timeline: Timeline, settings: Settings) -> None:
+    """Raise if the table has an expression index or a secondary index that lakefmt cannot keep.
 
     Parameters:
         client: the data table.
@@ -147,15 +149,17 @@ def check_expression_indexes(client: TableClient, config: TableConfig, timeline:
         settings: of the call.
 
     Raises:
-        MetadataTablePresent: the function is none of those that lakefmt computes, for a column of this type.
+        MetadataTablePresent: lakefmt does not compute the function for a column of this type, or the column is gone.
         CorruptFile: the file of definitions is damaged.
     """
-    if not any(kind_of_partition(name) is PartitionKind.EXPRESSION_INDEX for name in config.metadata_partitions):
+    if not any(kind_of_partition(name) in DEFINED for name in config.metadata_partitions):
         return
-    schema = client.schema(TableState(config, timeline))
+    schema, definitions = client.schema(TableState(config, timeline)), load_definitions(client, config)
     try:
-        for definition in expressions_of(config, load_definitions(client, config)):
+        for definition in expressions_of(config, definitions):
             expression_of(config, definition, schema, expression_time_zone(settings))
+        for name in secondary_columns(config, definitions):
+            check_secondary_column(definitions[name], schema)
     except UnsupportedFeature as error:
         raise MetadataTablePresent(
             f"{error}; rows written past it would be missed by readers that use it. Drop that index, or write with "
@@ -196,13 +200,6 @@ def instants_being_built(writer: MetadataTableWriter) -> set[str]:
     """
     inflight = map(writer.files, inflight_partitions(writer.config))
     return {min(file.instant for file in files) for files in inflight if files}
-
-
-def without_definition(names: Iterable[str], definitions: Mapping[str, IndexDefinition]) -> list[str]:
-    """Return the metadata partitions of which nothing says what they hold: they cannot be made again. Pure."""
-    defined = (PartitionKind.EXPRESSION_INDEX, PartitionKind.SECONDARY_INDEX)
-    kinds = {name: kind_of_partition(name) for name in names}
-    return [name for name, kind in kinds.items() if kind is None or (kind in defined and name not in definitions)]
 
 
 @dataclass(frozen=True)
@@ -366,7 +363,8 @@ class MetadataTableManager:
         changes = advertised_partitions(self.config, names, unready)
         seen = {name for name in self.config.properties.get(SEEN_KEY, "").split(",") if name} | set(names)
         changes[SEEN_KEY] = ",".join(sorted(seen - set(dropped))) or None
-        if definitions:
+        if definitions or load_definitions(self.client, self.config):
+            # Also none: Spark would go on with those that are there.
             changes[DEFINITIONS_KEY] = definitions_path(self.config)
             data = render_index_definitions(definitions)
             self.client.store.put(definitions_path(self.config), data, durable=self.durable)
@@ -403,6 +401,8 @@ class MetadataTableManager:
         for name in names:
             if kind_of_partition(name) is PartitionKind.EXPRESSION_INDEX:
                 self.check_expression(definitions[name])
+            elif kind_of_partition(name) is PartitionKind.SECONDARY_INDEX:
+                check_secondary_column(definitions[name], self.schema())
 
     def rebuild_index(self, name: str) -> TableConfig:
         """Make one partition anew from what is committed; return the table's properties afterwards.

@@ -27,6 +27,7 @@ from lakefmt.metadata.commit_updates import (
     updates_of_commit,
     updates_of_rollback,
 )
+from lakefmt.metadata.index_definitions import without_definition
 from lakefmt.metadata.layout import WITHOUT_FILES, PartitionKind, partition_identifier
 from lakefmt.metadata.manage import (
     MetadataTableManager,
@@ -34,7 +35,6 @@ from lakefmt.metadata.manage import (
     inflight_partitions,
     load_definitions,
     wanted_partitions,
-    without_definition,
 )
 from lakefmt.metadata.reading.listing import files_by_metadata, files_read_before, files_written_before
 from lakefmt.metadata.reading.reader import MetadataTable, newest_records

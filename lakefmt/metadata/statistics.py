@@ -223,12 +223,17 @@ def row_ranges(rows: pa.Table, columns: Iterable[str]) -> dict[str, ColumnRange]
         >>> row_ranges(pa.table({"v": [3, None, 1]}), ["v"])["v"]
         ColumnRange(column='v', minimum=1, maximum=3, value_count=3, null_count=1, total_size=0, total_uncompressed_size=0)
     """
-    leaves = {name: _leaf_values(rows, name) for name in columns}
+    leaves = {name: leaf_values(rows, name) for name in columns}
     return {name: _row_range(name, values) for name, values in leaves.items() if values is not None}
 
 
-def _leaf_values(rows: pa.Table, name: str) -> pa.ChunkedArray | None:
-    """Return a column or nested field, null where a struct above it is; None where the rows do not have it."""
+def leaf_values(rows: pa.Table, name: str) -> pa.ChunkedArray | None:
+    """Return a column or nested field, null where a struct above it is; None where the rows do not have it.
+
+    Example:
+        >>> leaf_values(pa.table({"s": [{"x": 1}, None]}), "s.x").to_pylist()
+        [1, None]
+    """
     if name in rows.column_names:
         return rows.column(name)
     first, *path = name.split(".")

@@ -21,6 +21,7 @@ from lakefmt.metadata.index_definitions import (
 from lakefmt.metadata.layout import BUILD_ORDER, PartitionKind, kind_of_partition
 from lakefmt.metadata.manage import partitions_by_settings
 from lakefmt.metadata.statistics import indexed_columns, is_indexable
+from lakefmt.schema.types import field_at
 from lakefmt.storage.api import Capabilities
 from lakefmt.values import TableVersion
 
@@ -286,7 +287,8 @@ def definition_of(
     """
     _check_version(request, config)
     for name in request.columns:
-        if name not in schema.names:
+        nested = request.kind is PartitionKind.SECONDARY_INDEX and field_at(schema, name) is not None
+        if name not in schema.names and not nested:
             raise InvalidInputError(f"the table has no column {name!r}; it has {', '.join(schema.names)}")
         if request.kind is PartitionKind.COLUMN_STATS and not is_indexable(schema.field(name).type):
             raise InvalidInputError(

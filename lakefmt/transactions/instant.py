@@ -76,9 +76,9 @@ class InstantTransaction:
             MetadataTablePresent: the table has an index that lakefmt cannot keep.
         """
         if state.config.metadata_partitions:
-            from lakefmt.metadata.manage import check_expression_indexes  # brings the metadata table along
+            from lakefmt.metadata.manage import check_kept_indexes  # brings the metadata table along
 
-            check_expression_indexes(write_client.client, state.config, state.timeline, write_client.settings)
+            check_kept_indexes(write_client.client, state.config, state.timeline, write_client.settings)
         heartbeat, time = claim_instant(write_client, state.config, state.timeline, action, requested_body, early)
         with cls(write_client, time, action, heartbeat) as claimed:
             lease.check()

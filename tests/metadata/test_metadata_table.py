@@ -13,6 +13,7 @@ import pytest
 import lakefmt
 from lakefmt.errors import CorruptFile, InvalidInputError, MetadataTablePresent, StateError, UnsupportedFeature
 from lakefmt.lowlevel import assign, begin_write, commit, write_files
+from lakefmt.metadata.index_definitions import INDEX_DEFINITIONS, IndexDefinition, parse_index_definitions
 from lakefmt.metadata.layout import METADATA_DIRECTORY
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
@@ -242,6 +243,59 @@ def test_an_index_that_lakefmt_does_not_keep_is_refused() -> None:
     )
     with pytest.raises(MetadataTablePresent, match="expr_index_day"):
         table.upsert(rows(2, 6, 2))
+
+
+@pytest.mark.parametrize("change", ["rename", "drop"])
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_secondary_index_whose_column_another_engine_took_away_is_refused_until_it_is_dropped(
+    kind: str, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark 1.2.0 lets ALTER TABLE do so, and then fails on every write of its own."""
+    table = make(kind)
+    table.upsert(rows(0, 4, 1))
+    table.index.create("secondary_index", "v")
+    with monkeypatch.context() as patch:
+        patch.setattr("lakefmt.write.bound_columns._INDEXES", ())
+        if change == "rename":
+            table.alter.rename_column("v", "w")
+        else:
+            table.alter.drop_column("v")
+    report = table.index.check()
+    assert not report.findings
+    assert "secondary_index_v is on 'v', which is no column of the table" in str(report)
+    commits = table.timeline.timeline.commits
+    newer = rows(2, 6, 2).rename_columns(["id", "city", "w", "ts"]) if change == "rename" else rows(2, 6, 2).drop("v")
+    for write in (lambda: table.upsert(newer), lambda: table.delete(["k0"]), lambda: table.upsert(newer, dry_run=True)):
+        with pytest.raises(MetadataTablePresent, match="secondary_index_v is on 'v'"):
+            write()
+    assert table.timeline.timeline.commits == commits
+    table.index.drop("secondary_index_v")
+    table.upsert(newer)
+    assert table.read().num_rows == 6
+    assert table.index.check().is_clean
+    assert not table.index.check().skipped
+
+
+@pytest.mark.parametrize("last", ["record_index", "files"])
+def test_the_definition_of_the_last_index_goes_with_it(last: str) -> None:
+    """Spark refuses an overwrite of a table that has the definition of a secondary index, and makes the index again."""
+    columns = {"id": ["a", "b"], "v": [1, 2]}
+    table = lakefmt.create_table(
+        f"memory://metadata-{next(NUMBERS)}", data=pa.table(columns), record_key="id", indexes=["record_index"]
+    )
+    table.upsert(pa.table(columns))
+    table.index.create("secondary_index", "v")
+    assert {*_definitions(table)} == {"record_index", "secondary_index_v"}
+    table.index.drop(last)
+    assert not _definitions(table)
+    table.upsert(pa.table(columns))
+    table.index.create("secondary_index", "v")
+    assert {*_definitions(table)} == {"record_index", "secondary_index_v"}
+    assert table.index.check().is_clean
+
+
+def _definitions(table: Table) -> dict[str, IndexDefinition]:
+    return parse_index_definitions(table.client.store.read(INDEX_DEFINITIONS))
 
 
 def test_the_metadata_table_is_dropped_when_asked() -> None:

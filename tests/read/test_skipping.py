@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.errors import CorruptFile
+from lakefmt.errors import CorruptFile, SchemaMismatch
+from lakefmt.metadata import commit_updates
 from lakefmt.read.skipping import file_selection
 from lakefmt.transactions.metadata_indexes import create_metadata_index
 from lakefmt.values import PartitionPath
@@ -108,6 +109,59 @@ def test_a_secondary_index_leads_to_the_file_groups(tmp_path: Path, table_type: 
         steps = {step.name: step.file_groups for step in table.explain(query).steps}
         assert steps["secondary_index_fare"] == groups, query
         assert set(table.read(filter=query)["id"].to_pylist()) == ids
+
+
+@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_secondary_index_may_be_on_a_field_of_a_struct(tmp_path: Path, kind: str, version: int):
+    place = pa.struct([("name", pa.string()), ("floor", pa.int32())])
+    schema = pa.schema([("id", pa.string()), ("place", place)])
+
+    def told(**names: str | None) -> pa.Table:
+        rows = [
+            {"id": key, "place": None if name is None else {"name": name, "floor": 1}} for key, name in names.items()
+        ]
+        return pa.Table.from_pylist(rows, schema)
+
+    table = lakefmt.create_table(
+        str(tmp_path / "t"),
+        schema=schema,
+        record_key="id",
+        table_type=kind,
+        table_version=version,
+        options={**OPTIONS, "hoodie.parquet.small.file.limit": "0"},
+    )
+    table.upsert(told(a="red", b="blue", c=None))
+    table.insert(told(d="red", e="red"))
+    table.index.create("secondary_index", "place.name", name="place_name")
+    table.upsert(told(a="green", c="blue", d=None))
+    table.delete(["e"])
+    table.compact() if kind == "mor" else table.cluster("id")
+    assert table.index.check().is_clean
+    for name, ids in (("red", []), ("blue", ["b", "c"]), ("green", ["a"])):
+        query = f"place.name = '{name}'"
+        assert sorted(table.read(filter=query)["id"].to_pylist()) == ids
+        assert "secondary_index_place_name" in [step.name for step in table.explain(query).steps]
+    for change in (lambda: table.alter.rename_column("place.name", "x"), lambda: table.alter.drop_column("place")):
+        with pytest.raises(SchemaMismatch, match="secondary_index_place_name"):
+            change()
+
+
+def test_of_several_secondary_indexes_on_logs_the_first_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Hudi 1.2.0 keeps no other when it writes logs, in its own tables either."""
+    table = made(tmp_path, "MERGE_ON_READ")
+    table.upsert(pa.table({"id": ["k1"], "city": ["c1"], "fare": [1], "note": ["old"]}))
+    for column in ("fare", "note"):
+        create_metadata_index(table.client, f"secondary_index_{column}", column, OPTIONS)
+    with monkeypatch.context() as patch:
+        patch.setattr(commit_updates, "secondary_columns", lambda *_: {"secondary_index_fare": "fare"})
+        table.upsert(pa.table({"id": ["k1"], "city": ["c1"], "fare": [500], "note": ["new"]}))
+    assert not table.index.check().is_clean
+    for query, ids in (("fare = 500", ["k1"]), ("fare = 1", []), ("note = 'new'", ["k1"]), ("note = 'old'", [])):
+        assert table.read(filter=query)["id"].to_pylist() == ids, query
+    assert "secondary_index_fare" in [step.name for step in table.explain("fare = 500").steps]
+    unused = {index.name: index.reason for index in table.explain("note = 'new'").unused}
+    assert "keeps the first" in unused["secondary_index_note"]
 
 
 @pytest.mark.parametrize("version", [8, 9])

@@ -55,13 +55,13 @@ def groups_of_values(
 
 
 def secondary_indexes(client: TableClient, state: TableState) -> list[IndexDefinition]:
-    """Return the secondary indexes that readers may use."""
-    names = [
+    """Return the secondary indexes that readers may use, in the order in which they were made."""
+    names = {
         name for name in ready_partitions(state.config) if kind_of_partition(name) is PartitionKind.SECONDARY_INDEX
-    ]
+    }
     if not names:
         return []
     from lakefmt.metadata.manage import load_definitions  # needed only for these
 
     definitions = load_definitions(client, state.config)
-    return [definitions[name] for name in names if name in definitions and len(definitions[name].columns) == 1]
+    return [each for name, each in definitions.items() if name in names and len(each.columns) == 1]

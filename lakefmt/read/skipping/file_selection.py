@@ -211,9 +211,14 @@ class _Selector:
         keys = record_keys_of_condition(condition, self.client.key_spec(config), self.plan.schema)
         if keys is not None:
             return self._looked_up(_RECORD_INDEX, lambda table: groups_of_keys(table, keys, partitions))
-        for index in self._attempt("secondary indexes", lambda: secondary_indexes(self.client, self.state)) or ():
+        indexes = self._attempt("secondary indexes", lambda: secondary_indexes(self.client, self.state)) or ()
+        for number, index in enumerate(indexes):
             values = indexed_values(condition, index.columns[0], self.plan.schema)
             if values is None:
+                continue
+            if number and config.table_type is TableType.MERGE_ON_READ:
+                # Hudi 1.2.0 leaves the others as they were when it writes logs: they would lose rows.
+                self._leave_out(index.name, "of a merge-on-read table Hudi keeps the first secondary index only")
                 continue
             groups = self._looked_up(index.name, partial(_by_values, index=index, values=values, partitions=partitions))
             if groups is not None:

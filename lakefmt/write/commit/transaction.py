@@ -253,13 +253,13 @@ def plan_instant(
         MetadataTablePresent: as for the write itself.
         UnsupportedFeature: as for the write itself.
     """
-    from lakefmt.metadata.manage import check_expression_indexes
+    from lakefmt.metadata.manage import check_kept_indexes
 
     write_client = open_write_client(client, request.options)
     state = client.load()
     if not (state.config.metadata_partitions and write_client.settings.values["hoodie.metadata.enable"] is False):
         check_writable(state.config)
-        check_expression_indexes(client, state.config, state.timeline, write_client.settings)
+        check_kept_indexes(client, state.config, state.timeline, write_client.settings)
     schema = _evolved(write_client, state, request, incoming, first)
     time = write_client.instant_time_generator(state.config, state.timeline)()
     instant = InstantTransaction(write_client, time, _action(request, state.config))
