@@ -2,7 +2,8 @@
 
     python -m benchmarks.choices.write_results RESULTS...
 
-Each file holds the results of one suite with one number of rows, under the name ``choices-SUITE-ROWS.jsonl``.
+Each file holds the results of one suite with one number of rows, under the name ``choices-SUITE-ROWS.jsonl``. Tables on the page
+of other suites and numbers of rows stay.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from lakefmt.bench.records import load_records
 from lakefmt.bench.run import BenchReport
 from lakefmt.bench.table_text import columns_of, rows_by_workload
 
-__all__ = ["main", "markdown"]
+__all__ = ["joined", "main", "markdown"]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "choices.md"
 _BEGIN, _END = "<!-- measured: results -->", "<!-- end of measured: results -->"
+_HEADING = re.compile(r"^(### .+)\n((?:(?!### |<!--).*\n?)*)", re.MULTILINE)
 _NAME = re.compile(rf"choices-({'|'.join(SUITES)})-(\d+)\.jsonl")
 
 
@@ -49,13 +51,26 @@ def markdown(paths: Iterable[Path]) -> str:
     return "\n".join(lines).rstrip("\n")
 
 
+def joined(before: str, now: str) -> str:
+    """Return two texts of tables as one, in order; where both have a suite with a number of rows, the second counts."""
+    parts = {
+        heading: f"{heading}\n{rest}".strip() for text in (before, now) for heading, rest in _HEADING.findall(text)
+    }
+    return "\n\n".join(parts[heading] for heading in sorted(parts, key=_place))
+
+
+def _place(heading: str) -> tuple[int, int]:
+    suite, rows = heading.removeprefix("### ").removesuffix(" rows").split(", ", 1)
+    return SUITES.index(suite), int(rows.replace(",", ""))
+
+
 def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="+")
     text = markdown(parser.parse_args(given).results)
     page = PAGE.read_text("utf-8")
     part = re.compile(re.escape(_BEGIN) + ".*?" + re.escape(_END), re.DOTALL)
-    PAGE.write_text(part.sub(lambda _: f"{_BEGIN}\n{text}\n{_END}", page), "utf-8")
+    PAGE.write_text(part.sub(lambda old: f"{_BEGIN}\n{joined(old[0], text)}\n{_END}", page), "utf-8")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.choices.check_advice import LIMIT, check
 from benchmarks.choices.check_advice import markdown as advice_markdown
+from benchmarks.choices.write_results import joined
 from benchmarks.choices.write_results import markdown as results_markdown
 from lakefmt.advice.advise import advise_choice
 from lakefmt.advice.kept_curves import shipped_curves
@@ -56,3 +57,13 @@ def test_results_are_written_by_suite_and_rows(tmp_path) -> None:
     assert {row[2] for row in cells} == {"100.0", "5,000.0"}  # milliseconds of a write
     with pytest.raises(ValueError, match="not called"):
         results_markdown([tmp_path / "other.jsonl"])
+
+
+def test_results_of_other_suites_and_rows_stay() -> None:
+    before = "### index, 1,000,000 rows\n\n| a |\n\n### clustering, 1,000,000 rows\n\n| c |"
+    now = "### index, 5,000,000 rows\n\n| b |\n\n### clustering, 1,000,000 rows\n\n| d |"
+    assert joined(before, now) == (
+        "### index, 1,000,000 rows\n\n| a |\n\n### index, 5,000,000 rows\n\n| b |\n\n### clustering, 1,000,000 rows\n\n| d |"
+    )
+    assert joined("", now) == now
+    assert joined(now, now) == now
