@@ -327,8 +327,8 @@ def test_a_block_that_raises_abandons_its_instant() -> None:
 # -------------------------------------------------------------------------------------------------- the only caller
 
 
-#: Names of variables that hold an :class:`InstantTransaction`, and objects whose method of that name completes columns.
-TRANSACTIONS = frozenset({"transaction", "restore", "rollback"})
+#: Names of variables and attributes that hold an :class:`InstantTransaction`, and objects whose method of that name completes columns.
+TRANSACTIONS = frozenset({"transaction", "restore", "rollback", "write.instant"})
 COLUMNS = frozenset({"self._meta", "unstored", "self._virtual_columns", "virtual", "made"})
 
 
