@@ -669,7 +669,7 @@ class WriteTransaction:
             self._abort_quietly()
         rings = None if self._index is None else rings_of(self._index)
         if rings is not None:
-            rings.settle(self.context.instant)
+            rings.mark_completed(self.context.instant)
         seconds = perf_counter() - self._started
         if self._saved is not None:
             seconds = max(seconds, self.client.clock.now().timestamp() - self._saved.began)

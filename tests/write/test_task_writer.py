@@ -84,23 +84,29 @@ def write_by_look_up(table: lakefmt.Table, rows: pa.Table, attempts: int = 1) ->
             mine = rows.filter(pa.array(number == task))
             for one, _, some in TaskWriter(shared, task).locate(mine) if mine.num_rows else ():
                 found.setdefault((one.partition, one.file_id), []).append(some)
-        counted = [FoundRows(*where, sum(t.num_rows for t in some)) for where, some in sorted(found.items())]
-        groups = TaskWriter(shared, 0).plan(counted, 100.0)
-        handing = plan_handing(groups, 100.0, 300, 2)
-        results = []
-        for slot in range(handing.num_slots):
-            for _ in range(attempts):
-                writer = TaskWriter(shared, slot)
-                for n, group in enumerate(groups):
-                    if handing.slots[n] == slot:
-                        writer.write_group(group, tables_for(found, handing, n))
-            results.append(writer.result())
-        check_conservation(sum(one.rows for one in counted), results)
+        results = written_groups(shared, found, attempts)
+        check_conservation(sum(table.num_rows for some in found.values() for table in some), results)
         return results
 
     request = WriteRequest(WriteOperation.UPSERT)
     cities = frozenset(PartitionPath(city) for city in rows["city"].to_pylist())
     run_tasks_and_commit(table.client, request, SCHEMA, TaskRows(None, cities), run)
+
+
+def written_groups(shared: SharedWrite, found, attempts: int) -> list[TaskResult]:
+    """Write rows by file group, each task as often as it is tried."""
+    counted = [FoundRows(*where, sum(t.num_rows for t in some)) for where, some in sorted(found.items())]
+    groups = TaskWriter(shared, 0).plan(counted, 100.0)
+    handing = plan_handing(groups, 100.0, 300, 2)
+    results = []
+    for slot in range(handing.num_slots):
+        for _ in range(attempts):
+            writer = TaskWriter(shared, slot)
+            for n, group in enumerate(groups):
+                if handing.slots[n] == slot:
+                    writer.write_group(group, tables_for(found, handing, n))
+        results.append(writer.result())
+    return results
 
 
 def tables_for(found, handing, number: int) -> list[pa.Table]:
@@ -146,20 +152,7 @@ def write_by_own_index(
                 for one, numbers in find_keys(transactions[-1], batch.keys, batch.partitions, rows.column_names):
                     some = batch.table.take(pa.array(numbers))
                     found.setdefault((one.partition, one.file_id), []).append(some)
-        counted = [FoundRows(*where, sum(t.num_rows for t in some)) for where, some in sorted(found.items())]
-        if not counted:
-            return []
-        groups = TaskWriter(shared, 0).plan(counted, 100.0)
-        handing = plan_handing(groups, 100.0, 300, 2)
-        results = []
-        for slot in range(handing.num_slots):
-            for _ in range(attempts):
-                writer = TaskWriter(shared, slot)
-                for n, group in enumerate(groups):
-                    if handing.slots[n] == slot:
-                        writer.write_group(group, tables_for(found, handing, n))
-            results.append(writer.result())
-        return results
+        return written_groups(shared, found, attempts) if found else []
 
     request = WriteRequest(WriteOperation(operation.upper()), options, partial=operation == "delete")
     cities = frozenset(PartitionPath(city) for city in rows["city"].to_pylist())

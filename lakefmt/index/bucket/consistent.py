@@ -53,7 +53,7 @@ class Rings(Protocol):
         """
         ...
 
-    def settle(self, instant: InstantTime) -> None:
+    def mark_completed(self, instant: InstantTime) -> None:
         """Mark the rings of an instant that has completed."""
         ...
 

@@ -195,7 +195,7 @@ class RingFiles:
     def _stored_nodes(self, ring: HashRing) -> tuple[HashNode, ...]:
         return _read_ring(self._client.store, ring.partition, ring.instant).nodes
 
-    def settle(self, instant: InstantTime) -> None:
+    def mark_completed(self, instant: InstantTime) -> None:
         """Mark the rings of an instant that has completed; when the store fails, the next writer does."""
         for partition, ring in self._rings.items():
             if ring.instant == instant:
@@ -250,7 +250,7 @@ class DecidedRings:
         """Return no partition: the rings are stored."""
         return []
 
-    def settle(self, instant: InstantTime) -> None:
+    def mark_completed(self, instant: InstantTime) -> None:
         """Do nothing: who commits marks the rings."""
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from lakefmt.spark.writing.packed_rows import by_partition, pack, unpack
+from lakefmt.spark.writing.lookup import LOCATED, LOCATED_ROWS
+from lakefmt.spark.writing.packed_rows import by_partition, line_of, pack, unpack
 from lakefmt.spark.writing.tasks import Task, task_rows
 from lakefmt.values import RECORD_KEY
 from lakefmt.write.task_writer import SharedWrite, TaskWriter, find_keys
@@ -45,19 +46,6 @@ _COMBINED: Final = pa.schema(
     ]
 )
 _ANSWERS: Final = "source int, number int, answer binary"
-#: As the look-up by tasks answers (:data:`~lakefmt.spark.writing.lookup.LOCATED`).
-_LOCATED: Final = pa.schema(
-    [
-        ("partition", pa.string()),
-        ("file", pa.string()),
-        ("source", pa.int32()),
-        ("number", pa.int32()),
-        ("rows", pa.int64()),
-        ("given", pa.int64()),
-        ("size", pa.float64()),
-        ("data", pa.binary()),
-    ]
-)
 
 Answer = tuple[int, int, bytearray]
 
@@ -73,9 +61,9 @@ def combine_task(shared: SharedWrite, storage: Mapping[str, object], slot_of: Ca
                 for start in range(0, own_rows.num_rows, _PIECE_ROWS):  # pieces, not rows
                     part = own_rows.slice(start, _PIECE_ROWS)
                     keys = pack(part.select([RECORD_KEY]))
-                    yield _line((partition, task, number, part.num_rows, 0, size, keys, pack(part)), _COMBINED)
+                    yield line_of((partition, task, number, part.num_rows, 0, size, keys, pack(part)), _COMBINED)
                     number += 1
-            yield _line(("", task, number, 0, rows.num_rows, 0.0, b"", b""), _COMBINED)
+            yield line_of(("", task, number, 0, rows.num_rows, 0.0, b"", b""), _COMBINED)
 
     return run
 
@@ -140,12 +128,7 @@ def join_answers(combined: DataFrame, answers: Sequence[Answer]) -> DataFrame:
     answered = f.broadcast(combined.sparkSession.createDataFrame(answers, _ANSWERS))
     rows = combined.drop("keys").join(answered, ["source", "number"], "left")
     names = [name for name in _COMBINED.names if name != "keys"]
-    return rows.select(*names, "answer").mapInArrow(_split_by_answer, ", ".join(_sql_types()))
-
-
-def _sql_types() -> Iterator[str]:
-    names = {pa.string(): "string", pa.int32(): "int", pa.int64(): "bigint", pa.float64(): "double"}
-    return (f"{field.name} {names.get(field.type, 'binary')}" for field in _LOCATED)
+    return rows.select(*names, "answer").mapInArrow(_split_by_answer, LOCATED)
 
 
 def _split_by_answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -153,7 +136,7 @@ def _split_by_answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
     for batch in batches:
         for line in batch.to_pylist():  # packed rows, not rows
             if not line["rows"]:
-                yield _line(("", "", line["source"], line["number"], 0, line["given"], 0.0, b""), _LOCATED)
+                yield line_of(("", "", line["source"], line["number"], 0, line["given"], 0.0, b""), LOCATED_ROWS)
                 continue
             rows, answer = unpack(line["data"]), unpack(line["answer"])
             groups = answer["file"].combine_chunks()
@@ -161,9 +144,4 @@ def _split_by_answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
             for code, file_id in enumerate(groups.dictionary.to_pylist()):  # file groups, not rows
                 own_rows = rows.take(pa.array(numbers[codes == code]))
                 where = (line["partition"], file_id, line["source"], line["number"])
-                yield _line((*where, own_rows.num_rows, 0, line["size"], pack(own_rows)), _LOCATED)
-
-
-def _line(values: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
-    columns = {name: [value] for name, value in zip(schema.names, values, strict=True)}
-    return pa.RecordBatch.from_pydict(columns, schema=schema)
+                yield line_of((*where, own_rows.num_rows, 0, line["size"], pack(own_rows)), LOCATED_ROWS)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from lakefmt.data_classes import dataclass
 from lakefmt.formats.bloom.murmur import murmur_hadoop
-from lakefmt.spark.writing.packed_rows import pack, sorted_tables, unpack
+from lakefmt.spark.writing.packed_rows import line_of, pack, sorted_tables, unpack
 from lakefmt.spark.writing.plan import FILES_OF_A_TASK
 from lakefmt.spark.writing.tasks import Task, done_batch, task_rows
 from lakefmt.values import RECORD_KEY, FileId, PartitionPath
@@ -25,7 +25,17 @@ from lakefmt.write.task_writer import SharedWrite, TaskWriter
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["HANDED", "LOCATED", "Handing", "found_rows", "group_task", "hand_out_task", "locate_task", "plan_handing"]
+__all__ = [
+    "HANDED",
+    "LOCATED",
+    "LOCATED_ROWS",
+    "Handing",
+    "found_rows",
+    "group_task",
+    "hand_out_task",
+    "locate_task",
+    "plan_handing",
+]
 
 #: Rows of one file group, or new ones of one partition path; and a line that says how many rows a task was given.
 LOCATED: Final = (
@@ -34,7 +44,7 @@ LOCATED: Final = (
 #: Rows of one file group.
 HANDED: Final = "slot int, file_group int, source int, number int, rows bigint, data binary"
 
-_LOCATED: Final = pa.schema(
+LOCATED_ROWS: Final = pa.schema(
     [
         ("partition", pa.string()),
         ("file", pa.string()),
@@ -146,8 +156,8 @@ def locate_task(shared: SharedWrite, storage: Mapping[str, object], slot_of: Cal
             number = -1
             for number, (located, size, table) in enumerate(writer.locate(rows)):
                 line = (located.partition, located.file_id, task, number, located.rows, 0, size, pack(table))
-                yield _line(line, _LOCATED)
-            yield _line(("", "", task, number + 1, 0, rows.num_rows, 0.0, b""), _LOCATED)
+                yield line_of(line, LOCATED_ROWS)
+            yield line_of(("", "", task, number + 1, 0, rows.num_rows, 0.0, b""), LOCATED_ROWS)
 
     return run
 
@@ -164,7 +174,7 @@ def hand_out_task(handing: Handing, images: Sequence[int]) -> Task:
                     data = row["data"] if table is None else pack(table)
                     rows = row["rows"] if table is None else table.num_rows
                     line = (images[handing.slots[number]], number, row["source"], row["number"], rows, data)
-                    yield _line(line, _HANDED)
+                    yield line_of(line, _HANDED)
 
     def _files(row: Mapping[str, Any]) -> list[tuple[int, pa.Table | None]]:
         partition, file_id = row["partition"], row["file"]
@@ -198,8 +208,3 @@ def group_task(
             yield done_batch(writer.result())
 
     return run
-
-
-def _line(values: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
-    columns = {name: [value] for name, value in zip(schema.names, values, strict=True)}
-    return pa.RecordBatch.from_pydict(columns, schema=schema)

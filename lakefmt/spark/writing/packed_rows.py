@@ -5,7 +5,7 @@ So a row keeps the type of the table's column, and a shuffle moves a few large v
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow.ipc as ipc
 
 from lakefmt.write.ingest import KeyedBatch
 
-__all__ = ["COUNTED", "PREPARED", "ROUTED", "by_partition", "pack", "pre_images", "sorted_tables", "unpack"]
+__all__ = ["COUNTED", "PREPARED", "ROUTED", "by_partition", "line_of", "pack", "pre_images", "sorted_tables", "unpack"]
 
 #: Rows of one partition path: where they come from, how many they are, and the rows.
 PREPARED: Final = "partition string, source int, number int, rows bigint, bytes bigint, data binary"
@@ -41,6 +41,17 @@ def unpack(data: Any) -> pa.Table:
     """Return the rows of :func:`pack`."""
     with ipc.open_stream(pa.py_buffer(data)) as reader:
         return reader.read_all()
+
+
+def line_of(values: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
+    """Return one line of packed rows, with what is said of them.
+
+    Example:
+        >>> line_of((1, b""), pa.schema([("rows", pa.int64()), ("data", pa.binary())])).to_pylist()
+        [{'rows': 1, 'data': b''}]
+    """
+    columns = {name: [value] for name, value in zip(schema.names, values, strict=True)}
+    return pa.RecordBatch.from_pydict(columns, schema=schema)
 
 
 def by_partition(batch: KeyedBatch) -> Iterator[tuple[str, pa.Table]]:
