@@ -273,7 +273,8 @@ def _check_dead_logs_are_found(tmp_path: Path, spark: SparkJudge, version: int) 
             path.write_text("".join(line for line in lines if not line.startswith("city=c01")), "utf-8")
         written = _logs(root)
         assert len(written) == 40
-        spark.write(root, first, index="BLOOM")
+        # Hudi 0.15 writes a block for each log that was announced: two tasks would make the same log of a file group.
+        spark.write(root, first, index="BLOOM", options={"hoodie.rollback.parallelism": "1"})
         found = _logs(root)
         if version == 6:  # there a rollback is a block in a log of its own
             taken_back = {path.parent.name for path in found - written}
