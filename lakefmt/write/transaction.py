@@ -283,7 +283,7 @@ class WriteTransaction:
         batch = self._keyed(spec, table)
         if operation not in APPENDING:
             record_keys(batch)
-        combines = self._combines()
+        combines = self.combines
         if combines or operation is WriteOperation.UPSERT:
             self._check_collisions(spec, batch)
         if combines:
@@ -325,7 +325,9 @@ class WriteTransaction:
         reader = SliceReader(self.client, self.state, slices)
         return fill_from_stored(batch, located, slices, self.bound.schema, reader)
 
-    def _combines(self) -> bool:
+    @property
+    def combines(self) -> bool:
+        """True when rows of one key become one before they are written."""
         operation = self.context.operation
         if operation in (WriteOperation.UPSERT, WriteOperation.DELETE):
             return self._settings.flag(f"hoodie.combine.before.{operation.value.lower()}")
@@ -547,10 +549,9 @@ class WriteTransaction:
     def write_stream(self, tables: Iterable[pa.Table], sort: str) -> list[WriteStatus]:
         """Key, place and write a stream of rows window by window, in bounded memory."""
         from lakefmt.write.bulk.bulk_insert import stream_files
-        from lakefmt.write.bulk.placed_parts import group_names, placed_parts
+        from lakefmt.write.bulk.placed_parts import combined_rows, group_names, placed_parts
 
         spec, operation = self.client.key_spec(self.state.config), self.context.operation
-        schema = self.bound.schema
         keyed = partial(self._keyed, spec)
         memory = self._settings.integer("lakefmt.write.window.bytes")
         if self._ordered:
@@ -567,12 +568,14 @@ class WriteTransaction:
                 del placed
             return statuses
         new_files = operation is WriteOperation.BULK_INSERT or operation in _OVERWRITES
-        if new_files and not self.context.drop_duplicates and (sort != "none" or not self._combines_stream()):
+        if new_files and not self.context.drop_duplicates:
             check_unknown_buckets(self.client, self.state)
-            return stream_files(self.client, self.bound, spec, schema, tables, keyed, self.sizing, sort)
+            if self.combines:
+                tables = combined_rows(self.key, keyed, tables, memory, across_partitions=self.index.is_global)
+            return stream_files(self.client, self.bound, spec, self.bound.schema, tables, keyed, self.sizing, sort)
         if self.context.partial and moves_between_partitions(self.index):
             # Some parts of the rows would be completed from stored ones, and others not.
-            rows = read_all(schema, tables)
+            rows = read_all(self.bound.schema, tables)
             return self.write(self.place(self.locate(self.key(rows))))
         return self._write_by_group(keyed, tables, memory, fills=not new_files)
 
@@ -581,9 +584,6 @@ class WriteTransaction:
         self._is_by_group = True
         return self._settings.integer("lakefmt.write.window.bytes")
 
-    def _combines_stream(self) -> bool:
-        return self.context.operation is not WriteOperation.BULK_INSERT and self._combines()
-
     def _write_by_group(
         self, keyed: Callable[[pa.Table], KeyedBatch], tables: Iterable[pa.Table], memory: int, *, fills: bool
     ) -> list[WriteStatus]:
@@ -591,7 +591,7 @@ class WriteTransaction:
         from lakefmt.write.bulk.grouped_rows import GroupOptions, write_by_group
 
         appends = self.context.operation in APPENDING and not self.context.drop_duplicates
-        looks_up = self._combines() or not appends
+        looks_up = self.combines or not appends
         self._is_by_group = True
         how = GroupOptions(memory, looks_up, self.index.is_global, self.context.operation in APPENDING, fills)
         statuses, partitions = write_by_group(self, keyed, tables, how)

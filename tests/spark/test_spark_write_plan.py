@@ -112,9 +112,24 @@ def test_what_the_driver_writes_of_tables_with_an_own_index(operation, drops, is
     )
     kind = WriteOperation(operation)
     keeps_keys = drops or kind not in {*APPENDING, *REPLACING}
-    told = why_alone(table, kind, CheckedIndex(index), schema, keeps_keys=keeps_keys)
+    told = why_alone(table, kind, CheckedIndex(index), schema, keeps_keys=keeps_keys, combines=False)
     assert bool(told) == bool(why)
     assert why in told
+
+
+@pytest.mark.parametrize("operation", ["INSERT", "BULK_INSERT", "INSERT_OVERWRITE"])
+@pytest.mark.parametrize(
+    ("index", "combines", "is_alone"),
+    [("simple", True, False), ("global_simple", True, True), ("global_simple", False, False)],
+)
+def test_rows_of_one_key_in_several_partitions_are_combined_by_one_process(operation, index, combines, is_alone):
+    schema = pa.schema([("id", pa.string()), ("p", pa.string())])
+    table = lakefmt.create_table(
+        "memory://own-plans", schema=schema, record_key="id", partition_by="p", if_exists="open"
+    )
+    kind = WriteOperation(operation)
+    told = why_alone(table, kind, open_index(index), schema, keeps_keys=False, combines=combines)
+    assert bool(told) == is_alone
 
 
 def test_keys_without_partition_columns_are_deleted_by_one_process():
@@ -124,7 +139,8 @@ def test_keys_without_partition_columns_are_deleted_by_one_process():
     )
     index = open_index("simple")
     told = [
-        why_alone(table, WriteOperation.DELETE, index, some, keeps_keys=True) for some in (schema, schema.remove(1))
+        why_alone(table, WriteOperation.DELETE, index, some, keeps_keys=True, combines=True)
+        for some in (schema, schema.remove(1))
     ]
     assert told == ["", "the keys to delete do not say their partition"]
 

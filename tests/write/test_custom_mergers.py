@@ -93,6 +93,21 @@ step = st.one_of(
 
 
 @TYPES
+@pytest.mark.parametrize("verb", ["insert", "bulk_insert"])
+def test_rows_of_one_key_are_merged_before_an_insert(table_type: str, verb: str) -> None:
+    """Two rows make one, two make none, and one stays as it is."""
+    table = make(table_type)
+    given = [("a", "x", 1, 1), ("a", "x", 2, None), ("b", "x", 2, 2), ("b", "x", 1, 1), ("c", "x", 7, 7)]
+    batches = [pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True))], SCHEMA) for row in given]
+    options = {"hoodie.combine.before.insert": "true", "lakefmt.write.window.bytes": 1_024}
+    getattr(table, verb)(iter(batches), options=options)
+    assert sorted(table.read().to_pylist(), key=repr) == [
+        {"id": "a", "city": "x", "v": 4, "w": 1},
+        {"id": "c", "city": "x", "v": 7, "w": 7},
+    ]
+
+
+@TYPES
 @settings(max_examples=12)
 @given(steps=st.lists(step, min_size=2, max_size=7), version=st.sampled_from([8, 9]), parquet=st.booleans())
 def test_a_table_is_what_a_dictionary_says(

@@ -87,6 +87,24 @@ def test_combine_before_insert() -> None:
     assert content(table) == [("a", "sf", 2, 2)]
 
 
+@pytest.mark.parametrize("index", ["simple", "global_simple"])
+@pytest.mark.parametrize("sort", ["none", "partition", "global", "linear:ts"])
+def test_combine_before_a_bulk_insert(index: str, sort: str) -> None:
+    """Batches of one row: rows of a key come together from all of the stream, as Hudi's bulk insert combines them."""
+    table = make()
+    given = [rows((f"k{n % 40}", "sf" if n % 3 else "oslo", n, n)) for n in range(120)]
+    options = {"hoodie.combine.before.insert": "true", "hoodie.index.type": index, "lakefmt.write.window.bytes": 2_000}
+    result = table.bulk_insert(iter(given), sort=sort, options=options)
+    newest = {
+        key: row
+        for row in range(120)
+        for key in [(f"k{row % 40}", "sf" if row % 3 else "oslo")[: 2 - (index != "simple")]]
+    }
+    expected = sorted((f"k{n % 40}", "sf" if n % 3 else "oslo", n, n) for n in newest.values())
+    assert content(table) == expected
+    assert result.num_inserts == len(expected)
+
+
 def test_the_three_hard_deletes() -> None:
     flagged = pa.schema([*SCHEMA, pa.field("_hoodie_is_deleted", pa.bool_())])
     table = make(schema=flagged)

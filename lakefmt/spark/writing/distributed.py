@@ -136,9 +136,10 @@ class SparkWrite:
     def _facts_of(self, table: Table, planned: WriteTransaction) -> WriteFacts:
         request, index = self._request, self._index
         keeps_keys = request.drop_duplicates or request.operation not in {*APPENDING, *REPLACING}
-        alone = why_alone(table, request.operation, index, self._schema, keeps_keys=keeps_keys)
+        combines = planned.combines
+        alone = why_alone(table, request.operation, index, self._schema, keeps_keys=keeps_keys, combines=combines)
         places = places_new_keys(index)
-        appends = request.operation is WriteOperation.BULK_INSERT and not keeps_keys and not places
+        appends = request.operation is WriteOperation.BULK_INSERT and not (keeps_keys or combines or places)
         return WriteFacts(
             request.operation.value.lower(),
             keeps_keys=keeps_keys,
@@ -345,13 +346,17 @@ class SparkWrite:
                 rows.unpersist()
 
 
-def why_alone(table: Table, operation: WriteOperation, index: Index, schema: pa.Schema, *, keeps_keys: bool) -> str:
+def why_alone(
+    table: Table, operation: WriteOperation, index: Index, schema: pa.Schema, *, keeps_keys: bool, combines: bool
+) -> str:
     """Return why one process has to write; empty: tasks can."""
     spec = table.client.key_spec(table.properties)
     if operation is WriteOperation.DELETE:
         lacking = [f.name for f in spec.partition_fields if f.name.split(".", 1)[0] not in schema.names]
         if spec.auto_keys or lacking:
             return "the keys to delete do not say their partition"
+    if combines and not keeps_keys and index.is_global:
+        return "the index is global: rows of one key are combined across partition paths before they are inserted"
     if not isinstance(index, CheckedIndex):
         return ""
     own = f"the index {index.name} is of your own and"

@@ -30,11 +30,11 @@ from lakefmt.values import RECORD_KEY, FileId, PartitionPath, TableType
 from lakefmt.write._slice_state import log_placing
 from lakefmt.write.assign import Assigned, FileSizing, new_file, new_rows
 from lakefmt.write.bound_context import BoundContext
-from lakefmt.write.bulk.placed_parts import placed_parts
+from lakefmt.write.bulk.placed_parts import key_order, placed_parts
 from lakefmt.write.context import MOVED_AWAY, FileAssignment, WriteStatus
 from lakefmt.write.files.base_file import Announcements, write_assigned
 from lakefmt.write.files.meta_columns import POSITION
-from lakefmt.write.ingest import KeyedBatch, in_no_partition, record_keys, with_keys
+from lakefmt.write.ingest import KeyedBatch, in_no_partition, with_keys
 from lakefmt.write.pipeline import LocatedRows, PlacedRows, complete_log_rows
 from lakefmt.write.task_groups import NEW, FoundRows, GroupToWrite, numbered_file, plan_groups
 
@@ -110,7 +110,7 @@ def write_by_group(
     conformed = (keyed(table).table for table in tables)
     parts: Generator[pa.Table]
     if how.looks_up:
-        parts = placed_parts(conformed, lambda table: _key_order(keyed(table), how.across_partitions), how.memory_bytes)
+        parts = placed_parts(conformed, lambda table: key_order(keyed(table), how.across_partitions), how.memory_bytes)
     else:
         parts = (table for table, _ in gather_windows(conformed, how.memory_bytes // _PARTS))
     with closing(parts):
@@ -129,14 +129,6 @@ def _starting_with(first: list[pa.Table], rest: Iterable[pa.Table]) -> Iterator[
     """Yield tables without holding on to the first."""
     yield first.pop()
     yield from rest
-
-
-def _key_order(batch: KeyedBatch, across_partitions: bool) -> pa.Array:
-    """Return each row's partition and key as one text; with a key of the whole table the key alone."""
-    keys = record_keys(batch)
-    if across_partitions:
-        return keys
-    return pc.binary_join_element_wise(batch.partitions.cast(pa.string()), keys, "\x00")
 
 
 @dataclass(slots=True)

@@ -1,25 +1,29 @@
-"""A stream of rows in parts that share no file group, for indexes that decide where a row goes (effects: temporary files).
+"""A stream of rows in parts that share no file group, or no key (effects: temporary files).
 
-Every file group is written once by a bulk insert, so all its rows have to be there. A stream that is more than a window is
-sorted by file group on the disk, and handed out part by part.
+Where an index decides where a row goes, every file group is written once by a bulk insert, so all its rows have to be there.
+Where rows of one key become one, all of these have to be. A stream that is more than a window is sorted on the disk, and
+handed out part by part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from itertools import chain
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import IndexKeys, PlacingIndex
 from lakefmt.sorting.external_sort import gather_windows, sort_stream
 from lakefmt.values import PartitionPath
+from lakefmt.write.context import MOVED_AWAY
 from lakefmt.write.ingest import KeyedBatch, read_all, record_keys
 
-__all__ = ["group_names", "placed_parts"]
+__all__ = ["combined_rows", "group_names", "key_order", "placed_parts"]
 
 #: Rows that are no more than this part of the memory are not sorted: writing them takes as much again.
 _PARTS: Final = 4
@@ -83,6 +87,45 @@ def placed_parts(
         rest = chain(_emptying(begun), (window for window, _ in windows))
         with closing(sort_stream(rest, names, memory_bytes)) as ordered:
             yield from _whole_groups(ordered, names)
+
+
+def combined_rows(
+    key: Callable[[pa.Table], KeyedBatch],
+    keyed: Callable[[pa.Table], KeyedBatch],
+    tables: Iterable[pa.Table],
+    memory_bytes: int,
+    *,
+    across_partitions: bool,
+) -> Generator[pa.Table]:
+    """Yield the rows of a stream in the order of their keys, those of one key combined.
+
+    Args:
+        key: combines the rows of each key of a table.
+        keyed: makes the keys of rows, as they come.
+        tables: the rows.
+        memory_bytes: what may be held.
+        across_partitions: a key is one row of the whole table.
+
+    Raises:
+        StorageError: the temporary directory could not take the rows.
+    """
+    conformed = (keyed(table).table for table in tables)
+    order = partial(key_order, across_partitions=across_partitions)
+    with closing(placed_parts(conformed, lambda table: order(keyed(table)), memory_bytes)) as parts:
+        for part in parts:
+            rows = key(part).table
+            if MOVED_AWAY in rows.column_names:  # rows that a table's own function deletes
+                stays = pc.invert(rows.column(MOVED_AWAY))
+                rows = rows.filter(stays).drop_columns([MOVED_AWAY])
+            yield rows
+
+
+def key_order(batch: KeyedBatch, across_partitions: bool) -> pa.Array:
+    """Return each row's partition and key as one text; with a key of the whole table the key alone."""
+    keys = record_keys(batch)
+    if across_partitions:
+        return keys
+    return pc.binary_join_element_wise(batch.partitions.cast(pa.string()), keys, "\x00")
 
 
 def _emptying(tables: list[pa.Table]) -> Iterator[pa.Table]:
