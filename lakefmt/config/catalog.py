@@ -535,9 +535,15 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         minimum=1,
     ),
     _honoured(
-        "hoodie.combine.before.upsert", _bool, True, "combine records with the same key within a batch before an upsert"
+        "hoodie.combine.before.upsert",
+        _bool,
+        True,
+        "combine records with the same key within a batch before an upsert; if not, new files and logs take all of them, a "
+        "file that is rewritten one by the table's rule, and a global index that moves keys combines them all the same",
     ),
-    _honoured("hoodie.combine.before.insert", _bool, False, "the same before an insert"),
+    _honoured(
+        "hoodie.combine.before.insert", _bool, False, "combine them before an insert, a bulk insert or an overwrite"
+    ),
     _honoured("hoodie.combine.before.delete", _bool, True, "the same before a delete"),
     _honoured(
         "hoodie.write.lock.provider",

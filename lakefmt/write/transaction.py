@@ -329,8 +329,10 @@ class WriteTransaction:
     def combines(self) -> bool:
         """True when rows of one key become one before they are written."""
         operation = self.context.operation
-        if operation in (WriteOperation.UPSERT, WriteOperation.DELETE):
-            return self._settings.flag(f"hoodie.combine.before.{operation.value.lower()}")
+        if operation is WriteOperation.DELETE:
+            return self._settings.flag("hoodie.combine.before.delete")
+        if operation is WriteOperation.UPSERT:  # one row says where a key that moves goes
+            return self._settings.flag("hoodie.combine.before.upsert") or moves_between_partitions(self.index)
         return self.context.drop_duplicates or self._settings.flag("hoodie.combine.before.insert")
 
     # --- locate --------------------------------------------------------------------------------------------------
@@ -535,16 +537,18 @@ class WriteTransaction:
 
     # --- write ---------------------------------------------------------------------------------------------------
 
-    def write(self, placed: PlacedRows) -> list[WriteStatus]:
-        """Write every file of a placement."""
-        return self.write_placed(placed)
-
-    def write_placed(self, placed: PlacedRows, announcements: Announcements | None = None) -> list[WriteStatus]:
+    def write(self, placed: PlacedRows, announcements: Announcements | None = None) -> list[WriteStatus]:
         """Write every file of a placement, which is one of several if there are announcements."""
         if self._is_by_group:
             self._check_early(placed.assigned)
-        footer_of = key_files(self.client, self.state).known
-        return write_assigned_files(self.bound, placed.batch, placed.assigned, footer_of, announcements)
+        batch, assigned = placed.batch, placed.assigned
+        if self.context.operation is WriteOperation.UPSERT and not self.combines:
+            from lakefmt.write.files.repeated_keys import combine_in_files  # few upserts ask for it
+
+            batch, assigned = combine_in_files(batch, assigned, self.bound.rule)
+        return write_assigned_files(
+            self.bound, batch, assigned, key_files(self.client, self.state).known, announcements
+        )
 
     def write_stream(self, tables: Iterable[pa.Table], sort: str) -> list[WriteStatus]:
         """Key, place and write a stream of rows window by window, in bounded memory."""
@@ -564,7 +568,7 @@ class WriteTransaction:
             for part in placed_parts((keyed(table).table for table in tables), names, memory):
                 placed = self.place(self.locate(self.key(part)))
                 del part
-                statuses += self.write_placed(placed, announcements)
+                statuses += self.write(placed, announcements)
                 del placed
             return statuses
         new_files = operation is WriteOperation.BULK_INSERT or operation in _OVERWRITES

@@ -309,6 +309,31 @@ def test_hudi_and_lakefmt_combine_the_same_rows_before_a_bulk_insert(
     spark_judge.assert_same_rows(ours, expected)
 
 
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize("ordering", ["ts", None])
+def test_hudi_and_lakefmt_store_the_same_rows_of_an_upsert_that_combines_nothing(
+    tmp_path: Path, spark_judge: SparkJudge, kind: str, ordering: str | None
+) -> None:
+    """Stored keys, whose file takes one row of each, and new ones, of which a new file takes all."""
+    rows = pa.concat_tables([plain_rows(6, 1), plain_rows(9, 3), plain_rows(9, 2)])
+    options = {"hoodie.combine.before.upsert": "false", "hoodie.parquet.small.file.limit": "0"}
+    roots = [tmp_path / name for name in ("ours", "theirs")]
+    tables = [
+        lakefmt.create_table(
+            root, schema=rows.schema, record_key="id", partition_by="city", ordering=ordering, table_type=kind,
+            options=SMALL_FILTERS,
+        )
+        for root in roots
+    ]  # fmt: skip
+    for table in tables:
+        table.upsert(plain_rows(6, 0))
+    tables[0].upsert(rows, options=options)
+    spark_judge.write(roots[1], rows, options=options, index="SIMPLE")
+    expected = spark_judge.snapshot(roots[1], columns=rows.column_names)
+    assert expected.num_rows == 6 + 2 * 3
+    spark_judge.assert_same_rows(roots[0], expected)
+
+
 def test_we_roll_back_a_write_of_sparks_that_died(tmp_path: Path, spark_judge: SparkJudge) -> None:
     root = tmp_path / "t"
     table = make_plain_table(root, 30)

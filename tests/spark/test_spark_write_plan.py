@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import count
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -14,7 +15,8 @@ import lakefmt
 from lakefmt.errors import InvalidInputError, InvalidKey, UnknownSetting
 from lakefmt.index import IndexCapabilities, open_index
 from lakefmt.index.custom import CheckedIndex
-from lakefmt.spark.writing.distributed import why_alone
+from lakefmt.spark.options import WriteCall
+from lakefmt.spark.writing.distributed import SparkWrite, why_alone
 from lakefmt.spark.writing.limits import take_limits, take_sort
 from lakefmt.spark.writing.lookup import plan_handing
 from lakefmt.spark.writing.packed_rows import _murmur3, pre_images
@@ -24,6 +26,7 @@ from lakefmt.values import InstantTime, PartitionPath, WriteOperation
 from lakefmt.write.assign import FileSizing
 from lakefmt.write.context import APPENDING, REPLACING
 from lakefmt.write.task_groups import NEW, FoundRows, plan_groups
+from lakefmt.write.task_writer import key_rows
 from tests.spark.own_index import ByFile
 
 LIMITS = Limits(driver_rows=10, driver_bytes=1000, task_bytes=100, task_max_bytes=300, tasks=9)
@@ -130,6 +133,19 @@ def test_rows_of_one_key_in_several_partitions_are_combined_by_one_process(opera
     kind = WriteOperation(operation)
     told = why_alone(table, kind, open_index(index), schema, keeps_keys=False, combines=combines)
     assert bool(told) == is_alone
+
+
+@pytest.mark.parametrize("combines", [True, False])
+def test_tasks_combine_rows_of_one_key_before_an_upsert_only_where_that_is_asked_for(combines):
+    schema = pa.schema([("id", pa.string()), ("p", pa.string())])
+    table = lakefmt.create_table(
+        "memory://own-plans", schema=schema, record_key="id", partition_by="p", if_exists="open"
+    )
+    call = WriteCall("upsert", {}, {"hoodie.combine.before.upsert": str(combines).lower()})
+    write = SparkWrite(cast(Any, None), "memory://own-plans", "append", schema, call, Limits(), table)
+    rows = pa.table({"id": ["a", "a"], "p": ["x", "x"]}, schema=schema)
+    (batch,) = key_rows(write._planned, [rows])
+    assert batch.num_rows == (1 if combines else 2)
 
 
 def test_keys_without_partition_columns_are_deleted_by_one_process():

@@ -262,7 +262,7 @@ def test_another_writer_in_the_same_partition_conflicts_with_a_stream():
     covered: list[object] = []
     from lakefmt.write.transaction import WriteTransaction
 
-    written = WriteTransaction.write_placed
+    written = WriteTransaction.write
 
     def meanwhile(self, placed, announcements=None):
         if self._is_by_group and not covered:
@@ -271,7 +271,7 @@ def test_another_writer_in_the_same_partition_conflicts_with_a_stream():
         return written(self, placed, announcements)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(WriteTransaction, "write_placed", meanwhile)
+        patch.setattr(WriteTransaction, "write", meanwhile)
         result = table.upsert(iter(rows), options={**WINDOW, **beside})
     assert result.num_updates + result.num_inserts > 0
     assert ("k1", "b", 9, 9) in content(table)  # the stream came again, and its row of that key is the older one

@@ -105,6 +105,42 @@ def test_combine_before_a_bulk_insert(index: str, sort: str) -> None:
     assert result.num_inserts == len(expected)
 
 
+@pytest.mark.parametrize("small", [0, 100 << 20])
+@pytest.mark.parametrize("ordering", ["ts", None])
+@pytest.mark.parametrize("window", [None, 1_024])
+def test_an_upsert_that_combines_nothing_keeps_stored_keys_unique(
+    small: int, ordering: str | None, window: int | None
+) -> None:
+    """A rewritten file takes one row of a key, by the table's rule; rows of new files stay apart, as Hudi leaves them."""
+    table = make(ordering=ordering)
+    table.upsert(rows(("s", "sf", 0, 0), ("u", "sf", 0, 0), ("w", "oslo", 0, 0)))
+    given = [
+        ("s", "sf", 5, 1),
+        ("s", "sf", 4, 2),
+        ("a", "sf", 3, 3),
+        ("a", "sf", 2, 4),
+        ("b", "rio", 1, 5),
+        ("b", "rio", 1, 6),
+    ]
+    options: dict[str, object] = {"hoodie.combine.before.upsert": "false", "hoodie.parquet.small.file.limit": small}
+    data = rows(*given) if window is None else iter([rows(row) for row in given])
+    options |= {} if window is None else {"lakefmt.write.window.bytes": window}
+    result = table.upsert(data, options=options)
+    of_s, of_a = (given[0], given[2]) if ordering else (given[1], given[3])
+    expected = [("u", "sf", 0, 0), ("w", "oslo", 0, 0), of_s, *([of_a] if small else given[2:4]), *given[4:]]
+    assert content(table) == sorted(expected)
+    assert (result.num_updates, result.num_inserts) == (1, len(expected) - 3)
+
+
+def test_rows_of_one_key_that_leave_their_partition_are_taken_once() -> None:
+    table = make(options={"hoodie.index.type": "GLOBAL_SIMPLE", "hoodie.simple.index.update.partition.path": "true"})
+    table.upsert(rows(("s", "sf", 0, 0), ("u", "sf", 0, 0), ("w", "oslo", 0, 0)))
+    options = {"hoodie.combine.before.upsert": "false"}
+    table.upsert(rows(("s", "oslo", 5, 1), ("u", "sf", 2, 2), ("s", "oslo", 4, 2), ("u", "sf", 1, 3)), options=options)
+    assert content(table) == [("s", "oslo", 5, 1), ("u", "sf", 2, 2), ("w", "oslo", 0, 0)]
+    assert table.check("full").is_clean
+
+
 def test_the_three_hard_deletes() -> None:
     flagged = pa.schema([*SCHEMA, pa.field("_hoodie_is_deleted", pa.bool_())])
     table = make(schema=flagged)

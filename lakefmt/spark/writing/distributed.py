@@ -113,7 +113,7 @@ class SparkWrite:
         finally:
             if trial is not None:
                 trial.client.store.delete_tree("")
-        combines = self._request.operation is WriteOperation.UPSERT
+        combines = self._request.operation is WriteOperation.UPSERT and planned.combines
         self._planned = SharedWrite(planned.context, planned.state, self._index.is_global, combines)
         self._plan: SparkWritePlan | None = None
         self._stored_files = 0

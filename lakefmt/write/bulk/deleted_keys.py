@@ -54,7 +54,7 @@ class DeleteSteps(Protocol):
         """Return where keys are stored."""
         ...
 
-    def write_placed(self, placed: PlacedRows, announcements: Announcements, /) -> list[WriteStatus]:
+    def write(self, placed: PlacedRows, announcements: Announcements, /) -> list[WriteStatus]:
         """Write every file of a placement."""
         ...
 
@@ -127,9 +127,9 @@ class _DeletedKeys:
         own_partitions = None if self._everywhere else batch.partitions
         return self._write.locate_deletes(DeleteKeys(record_keys(batch), own_partitions, self._listed))
 
-    def write_placed(self, placed: PlacedRows, announcements: Announcements) -> list[WriteStatus]:
+    def write(self, placed: PlacedRows, announcements: Announcements) -> list[WriteStatus]:
         """Write every file of a placement."""
-        return self._write.write_placed(placed, announcements)
+        return self._write.write(placed, announcements)
 
 
 def _keyed(table: pa.Table) -> KeyedBatch:

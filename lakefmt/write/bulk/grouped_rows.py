@@ -65,7 +65,7 @@ class GroupSteps(Protocol):
         """Return where the keys of a batch are stored."""
         ...
 
-    def write_placed(self, placed: PlacedRows, announcements: Announcements, /) -> list[WriteStatus]:
+    def write(self, placed: PlacedRows, announcements: Announcements, /) -> list[WriteStatus]:
         """Write every file of a placement."""
         ...
 
@@ -358,7 +358,7 @@ class _Files:
             else assigned
         )
         del table
-        statuses = self._write.write_placed(PlacedRows(batch, assigned), self._announcements)
+        statuses = self._write.write(PlacedRows(batch, assigned), self._announcements)
         del batch, keys, assigned
         pa.default_memory_pool().release_unused()
         return statuses

@@ -1,0 +1,68 @@
+"""Rows of one key in one rewritten file (pure): an upsert that combines nothing before it still stores one row of a key.
+
+With ``hoodie.combine.before.upsert=false`` Hudi leaves rows of one key apart in new files and in logs, whose readers merge
+them; a file that is rewritten takes one of them, by the table's rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from lakefmt.config.merge_rule import MergeRule
+from lakefmt.filegroups.merge.precombine import combine_rows
+from lakefmt.write.assign import Assigned
+from lakefmt.write.context import MOVED_AWAY
+from lakefmt.write.ingest import KeyedBatch, record_keys
+
+__all__ = ["combine_in_files"]
+
+
+def combine_in_files(
+    batch: KeyedBatch, assigned: Sequence[Assigned], rule: MergeRule
+) -> tuple[KeyedBatch, Sequence[Assigned]]:
+    """Return the rows with one row for each key of a rewritten base file, and the files with the numbers of these rows.
+
+    Args:
+        batch: the rows.
+        assigned: the files, and their rows by number.
+        rule: the table's merge rule.
+
+    Raises:
+        InvalidInputError: an ordering value is not valid under the rule.
+        MergerFailed: the registered merge function failed.
+    """
+    keys = record_keys(batch)
+    by_key = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+    # Rows that go elsewhere have codes of their own, behind those of (file, key).
+    codes = np.arange(batch.num_rows, dtype=np.int64) + len(assigned) * batch.num_rows
+    for number, each in enumerate(assigned):
+        if each.assignment.base is not None and each.assignment.log is None:
+            rows = each.rows if each.leaving is None else each.rows[~each.leaving]
+            codes[rows] = number * batch.num_rows + by_key[rows]
+    combined = combine_rows(batch.table, codes, rule)
+    if combined is None:
+        return batch, assigned
+    table, winners = combined.table, pa.array(combined.winners)
+    if combined.deletes is not None and combined.deletes.any():
+        table = table.append_column(MOVED_AWAY, pa.array(combined.deletes))
+    places = np.full(batch.num_rows, -1, np.int64)
+    places[combined.winners] = np.arange(len(combined.winners))
+    return (
+        KeyedBatch(table, keys.take(winners), batch.partitions.take(winners)),
+        [_renumbered(each, places) for each in assigned],
+    )
+
+
+def _renumbered(each: Assigned, places: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Assigned:
+    """Return a file with the new numbers of its rows; -1: the row is there no more."""
+    rows = places[each.rows]
+    kept = rows >= 0
+    leaving = None if each.leaving is None else each.leaving[kept]
+    stored = None if each.stored is None else each.stored.filter(pa.array(kept))
+    positions = None if each.positions is None else each.positions[kept]
+    assignment = replace(each.assignment, num_rows=None if each.assignment.num_rows is None else int(kept.sum()))
+    return Assigned(assignment, rows[kept], leaving, stored, positions)
