@@ -20,7 +20,9 @@ from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnsupportedVersion
 
 __all__ = [
+    "DELETING_OPERATIONS",
     "META_COLUMNS",
+    "OPERATION",
     "Clock",
     "CommitResult",
     "FileId",
@@ -61,6 +63,11 @@ FILE_NAME = "_hoodie_file_name"
 
 #: The five meta columns, always first and in this order (docs/format.md, Meta columns).
 META_COLUMNS: tuple[str, ...] = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
+
+#: The sixth meta column of tables with ``hoodie.allow.operation.metadata.field``: what a row of a changelog does.
+OPERATION = "_hoodie_operation"
+#: Its values of rows that delete: the row itself, and the row before an update.
+DELETING_OPERATIONS: tuple[str, ...] = ("D", "-U")
 
 #: A boolean data column: true deletes the row (docs/format.md, Meta columns).
 IS_DELETED = "_hoodie_is_deleted"

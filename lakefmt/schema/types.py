@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakefmt.errors import SchemaMismatch
-from lakefmt.values import IS_DELETED, META_COLUMNS
+from lakefmt.values import IS_DELETED, META_COLUMNS, OPERATION
 
 __all__ = [
     "MAX_DEPTH",
@@ -82,7 +82,7 @@ def normalise_schema(schema: pa.Schema) -> pa.Schema:
     """
     if not len(schema):
         raise SchemaMismatch("a table needs at least one column")
-    reserved = [name for name in schema.names if name in META_COLUMNS]
+    reserved = [name for name in schema.names if name in (*META_COLUMNS, OPERATION)]
     if reserved:
         raise SchemaMismatch(
             f"columns {', '.join(reserved)} are reserved for the table's own meta columns: drop or rename them"

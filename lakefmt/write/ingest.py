@@ -17,7 +17,7 @@ from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
 from lakefmt.filegroups.merge.precombine import combine_rows
 from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt.schema import conform
-from lakefmt.values import META_COLUMNS, RECORD_KEY
+from lakefmt.values import META_COLUMNS, OPERATION, RECORD_KEY
 from lakefmt.write.context import MOVED_AWAY
 
 __all__ = [
@@ -99,7 +99,7 @@ def open_stream(data: object) -> tuple[pa.Schema, Iterator[pa.Table]]:
     """
     schema, tables = _open(data)
     foreign(lambda: schema.names, _cannot(data))  # a name that is no UTF-8 fails here
-    extra = [name for name in META_COLUMNS if name in schema.names]
+    extra = [name for name in (*META_COLUMNS, OPERATION) if name in schema.names]
     kept = pa.schema([f for f in schema if f.name not in extra]) if extra else schema
     if not kept.names:
         return kept, _without_rows(tables, schema)

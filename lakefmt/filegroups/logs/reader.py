@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from lakefmt.config.merge_rule import MergeRule
 from lakefmt.data_classes import dataclass
@@ -29,7 +30,7 @@ from lakefmt.errors import (
 from lakefmt.filegroups.logs.block_selection import PlacedBlock, select_blocks
 from lakefmt.filegroups.logs.log_inspection import LogInspection, scan_log_blocks
 from lakefmt.filegroups.model import FileSlice, LogFile
-from lakefmt.filegroups.ordering import has_order, marked_deletes, unordered_deletes
+from lakefmt.filegroups.ordering import has_order, marked_deletes, to_mask, unordered_deletes
 from lakefmt.filegroups.reader import reading
 from lakefmt.filegroups.virtual_columns import VirtualColumns
 from lakefmt.formats.log.blocks import MAX_LOG_BYTES, BlockKind, LogBlock, ReadAt, scan_blocks
@@ -45,7 +46,7 @@ from lakefmt.schema import avro_to_arrow, reconcile
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.os_errors import raise_if_transient
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.values import META_COLUMNS, PARTITION_PATH, RECORD_KEY, InstantTime
+from lakefmt.values import DELETING_OPERATIONS, META_COLUMNS, OPERATION, PARTITION_PATH, RECORD_KEY, InstantTime
 
 if TYPE_CHECKING:
     from lakefmt.schema.column_ids import ColumnPlaces
@@ -349,12 +350,15 @@ def _decode(
     stored = set(avro_to_arrow(block.schema).names)
     written = "" if unstored is None else block.instant_time or ""
     needed = schema.names if unstored is None else unstored.needed(schema.names, written) or ()
-    wanted = [name for name in needed if name in stored]
+    wanted = [name for name in dict.fromkeys((*needed, OPERATION)) if name in stored]
     if block.kind is BlockKind.PARQUET_DATA:
         rows = _parquet_rows(content, wanted, what)
         counts = [rows.num_rows]
     else:
         rows, counts = decode_avro_contents(contents, block.schema, wanted, what=[p.file.path for p in run])
+    withdrawn = _deleting_operations(rows)
+    if OPERATION in rows.column_names and OPERATION not in needed:
+        rows = rows.drop_columns([OPERATION])
     if unstored is not None:
         rows = unstored.complete(rows, placed.file.partition, written, schema.names)
     if RECORD_KEY not in rows.column_names:
@@ -362,12 +366,19 @@ def _decode(
     table = reconcile(rows, _nullable(schema))
     places = None if unstored is None else unstored.places(written)
     brought = (frozenset(stored) if places is None else places.current_names(stored)) | set(rows.column_names)
-    deletes = marked_deletes(table, rule)
+    deletes = marked_deletes(table, rule) | withdrawn
     none = np.zeros(table.num_rows, dtype=bool)
     # A partial row without the ordering column has no event time.
     always = unordered_deletes(table, deletes, rule) if has_order(rule.stored, rows.column_names) else none
     log_rows = _plain(table, deletes, always, brought if block.is_partial else None, of_deletes=none)
     return replace(log_rows, known=brought - set(META_COLUMNS)), counts
+
+
+def _deleting_operations(rows: pa.Table) -> Mask:
+    """Return which rows of a changelog delete: a meta column says it, which is not among the table's columns."""
+    if OPERATION not in rows.column_names or not pt.is_string(rows.schema.field(OPERATION).type):
+        return np.zeros(rows.num_rows, dtype=bool)
+    return to_mask(pc.is_in(rows.column(OPERATION), pa.array(DELETING_OPERATIONS)))
 
 
 def _parquet_rows(content: bytes | memoryview, wanted: list[str], what: str) -> pa.Table:
