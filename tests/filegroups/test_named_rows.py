@@ -19,11 +19,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
-from lakefmt.errors import LakefmtError
+from lakefmt.errors import InternalError, LakefmtError
 from lakefmt.filegroups import named_rows
 from lakefmt.filegroups.model import BaseFile, parse_files
 from lakefmt.filegroups.named_rows import NamedTexts, read_named_rows
-from lakefmt.formats.parquet.page_search import ColumnPages, ReadAt, encode_pages, find_pages, pages_with
+from lakefmt.formats.parquet.page_headers import ColumnPages, ReadAt, _decoded_page, find_pages
+from lakefmt.formats.parquet.page_search import encode_pages, pages_with
 from lakefmt.formats.parquet.short_footer import LARGE_FOOTER, read_short_footer
 from lakefmt.storage import LocalStore
 from lakefmt.storage.api import ObjectInfo
@@ -347,3 +348,12 @@ def test_a_footer_is_read_without_its_entries(tmp_path: Path) -> None:
         changed = data[:place] + bytes([data[place] ^ 1 << dice.randrange(8)]) + data[place + 1 :]
         read_short_footer(lambda offset, size, changed=changed: changed[offset : offset + size], len(changed))
     del store, file
+
+
+def test_a_number_without_end_is_refused_at_once() -> None:
+    for header in (b"\x15" + b"\xff" * 60_000, b"\x18" + b"\xff" * 60_000, b"\x15\x00\x5c" * 20_000):
+        with pytest.raises((InternalError, IndexError)):
+            _decoded_page(header + b"\0" * 9, 0)
+        assert find_pages(reads(memoryview(header)), len(header)) is None
+    with pytest.raises(InternalError, match="too many bytes"):
+        _decoded_page(b"\x15" + b"\xff" * 30 + b"\0" * 9, 0)

@@ -123,7 +123,7 @@ def _decompressed(payload: memoryview, size: int, what: str) -> bytes:
     if size > len(payload) * _MOST_INFLATION:
         raise CorruptFile(f"{what}: {len(payload):,} compressed bytes cannot hold the {size:,} that the block claims")
     # A stream ends with the number of its bytes, which is checked when it is decompressed: then none is missing.
-    says = int.from_bytes(payload[-4:], "little") if payload[:2] == _GZIP_MAGIC else -1
+    says = int.from_bytes(payload[-4:], "little") if bytes(payload[:2]) == _GZIP_MAGIC else -1
     if _LEAST_AT_ONCE <= size <= _MOST_AT_ONCE and says == size:
         try:
             return bytes(pa.Codec("gzip").decompress(payload, size, asbytes=True))

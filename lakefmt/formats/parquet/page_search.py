@@ -1,4 +1,4 @@
-"""The pages of a column in a row group: found, searched for texts, read without the others. Pure.
+"""The pages of a column in a row group: searched for texts, read without the others. Pure.
 
 Arrow decodes a column of a row group whole. A look-up of a few texts needs a page or two of it: the bytes of a text stand
 in a page of plain values as they are, so a page without them is decompressed and not decoded. Pages that are chosen are put
@@ -18,16 +18,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakefmt.data_classes import dataclass
 from lakefmt.errors import InternalError
 from lakefmt.formats.parquet._compact import (
     I64,
-    STRUCT,
     Field,
     encode_integer,
     encode_struct,
     fields_of,
-    integer_at,
     only_field,
 )
 from lakefmt.formats.parquet.duplicate_columns import (
@@ -39,21 +36,16 @@ from lakefmt.formats.parquet.duplicate_columns import (
     place_chunks,
     with_length,
 )
+from lakefmt.formats.parquet.page_headers import ColumnPages, Page, ReadAt
 
-__all__ = ["CODECS", "ColumnPages", "Page", "ReadAt", "declared_alike", "encode_pages", "find_pages", "pages_with"]
+__all__ = ["CODECS", "declared_alike", "encode_pages", "pages_with"]
 
-#: Returns bytes from an offset on, as many as asked for, fewer only at the end.
-ReadAt = Callable[[int, int], bytes | memoryview]
 Rows = npt.NDArray[np.int64]
 #: Calls a function with every item of a list, as ``map`` does, perhaps several at the same time.
 InTurn = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 #: Codecs of pages by the names that a footer gives them, and as Arrow's writer and its codecs are asked for them.
 CODECS: Final = {"UNCOMPRESSED": "none", "SNAPPY": "snappy", "GZIP": "gzip", "ZSTD": "zstd"}
 
-#: Most headers are shorter; one with long statistics is read with the second number.
-_HEADER_BYTES, _MOST_HEADER_BYTES = 128, 1 << 16
-#: Writers end a page at a megabyte; what claims to be larger than this is left to Arrow.
-_MOST_PAGE_BYTES = 64 << 20
 #: A page of plain values is searched with as many others by one thread.
 _RUN: Final = 4
 _KEPT_FOOTERS: Final = 64
@@ -61,126 +53,10 @@ _KEPT_FOOTERS: Final = 64
 _NOWHERE: Final[Rows] = np.zeros(0, np.int64)
 #: The length in front of a text, and bytes that are compared at once.
 _LENGTH_BYTES, _WORD_BYTES = 4, 8
-_DATA, _DICTIONARY = 0, 2
 _PLAIN, _OF_DICTIONARY = 0, (2, 8)
 # Numbers of fields in parquet.thrift.
-_KIND, _UNCOMPRESSED, _COMPRESSED, _CRC, _DATA_HEADER, _DICTIONARY_HEADER = 1, 2, 3, 4, 5, 7
-_NUM_VALUES, _ENCODING = 1, 2
 _CHUNK_OFFSET, _CHUNK_META = 2, 3
 _META_KEPT, _META_UNCOMPRESSED, _META_COMPRESSED, _META_DATA_PAGE, _META_DICTIONARY_PAGE = range(1, 6), 6, 7, 9, 11
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A page of a column, by the places of its bytes in the column's.
-
-    Attributes:
-        begin: of its header.
-        content: where the header ends.
-        end: where the page ends.
-        uncompressed_size: bytes of its content once it is decompressed.
-        crc: the checksum of its content; None: it has none.
-        num_values: its rows, where the column is not nested; the values of a dictionary.
-        encoding: of its values.
-        is_dictionary: whether its values are those that the numbers in other pages stand for.
-    """
-
-    begin: int
-    content: int
-    end: int
-    uncompressed_size: int
-    crc: int | None
-    num_values: int
-    encoding: int
-    is_dictionary: bool
-
-
-@dataclass(frozen=True)
-class ColumnPages:
-    """The pages of a column that is not nested, in one row group.
-
-    Attributes:
-        dictionary: the page of its dictionary; None: it has none.
-        pages: the others.
-    """
-
-    dictionary: Page | None
-    pages: Sequence[Page]
-
-    @property
-    def num_rows(self) -> int:
-        """The rows of all pages."""
-        return sum(page.num_values for page in self.pages)
-
-    @property
-    def starts(self) -> npt.NDArray[np.int64]:
-        """The first row of each page."""
-        return np.cumsum([0, *(page.num_values for page in self.pages[:-1])])
-
-    def chosen(self, numbers: Sequence[int]) -> ColumnPages:
-        """Return some of the pages, with the dictionary."""
-        return ColumnPages(self.dictionary, [self.pages[number] for number in numbers])
-
-
-def find_pages(read_at: ReadAt, size: int) -> ColumnPages | None:
-    """Return the pages of a column in a row group; None: they are not of the usual kinds, or damaged.
-
-    Parameters:
-        read_at: reads the bytes of the column.
-        size: how many there are.
-    """
-    all_pages: list[Page] = []
-    position = 0
-    try:
-        while position < size:
-            all_pages.append(_page_at(read_at, position))
-            position = all_pages[-1].end
-    except (IndexError, InternalError, RecursionError):
-        return None
-    dictionary = all_pages[0] if all_pages and all_pages[0].is_dictionary else None
-    pages = all_pages if dictionary is None else all_pages[1:]
-    if position != size or any(page.is_dictionary for page in pages):
-        return None
-    return ColumnPages(dictionary, pages)
-
-
-def _page_at(read_at: ReadAt, position: int) -> Page:
-    """Return the page whose header begins at a byte.
-
-    Raises:
-        IndexError, InternalError, RecursionError: there is none, or one of another kind.
-    """
-    try:
-        return _decoded_page(read_at(position, _HEADER_BYTES), position)
-    except IndexError:
-        return _decoded_page(read_at(position, _MOST_HEADER_BYTES), position)
-
-
-def _decoded_page(data: bytes | memoryview, position: int) -> Page:
-    # Asked of each page of a column: what stands in the header of its kind is gone through once.
-    fields = fields_of(data, stop=_DATA_HEADER if data[1] == _DATA else _DICTIONARY_HEADER)
-    header = fields[-1]
-    numbers = _numbers(data, fields[:-1])
-    kind, size, uncompressed = (numbers.get(field, -1) for field in (_KIND, _COMPRESSED, _UNCOMPRESSED))
-    expected = {_DATA: _DATA_HEADER, _DICTIONARY: _DICTIONARY_HEADER}.get(kind)
-    if header.kind != STRUCT or header.number != expected:
-        raise InternalError(f"a page of kind {kind} is not expected")
-    inner = fields_of(data, header.start)
-    own = _numbers(data, inner)
-    num_values, encoding = own.get(_NUM_VALUES, -1), own.get(_ENCODING, -1)
-    end = inner[-1].end + 1
-    if min(size, num_values, encoding) < 0 or data[end]:
-        raise InternalError("a page's header has other fields than expected")
-    if not 0 <= uncompressed <= _MOST_PAGE_BYTES:
-        raise InternalError(f"a page of {uncompressed:,} bytes is not expected")
-    content = position + end + 1
-    crc = numbers.get(_CRC)
-    checksum = None if crc is None else crc & 0xFFFFFFFF
-    return Page(position, content, content + size, uncompressed, checksum, num_values, encoding, kind == _DICTIONARY)
-
-
-def _numbers(data: bytes | memoryview, fields: Sequence[Field]) -> dict[int, int]:
-    return {field.number: integer_at(data, field.start) for field in fields if field.kind in (4, 5, 6)}
 
 
 def pages_with(
