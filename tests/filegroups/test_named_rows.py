@@ -357,3 +357,34 @@ def test_a_number_without_end_is_refused_at_once() -> None:
         assert find_pages(reads(memoryview(header)), len(header)) is None
     with pytest.raises(InternalError, match="too many bytes"):
         _decoded_page(b"\x15" + b"\xff" * 30 + b"\0" * 9, 0)
+
+
+@pytest.mark.parametrize("high", ["z", "\ufb00"])  # the second is behind characters that Java orders otherwise
+def test_row_groups_are_left_out_by_the_ends_of_the_texts(
+    high: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = sorted(f"{number % 26 + 97:c}{number:06}" for number in range(40_000))
+    table = pa.table({"id": [*texts[:-1], high], "n": np.arange(len(texts))})
+    store, file = stored(tmp_path, table, row_group_size=10_000, use_dictionary=False)
+    searched: list[int] = []
+    rows_of = named_rows._Group.rows_of
+
+    def seen(group: Any, named: NamedTexts) -> pa.Table | None:
+        searched.append(group.metadata.num_rows)
+        return rows_of(group, named)
+
+    monkeypatch.setattr(named_rows._Group, "rows_of", seen)
+    for text, number, count in (
+        (texts[0], 0, 1),
+        (texts[19_999], 19_999, 1),
+        (texts[25_000], 25_000, 1),
+        (high, 39_999, 1),
+        ("~", None, 0),
+    ):
+        searched.clear()
+        fields, named = [table.schema.field(name) for name in ("id", "n")], NamedTexts("id", pa.array([text]))
+        got = read_named_rows(store, file, fields, named, None)
+        assert got is not None
+        assert got.to_pylist() == ([] if number is None else [{"id": text, "n": number}])
+        # A group with an end that may be ordered otherwise is searched for every text, and for such a text all are.
+        assert len(searched) == (4 if text == "\ufb00" else count + (high == "\ufb00"))

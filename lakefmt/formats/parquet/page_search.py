@@ -47,7 +47,7 @@ InTurn = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 CODECS: Final = {"UNCOMPRESSED": "none", "SNAPPY": "snappy", "GZIP": "gzip", "ZSTD": "zstd"}
 
 #: A page of plain values is searched with as many others by one thread.
-_RUN: Final = 4
+_RUN: Final = 2
 _KEPT_FOOTERS: Final = 64
 #: Of a page that has none of some texts.
 _NOWHERE: Final[Rows] = np.zeros(0, np.int64)
