@@ -31,7 +31,7 @@ __all__ = ["MOST_TEXTS", "NamedTexts", "read_named_rows"]
 #: For more texts than this, a page is decoded sooner than it is searched.
 MOST_TEXTS: Final = 4
 #: Columns of fewer bytes, once they are decompressed, Arrow decodes as soon, by several threads.
-_FEW_BYTES: Final = 12 << 20
+_FEW_BYTES: Final = 3 << 20
 #: Where more than every fourth page may have the texts, Arrow reads all of them, by several threads.
 _SHARE: Final = 4
 #: Columns of up to this number of bytes are read at once, others page by page.
