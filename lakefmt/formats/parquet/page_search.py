@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import InternalError
 from lakefmt.formats.parquet._compact import (
     I64,
@@ -117,41 +118,62 @@ def _search(data: memoryview, codec: str, texts: Sequence[bytes], page: Page) ->
             raise InternalError(f"a page cannot be decompressed: {error}") from None
     if len(plain) != page.uncompressed_size:
         raise InternalError("a page has another size")
-    values = None if page.is_dictionary else _of_one_length(plain, page.num_values)
-    if values is None:
+    alike = None if page.is_dictionary else _of_one_length(plain, page.num_values)
+    if alike is None:
         return None if any(plain.find(text) >= 0 for text in texts) else _NOWHERE
-    rows = [_rows_with(text, values) for text in texts]
+    rows = [alike.rows_with(text) for text in texts]
     return np.unique(np.concatenate(rows)) if any(map(len, rows)) else _NOWHERE
 
 
-def _of_one_length(plain: bytes, count: int) -> npt.NDArray[np.uint8] | None:
-    """Return the values of a page without nulls as rows of bytes; None: they have several lengths, or there is a null."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _AlikeTexts:
+    """Texts of one length, each behind its length, without nulls.
+
+    Attributes:
+        plain: bytes of a page.
+        begin: where the first length is.
+        count: how many there are.
+        step: bytes from one length to the next.
+        heads: the length of each with what its text begins with, as a number.
+    """
+
+    plain: bytes
+    begin: int
+    count: int
+    step: int
+    heads: npt.NDArray[np.uint64]
+
+    def rows_with(self, text: bytes) -> Rows:
+        """Return which are a text."""
+        size = self.step - _LENGTH_BYTES
+        if len(text) != size:
+            return _NOWHERE
+        whole = size.to_bytes(_LENGTH_BYTES, "little") + text
+        rows: Rows = np.flatnonzero(self.heads == _word_at(whole, 0))
+        # Word by word: few texts begin alike, or end alike. The last word may have bytes of the one before it.
+        for place in (*range(_WORD_BYTES, self.step - _WORD_BYTES, _WORD_BYTES), self.step - _WORD_BYTES):
+            if not len(rows):
+                break
+            words = np.ndarray((self.count,), "<u8", self.plain, self.begin + place, (self.step,))
+            rows = rows[words[rows] == _word_at(whole, place)]
+        return rows
+
+
+def _word_at(data: bytes, place: int) -> np.uint64:
+    return np.uint64(int.from_bytes(data[place : place + _WORD_BYTES], "little"))
+
+
+def _of_one_length(plain: bytes, count: int) -> _AlikeTexts | None:
+    """Return the texts of a page; None: they are short, have several lengths, or there is a null."""
     # In front of the values stand which of them are nulls, behind the number of its bytes.
     begin = _LENGTH_BYTES + int.from_bytes(plain[:_LENGTH_BYTES], "little")
     step, rest = divmod(len(plain) - begin, max(count, 1))
-    if rest or count < 1 or step < _LENGTH_BYTES:
+    if rest or count < 1 or step < _WORD_BYTES:
         return None
-    values = np.frombuffer(plain, np.uint8, offset=begin).reshape(count, step)
-    lengths = np.ndarray((count,), "<u4", plain, begin, (step,))
-    # Where each length is the same, each value begins where its row does.
-    return values[:, _LENGTH_BYTES:] if (lengths == step - _LENGTH_BYTES).all() else None
-
-
-def _rows_with(text: bytes, values: npt.NDArray[np.uint8]) -> Rows:
-    """Return which of some values of one length are a text."""
-    size = values.shape[1]
-    if len(text) != size:
-        return _NOWHERE
-    wanted = np.frombuffer(text, np.uint8)
-    if size < _WORD_BYTES:
-        return np.flatnonzero((values == wanted).all(axis=1))
-    # Word by word: few values begin alike, or end alike.
-    rows: Rows = np.arange(len(values))
-    for begin in (*range(0, size - _WORD_BYTES, _WORD_BYTES), size - _WORD_BYTES):
-        word = slice(begin, begin + _WORD_BYTES)
-        same = np.flatnonzero(values[:, word].view(np.uint64)[:, 0] == wanted[word].view(np.uint64)[0])
-        rows, values = rows[same], values[same]
-    return rows
+    heads = np.ndarray((count,), "<u8", plain, begin, (step,)).astype(np.uint64)
+    # Where each length is the same, each text begins where its row does.
+    is_alike = (heads.astype(np.uint32) == step - _LENGTH_BYTES).all()
+    return _AlikeTexts(plain, begin, count, step, heads) if is_alike else None
 
 
 # ------------------------------------------------------------------------------------------------- a file of some pages
@@ -215,7 +237,7 @@ def encode_pages(
     footer = _footer_of_rows(schema, CODECS[codec], *counts)
     placed: dict[int, ChunkPlace] = {}
     parts, position = [MAGIC], len(MAGIC)
-    for number, (name, note) in enumerate(zip(schema.names, chunk_notes(footer)[0], strict=True)):
+    for number, (name, note) in enumerate(zip(schema.names, _notes_of(footer), strict=True)):
         if note is None:
             raise InternalError("Arrow has written more than pages")
         pages = columns[name]
@@ -235,6 +257,11 @@ def _footer_of_rows(schema: pa.Schema, codec: str, count: int) -> bytes:
     with _writer(sink, schema, codec) as writer:
         writer.write_table(pa.table([pa.nulls(count, field.type) for field in schema], schema=schema))
     return footer_of(sink.getbuffer())
+
+
+@lru_cache(_KEPT_FOOTERS)
+def _notes_of(footer: bytes) -> Sequence[ChunkNote | None]:
+    return chunk_notes(footer)[0]
 
 
 def _described(note: ChunkNote, begin: int, pages: ColumnPages) -> ChunkNote:
