@@ -390,3 +390,16 @@ def test_row_groups_are_left_out_by_the_ends_of_the_texts(
         assert got.to_pylist() == ([] if number is None else [{"id": text, "n": number}])
         # A group with an end that may be ordered otherwise is searched for every text, and for such a text all are.
         assert len(searched) == (4 if text == "\ufb00" else count + (high == "\ufb00"))
+
+
+def test_texts_of_two_lengths_that_fill_as_many_bytes_as_alike_ones_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    values = [f"{number:06d}" if number % 2 else f"{number:08d}" for number in range(200)]
+    pq.write_table(pa.table({"id": values}), path, compression="none", use_dictionary=False, data_page_size=1 << 20)
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    data = memoryview(path.read_bytes())[chunk.data_page_offset :][: chunk.total_compressed_size]
+    pages = find_pages(reads(data), len(data))
+    assert pages is not None
+    for text in values[::17]:
+        assert pages_with(pages, data, chunk.compression, [text.encode()], 4) == {0: None}
+    assert pages_with(pages, data, chunk.compression, [b"0000000"], 4) == {0: None}
