@@ -32,6 +32,8 @@ __all__ = ["MOST_TEXTS", "NamedTexts", "read_named_rows"]
 MOST_TEXTS: Final = 4
 #: Columns of fewer bytes, once they are decompressed, Arrow decodes as soon, by several threads.
 _FEW_BYTES: Final = 3 << 20
+#: And as many more for each of them: a page of every column is decoded in any case.
+_COLUMN_BYTES: Final = 256 << 10
 #: Where more than every fourth page may have the texts, Arrow reads all of them, by several threads.
 _SHARE: Final = 4
 #: Columns of up to this number of bytes are read at once, others page by page.
@@ -96,7 +98,7 @@ def read_named_rows(
             groups = [n for n in range(metadata.num_row_groups) if _may_have(metadata, n, places[named.column], named)]
             if choose is not None and groups:
                 groups = sorted({*groups}.intersection(choose(parquet)))
-        if 0 < _decoded_bytes(metadata, groups, places.values()) < _FEW_BYTES:
+        if 0 < _decoded_bytes(metadata, groups, places.values()) < _FEW_BYTES + len(places) * _COLUMN_BYTES:
             return None
         parts = [pa.schema(fields).empty_table()]
         for number in groups:

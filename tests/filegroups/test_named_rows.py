@@ -37,6 +37,7 @@ ROWS = 100_000
 @pytest.fixture(autouse=True)
 def _files_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(named_rows, "_FEW_BYTES", 0)
+    monkeypatch.setattr(named_rows, "_COLUMN_BYTES", 0)
 
 
 #: Pages of so few rows that one column has many of them.
@@ -137,8 +138,9 @@ def test_small_columns_are_left_to_arrow(tmp_path: Path, monkeypatch: pytest.Mon
     table = rows().select(["id", "n", "x"])
     store, file = stored(tmp_path, table, use_dictionary=False)
     size = sum(pq.read_metadata(tmp_path / NAME).row_group(0).column(n).total_uncompressed_size for n in (0, 1))
-    for most, is_read in ((size, True), (size + 1, False)):
-        monkeypatch.setattr(named_rows, "_FEW_BYTES", most)
+    for few, each, is_read in ((size, 0, True), (size + 1, 0, False), (0, size // 2, True), (1, size // 2 + 1, False)):
+        monkeypatch.setattr(named_rows, "_FEW_BYTES", few)
+        monkeypatch.setattr(named_rows, "_COLUMN_BYTES", each)
         assert (found(store, file, table, [table["id"][3].as_py()], ["id", "n"]) is not None) is is_read
 
 
