@@ -186,9 +186,7 @@ def declared_alike(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, in
         metadata: the file's footer.
         schema: the columns.
     """
-    with _writer(io.BytesIO(), schema, "none") as writer:
-        pass
-    wanted = writer.writer.metadata.schema
+    wanted = _declared(schema)
     stored = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
     places: dict[str, int] = {}
     for number, name in enumerate(schema.names):
@@ -202,6 +200,14 @@ def declared_alike(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, in
             return None
         places[name] = place
     return places
+
+
+@lru_cache(_KEPT_FOOTERS)
+def _declared(schema: pa.Schema) -> pq.ParquetSchema:
+    """Return columns as Arrow declares them in a file."""
+    with _writer(io.BytesIO(), schema, "none") as writer:
+        pass
+    return writer.writer.metadata.schema
 
 
 def _writer(sink: io.BytesIO, schema: pa.Schema, codec: str) -> pq.ParquetWriter:
