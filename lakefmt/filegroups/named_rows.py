@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import field
 from functools import partial
 from itertools import product
-from os import cpu_count
 from typing import Final
 
 import numpy as np
@@ -19,17 +18,11 @@ import pyarrow.parquet as pq
 from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import parquet_file, reading
+from lakefmt.filegroups.search_threads import do_side_by_side
 from lakefmt.formats.parquet.base_file import check_row_counts
 from lakefmt.formats.parquet.duplicate_columns import Span, are_within
-from lakefmt.formats.parquet.page_search import (
-    CODECS,
-    ColumnPages,
-    ReadAt,
-    declared_alike,
-    encode_pages,
-    find_pages,
-    pages_with,
-)
+from lakefmt.formats.parquet.page_headers import ColumnPages, ReadAt, find_pages
+from lakefmt.formats.parquet.page_search import CODECS, declared_alike, encode_pages, pages_with
 from lakefmt.formats.parquet.short_footer import read_short_footer
 from lakefmt.storage.api import ObjectStore
 
@@ -38,11 +31,15 @@ __all__ = ["MOST_TEXTS", "NamedTexts", "read_named_rows"]
 #: For more texts than this, a page is decoded sooner than it is searched.
 MOST_TEXTS: Final = 4
 #: Columns of fewer bytes, once they are decompressed, Arrow decodes as soon, by several threads.
-_FEW_BYTES: Final = 12 << 20
+_FEW_BYTES: Final = 3 << 20
+#: And as many more for each of them: a page of every column is decoded in any case.
+_COLUMN_BYTES: Final = 256 << 10
 #: Where more than every fourth page may have the texts, Arrow reads all of them, by several threads.
 _SHARE: Final = 4
-#: More threads wait for memory.
-_MOST_THREADS: Final = 4
+#: Columns of up to this number of bytes are read at once, others page by page.
+_READ_AT_ONCE: Final = 512 << 10
+#: Java orders texts with characters from this one on by other numbers than UTF-8 does.
+_ORDERED_DIFFERENTLY: Final = "\ue000"
 
 I64 = npt.NDArray[np.int64]
 
@@ -65,7 +62,7 @@ def read_named_rows(
     file: BaseFile,
     fields: Sequence[pa.Field],
     named: NamedTexts,
-    choose: Callable[[pq.ParquetFile], Sequence[int]],
+    choose: Callable[[pq.ParquetFile], Sequence[int]] | None,
 ) -> pa.Table | None:
     """Return the rows with some texts; None: the file is better read in another way, or has to be.
 
@@ -74,7 +71,7 @@ def read_named_rows(
         file: the file.
         fields: the columns to return, that of the texts among them.
         named: the texts.
-        choose: chooses row groups.
+        choose: chooses row groups by all that is asked of the rows; None: that is no more than the texts.
 
     Raises:
         SnapshotExpired: the file no longer exists.
@@ -96,8 +93,12 @@ def read_named_rows(
             ):
                 return None
             places = declared_alike(metadata, pa.schema(fields))
-            groups = choose(parquet) if places is not None else ()
-        if places is None or 0 < _decoded_bytes(metadata, groups, places.values()) < _FEW_BYTES:
+            if places is None:
+                return None
+            groups = [n for n in range(metadata.num_row_groups) if _may_have(metadata, n, places[named.column], named)]
+            if choose is not None and groups:
+                groups = sorted({*groups}.intersection(choose(parquet)))
+        if 0 < _decoded_bytes(metadata, groups, places.values()) < _FEW_BYTES + len(places) * _COLUMN_BYTES:
             return None
         parts = [pa.schema(fields).empty_table()]
         for number in groups:
@@ -124,6 +125,7 @@ class _Group:
     metadata: pq.RowGroupMetaData
     places: Mapping[str, int]
     fields: Mapping[str, pa.Field]
+    _readers: dict[str, ReadAt] = field(default_factory=dict)
 
     def rows_of(self, named: NamedTexts) -> pa.Table | None:
         """Return the rows with some texts; None: Arrow is to read the file."""
@@ -136,13 +138,13 @@ class _Group:
             return None
         span = _span(chunk)
         data = memoryview(self.source.read_at(span.size, span.offset))
-        own = self._pages(named.column, lambda offset, count: data[offset : offset + count])
+        self._readers[named.column] = lambda offset, count: data[offset : offset + count]
+        own = self._pages(named.column)
         if own is None:
             return None
         texts = [text.encode() for text in named.texts.to_pylist()]
         most = max(MOST_TEXTS, len(own.pages) // _SHARE)
-        with ThreadPoolExecutor(min(_MOST_THREADS, cpu_count() or 1)) as pool:
-            by_page = pages_with(own, data, chunk.compression, texts, most, pool.map)
+        by_page = pages_with(own, data, chunk.compression, texts, most, do_side_by_side)
         if by_page is None:
             return None
         if not by_page:
@@ -183,10 +185,10 @@ class _Group:
         table = {name: columns.get(name, empty.cast(field.type)) for name, field in self.fields.items()}
         return pa.table(table, schema=pa.schema(list(self.fields.values())))
 
-    def _pages(self, name: str, read: ReadAt | None = None) -> ColumnPages | None:
+    def _pages(self, name: str) -> ColumnPages | None:
         """Return the pages of a column; None: they are not those of its rows."""
         chunk = self._chunk(name)
-        pages = find_pages(read or self._reads(name), _span(chunk).size)
+        pages = find_pages(self._reads(name), _span(chunk).size)
         if pages is None or not pages.num_rows == chunk.num_values == self.metadata.num_rows:
             return None
         return pages
@@ -202,7 +204,30 @@ class _Group:
         return self.metadata.column(self.places[name])
 
     def _reads(self, name: str) -> ReadAt:
-        return partial(_read_within, self.source, _span(self._chunk(name)))
+        """Return what reads the bytes of a column: those of a small one are read once."""
+        if name not in self._readers:
+            span = _span(self._chunk(name))
+            if span.size > _READ_AT_ONCE:
+                self._readers[name] = partial(_read_within, self.source, span)
+            else:
+                data = memoryview(self.source.read_at(span.size, span.offset))
+                self._readers[name] = lambda offset, count: data[offset : offset + count]
+        return self._readers[name]
+
+
+def _may_have(metadata: pq.FileMetaData, group: int, column: int, named: NamedTexts) -> bool:
+    """Return whether a row group may have one of some texts, by the ends of its column."""
+    try:
+        statistics = metadata.row_group(group).column(column).statistics
+        if statistics is None or not statistics.has_min_max:
+            return True
+        low, high = statistics.min, statistics.max
+    except (pa.ArrowException, ValueError):
+        return True  # text that is no text
+    texts = named.texts.to_pylist()
+    if not low <= high < _ORDERED_DIFFERENTLY or max(texts, default="") >= _ORDERED_DIFFERENTLY:
+        return True
+    return any(low <= text <= high for text in texts)
 
 
 def _decoded_bytes(metadata: pq.FileMetaData, groups: Iterable[int], columns: Iterable[int]) -> int:

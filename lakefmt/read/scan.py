@@ -191,9 +191,11 @@ def _named_rows(client: TableClient, state: TableState, files: Sequence[BaseFile
     texts = [each for each in texts if pa.types.is_string(each.texts.type) and len(each.texts) <= MOST_TEXTS]
     if not texts or any(pa.types.is_nested(field.type) for field in fields) or not all(map(by_name.covers, files)):
         return None
+    asks_more = by_name.of_filter != {texts[0].column}
     parts: list[pa.Table] = []
     for file in files:
-        rows = read_named_rows(client.store, file, fields, texts[0], _chooser(client, state, file, query))
+        choose = _chooser(client, state, file, query) if asks_more else None
+        rows = read_named_rows(client.store, file, fields, texts[0], choose)
         if rows is None:
             return None
         parts.append(keep_rows(rows, condition).select(list(query.columns)))
@@ -288,12 +290,14 @@ class _ByName:
         client: the table.
         ids: its columns by id, where files are read by them.
         asked: the columns of the read and of its filter.
+        of_filter: those of its filter.
         nested: the nested ones.
     """
 
     client: TableClient
     ids: ColumnIds | None
     asked: frozenset[str]
+    of_filter: frozenset[str]
     nested: Sequence[pa.Field]
 
     def covers(self, file: BaseFile) -> bool:
@@ -304,8 +308,9 @@ class _ByName:
 
 
 def _by_name(client: TableClient, state: TableState, query: Query) -> _ByName:
-    asked = frozenset({*query.columns, *query.filter_columns})
-    return _ByName(client, _ids(client, state), asked, _nested_fields(query))
+    of_filter = frozenset(query.filter_columns)
+    asked = of_filter.union(query.columns)
+    return _ByName(client, _ids(client, state), asked, of_filter, _nested_fields(query))
 
 
 def _ids(client: TableClient, state: TableState) -> ColumnIds | None:

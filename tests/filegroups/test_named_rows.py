@@ -19,11 +19,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
-from lakefmt.errors import LakefmtError
+from lakefmt.errors import InternalError, LakefmtError
 from lakefmt.filegroups import named_rows
 from lakefmt.filegroups.model import BaseFile, parse_files
 from lakefmt.filegroups.named_rows import NamedTexts, read_named_rows
-from lakefmt.formats.parquet.page_search import ColumnPages, ReadAt, encode_pages, find_pages, pages_with
+from lakefmt.formats.parquet.page_headers import ColumnPages, ReadAt, _decoded_page, find_pages
+from lakefmt.formats.parquet.page_search import encode_pages, pages_with
 from lakefmt.formats.parquet.short_footer import LARGE_FOOTER, read_short_footer
 from lakefmt.storage import LocalStore
 from lakefmt.storage.api import ObjectInfo
@@ -36,6 +37,7 @@ ROWS = 100_000
 @pytest.fixture(autouse=True)
 def _files_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(named_rows, "_FEW_BYTES", 0)
+    monkeypatch.setattr(named_rows, "_COLUMN_BYTES", 0)
 
 
 #: Pages of so few rows that one column has many of them.
@@ -136,8 +138,9 @@ def test_small_columns_are_left_to_arrow(tmp_path: Path, monkeypatch: pytest.Mon
     table = rows().select(["id", "n", "x"])
     store, file = stored(tmp_path, table, use_dictionary=False)
     size = sum(pq.read_metadata(tmp_path / NAME).row_group(0).column(n).total_uncompressed_size for n in (0, 1))
-    for most, is_read in ((size, True), (size + 1, False)):
-        monkeypatch.setattr(named_rows, "_FEW_BYTES", most)
+    for few, each, is_read in ((size, 0, True), (size + 1, 0, False), (0, size // 2, True), (1, size // 2 + 1, False)):
+        monkeypatch.setattr(named_rows, "_FEW_BYTES", few)
+        monkeypatch.setattr(named_rows, "_COLUMN_BYTES", each)
         assert (found(store, file, table, [table["id"][3].as_py()], ["id", "n"]) is not None) is is_read
 
 
@@ -254,6 +257,8 @@ def test_the_pages_that_have_a_text_are_found_whatever_the_lengths(tmp_path: Pat
         [f"customer-{number:05d}" for number in range(3_000)],  # they begin alike
         [f"{number:05d}-customer" for number in range(3_000)],  # they end alike
         [f"{number:04d}" for number in range(3_000)],  # less than a word
+        [f"{number:07d}" for number in range(3_000)],
+        [f"{number % 7:012d}{number:012d}" for number in range(3_000)],  # three words
         ["é" * (number % 9) + str(number) for number in range(3_000)],
         ["", "a", "aa"],
     ]
@@ -289,7 +294,7 @@ def test_the_pages_that_have_a_text_are_found_whatever_the_lengths(tmp_path: Pat
                     assert not rows or number in found
                     told = found.get(number)
                     assert told is None or [*told] == rows
-                    assert told is not None or number not in found or pool in pools[4:] or nulls
+                    assert told is not None or number not in found or pool in pools[6:] or nulls
 
 
 def test_a_look_up_decodes_one_page_of_each_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,3 +352,56 @@ def test_a_footer_is_read_without_its_entries(tmp_path: Path) -> None:
         changed = data[:place] + bytes([data[place] ^ 1 << dice.randrange(8)]) + data[place + 1 :]
         read_short_footer(lambda offset, size, changed=changed: changed[offset : offset + size], len(changed))
     del store, file
+
+
+def test_a_number_without_end_is_refused_at_once() -> None:
+    for header in (b"\x15" + b"\xff" * 60_000, b"\x18" + b"\xff" * 60_000, b"\x15\x00\x5c" * 20_000):
+        with pytest.raises((InternalError, IndexError)):
+            _decoded_page(header + b"\0" * 9, 0)
+        assert find_pages(reads(memoryview(header)), len(header)) is None
+    with pytest.raises(InternalError, match="too many bytes"):
+        _decoded_page(b"\x15" + b"\xff" * 30 + b"\0" * 9, 0)
+
+
+@pytest.mark.parametrize("high", ["z", "\ufb00"])  # the second is behind characters that Java orders otherwise
+def test_row_groups_are_left_out_by_the_ends_of_the_texts(
+    high: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = sorted(f"{number % 26 + 97:c}{number:06}" for number in range(40_000))
+    table = pa.table({"id": [*texts[:-1], high], "n": np.arange(len(texts))})
+    store, file = stored(tmp_path, table, row_group_size=10_000, use_dictionary=False)
+    searched: list[int] = []
+    rows_of = named_rows._Group.rows_of
+
+    def seen(group: Any, named: NamedTexts) -> pa.Table | None:
+        searched.append(group.metadata.num_rows)
+        return rows_of(group, named)
+
+    monkeypatch.setattr(named_rows._Group, "rows_of", seen)
+    for text, number, count in (
+        (texts[0], 0, 1),
+        (texts[19_999], 19_999, 1),
+        (texts[25_000], 25_000, 1),
+        (high, 39_999, 1),
+        ("~", None, 0),
+    ):
+        searched.clear()
+        fields, named = [table.schema.field(name) for name in ("id", "n")], NamedTexts("id", pa.array([text]))
+        got = read_named_rows(store, file, fields, named, None)
+        assert got is not None
+        assert got.to_pylist() == ([] if number is None else [{"id": text, "n": number}])
+        # A group with an end that may be ordered otherwise is searched for every text, and for such a text all are.
+        assert len(searched) == (4 if text == "\ufb00" else count + (high == "\ufb00"))
+
+
+def test_texts_of_two_lengths_that_fill_as_many_bytes_as_alike_ones_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    values = [f"{number:06d}" if number % 2 else f"{number:08d}" for number in range(200)]
+    pq.write_table(pa.table({"id": values}), path, compression="none", use_dictionary=False, data_page_size=1 << 20)
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    data = memoryview(path.read_bytes())[chunk.data_page_offset :][: chunk.total_compressed_size]
+    pages = find_pages(reads(data), len(data))
+    assert pages is not None
+    for text in values[::17]:
+        assert pages_with(pages, data, chunk.compression, [text.encode()], 4) == {0: None}
+    assert pages_with(pages, data, chunk.compression, [b"0000000"], 4) == {0: None}

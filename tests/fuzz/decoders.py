@@ -37,7 +37,7 @@ from lakefmt.formats.log.cdc import decode_cdc_content
 from lakefmt.formats.log.data_block import decode_avro_content, decode_avro_contents
 from lakefmt.formats.log.delete_block import decode_delete_content
 from lakefmt.formats.names import marker_name, parse_base_file, parse_log_file, parse_marker
-from lakefmt.formats.parquet.page_search import find_pages
+from lakefmt.formats.parquet.page_headers import find_pages
 from lakefmt.formats.properties import check_table_checksum, decode_properties
 from lakefmt.formats.schema_message import decode_schema_metadata
 from lakefmt.index.bucket.counts import FIRST_CONFIG, BucketCounts, decode_hashing_config, encode_hashing_config
@@ -449,7 +449,7 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "pages of a column",
-        ("formats.parquet.page_search.find_pages",),
+        ("formats.parquet.page_headers.find_pages",),
         lambda data: find_pages(lambda offset, count: data[offset : offset + count], len(data)),
         {"with a dictionary": column_pages(use_dictionary=True), "plain": column_pages(use_dictionary=False)},
         refuses=False,  # None: Arrow is to read the column

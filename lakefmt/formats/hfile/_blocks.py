@@ -5,6 +5,9 @@ from __future__ import annotations
 import enum
 import struct
 import zlib
+from typing import Final
+
+import pyarrow as pa
 
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, UnsupportedFeature
@@ -72,6 +75,9 @@ MAX_BLOCK_BYTES = 1 << 30
 #: Deflate makes at most this many bytes of one.
 _MOST_INFLATION = 1032
 _GZIP_WINDOW = 31
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+#: A payload of this many bytes is decompressed at once: fewer Python's zlib has as soon, and of more the claim is not believed.
+_LEAST_AT_ONCE, _MOST_AT_ONCE = 64 << 10, 16 << 20
 #: To make ready the memory that deflate takes by default costs more than to compress a few kilobytes.
 _SMALL_PAYLOAD, _LITTLE_MEMORY = 8192, 4
 
@@ -116,6 +122,13 @@ def read_payload(data: memoryview, expected: BlockType, codec: Codec, what: str)
 def _decompressed(payload: memoryview, size: int, what: str) -> bytes:
     if size > len(payload) * _MOST_INFLATION:
         raise CorruptFile(f"{what}: {len(payload):,} compressed bytes cannot hold the {size:,} that the block claims")
+    # A stream ends with the number of its bytes, which is checked when it is decompressed: then none is missing.
+    says = int.from_bytes(payload[-4:], "little") if bytes(payload[:2]) == _GZIP_MAGIC else -1
+    if _LEAST_AT_ONCE <= size <= _MOST_AT_ONCE and says == size:
+        try:
+            return bytes(pa.Codec("gzip").decompress(payload, size, asbytes=True))
+        except OSError as error:
+            raise CorruptFile(f"{what}: a block does not decompress: {error}") from None
     inflate = zlib.decompressobj(_GZIP_WINDOW)
     try:
         # One byte more than claimed, so that the end of the stream is seen and a longer one is noticed.

@@ -1,4 +1,4 @@
-"""The pages of a column in a row group: found, searched for texts, read without the others. Pure.
+"""The pages of a column in a row group: searched for texts, read without the others. Pure.
 
 Arrow decodes a column of a row group whole. A look-up of a few texts needs a page or two of it: the bytes of a text stand
 in a page of plain values as they are, so a page without them is decompressed and not decoded. Pages that are chosen are put
@@ -22,12 +22,10 @@ from lakefmt.data_classes import dataclass
 from lakefmt.errors import InternalError
 from lakefmt.formats.parquet._compact import (
     I64,
-    STRUCT,
     Field,
     encode_integer,
     encode_struct,
     fields_of,
-    integer_at,
     only_field,
 )
 from lakefmt.formats.parquet.duplicate_columns import (
@@ -39,148 +37,27 @@ from lakefmt.formats.parquet.duplicate_columns import (
     place_chunks,
     with_length,
 )
+from lakefmt.formats.parquet.page_headers import ColumnPages, Page, ReadAt
 
-__all__ = ["CODECS", "ColumnPages", "Page", "ReadAt", "declared_alike", "encode_pages", "find_pages", "pages_with"]
+__all__ = ["CODECS", "declared_alike", "encode_pages", "pages_with"]
 
-#: Returns bytes from an offset on, as many as asked for, fewer only at the end.
-ReadAt = Callable[[int, int], bytes | memoryview]
 Rows = npt.NDArray[np.int64]
 #: Calls a function with every item of a list, as ``map`` does, perhaps several at the same time.
 InTurn = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 #: Codecs of pages by the names that a footer gives them, and as Arrow's writer and its codecs are asked for them.
 CODECS: Final = {"UNCOMPRESSED": "none", "SNAPPY": "snappy", "GZIP": "gzip", "ZSTD": "zstd"}
 
-#: Most headers are shorter; one with long statistics is read with the second number.
-_HEADER_BYTES, _MOST_HEADER_BYTES = 128, 1 << 16
-#: Writers end a page at a megabyte; what claims to be larger than this is left to Arrow.
-_MOST_PAGE_BYTES = 64 << 20
 #: A page of plain values is searched with as many others by one thread.
-_RUN: Final = 4
+_RUN: Final = 2
 _KEPT_FOOTERS: Final = 64
 #: Of a page that has none of some texts.
 _NOWHERE: Final[Rows] = np.zeros(0, np.int64)
 #: The length in front of a text, and bytes that are compared at once.
 _LENGTH_BYTES, _WORD_BYTES = 4, 8
-_DATA, _DICTIONARY = 0, 2
 _PLAIN, _OF_DICTIONARY = 0, (2, 8)
 # Numbers of fields in parquet.thrift.
-_KIND, _UNCOMPRESSED, _COMPRESSED, _CRC, _DATA_HEADER, _DICTIONARY_HEADER = 1, 2, 3, 4, 5, 7
-_NUM_VALUES, _ENCODING = 1, 2
 _CHUNK_OFFSET, _CHUNK_META = 2, 3
 _META_KEPT, _META_UNCOMPRESSED, _META_COMPRESSED, _META_DATA_PAGE, _META_DICTIONARY_PAGE = range(1, 6), 6, 7, 9, 11
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A page of a column, by the places of its bytes in the column's.
-
-    Attributes:
-        begin: of its header.
-        content: where the header ends.
-        end: where the page ends.
-        uncompressed_size: bytes of its content once it is decompressed.
-        crc: the checksum of its content; None: it has none.
-        num_values: its rows, where the column is not nested; the values of a dictionary.
-        encoding: of its values.
-        is_dictionary: whether its values are those that the numbers in other pages stand for.
-    """
-
-    begin: int
-    content: int
-    end: int
-    uncompressed_size: int
-    crc: int | None
-    num_values: int
-    encoding: int
-    is_dictionary: bool
-
-
-@dataclass(frozen=True)
-class ColumnPages:
-    """The pages of a column that is not nested, in one row group.
-
-    Attributes:
-        dictionary: the page of its dictionary; None: it has none.
-        pages: the others.
-    """
-
-    dictionary: Page | None
-    pages: Sequence[Page]
-
-    @property
-    def num_rows(self) -> int:
-        """The rows of all pages."""
-        return sum(page.num_values for page in self.pages)
-
-    @property
-    def starts(self) -> npt.NDArray[np.int64]:
-        """The first row of each page."""
-        return np.cumsum([0, *(page.num_values for page in self.pages[:-1])])
-
-    def chosen(self, numbers: Sequence[int]) -> ColumnPages:
-        """Return some of the pages, with the dictionary."""
-        return ColumnPages(self.dictionary, [self.pages[number] for number in numbers])
-
-
-def find_pages(read_at: ReadAt, size: int) -> ColumnPages | None:
-    """Return the pages of a column in a row group; None: they are not of the usual kinds, or damaged.
-
-    Parameters:
-        read_at: reads the bytes of the column.
-        size: how many there are.
-    """
-    all_pages: list[Page] = []
-    position = 0
-    try:
-        while position < size:
-            all_pages.append(_page_at(read_at, position))
-            position = all_pages[-1].end
-    except (IndexError, InternalError, RecursionError):
-        return None
-    dictionary = all_pages[0] if all_pages and all_pages[0].is_dictionary else None
-    pages = all_pages if dictionary is None else all_pages[1:]
-    if position != size or any(page.is_dictionary for page in pages):
-        return None
-    return ColumnPages(dictionary, pages)
-
-
-def _page_at(read_at: ReadAt, position: int) -> Page:
-    """Return the page whose header begins at a byte.
-
-    Raises:
-        IndexError, InternalError, RecursionError: there is none, or one of another kind.
-    """
-    try:
-        return _decoded_page(read_at(position, _HEADER_BYTES), position)
-    except IndexError:
-        return _decoded_page(read_at(position, _MOST_HEADER_BYTES), position)
-
-
-def _decoded_page(data: bytes | memoryview, position: int) -> Page:
-    # Asked of each page of a column: what stands in the header of its kind is gone through once.
-    fields = fields_of(data, stop=_DATA_HEADER if data[1] == _DATA else _DICTIONARY_HEADER)
-    header = fields[-1]
-    numbers = _numbers(data, fields[:-1])
-    kind, size, uncompressed = (numbers.get(field, -1) for field in (_KIND, _COMPRESSED, _UNCOMPRESSED))
-    expected = {_DATA: _DATA_HEADER, _DICTIONARY: _DICTIONARY_HEADER}.get(kind)
-    if header.kind != STRUCT or header.number != expected:
-        raise InternalError(f"a page of kind {kind} is not expected")
-    inner = fields_of(data, header.start)
-    own = _numbers(data, inner)
-    num_values, encoding = own.get(_NUM_VALUES, -1), own.get(_ENCODING, -1)
-    end = inner[-1].end + 1
-    if min(size, num_values, encoding) < 0 or data[end]:
-        raise InternalError("a page's header has other fields than expected")
-    if not 0 <= uncompressed <= _MOST_PAGE_BYTES:
-        raise InternalError(f"a page of {uncompressed:,} bytes is not expected")
-    content = position + end + 1
-    crc = numbers.get(_CRC)
-    checksum = None if crc is None else crc & 0xFFFFFFFF
-    return Page(position, content, content + size, uncompressed, checksum, num_values, encoding, kind == _DICTIONARY)
-
-
-def _numbers(data: bytes | memoryview, fields: Sequence[Field]) -> dict[int, int]:
-    return {field.number: integer_at(data, field.start) for field in fields if field.kind in (4, 5, 6)}
 
 
 def pages_with(
@@ -241,41 +118,62 @@ def _search(data: memoryview, codec: str, texts: Sequence[bytes], page: Page) ->
             raise InternalError(f"a page cannot be decompressed: {error}") from None
     if len(plain) != page.uncompressed_size:
         raise InternalError("a page has another size")
-    values = None if page.is_dictionary else _of_one_length(plain, page.num_values)
-    if values is None:
+    alike = None if page.is_dictionary else _of_one_length(plain, page.num_values)
+    if alike is None:
         return None if any(plain.find(text) >= 0 for text in texts) else _NOWHERE
-    rows = [_rows_with(text, values) for text in texts]
+    rows = [alike.rows_with(text) for text in texts]
     return np.unique(np.concatenate(rows)) if any(map(len, rows)) else _NOWHERE
 
 
-def _of_one_length(plain: bytes, count: int) -> npt.NDArray[np.uint8] | None:
-    """Return the values of a page without nulls as rows of bytes; None: they have several lengths, or there is a null."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _AlikeTexts:
+    """Texts of one length, each behind its length, without nulls.
+
+    Attributes:
+        plain: bytes of a page.
+        begin: where the first length is.
+        count: how many there are.
+        step: bytes from one length to the next.
+        heads: the length of each with what its text begins with, as a number.
+    """
+
+    plain: bytes
+    begin: int
+    count: int
+    step: int
+    heads: npt.NDArray[np.uint64]
+
+    def rows_with(self, text: bytes) -> Rows:
+        """Return which are a text."""
+        size = self.step - _LENGTH_BYTES
+        if len(text) != size:
+            return _NOWHERE
+        whole = size.to_bytes(_LENGTH_BYTES, "little") + text
+        rows: Rows = np.flatnonzero(self.heads == _word_at(whole, 0))
+        # Word by word: few texts begin alike, or end alike. The last word may have bytes of the one before it.
+        for place in (*range(_WORD_BYTES, self.step - _WORD_BYTES, _WORD_BYTES), self.step - _WORD_BYTES):
+            if not len(rows):
+                break
+            words = np.ndarray((self.count,), "<u8", self.plain, self.begin + place, (self.step,))
+            rows = rows[words[rows] == _word_at(whole, place)]
+        return rows
+
+
+def _word_at(data: bytes, place: int) -> np.uint64:
+    return np.uint64(int.from_bytes(data[place : place + _WORD_BYTES], "little"))
+
+
+def _of_one_length(plain: bytes, count: int) -> _AlikeTexts | None:
+    """Return the texts of a page; None: they are short, have several lengths, or there is a null."""
     # In front of the values stand which of them are nulls, behind the number of its bytes.
     begin = _LENGTH_BYTES + int.from_bytes(plain[:_LENGTH_BYTES], "little")
     step, rest = divmod(len(plain) - begin, max(count, 1))
-    if rest or count < 1 or step < _LENGTH_BYTES:
+    if rest or count < 1 or step < _WORD_BYTES:
         return None
-    values = np.frombuffer(plain, np.uint8, offset=begin).reshape(count, step)
-    lengths = np.ndarray((count,), "<u4", plain, begin, (step,))
-    # Where each length is the same, each value begins where its row does.
-    return values[:, _LENGTH_BYTES:] if (lengths == step - _LENGTH_BYTES).all() else None
-
-
-def _rows_with(text: bytes, values: npt.NDArray[np.uint8]) -> Rows:
-    """Return which of some values of one length are a text."""
-    size = values.shape[1]
-    if len(text) != size:
-        return _NOWHERE
-    wanted = np.frombuffer(text, np.uint8)
-    if size < _WORD_BYTES:
-        return np.flatnonzero((values == wanted).all(axis=1))
-    # Word by word: few values begin alike, or end alike.
-    rows: Rows = np.arange(len(values))
-    for begin in (*range(0, size - _WORD_BYTES, _WORD_BYTES), size - _WORD_BYTES):
-        word = slice(begin, begin + _WORD_BYTES)
-        same = np.flatnonzero(values[:, word].view(np.uint64)[:, 0] == wanted[word].view(np.uint64)[0])
-        rows, values = rows[same], values[same]
-    return rows
+    heads = np.ndarray((count,), "<u8", plain, begin, (step,)).astype(np.uint64)
+    # Where each length is the same, each text begins where its row does.
+    is_alike = (heads.astype(np.uint32) == step - _LENGTH_BYTES).all()
+    return _AlikeTexts(plain, begin, count, step, heads) if is_alike else None
 
 
 # ------------------------------------------------------------------------------------------------- a file of some pages
@@ -288,9 +186,7 @@ def declared_alike(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, in
         metadata: the file's footer.
         schema: the columns.
     """
-    with _writer(io.BytesIO(), schema, "none") as writer:
-        pass
-    wanted = writer.writer.metadata.schema
+    wanted = _declared(schema)
     stored = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
     places: dict[str, int] = {}
     for number, name in enumerate(schema.names):
@@ -304,6 +200,14 @@ def declared_alike(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, in
             return None
         places[name] = place
     return places
+
+
+@lru_cache(_KEPT_FOOTERS)
+def _declared(schema: pa.Schema) -> pq.ParquetSchema:
+    """Return columns as Arrow declares them in a file."""
+    with _writer(io.BytesIO(), schema, "none") as writer:
+        pass
+    return writer.writer.metadata.schema
 
 
 def _writer(sink: io.BytesIO, schema: pa.Schema, codec: str) -> pq.ParquetWriter:
@@ -339,7 +243,7 @@ def encode_pages(
     footer = _footer_of_rows(schema, CODECS[codec], *counts)
     placed: dict[int, ChunkPlace] = {}
     parts, position = [MAGIC], len(MAGIC)
-    for number, (name, note) in enumerate(zip(schema.names, chunk_notes(footer)[0], strict=True)):
+    for number, (name, note) in enumerate(zip(schema.names, _notes_of(footer), strict=True)):
         if note is None:
             raise InternalError("Arrow has written more than pages")
         pages = columns[name]
@@ -359,6 +263,11 @@ def _footer_of_rows(schema: pa.Schema, codec: str, count: int) -> bytes:
     with _writer(sink, schema, codec) as writer:
         writer.write_table(pa.table([pa.nulls(count, field.type) for field in schema], schema=schema))
     return footer_of(sink.getbuffer())
+
+
+@lru_cache(_KEPT_FOOTERS)
+def _notes_of(footer: bytes) -> Sequence[ChunkNote | None]:
+    return chunk_notes(footer)[0]
 
 
 def _described(note: ChunkNote, begin: int, pages: ColumnPages) -> ChunkNote:

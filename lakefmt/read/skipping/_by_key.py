@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import pyarrow as pa
 
@@ -15,6 +16,9 @@ from lakefmt.metadata.reading.secondary_index_reader import lookup_record_keys
 from lakefmt.values import PartitionPath
 
 __all__ = ["Groups", "groups_of_keys", "groups_of_values", "secondary_indexes"]
+
+#: Of as many keys the places are made distinct sooner one by one.
+_FEW_KEYS: Final = 64
 
 #: File groups: partition path and file id of each.
 Groups = frozenset[tuple[PartitionPath, str]]
@@ -32,8 +36,9 @@ def groups_of_keys(table: MetadataTable, keys: pa.Array, partitions: Sequence[Pa
         CorruptFile: the record index is damaged, or a file group of it is missing.
     """
     locations = lookup_locations(table, keys, partitions)
-    distinct = locations.group_by(["partition", "file_id"], use_threads=False).aggregate([])
-    pairs = zip(distinct["partition"].to_pylist(), distinct["file_id"].to_pylist(), strict=True)
+    if len(locations) > _FEW_KEYS:
+        locations = locations.group_by(["partition", "file_id"], use_threads=False).aggregate([])
+    pairs = zip(locations["partition"].to_pylist(), locations["file_id"].to_pylist(), strict=True)
     return frozenset((PartitionPath("" if path == EMPTY_PARTITION else path), file_id) for path, file_id in pairs)
 
 
