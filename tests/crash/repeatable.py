@@ -79,15 +79,16 @@ class Repeatable:
         for name, data in self._objects.items():
             store.put(name, data)
 
-    def client(self, store: ObjectStore, options: Mapping[str, object], process: int = 0, **more: Any) -> TableClient:
+    def client(self, store: ObjectStore, options: Mapping[str, object], process: float = 0, **more: Any) -> TableClient:
         """Return a handle on a copy; what the process with that number does it does again in the same way.
 
-        Every process begins long after the one before it, so that heartbeats of that one have expired.
+        Every process begins long after the one before it, so that heartbeats of that one have expired; one with a fraction
+        of a number begins soon after it.
         """
-        clock, ids = StepClock(self._begin + process * LATER), NumberedIds(process + 1)
+        clock, ids = StepClock(self._begin + process * LATER), NumberedIds(1 + int(1000 * process))
         return TableClient(store, options, clock=clock, ids=ids, **more)
 
-    def table(self, store: ObjectStore, options: Mapping[str, object], process: int = 0, **more: Any) -> Table:
+    def table(self, store: ObjectStore, options: Mapping[str, object], process: float = 0, **more: Any) -> Table:
         """Return a table over such a handle."""
         return Table(self.client(store, options, process, **more))
 
