@@ -146,6 +146,7 @@ def dying() -> Repeatable:
     return Repeatable(made.client.store)
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("resizing-dies")  # one process asks all endings: it knows the states that it has checked
 @pytest.mark.parametrize("verb", list(VERBS))
 @pytest.mark.parametrize(
