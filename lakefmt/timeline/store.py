@@ -220,13 +220,13 @@ class TimelineStore:
             if directory is None
             else directory.inside(self._directory)
         )
-        found = [(o.name[skip:], o.size, o.modified) for o in listed]
-        before = self._listed
-        if before is not None and before[0] == found:
-            return before[1]
-        instants = (parse_instant_file(name, self._layout, size, modified) for name, size, modified in found)
+        files = [(o.name[skip:], o.size, o.modified) for o in listed]
+        kept = self._listed
+        if kept is not None and kept[0] == files:
+            return kept[1]
+        instants = (parse_instant_file(name, self._layout, size, modified) for name, size, modified in files)
         timeline = build_timeline((i for i in instants if i is not None), self._layout)
-        self._listed = (found, timeline)
+        self._listed = (files, timeline)
         return timeline
 
     def _load_names(self, listed: frozenset[str]) -> Timeline:
