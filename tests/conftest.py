@@ -46,6 +46,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(SECONDS_FOR_A_SESSION if sessions else SECONDS_FOR_A_JUDGE))
             elif item.get_closest_marker(marker) is not None:
                 raise pytest.UsageError(f"{item.nodeid} is marked {marker} and uses none of {sorted(fixtures)}")
+        if item.get_closest_marker("judge_spark") is None:
+            _keep_together(item)
+
+
+def _keep_together(item: pytest.Item) -> None:
+    """Have one process run the tests of a file that share what is made for all of them, or two would make it."""
+    if item.get_closest_marker("xdist_group") is not None:
+        return
+    made = getattr(item, "_fixtureinfo", None)
+    scopes = {of_name[-1].scope for of_name in made.name2fixturedefs.values()} if made is not None else set()
+    if scopes & {"class", "module"}:
+        item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
 #: Objects that a process makes before the collector looks at the youngest ones: tests make many and keep few.

@@ -10,6 +10,7 @@ import io
 import itertools
 import threading
 import time
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import BinaryIO, Final, NamedTuple, NoReturn
@@ -31,6 +32,10 @@ from lakefmt.storage.object_names import (
 __all__ = ["MemoryStore"]
 
 
+#: The character that sorts right behind a slash.
+_AFTER_SLASH: Final = chr(ord("/") + 1)
+
+
 class _Kept(NamedTuple):
     """A stored object: bytes, modification time, and a unique version number."""
 
@@ -40,12 +45,34 @@ class _Kept(NamedTuple):
 
 
 class _Space:
-    """The objects of all stores with one name, by full name."""
+    """The objects of all stores with one name, by full name. Its methods are called under its lock."""
 
     def __init__(self) -> None:
         self.lock: Final = threading.Lock()
         self.objects: Final[dict[str, _Kept]] = {}
         self.numbers: Final = itertools.count()
+        # In order: what is below a directory is found without a look at everything that other tables hold.
+        self._names: list[str] = []
+
+    def keep(self, name: str, kept: _Kept) -> None:
+        """Create or replace an object."""
+        if name not in self.objects:
+            insort(self._names, name)
+        self.objects[name] = kept
+
+    def drop(self, name: str) -> bool:
+        """Remove an object; False if it does not exist."""
+        if self.objects.pop(name, None) is None:
+            return False
+        del self._names[bisect_left(self._names, name)]
+        return True
+
+    def below(self, start: str) -> list[str]:
+        """Return the names that begin with a text that is empty or ends with a slash, in order."""
+        if not start:
+            return self._names.copy()
+        first = bisect_left(self._names, start)
+        return self._names[first : bisect_left(self._names, f"{start[:-1]}{_AFTER_SLASH}", first)]
 
 
 _spaces: dict[str, _Space] = {}
@@ -128,7 +155,8 @@ class MemoryStore:
     def _below(self, start: str) -> builtins.list[tuple[str, _Kept]]:
         whole, cut = self._base + start, len(self._base)
         with self._space.lock:
-            return [(name[cut:], stored) for name, stored in self._space.objects.items() if name.startswith(whole)]
+            objects = self._space.objects
+            return [(name[cut:], objects[name]) for name in self._space.below(whole)]
 
     def list_directories(self, prefix: str = "") -> builtins.list[str]:
         """Return the directories directly inside `prefix` that contain an object."""
@@ -146,13 +174,16 @@ class MemoryStore:
         """Create an object unless the name is taken."""
         key, value = self._base + object_name(name), self._kept(data)
         with self._space.lock:
-            return PutOutcome.DONE if self._space.objects.setdefault(key, value) is value else PutOutcome.REFUSED
+            if key in self._space.objects:
+                return PutOutcome.REFUSED
+            self._space.keep(key, value)
+        return PutOutcome.DONE
 
     def put(self, name: str, data: Buffer, *, durable: bool = False) -> None:
         """Create or replace an object."""
         key, value = self._base + object_name(name), self._kept(data)
         with self._space.lock:
-            self._space.objects[key] = value
+            self._space.keep(key, value)
 
     def _kept(self, data: Buffer) -> _Kept:
         return _Kept(as_bytes(data), self._now(), next(self._space.numbers))
@@ -182,7 +213,7 @@ class MemoryStore:
             stored = self._space.objects.get(key)
             if (None if stored is None else str(stored.number)) != mark:
                 return CasResult(PutOutcome.REFUSED)
-            self._space.objects[key] = value
+            self._space.keep(key, value)
         return CasResult(PutOutcome.DONE, str(value.number))
 
     def create(self, name: str, *, durable: bool = False) -> MemoryObjectWriter:
@@ -194,14 +225,14 @@ class MemoryStore:
         checked = object_names(names)
         with self._space.lock:
             for name in checked:
-                self._space.objects.pop(self._base + name, None)
+                self._space.drop(self._base + name)
 
     def delete_tree(self, prefix: str) -> None:
         """Remove everything below the directory `prefix`."""
         start = self._base + (f"{directory_name(prefix)}/" if prefix else "")
         with self._space.lock:
-            for name in [name for name in self._space.objects if name.startswith(start)]:
-                del self._space.objects[name]
+            for name in self._space.below(start):
+                self._space.drop(name)
 
     def make_directories(self, names: Iterable[str], *, durable: bool = False) -> None:
         """Check the names; this store has no directories."""
@@ -212,7 +243,7 @@ class MemoryStore:
         """Remove temporary objects written before `older_than_epoch` (epoch seconds); return their number."""
         old = [name for name, kept in self._below("") if is_temporary(name) and kept.modified < older_than_epoch]
         with self._space.lock:
-            return sum(self._space.objects.pop(self._base + name, None) is not None for name in old)
+            return sum(self._space.drop(self._base + name) for name in old)
 
     def leave_temporary_object(self, name: str, data: Buffer) -> None:
         """Leave the temporary object of an interrupted put of `name` (for crash tests)."""
@@ -220,7 +251,7 @@ class MemoryStore:
         key = f"{self._base}{directory}{slash}{TEMPORARY_PREFIX}{next(self._space.numbers)}"
         value = self._kept(data)
         with self._space.lock:
-            self._space.objects[key] = value
+            self._space.keep(key, value)
 
 
 class MemoryObjectWriter:

@@ -178,6 +178,7 @@ class TimelineStore:
         self._durable = durable
         self._bodies = InstantCache[bytes](_CACHE_BYTES, len)
         self._view: tuple[frozenset[str], Timeline] | None = None
+        self._listed: tuple[list[tuple[str, int, float]], Timeline] | None = None
         self._seen: Timeline | None = None
 
     @property
@@ -201,7 +202,7 @@ class TimelineStore:
     def load(self, directory: TableDirectory | None = None) -> Timeline:
         """List the timeline.
 
-        Parsed file names are cached, because their meaning never changes; the listing itself is never cached.
+        A listing that says what the last one said means what that meant; the listing itself is never cached.
 
         Args:
             directory: has been listed for this call; None: the timeline is listed now.
@@ -219,8 +220,14 @@ class TimelineStore:
             if directory is None
             else directory.inside(self._directory)
         )
-        instants = (parse_instant_file(o.name[skip:], self._layout, o.size, o.modified) for o in listed)
-        return build_timeline((i for i in instants if i is not None), self._layout)
+        files = [(o.name[skip:], o.size, o.modified) for o in listed]
+        kept = self._listed
+        if kept is not None and kept[0] == files:
+            return kept[1]
+        instants = (parse_instant_file(name, self._layout, size, modified) for name, size, modified in files)
+        timeline = build_timeline((i for i in instants if i is not None), self._layout)
+        self._listed = (files, timeline)
+        return timeline
 
     def _load_names(self, listed: frozenset[str]) -> Timeline:
         before, timeline = self._view, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections import Counter
 from typing import Any
@@ -18,16 +19,16 @@ from lakefmt.filegroups.table_client import TableClient
 from lakefmt.formats.names import parse_log_file
 from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.metadata import manage, observer
-from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import WriteStat
 from lakefmt.write.files.bucket_copies import BucketCopies
-from tests.compaction.test_cluster import Later, pending
+from tests.compaction.test_cluster import pending
 from tests.compaction.test_cluster_buckets import made, sizes
 from tests.consumers.stream_tables import bag, read_all
+from tests.crash.repeatable import Repeatable
 from tests.index.ring_tables import FAST, check, make, rows
 from tests.index.test_resized_buckets import LEAST, MERGE_ALL, MOST, SPLIT_ALL
 from tests.judges.compare import assert_same_multiset
@@ -407,39 +408,43 @@ def test_copies_by_the_ring_as_it_is_would_be_lost_for_the_index(monkeypatch: py
 
 
 DYING: dict[str, object] = {**FAST, **TWICE, "lakefmt.write.threads": 1, "hoodie.clean.automatic": False}
+#: One process asks all deaths of a version: it knows the states that it has checked.
+DYING_VERSIONS = pytest.mark.parametrize(
+    "version", [pytest.param(version, marks=pytest.mark.xdist_group(f"bucket-copies-{version}")) for version in (6, 9)]
+)
 
 
-def origin_of(version: int) -> Table:
+@functools.cache
+def waiting(version: int, *, written: bool = False) -> tuple[Repeatable, str]:
+    """A table with a plan that waits, made once for all deaths, and on demand a write to the old and the new buckets."""
     origin = make(f"copies-{next(NUMBERS)}", options=DYING, table_version=version)
     origin.upsert(rows(0, 9, 1))
-    return origin
-
-
-def waiting(origin: Table) -> tuple[MemoryStore, str]:
-    """A copy of a table with a plan that waits; plans name files by the place of their table."""
-    copy = MemoryStore(f"bucket-copies-{next(NUMBERS)}")
-    for info in origin.client.store.list():
-        copy.put(info.name, origin.client.store.read(info.name))
-    return copy, planned(Table(TableClient(copy, DYING)), SPLIT_ALL)
+    instant = planned(origin, SPLIT_ALL)
+    if written:
+        Table(TableClient(origin.client.store, DYING)).upsert(rows(3, 12, 2))
+    return Repeatable(origin.client.store), instant
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", [6, 9])
+@DYING_VERSIONS
 @pytest.mark.parametrize("mode", [FaultMode.AFTER, FaultMode.ANSWER_LOST, FaultMode.BEFORE])
 def test_a_write_that_dies_anywhere_leaves_all_or_nothing_in_both(mode: FaultMode, version: int) -> None:
-    origin = origin_of(version)
+    origin, instant = waiting(version)
     before, after = {f"k{n}": 1 for n in range(9)}, {f"k{n}": 2 if 3 <= n < 12 else 1 for n in range(12)}
-    whole_write = FaultStore(waiting(origin)[0], no_faults)
-    Table(TableClient(whole_write, DYING)).upsert(rows(3, 12, 2))
+    whole_write = FaultStore(origin.copy(), no_faults)
+    origin.table(whole_write, DYING).upsert(rows(3, 12, 2))
     assert len(whole_write.effects) >= 10
     for number in range(1, len(whole_write.effects) + 1):
-        copy, instant = waiting(origin)
-        dying = Table(TableClient(FaultStore(copy, fail_at(number, mode, crash=mode is FaultMode.AFTER)), DYING))
+        copy = origin.copy()
+        dying = origin.table(FaultStore(copy, fail_at(number, mode, crash=mode is FaultMode.AFTER)), DYING)
         with contextlib.suppress(LakefmtError, SimulatedCrash):
             dying.upsert(rows(3, 12, 2))
         story = f"effect {number}, {whole_write.effects[number - 1]}"
-        healthy = Table(TableClient(copy, DYING, clock=Later()))
-        found = dict(zip(healthy.read()["id"].to_pylist(), healthy.read()["v"].to_pylist(), strict=True))
+        if not origin.is_new(copy):
+            continue
+        healthy = origin.table(copy, DYING, process=1)
+        stored = healthy.read()
+        found = dict(zip(stored["id"].to_pylist(), stored["v"].to_pylist(), strict=True))
         assert found in (before, after), story
         model = dict(found)
         healthy.upsert(rows(5, 15, 3))
@@ -454,27 +459,22 @@ def test_a_write_that_dies_anywhere_leaves_all_or_nothing_in_both(mode: FaultMod
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["run", "abandon"])
-@pytest.mark.parametrize("version", [6, 9])
+@DYING_VERSIONS
 def test_a_clustering_that_dies_anywhere_loses_no_copied_row(version: int, how: str) -> None:
-    origin = origin_of(version)
+    origin, instant = waiting(version, written=True)
     model = {f"k{n}": 2 if 3 <= n < 12 else 1 for n in range(12)}
-
-    def written() -> tuple[MemoryStore, str]:
-        copy, instant = waiting(origin)
-        Table(TableClient(copy, DYING)).upsert(rows(3, 12, 2))
-        return copy, instant
-
-    copy, instant = written()
-    whole_run = FaultStore(copy, no_faults)
-    Table(TableClient(whole_run, DYING)).cluster(**{how: instant})
+    whole_run = FaultStore(origin.copy(), no_faults)
+    origin.table(whole_run, DYING).cluster(**{how: instant})
     assert len(whole_run.effects) >= 10
     for number in range(1, len(whole_run.effects) + 1):
-        copy, instant = written()
+        copy = origin.copy()
         story = f"effect {number}, {whole_run.effects[number - 1]}"
-        dying = Table(TableClient(FaultStore(copy, fail_at(number, FaultMode.AFTER, crash=True)), DYING))
+        dying = origin.table(FaultStore(copy, fail_at(number, FaultMode.AFTER, crash=True)), DYING)
         with contextlib.suppress(LakefmtError, SimulatedCrash):
             dying.cluster(**{how: instant})
-        healthy = Table(TableClient(copy, DYING, clock=Later()))
+        if not origin.is_new(copy):
+            continue
+        healthy = origin.table(copy, DYING, process=1)
         check(healthy, model)
         healthy.upsert(rows(5, 15, 3))
         now = model | {f"k{n}": 3 for n in range(5, 15)}

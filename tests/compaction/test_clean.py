@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -24,12 +25,11 @@ from lakefmt.compaction.clean.run import clean_rules
 from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import CorruptFile, LakefmtError, SnapshotExpired, StateError, UnknownSetting, UnsafePath
 from lakefmt.filegroups.model import BaseFile, LogFile, all_slices, build_slices
-from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.timeline.timeline import timeline_from_names
+from tests.crash.repeatable import Repeatable
 
 NOW = "20260102000000000"
 GROUPS = ["f0-0", "f1-0", "f2-0"]
@@ -323,35 +323,37 @@ KEEP = {"hoodie.clean.commits.retained": 1}
 NUMBERS = count()
 
 
-def lived(plan=no_faults):
-    """Return a table with four commits whose store fails as `plan` says, and the store's name."""
+@functools.cache
+def lived():
+    """Return a table with four commits, of which copies are made."""
     name = f"clean-{next(NUMBERS)}"
     made = lakefmt.create_table(
         f"memory://{name}", schema=rows("a").schema, record_key="id", partition_by="p", options=OPTIONS
     )
     for n in range(4):
         made.upsert(rows("a", "z", v=n))
-    return Table(TableClient(FaultStore(MemoryStore(name), plan), OPTIONS)), name
+    return Repeatable(MemoryStore(name))
 
 
 ENDINGS = [(mode, crash) for mode in FaultMode for crash in (False, True)]
 
 
+@pytest.mark.xdist_group("clean-dies")  # one process asks all endings: it knows the states that it has checked
 @pytest.mark.parametrize(("mode", "crash"), ENDINGS, ids=[f"{m.value}-{'dies' if c else 'error'}" for m, c in ENDINGS])
 def test_dying_anywhere_leaves_the_rows_and_the_next_clean_ends_it(mode, crash):
-    whole, _ = lived()
-    whole.clean(options=KEEP)
-    effects = len(whole.client.store.effects)
-    assert effects > 5
-    for n in range(1, effects + 1):
-        table, name = lived(fail_at(n, mode, crash=crash))
+    origin, whole = lived(), FaultStore(lived().copy(), no_faults)
+    origin.table(whole, OPTIONS).clean(options=KEEP)
+    assert len(whole.effects) > 5
+    for n in range(1, len(whole.effects) + 1):
+        store = origin.copy()
         with contextlib.suppress(LakefmtError, SimulatedCrash):
-            table.clean(options=KEEP)
-        healthy = Table(TableClient(MemoryStore(name), OPTIONS))
+            origin.table(FaultStore(store, fail_at(n, mode, crash=crash)), OPTIONS).clean(options=KEEP)
+        if not origin.is_new(store):
+            continue
+        healthy = origin.table(store, OPTIONS, process=0.01)
         assert values(healthy.read()) == [("a", 3), ("z", 3)], f"effect {n}"
         healthy.upsert(rows("b", v=1))
-        later = TableClient(MemoryStore(name), healthy.client.options, clock=Later())
-        Table(later).clean(options=KEEP)
+        origin.table(store, OPTIONS, process=1).clean(options=KEEP)
         assert values(healthy.read()) == [("a", 3), ("b", 1), ("z", 3)], f"effect {n}"
         assert not healthy.client.load().timeline.pending, f"effect {n}"
         # x: the newest slice and the one before the window; y, which the window does not touch: the newest.

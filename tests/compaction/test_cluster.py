@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,6 +31,7 @@ from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
 from lakefmt.timeline.heartbeat import Liveness
 from lakefmt.transactions.client import WriteClient
+from tests.crash.repeatable import Repeatable
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 
@@ -406,25 +408,32 @@ def copied(store: MemoryStore) -> MemoryStore:
     return copy
 
 
+@functools.cache
+def repeatable(version: int) -> tuple[Repeatable, pa.Table, set[str]]:
+    """A table, its rows and its file groups."""
+    origin = made(version)
+    return Repeatable(origin.client.store), everything(origin), {piece.file_id for piece in origin.file_groups()}
+
+
 @pytest.mark.slow
+@pytest.mark.xdist_group("clustering-dies")  # one process asks all endings: it knows the states that it has checked
 @pytest.mark.parametrize(
     ("mode", "crash", "version"), [*((mode, crash, 8) for mode, crash in THOROUGH), (FaultMode.AFTER, True, 6)]
 )
 def test_dying_anywhere_leaves_the_rows_and_the_next_clustering_ends_it(
     mode: FaultMode, crash: bool, version: int
 ) -> None:
-    origin = made(version)
-    before, store = everything(origin), origin.client.store
-    whole = FaultStore(copied(store), no_faults)  # type: ignore[arg-type]
-    Table(TableClient(whole, OPTIONS)).cluster("v")
+    origin, before, groups = repeatable(version)
+    whole = FaultStore(origin.copy(), no_faults)
+    origin.table(whole, OPTIONS).cluster("v")
     assert len(whole.effects) >= 10
-    groups = {piece.file_id for piece in origin.file_groups()}
     for number in range(1, len(whole.effects) + 1):
-        copy = copied(store)  # type: ignore[arg-type]
-        dying = Table(TableClient(FaultStore(copy, fail_at(number, mode, crash=crash)), OPTIONS))
+        copy = origin.copy()
         with contextlib.suppress(LakefmtError, SimulatedCrash):
-            dying.cluster("v")
-        healthy = Table(TableClient(copy, OPTIONS, clock=Later()))
+            origin.table(FaultStore(copy, fail_at(number, mode, crash=crash)), OPTIONS).cluster("v")
+        if not origin.is_new(copy):
+            continue
+        healthy = origin.table(copy, OPTIONS, process=1)
         story = f"effect {number}, {mode.value}"
         assert_same(everything(healthy), before, story)
         healthy.cluster("v")

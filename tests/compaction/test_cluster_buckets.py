@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import pickle
 
@@ -14,16 +15,15 @@ from lakefmt.compaction.cluster.pending import _hides
 from lakefmt.compaction.cluster.plan import ClusteringGroup, ClusteringPlan, ClusteringSlice
 from lakefmt.compaction.cluster.run import run_clustering
 from lakefmt.errors import CommitConflict, CorruptFile, InstantNotFound, LakefmtError, UnsupportedFeature
-from lakefmt.filegroups.table_client import TableClient
 from lakefmt.formats.names import RING_DIRECTORY
 from lakefmt.index.bucket.child_nodes import NodeChange, decode_node_change, encode_node_change, ring_with
 from lakefmt.index.bucket.ring import HashNode, first_ring
-from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
 from lakefmt.values import FileId, PartitionPath, WriteStat
-from tests.compaction.test_cluster import Later, everything, pending
+from tests.compaction.test_cluster import everything, pending
+from tests.crash.repeatable import Repeatable
 from tests.index.ring_tables import ENGINE, FAST, NUM, check, make, rings_of, rows
 from tests.index.test_resized_buckets import LEAST, MERGE_ALL, MOST, SPLIT_ALL
 from tests.judges.compare import assert_same_multiset
@@ -225,29 +225,34 @@ def test_what_spark_writes_to_old_and_new_buckets_is_not_hidden(written: tuple[H
 # ----------------------------------------------------------------------------------------------------------- deaths
 
 
+DYING = {**FAST, "lakefmt.write.threads": 1, "hoodie.clean.automatic": False}
+
+
+@functools.cache
+def repeatable() -> tuple[Repeatable, pa.Table]:
+    origin = make(f"dying-{next(NUMBERS)}", options=DYING)
+    origin.upsert(rows(0, 9, 1))
+    return Repeatable(origin.client.store), everything(origin)
+
+
 @pytest.mark.slow
+@pytest.mark.xdist_group(
+    "bucket-clustering-dies"
+)  # one process asks all endings: it knows the states that it has checked
 @pytest.mark.parametrize("mode", [FaultMode.AFTER, FaultMode.ANSWER_LOST, FaultMode.BEFORE])
 def test_dying_anywhere_leaves_the_rows_and_the_next_clustering_ends_it(mode: FaultMode) -> None:
-    options = {**FAST, "lakefmt.write.threads": 1, "hoodie.clean.automatic": False}
-    origin = make(f"dying-{next(NUMBERS)}", options=options)
-    origin.upsert(rows(0, 9, 1))
-    before = everything(origin)
-
-    def copied() -> MemoryStore:
-        copy = MemoryStore(f"bucket-copy-{next(NUMBERS)}")
-        for info in origin.client.store.list():
-            copy.put(info.name, origin.client.store.read(info.name))
-        return copy
-
-    whole = FaultStore(copied(), no_faults)
-    Table(TableClient(whole, options)).cluster(options=SPLIT_ALL)
+    origin, before = repeatable()
+    whole = FaultStore(origin.copy(), no_faults)
+    origin.table(whole, DYING).cluster(options=SPLIT_ALL)
     assert len(whole.effects) >= 10
     for number in range(1, len(whole.effects) + 1):
-        copy = copied()
-        dying = Table(TableClient(FaultStore(copy, fail_at(number, mode, crash=mode is FaultMode.AFTER)), options))
+        copy = origin.copy()
+        dying = origin.table(FaultStore(copy, fail_at(number, mode, crash=mode is FaultMode.AFTER)), DYING)
         with contextlib.suppress(LakefmtError, SimulatedCrash):
             dying.cluster(options=SPLIT_ALL)
-        healthy = Table(TableClient(copy, options, clock=Later()))
+        if not origin.is_new(copy):
+            continue
+        healthy = origin.table(copy, DYING, process=1)
         story = f"effect {number}, {whole.effects[number - 1]}"
         assert_same_multiset(everything(healthy), before, what=story)
         healthy.cluster(options={**SPLIT_ALL, MOST: 5})

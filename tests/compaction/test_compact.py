@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -33,6 +34,7 @@ from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, FreezeStore, SimulatedCrash, WatchStore, fail_at, no_faults
 from lakefmt.timeline.instant import Action
 from tests.compaction.mor_tables import OPTIONS, MorTable, fresh_name, rows
+from tests.crash.repeatable import Repeatable
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 
@@ -361,6 +363,11 @@ ENDINGS = [(mode, crash) for mode in FaultMode for crash in (False, True)]
 ONE_THREAD = {**OPTIONS, "lakefmt.write.threads": 1}
 
 
+@functools.cache
+def repeatable(version):
+    return Repeatable(MemoryStore(made(version)[1]))
+
+
 def dies_at_the_end(effect):
     """Let everything pass up to the completed file."""
     return fail_at(effect.number, FaultMode.BEFORE)(effect) if effect.name.endswith(".commit") else None
@@ -373,25 +380,26 @@ class Later:
         return datetime.now(UTC) + timedelta(hours=1)
 
 
+@pytest.mark.xdist_group("compaction-dies")  # one process asks all endings: it knows the states that it has checked
 @pytest.mark.parametrize(
     ("mode", "crash", "version"),
     [*((mode, crash, 8) for mode, crash in ENDINGS), (FaultMode.BEFORE, True, 6), (FaultMode.TORN, True, 6)],
 )
 def test_dying_anywhere_leaves_the_rows_and_the_next_compaction_ends_it(mode, crash, version):
-    _, name = made(version)
-    whole = Table(TableClient(FaultStore(MemoryStore(name), no_faults), ONE_THREAD))
-    before = everything(whole)
-    run_compaction(whole.client, ONE_THREAD)
-    effects = len(whole.client.store.effects)
-    assert effects > 8
-    for n in range(1, effects + 1):
-        _, name = made(version)
-        table = Table(TableClient(FaultStore(MemoryStore(name), fail_at(n, mode, crash=crash)), ONE_THREAD))
+    origin = repeatable(version)
+    whole = FaultStore(origin.copy(), no_faults)
+    before = everything(Table(TableClient(whole, ONE_THREAD)))
+    run_compaction(origin.client(whole, ONE_THREAD), ONE_THREAD)
+    assert len(whole.effects) > 8
+    for n in range(1, len(whole.effects) + 1):
+        store = origin.copy()
         with contextlib.suppress(LakefmtError, SimulatedCrash):
-            run_compaction(table.client, ONE_THREAD)
-        healthy = Table(TableClient(MemoryStore(name), OPTIONS))
+            run_compaction(origin.client(FaultStore(store, fail_at(n, mode, crash=crash)), ONE_THREAD), ONE_THREAD)
+        if not origin.is_new(store):
+            continue
+        healthy = origin.table(store, OPTIONS, process=0.01)
         assert_same_rows(healthy, before, n)
-        run_compaction(TableClient(MemoryStore(name), OPTIONS, clock=Later()), OPTIONS, verify=True)
+        run_compaction(origin.client(store, OPTIONS, process=1), OPTIONS, verify=True)
         assert_same_rows(healthy, before, n)
         assert_same_rows(healthy, before, n, "read_optimized")
         assert not healthy.client.load().timeline.pending, f"effect {n}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import struct
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from lakefmt.timeline.instant import Action
 from lakefmt.timeline.timeline import timeline_from_names
 from tests.compaction.mor_tables import OPTIONS, MorTable, fresh_name, rows
 from tests.compaction.test_compact import Later, assert_same_rows, data_files, everything, steps
+from tests.crash.repeatable import Repeatable
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 
@@ -289,6 +291,12 @@ def test_partial_rows_stay_as_they_are():
 # -------------------------------------------------------------------------------------------------------------- dying
 
 
+@functools.cache
+def repeatable(version):
+    return Repeatable(MemoryStore(made(version)[1]))
+
+
+@pytest.mark.xdist_group("log-compaction-dies")  # one process asks all endings: it knows the states that it has checked
 @pytest.mark.parametrize(
     ("version", "mode", "crash"),
     [
@@ -301,20 +309,20 @@ def test_partial_rows_stay_as_they_are():
     ],
 )
 def test_dying_anywhere_leaves_the_rows_and_the_next_one_ends_it(version, mode, crash):
-    _, name = made(version)
-    whole = Table(TableClient(FaultStore(MemoryStore(name), no_faults), ONE_THREAD))
-    before = everything(whole)
-    run_log_compaction(whole.client, ONE_THREAD)
-    effects = len(whole.client.store.effects)
-    for n in range(1, effects + 1):
-        _, name = made(version)
-        table = Table(TableClient(FaultStore(MemoryStore(name), fail_at(n, mode, crash=crash)), ONE_THREAD))
+    origin = repeatable(version)
+    whole = FaultStore(origin.copy(), no_faults)
+    before = everything(Table(TableClient(whole, ONE_THREAD)))
+    run_log_compaction(origin.client(whole, ONE_THREAD), ONE_THREAD)
+    for n in range(1, len(whole.effects) + 1):
+        store = origin.copy()
         with contextlib.suppress(LakefmtError, SimulatedCrash):
-            run_log_compaction(table.client, ONE_THREAD)
-        healthy = Table(TableClient(MemoryStore(name), FOLD))
+            run_log_compaction(origin.client(FaultStore(store, fail_at(n, mode, crash=crash)), ONE_THREAD), ONE_THREAD)
+        if not origin.is_new(store):
+            continue
+        healthy = origin.table(store, FOLD, process=0.01)
         assert_same_rows(healthy, before, n)
         healthy.upsert(rows(["zz"], ts=1))
-        later = TableClient(MemoryStore(name), FOLD, clock=Later())
+        later = origin.client(store, FOLD, process=1)
         with contextlib.suppress(CommitConflict):
             run_log_compaction(later, FOLD)
         assert not healthy.client.load().timeline.pending, f"effect {n}"

@@ -16,17 +16,17 @@ from lakefmt.values import WriteStat
 from lakefmt.write.commit import transaction
 from tests.compaction.test_bucket_copies import (
     DYING,
+    DYING_VERSIONS,
     STRATEGY,
     TWICE,
     copies,
     first_model,
-    origin_of,
     planned,
     upsert,
     waiting,
     whole,
 )
-from tests.compaction.test_cluster import Later, pending
+from tests.compaction.test_cluster import pending
 from tests.compaction.test_cluster_buckets import made
 from tests.index.ring_tables import FAST, check, make, rows
 from tests.index.test_resized_buckets import SPLIT_ALL
@@ -151,28 +151,25 @@ def test_left_in_place_the_plan_would_bring_overwritten_rows_back(monkeypatch: p
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("version", [6, 9])
+@DYING_VERSIONS
 @pytest.mark.parametrize("mode", [FaultMode.AFTER, FaultMode.ANSWER_LOST, FaultMode.BEFORE])
 def test_an_overwrite_that_dies_anywhere_leaves_all_or_nothing(mode: FaultMode, version: int) -> None:
-    origin = origin_of(version)
-
-    def written() -> tuple[object, str]:
-        copy, instant = waiting(origin)
-        Table(TableClient(copy, DYING)).upsert(rows(3, 12, 2))
-        return copy, instant
-
+    origin, instant = waiting(version, written=True)
     before, after = {f"k{n}": 2 if 3 <= n < 12 else 1 for n in range(12)}, {f"k{n}": 5 for n in range(2)}
-    whole_write = FaultStore(written()[0], no_faults)  # type: ignore[arg-type]
-    Table(TableClient(whole_write, DYING)).insert_overwrite_table(rows(0, 2, 5))
+    whole_write = FaultStore(origin.copy(), no_faults)
+    origin.table(whole_write, DYING).insert_overwrite_table(rows(0, 2, 5))
     assert len(whole_write.effects) >= 10
     for number in range(1, len(whole_write.effects) + 1):
-        copy, instant = written()
-        faults = FaultStore(copy, fail_at(number, mode, crash=mode is FaultMode.AFTER))  # type: ignore[arg-type]
+        copy = origin.copy()
+        faults = FaultStore(copy, fail_at(number, mode, crash=mode is FaultMode.AFTER))
         with contextlib.suppress(LakefmtError, SimulatedCrash):
-            Table(TableClient(faults, DYING)).insert_overwrite_table(rows(0, 2, 5))
+            origin.table(faults, DYING).insert_overwrite_table(rows(0, 2, 5))
         story = f"effect {number}, {whole_write.effects[number - 1]}"
-        healthy = Table(TableClient(copy, DYING, clock=Later()))  # type: ignore[arg-type]
-        found = dict(zip(healthy.read()["id"].to_pylist(), healthy.read()["v"].to_pylist(), strict=True))
+        if not origin.is_new(copy, "overwritten"):
+            continue
+        healthy = origin.table(copy, DYING, process=1)
+        stored = healthy.read()
+        found = dict(zip(stored["id"].to_pylist(), stored["v"].to_pylist(), strict=True))
         assert found in (before, after), story
         healthy.upsert(rows(5, 15, 3))
         model = found | {f"k{n}": 3 for n in range(5, 15)}

@@ -20,6 +20,7 @@ from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.store_wrapper import WrapperStore
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
+from tests.crash.repeatable import Repeatable
 
 OPTIONS: dict[str, object] = {
     "lakefmt.write.threads": 1,
@@ -69,8 +70,12 @@ EVERY_ROW = rows(0, 300, ts=9)
 ROLLING: dict[str, object] = {"hoodie.logfile.data.block.max.size": 64, "hoodie.logfile.max.size": 64}
 
 
-@pytest.fixture(scope="module", params=[6, 9])
-def made_of_logs(request: pytest.FixtureRequest) -> MemoryStore:
+@pytest.fixture(
+    scope="module",
+    # One process asks all endings of a table: it knows the states that it has checked.
+    params=[pytest.param(version, marks=pytest.mark.xdist_group(f"markers-{version}")) for version in (6, 9)],
+)
+def made_of_logs(request: pytest.FixtureRequest) -> Repeatable:
     """A merge-on-read table with files in four partitions."""
     store = MemoryStore(f"markers-together-{request.param}")
     table = lakefmt.create_table(
@@ -78,11 +83,11 @@ def made_of_logs(request: pytest.FixtureRequest) -> MemoryStore:
         table_type="mor", table_version=request.param,
     )  # fmt: skip
     table.upsert(rows(0, 12, ts=1))
-    return store
+    return Repeatable(store)
 
 
 @pytest.fixture(scope="module")
-def made() -> MemoryStore:
+def made() -> Repeatable:
     """A table with files in three of four partitions."""
     store = MemoryStore("markers-together")
     schema = rows(0, 1, 1).schema
@@ -90,22 +95,16 @@ def made() -> MemoryStore:
         store.url, schema=schema, record_key="id", partition_by="city", ordering="ts", options=OPTIONS
     )
     table.upsert(rows(0, 3, ts=1))
-    return store
-
-
-def copied(made: MemoryStore, name: str) -> MemoryStore:
-    store = MemoryStore(name)
-    for found in made.list():
-        store.put(found.name, made.read(found.name))
-    return store
+    return Repeatable(store)
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("markers-made")
 @pytest.mark.parametrize(("verb", "mode"), [*CASES, ("insert_overwrite", FaultMode.AFTER)])
-def test_before_or_after_and_no_orphan(made: MemoryStore, verb: str, mode: FaultMode) -> None:
-    before = over(made).read()
-    whole = FaultStore(FarStore(copied(made, f"{verb}-{mode.value}")))
-    VERBS[verb](over(whole))
+def test_before_or_after_and_no_orphan(made: Repeatable, verb: str, mode: FaultMode) -> None:
+    before = over(made.copy()).read()
+    whole = FaultStore(FarStore(made.copy()))
+    VERBS[verb](made.table(whole, OPTIONS))
     names = [effect.name.rpartition("/")[2] for effect in whole.effects]
     batches = {name for name in names if name.startswith("MARKERS") and name != "MARKERS.type"}
     assert len(batches) == (2 if verb == "windows" else 1), names
@@ -113,10 +112,13 @@ def test_before_or_after_and_no_orphan(made: MemoryStore, verb: str, mode: Fault
     after = over(whole.inner).read()
     for number in range(1, len(whole.effects) + 1):
         story = f"{verb}, {mode.value} of effect {number}, {whole.effects[number - 1]}"
-        store = copied(made, f"{verb}-{mode.value}-{number}")
+        store = made.copy()
         with contextlib.suppress(LakefmtError, SimulatedCrash):
-            VERBS[verb](over(FaultStore(FarStore(store), fail_at(number, mode, crash=mode in DEATHS))))
-        healthy = over(store)
+            faulty = FaultStore(FarStore(store), fail_at(number, mode, crash=mode in DEATHS))
+            VERBS[verb](made.table(faulty, OPTIONS))
+        if not made.is_new(store, verb):
+            continue
+        healthy = made.table(store, OPTIONS, process=1)
         found = healthy.read()
         assert not multiset_difference(found, before) or not multiset_difference(found, after), story
         healthy.upsert(EVERY_ROW)
@@ -127,12 +129,12 @@ def test_before_or_after_and_no_orphan(made: MemoryStore, verb: str, mode: Fault
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [*DEATHS, *LOST])
-def test_logs_that_roll_over_are_announced_together(made_of_logs: MemoryStore, mode: FaultMode) -> None:
+def test_logs_that_roll_over_are_announced_together(made_of_logs: Repeatable, mode: FaultMode) -> None:
     def write(store: ObjectStore) -> None:
-        over(store).upsert(rows(0, 12, ts=2), options=ROLLING)
+        made_of_logs.table(store, OPTIONS).upsert(rows(0, 12, ts=2), options=ROLLING)
 
-    before, after = over(made_of_logs).read(), rows(0, 12, ts=2)
-    whole = FaultStore(FarStore(copied(made_of_logs, f"{made_of_logs.url[9:]}-{mode.value}")))
+    before, after = over(made_of_logs.copy()).read(), rows(0, 12, ts=2)
+    whole = FaultStore(FarStore(made_of_logs.copy()))
     write(whole)
     names = [effect.name.rpartition("/")[2] for effect in whole.effects]
     logs = {name for name in names if ".log." in name}
@@ -144,10 +146,12 @@ def test_logs_that_roll_over_are_announced_together(made_of_logs: MemoryStore, m
     assert names.count("MARKERS.type") == 2, "made and deleted once"
     for number in range(1, len(whole.effects) + 1):
         story = f"{mode.value} of effect {number}, {whole.effects[number - 1]}"
-        store = copied(made_of_logs, f"{made_of_logs.url[9:]}-{mode.value}-{number}")
+        store = made_of_logs.copy()
         with contextlib.suppress(LakefmtError, SimulatedCrash):
             write(FaultStore(FarStore(store), fail_at(number, mode, crash=mode in DEATHS)))
-        healthy = over(store)
+        if not made_of_logs.is_new(store):
+            continue
+        healthy = made_of_logs.table(store, OPTIONS, process=1)
         found = healthy.read()
         assert not multiset_difference(found, before) or not multiset_difference(found, after), story
         healthy.upsert(rows(0, 12, ts=9))
@@ -156,10 +160,10 @@ def test_logs_that_roll_over_are_announced_together(made_of_logs: MemoryStore, m
         check_no_orphans(healthy)
 
 
-def test_without_its_line_a_file_is_left_over(made: MemoryStore) -> None:
+def test_without_its_line_a_file_is_left_over(made: Repeatable) -> None:
     """The sabotage twin: what no marker names, no rollback finds."""
-    store = copied(made, "a-line-less")
-    whole = FaultStore(FarStore(copied(made, "counted")))
+    store = made.copy()
+    whole = FaultStore(FarStore(made.copy()))
     VERBS["upsert"](over(whole))
     last = next(effect.number for effect in whole.effects if effect.name.endswith(".commit"))
     with pytest.raises(SimulatedCrash):

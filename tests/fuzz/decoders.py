@@ -308,12 +308,14 @@ _KEYS = pa.array(["key-001", "日本"])
 _ENTRY_SCHEMA = scan(archive_file())[0].header[HeaderKey.SCHEMA]
 
 
+@cache
 def archived_record() -> bytes:
     data = archive_file()
     block = scan(data)[0]
     return split_avro_records(data[block.content_start : block.content_start + block.content_size], "a.log")[0]
 
 
+@cache
 def logged_content() -> bytes:
     """Return the content of a block of a real log file."""
     (data,) = stored("v8_mor_archived_120", "log.1_1-901-1431").values()
@@ -321,6 +323,7 @@ def logged_content() -> bytes:
     return data[block.content_start : block.content_start + block.content_size]
 
 
+@cache
 def change_content() -> tuple[bytes, str]:
     """Return the content of a real block of changes, and its schema."""
     data = (Path(__file__).parents[1] / "data/formats/log/v9-1.2.0-changes.cdc.log").read_bytes()

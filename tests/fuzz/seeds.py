@@ -19,7 +19,8 @@ DATA = Path(__file__).parents[1] / "data"
 TIMELINE = DATA / "timeline"
 
 
-def stored(table: str, *ends: str) -> dict[str, bytes]:
+@cache  # some decoders ask for a second input each time they are called
+def stored(table: str, *ends: str) -> Mapping[str, bytes]:
     """Return the first object of a real table for each ending."""
     (packed,) = DATA.glob(f"*/{table}.zip")
     with zipfile.ZipFile(packed) as archive:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 
 import pytest
@@ -12,10 +13,9 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt import lowlevel
 from lakefmt.errors import CommitConflict, LakefmtError, UnsupportedFeature
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
+from tests.crash.repeatable import Repeatable
 from tests.index.ring_tables import ENGINE, FAST, NUM, check, make, rings_of, rows
 
 MOST, LEAST, SIZE = (
@@ -139,6 +139,15 @@ def found_in(table: Table) -> dict[str, int]:
     return dict(zip(stored["id"].to_pylist(), stored["v"].to_pylist(), strict=True))
 
 
+@functools.cache
+def dying() -> Repeatable:
+    made = make(f"dies-{next(NUMBERS)}", options=OPTIONS)
+    made.upsert(rows(0, 9, 1))
+    return Repeatable(made.client.store)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("resizing-dies")  # one process asks all endings: it knows the states that it has checked
 @pytest.mark.parametrize("verb", list(VERBS))
 @pytest.mark.parametrize(
     ("mode", "crash"),
@@ -149,25 +158,20 @@ def found_in(table: Table) -> dict[str, int]:
     ],
 )
 def test_after_a_death_at_any_effect_rows_and_rings_agree(verb: str, mode: FaultMode, crash: bool) -> None:
-    made = make(f"dies-{next(NUMBERS)}", options=OPTIONS)
-    made.upsert(rows(0, 9, 1))
-
-    def copied(plan=None) -> tuple[Table, FaultStore]:  # type: ignore[no-untyped-def]
-        store = MemoryStore(f"consistent-copy-{next(NUMBERS)}")
-        for info in made.client.store.list():
-            store.put(info.name, made.client.store.read(info.name))
-        faulty = FaultStore(store) if plan is None else FaultStore(store, plan)
-        return Table(TableClient(faulty, OPTIONS)), faulty
-
-    table, store = copied()
+    origin = dying()
+    whole = FaultStore(origin.copy())
+    table = origin.table(whole, OPTIONS)
     before = found_in(table)
     VERBS[verb](table)
-    after, count = found_in(table), len(store.effects)
+    after, count = found_in(table), len(whole.effects)
     for number in range(1, count + 1):
-        table, faulty = copied(fail_at(number, mode, crash=crash))
+        store = origin.copy()
+        faulty = FaultStore(store, fail_at(number, mode, crash=crash))
         with contextlib.suppress(LakefmtError, SimulatedCrash):
-            VERBS[verb](table)
-        healthy = Table(TableClient(MemoryStore(faulty.url.removeprefix("memory://")), OPTIONS))
+            VERBS[verb](origin.table(faulty, OPTIONS))
+        if not origin.is_new(store, verb):
+            continue
+        healthy = origin.table(store, OPTIONS, process=1)
         assert found_in(healthy) in (before, after), f"effect {number}, {faulty.effects[-1]}"
         healthy.upsert(rows(0, 12, 9, partitions=2))
         others = {(f"k{n}", 2) for n in range(12, 24)} & found_in(healthy).items()

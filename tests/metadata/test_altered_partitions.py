@@ -196,6 +196,7 @@ def wrong(seeds: range) -> tuple[list[int], int]:
     return failed, told
 
 
+@pytest.mark.slow
 def test_what_is_believed_covers_every_value() -> None:
     failed, told = wrong(range(WORLDS))
     assert not failed[:5]
@@ -212,6 +213,7 @@ def _always(*given: object) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array([True] * stats.num_rows, pa.bool_())])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("what", "instead"), [("of_all_rows", _all_usable), ("_compared", _always)])
 def test_each_condition_is_needed(what: str, instead: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
     """The sabotage twins: without the count of rows, and without the time at which rows were written, values are missing."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 
@@ -22,6 +23,7 @@ from lakefmt.table import Table
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash, fail_at
 from lakefmt.transactions.metadata_indexes import create_expression_index, create_metadata_index
+from tests.crash.repeatable import Repeatable
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_table import NUMBERS, OPTIONS, make, rows
 
@@ -66,10 +68,8 @@ CASES = [
 ]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(("verb", "kind", "version", "mode"), CASES)
-def test_dying_anywhere_leaves_the_state_before_or_after(verb: str, kind: str, version: int, mode: FaultMode) -> None:
+@cache
+def origin_of(verb: str, kind: str, version: int) -> Repeatable:
     table = make(kind, version, {"hoodie.metadata.compact.max.delta.commits": 2 if verb == "upsert" else 50})
     table.upsert(rows(0, 4, 1))
     if version == 9 or verb in ("clean", "restore", "rollback"):
@@ -77,19 +77,28 @@ def test_dying_anywhere_leaves_the_state_before_or_after(verb: str, kind: str, v
             table.client, "expr_index_id", "id", "substring", function_options={"pos": "2", "len": "9"}
         )
     table.upsert(rows(2, 6, 2))
-    made = table.client.store
-    assert isinstance(made, MemoryStore)
-    before = table.read()
-    faulty = FaultStore(copy_of(made))
-    VERBS[verb](_table(faulty))
+    return Repeatable(table.client.store)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.xdist_group("metadata-dies")  # one process knows the states that it has checked
+@pytest.mark.parametrize(("verb", "kind", "version", "mode"), CASES)
+def test_dying_anywhere_leaves_the_state_before_or_after(verb: str, kind: str, version: int, mode: FaultMode) -> None:
+    origin = origin_of(verb, kind, version)
+    before = _table(origin.copy()).read()
+    faulty = FaultStore(origin.copy())
+    VERBS[verb](origin.table(faulty, DEADLY))
     after = _table(faulty).read()
     for number in range(1, len(faulty.effects) + 1):
-        store = copy_of(made)
+        store = origin.copy()
         dying = FaultStore(store, fail_at(number, mode, crash=True))
         with contextlib.suppress(LakefmtError, SimulatedCrash):
-            VERBS[verb](_table(dying))
+            VERBS[verb](origin.table(dying, DEADLY))
+        if not origin.is_new(store):
+            continue
         story = f"effect {number}: {dying.effects[number - 1] if len(dying.effects) >= number else 'not reached'}"
-        healthy = _table(store)
+        healthy = origin.table(store, DEADLY, process=1)
         found = healthy.read()
         assert not multiset_difference(found, before) or not multiset_difference(found, after), story
         healthy.upsert(rows(0, 12, 20))

@@ -201,6 +201,7 @@ def wrong_reads(told: Story, number: int) -> Iterator[dict[int, int]]:
 CASES = [("cow", False), ("mor", False), ("cow", True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("table_type", "metadata"), CASES)
 @pytest.mark.timeout(300)
 def test_a_read_sees_the_table_at_one_moment(table_type: str, metadata: bool) -> None:
@@ -220,6 +221,7 @@ def _first(first: tuple[Timeline, TableDirectory], timeline: Timeline, directory
     return KnownFiles(first[1].outside(), timeline) if first[0] == timeline else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("joined", [_believed, _second, _first])
 @pytest.mark.timeout(300)
 def test_less_than_two_listings_would_lose_rows(joined: object, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,7 @@ def act(table: Table, random: Random, kinds: list[str], ts: int) -> None:
                 table.rollback(timeline.completed[-1].time)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("table_type", "metadata"), [("cow", False), ("cow", True), ("mor", False)])
 @pytest.mark.timeout(300)
 def test_increments_by_names_are_those_by_commits(table_type: str, metadata: bool) -> None:
@@ -196,6 +197,7 @@ def test_replaced_groups_are_the_reason_to_read_commits(monkeypatch: pytest.Monk
     assert pulled(opened(TreeStore(below.client.store)), "000") != pulled(over(below.client.store), "000")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_an_increment_sees_the_table_at_one_moment() -> None:
     """A writer upserts, drops a partition and cleans between any two requests, and between the names of a page."""

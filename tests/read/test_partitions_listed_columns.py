@@ -71,6 +71,7 @@ def test_a_column_that_is_listed_late(table_type: str) -> None:
     assert partitions_left(listed_late(table_type), "n = 2") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_any_lists_between_any_writes(seed: int) -> None:
     chance = Random(seed)

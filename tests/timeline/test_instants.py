@@ -10,6 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lakefmt.errors import IllegalTransition, InstantNotFound, InvalidInputError
+from lakefmt.storage.memory import MemoryStore
+from lakefmt.timeline import store as store_module
 from lakefmt.timeline import timeline as timeline_module
 from lakefmt.timeline.instant import (
     TRANSITIONS,
@@ -23,7 +25,7 @@ from lakefmt.timeline.instant import (
     parse_instant_file,
     parse_instant_time,
 )
-from lakefmt.timeline.store import InstantClock, next_instant_time
+from lakefmt.timeline.store import InstantClock, TimelineStore, next_instant_time
 from lakefmt.timeline.timeline import build_timeline, extend_timeline, timeline_from_names
 from lakefmt.values import InstantTime
 
@@ -355,3 +357,25 @@ def test_what_was_archived_beyond_a_savepoint_stays_committed() -> None:
     saved = _timeline(*names, *(f"{time}_{time}.savepoint" for time in (first, next_)))
     assert saved.first_active == next_
     assert saved.is_committed(InstantTime(hole))
+
+
+def test_a_listing_that_says_the_same_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter(range(1, 99))
+    store = MemoryStore(now=lambda: float(next(moments)))
+    timeline, parsed = TimelineStore(store, ".hoodie/timeline", 2, durable=False), []
+    parse = store_module.parse_instant_file
+    monkeypatch.setattr(store_module, "parse_instant_file", lambda *given: parsed.append(given[0]) or parse(*given))
+    pending = ".hoodie/timeline/20260101000000000.inflight"
+    store.put(pending, b"")
+    first = timeline.load()
+    assert timeline.load() is first
+    assert len(parsed) == 1
+    # Whatever a listing tells of a file is looked at: its size, its time, that it is gone.
+    for change in (lambda: store.put(pending, b"x"), lambda: store.put(pending, b"y"), lambda: store.delete([pending])):
+        before = timeline.load()
+        change()
+        after = timeline.load()
+        assert after is not before
+        assert [(i.size, i.modified) for i in after.instants] == [
+            (found.size, found.modified) for found in store.list(".hoodie/timeline")
+        ]

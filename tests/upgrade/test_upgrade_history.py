@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import itertools
 from pathlib import Path
@@ -25,6 +26,7 @@ from lakefmt.timeline.metadata_codec import BodyKind, body_kind, decode_body
 from lakefmt.upgrade.run import upgrade_table
 from lakefmt.values import TableVersion
 from tests.compat.fixture_tables import real_tables
+from tests.crash.repeatable import Repeatable
 from tests.read.archiving import archive_in, entry, pack_entries, real_entry_schema
 
 VECTORS = Path(__file__).parents[1] / "data" / "timeline"
@@ -289,22 +291,23 @@ ENDINGS = [
 ]
 
 
+@functools.cache
+def repeatable() -> Repeatable:
+    made = with_past(3)
+    made.put(f"{HISTORY}/_version_", b"7")
+    made.put(f"{HISTORY}/manifest_7", b"{}")
+    made.put(f"{HISTORY}/20200101000000000_20200102000000000_0.parquet", b"stale")
+    return Repeatable(made)
+
+
+@pytest.mark.xdist_group(
+    "upgrade-with-history-dies"
+)  # one process asks all endings: it knows the states that it has checked
 @pytest.mark.parametrize(("mode", "crash"), ENDINGS, ids=[f"{m.value}-{'dies' if c else 'error'}" for m, c in ENDINGS])
 def test_dying_anywhere_keeps_the_past_and_the_next_upgrade_ends_it(mode: FaultMode, crash: bool) -> None:
-    origin = with_past(3)
-    origin.put(f"{HISTORY}/_version_", b"7")
-    origin.put(f"{HISTORY}/manifest_7", b"{}")
-    origin.put(f"{HISTORY}/20200101000000000_20200102000000000_0.parquet", b"stale")
-    content = {o.name: origin.read(o.name) for o in origin.list("")}
-
-    def copy() -> MemoryStore:
-        store = MemoryStore(f"past-{next(NUMBERS)}")
-        for name, data in content.items():
-            store.put(name, data)
-        return store
-
-    counted = FaultStore(copy())
-    table = over(counted)
+    origin = repeatable()
+    counted = FaultStore(origin.copy())
+    table = origin.table(counted, OPTIONS)
     seen, oldest = known(table), min(i.time for i in table.client.with_history(table.client.load()).timeline.commits)
     before, past = table.read(), table.read(as_of=oldest)
     upgrade_table(table.client, 8)
@@ -312,12 +315,14 @@ def test_dying_anywhere_keeps_the_past_and_the_next_upgrade_ends_it(mode: FaultM
     assert f"{HISTORY}/manifest_1" in touched
     assert f"{HISTORY}/_version_" in touched
     for number in range(1, len(touched) + 1):
-        store = copy()
+        store = origin.copy()
         faulty = FaultStore(store, fail_at(number, mode, crash=crash))
         with contextlib.suppress(LakefmtError, SimulatedCrash):
-            upgrade_table(over(faulty).client, 8)
+            upgrade_table(origin.client(faulty, OPTIONS), 8)
         story = f"effect {number} ({faulty.effects[number - 1]})"
-        healthy = over(store)
+        if not origin.is_new(store, number % 4 == 0):
+            continue
+        healthy = origin.table(store, OPTIONS, process=1)
         assert known(healthy) == seen, story
         assert same(healthy.read(), before), story
         assert same(healthy.read(as_of=oldest), past), story

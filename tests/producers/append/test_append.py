@@ -371,6 +371,7 @@ def test_a12_ap_34_many_partitions_are_written_and_warned_of(tmp_path: Path) -> 
     assert streamed.num_inserts == 900
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sorted_rows", [False, True])
 def test_ap_34_no_more_files_are_open_than_may_be(sorted_rows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of more partitions wait on the disk; partitions that come later take the place of those written longest ago."""

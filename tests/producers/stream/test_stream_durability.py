@@ -76,6 +76,7 @@ class Program:
         stream.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("mode", [FaultMode.BEFORE, FaultMode.AFTER, FaultMode.TORN])
 def test_rs_3_rs_33_a_crash_at_any_effect_loses_nothing_and_doubles_nothing(keyed: bool, mode: FaultMode) -> None:
@@ -103,6 +104,7 @@ def test_rs_3_rs_33_a_crash_at_any_effect_loses_nothing_and_doubles_nothing(keye
         check_no_orphans(table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST, FaultMode.BEFORE, FaultMode.AFTER])
 def test_rs_32_c30_a_lost_answer_at_any_effect_writes_no_row_twice(mode: FaultMode) -> None:
     made = make(keyed=False)

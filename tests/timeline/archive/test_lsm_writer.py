@@ -332,6 +332,7 @@ ENDINGS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "crash"), ENDINGS, ids=[f"{m.value}-{'dies' if c else 'error'}" for m, c in ENDINGS])
 def test_dying_anywhere_loses_nothing(mode, crash):
     def prepared() -> MemoryStore:

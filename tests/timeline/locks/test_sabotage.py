@@ -149,6 +149,7 @@ def file_kind(keeper_class):
     return LockKind(open_lock, 60.0, 61.0, renewed=False)
 
 
+@pytest.mark.slow
 def test_a_release_without_looking_at_the_owner():
     assert failing(lambda: file_kind(FileLockBackend)) == set()
     assert "outlives" in failing(lambda: file_kind(NoOwnerKeeper))
