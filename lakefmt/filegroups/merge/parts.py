@@ -24,7 +24,7 @@ def merge_in_parts(
     """Yield the merge of rows into a base file, for one part of the base file after the other.
 
     Together the parts are what :func:`merge_into_base` returns: the same rows in the same order, the same counts. Row
-    numbers are those of the part. Rows without a stored key come with the last part.
+    numbers are those of the part. Rows without a stored key come with the last part; parts without rows behind it are left out.
 
     Args:
         base_parts: the stored rows with meta columns, part by part.
@@ -38,8 +38,11 @@ def merge_in_parts(
     """
     keys = incoming.table.column(RECORD_KEY).combine_chunks()
     is_stored = np.zeros(len(keys), dtype=bool)
-    merged_rows = 0
+    merged_rows, has_new = 0, False
     for part in base_parts:
+        if has_new:
+            merged_rows += part.num_rows  # row groups without rows follow behind the last rows
+            continue
         match_index = pc.index_in(part.column(RECORD_KEY), value_set=keys).combine_chunks()
         places = np.flatnonzero(to_mask(pc.is_valid(match_index)))
         match = match_index.drop_null().to_numpy().astype(np.int64)
@@ -47,7 +50,8 @@ def merge_in_parts(
         merged = merge_into_base(part, _rows_of(incoming, match), rule=rule, places=places)
         merged_rows += part.num_rows
         del part
-        yield merged if merged_rows < num_rows else _with_new_rows(merged, incoming, ~is_stored)
+        has_new = merged_rows >= num_rows
+        yield _with_new_rows(merged, incoming, ~is_stored) if has_new else merged
         del merged
     if merged_rows != num_rows:
         raise CorruptFile(f"a base file has {merged_rows:,} rows where its footer says {num_rows:,}")
