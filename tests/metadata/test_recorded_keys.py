@@ -18,6 +18,7 @@ from lakefmt.metadata.changed_keys.record_index import ChangedKeys, compared_key
 from lakefmt.metadata.records import RecordLocation
 from lakefmt.sorting.written_keys import FileKeyChange, WrittenKeys
 from lakefmt.table import Table
+from lakefmt.write import pipeline
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_keys_of_changed_groups import marked
 from tests.metadata.test_metadata_table import make, rows
@@ -117,6 +118,31 @@ def test_an_upsert_tells_new_keys_and_marked_ones() -> None:
     table.upsert(marked(rows(0, 6, 1), False))
     data = pa.concat_tables([marked(rows(0, 2, 2), True), marked(rows(4, 8, 2), False)])
     assert told_of_upsert(table, data) == [(["k6", "k7"], ["k0", "k1"])]
+    check_metadata_table(table)
+
+
+def test_files_that_are_rewritten_together_record_their_own_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    together: list[int] = []
+    original = pipeline.rewrite_together
+
+    def counted(bound: Any, assignments: Any, *rest: Any, **named: Any) -> Any:
+        together.append(len(assignments))
+        return original(bound, assignments, *rest, **named)
+
+    monkeypatch.setattr(pipeline, "rewrite_together", counted)
+    table = make("cow", 8, FILLS)
+    cities = pa.array([f"c{n % 12:02d}" for n in range(60)])
+    data = rows(0, 60, 1).set_column(1, "city", cities)
+    table.upsert(marked(data.slice(0, 48), False))
+    # Of each city one row goes, one changes and one is new; of the first the one that goes is missing.
+    told = told_of_upsert(
+        table,
+        pa.concat_tables(
+            [marked(data.slice(1, 11), True), marked(data.slice(24, 12), False), marked(data.slice(48), False)]
+        ),
+    )
+    assert sum(together) == 12
+    assert sorted(told) == sorted(([f"k{48 + n}"], [f"k{n}"] if n else []) for n in range(12))
     check_metadata_table(table)
 
 
