@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -12,12 +14,15 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from lakefmt.filegroups import base_writer
+from lakefmt.filegroups.model import FileSlice, parse_files
 from lakefmt.lowlevel import assign, begin_write, commit, write_files
 from lakefmt.metadata.changed_keys import file_groups
 from lakefmt.metadata.changed_keys.record_index import ChangedKeys, compared_keys, lost_keys
 from lakefmt.metadata.records import RecordLocation
 from lakefmt.sorting.written_keys import FileKeyChange, WrittenKeys
+from lakefmt.storage.api import ObjectInfo
 from lakefmt.table import Table
+from lakefmt.values import PartitionPath
 from lakefmt.write import pipeline
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_keys_of_changed_groups import marked
@@ -185,6 +190,54 @@ def test_another_process_reads_what_it_was_not_told() -> None:
     assert result is not None
     assert told == [(["k6", "k7"], [])]
     check_metadata_table(table)
+
+
+@pytest.mark.parametrize("how", ["recorded", "held", "read again"])
+def test_a_key_that_is_stored_twice_is_indexed_where_it_stays(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index finds one of two places; the file group with the other one is changed by the same delete."""
+    if how != "recorded":
+        monkeypatch.setattr(WrittenKeys, "keep", lambda *_: None)
+    if how == "read again":
+        monkeypatch.setattr(file_groups, "_MOST_BYTES", 0)
+    more = {"hoodie.index.type": "RECORD_INDEX", "hoodie.parquet.small.file.limit": 0}
+    table = make("cow", 8, more, partition_by=None)
+    table.upsert(rows(0, 6, 1))
+    (stays,) = table.file_groups()
+    table.bulk_insert(pa.concat_tables([rows(0, 1, 2), rows(6, 8, 2)]))
+    table.delete(["k0", "k1"])
+    assert table.read()["id"].to_pylist().count("k0") == 1
+    records = check_metadata_table(table)["record_index"]
+    assert {record.location.file_id for key, record in records.items() if key == "k0" and record.location} == {
+        stays.file_id
+    }
+
+
+def test_only_what_is_recorded_of_both_files_is_believed() -> None:
+    """Logs beside a base file, or another base file than the one that was rewritten, have keys that were not recorded."""
+    names = ("f-0_1-0-0_20260101000000000", "f-0_1-0-0_20260102000000000", "f-0_1-0-0_20260103000000000")
+    bases, _ = parse_files(PartitionPath("p"), [ObjectInfo(f"p/{name}.parquet", 9) for name in names])
+    _, (log,) = parse_files(PartitionPath("p"), [ObjectInfo("p/.f-0_20260103000000000.log.1_0-1-0", 9)])
+    old, new, other = (FileSlice(base.partition, base.file_id, base.instant, base) for base in bases)
+    written = WrittenKeys()
+    some, nothing = pa.array(["k1"]), pa.array([], pa.string())
+    change = FileKeyChange(bases[0].path, some, nothing)
+    written.keep(bases[1].path, change)
+    written.keep(bases[2].path, FileKeyChange(None, some, nothing))
+    asking: Any = SimpleNamespace(collector=SimpleNamespace(written_keys=written))
+
+    def recorded(before: FileSlice | None, after: FileSlice | None) -> FileKeyChange | None:
+        return file_groups._ChangedGroups._recorded(asking, before, after)
+
+    assert recorded(old, new) is change
+    assert recorded(None, other) is not None
+    assert recorded(other, new) is None
+    assert recorded(None, new) is None
+    assert recorded(replace(old, logs=(log,)), new) is None
+    assert recorded(replace(old, base=None, logs=(log,)), other) is None
+    assert recorded(old, replace(new, logs=(log,))) is None
+    assert recorded(old, None) is None
+    asking.collector.written_keys = None
+    assert recorded(old, new) is None
 
 
 # ----------------------------------------------------------------------------------------------------------- sabotage
