@@ -1,7 +1,6 @@
 """The facts of an instant that the metadata table needs, read from the data table's files (effects on reading only).
 
-What a commit wrote is in its metadata; statistics and bloom filters are in the footers of its files; which keys came and
-went shows a comparison of the file slices without and with the instant.
+What a commit wrote is in its metadata; statistics and bloom filters are in the footers of its files.
 """
 
 from __future__ import annotations
@@ -26,16 +25,17 @@ from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import VirtualColumns, virtual_columns_of
 from lakefmt.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, LEGACY_BLOOM_KEY, check_row_counts
 from lakefmt.metadata.reading.written_footers import written_ranges
-from lakefmt.metadata.records import MetadataRecord, RecordLocation
+from lakefmt.metadata.records import MetadataRecord
 from lakefmt.metadata.statistics import ColumnRange, footer_ranges, leaf_values, merged_ranges, row_ranges
-from lakefmt.metadata.updates import DataFile, KeyChange, loses_keys
+from lakefmt.metadata.updates import DataFile
 from lakefmt.schema import reconcile, with_meta_columns
 from lakefmt.schema.types import field_at
+from lakefmt.sorting.written_keys import WrittenKeys
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import parse_instant_time
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.values import IS_DELETED, RECORD_KEY, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
+from lakefmt.values import IS_DELETED, RECORD_KEY, InstantTime, PartitionPath
 
 __all__ = ["FactCollector", "files_of_commit", "files_of_slice", "instant_millis"]
 
@@ -46,13 +46,11 @@ IndexedKeys = Callable[[pa.Array, str, str], pa.Array]
 #: Returns the committed files of some data partitions, or None.
 KnownFiles = Callable[[Collection[PartitionPath]], tuple[list[BaseFile], list[LogFile]] | None]
 
-#: Operations that move rows to other files without changing them or where a key's file group is.
-_SAME_GROUPS = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
 _SIMPLE_BLOOM = "SIMPLE"
 #: Columns of files whose statistics a handle keeps.
 _MOST_RANGES = 100_000
-#: Bytes of a log's rows, above which they are not kept while an instant is recorded; logs whose deletes are counted once.
-_MOST_LOG_BYTES, _MOST_LOGS = 1 << 20, 100_000
+#: Bytes of a log's rows, above which they are not kept while an instant is recorded.
+_MOST_LOG_BYTES = 1 << 20
 #: The columns that were asked for, and their statistics.
 _Statistics = tuple[tuple[str, ...], Mapping[str, ColumnRange]]
 
@@ -80,7 +78,6 @@ def files_of_slice(file_slice: FileSlice) -> tuple[BaseFile | LogFile, ...]:
 
 
 _statistics: WeakKeyDictionary[BaseFileReader, Kept[_Statistics]] = WeakKeyDictionary()
-_num_deletes: WeakKeyDictionary[BaseFileReader, dict[str, int]] = WeakKeyDictionary()
 _guard = Lock()
 
 
@@ -108,6 +105,7 @@ class FactCollector:
         remembered_statistics: returns them where nothing has to be read; None: they have to be.
         stored_statistics: returns the records of ``partition_stats`` with some keys, as they are without the instant.
         indexed_keys: asks the record index as it is without the instant; None: it cannot be asked.
+        written_keys: what the writers of files recorded of their keys; None: nothing.
         listed_partitions: returns those of some data partitions that the metadata table lists without the instant.
         known_files: returns the files of data partitions without listing them; None: they are to be listed.
         time_zone: in which expression indexes read times.
@@ -124,6 +122,7 @@ class FactCollector:
     remembered_statistics: Callable[[Sequence[str]], Mapping[str, MetadataRecord] | None] | None = None
     stored_statistics: StoredRecords | None = None
     indexed_keys: IndexedKeys | None = None
+    written_keys: WrittenKeys | None = None
     listed_partitions: Callable[[Collection[str]], frozenset[str]] | None = None
     known_files: KnownFiles | None = None
     time_zone: str = "UTC"
@@ -280,12 +279,13 @@ class FactCollector:
             return ranges
 
     def _log_ranges(self, file: LogFile) -> dict[str, ColumnRange]:
-        rows = self._log_rows(file)
+        rows = self.log_rows(file)
         lacking = {*self.schema.names} - rows.known if self.stored_only and rows.known else set[str]()
         columns = [name for name in self.columns if self._top(name) not in lacking]
         return row_ranges(rows.table.filter(pa.array(~rows.deletes)), columns)
 
-    def _log_rows(self, file: LogFile) -> LogRows:
+    def log_rows(self, file: LogFile) -> LogRows:
+        """Return what a log says of its keys, and of the columns whose statistics are kept."""
         rule = merge_rule(self.before.config)
         names = {
             RECORD_KEY,
@@ -326,112 +326,6 @@ class FactCollector:
         entries = self.client.reader.footer(file).entries
         text = entries.get(BLOOM_KEY) or entries.get(LEGACY_BLOOM_KEY)
         return None if text is None else (entries.get(BLOOM_TYPE_KEY) or _SIMPLE_BLOOM, text)
-
-    # ---------------------------------------------------------------------------------------------------------- keys
-
-    def key_changes(
-        self,
-        befores: Sequence[FileSlice],
-        afters: Sequence[FileSlice],
-        commit: CommitMetadata,
-        columns: Sequence[str] = (),
-    ) -> list[KeyChange]:
-        """Return which rows came and went in each file group that a commit changed.
-
-        Parameters:
-            befores: the slices without it.
-            afters: the slices with it.
-            commit: what it wrote and replaced.
-            columns: columns with a secondary index, which are returned beside the keys.
-        """
-        if commit.operation in _SAME_GROUPS or commit.compacted:
-            return []
-        old = {(each.partition, each.file_id): each for each in befores}
-        new = {(each.partition, each.file_id): each for each in afters}
-        stats: dict[tuple[PartitionPath, FileId], list[WriteStat]] = {}
-        for stat in commit.stats:
-            stats.setdefault((stat.partition_path, stat.file_id), []).append(stat)
-        replaced = {(path, file_id) for path, ids in commit.replaced_file_ids.items() for file_id in ids}
-        millis = instant_millis(self.time, self.before)
-
-        def change(group: tuple[PartitionPath, FileId], *, counted: bool) -> KeyChange | None:
-            files = old.get(group), new.get(group), stats.get(group, ())
-            return self._change(RecordLocation(*group, millis), *files, columns, counted=counted)
-
-        groups = dict.fromkeys((*stats, *sorted(replaced)))
-        changes_of = {group: change(group, counted=commit.counts_new_keys) for group in groups}
-        if commit.operation is not WriteOperation.DELETE and loses_keys([each for each in changes_of.values() if each]):
-            # A key that was stored twice may be in a group with updates only.
-            changes_of |= {group: change(group, counted=False) for group, made in changes_of.items() if made is None}
-        return [each for each in changes_of.values() if each is not None]
-
-    def _change(
-        self,
-        location: RecordLocation,
-        before: FileSlice | None,
-        after: FileSlice | None,
-        stats: Sequence[WriteStat],
-        columns: Sequence[str],
-        *,
-        counted: bool,
-    ) -> KeyChange | None:
-        only_updates = counted and stats and not any(stat.num_inserts or stat.num_deletes for stat in stats)
-        # Rows of logs that are marked as deleted count as updates.
-        marks = self._marks_deletes and any(stat.log_files for stat in stats)
-        if only_updates and not columns and not marks and before is not None and not self._may_have_deleted(before):
-            return None  # every key was there before, and is there now
-        keys = None
-        if before is not None and after is not None and before.base == after.base:
-            written = {stat.path for stat in stats}
-            new = [self._log_rows(log) for log in after.logs if log.path in written]
-            keys = _keys_of_logs(new).unique()
-            if not columns:
-                keys = self._without_kept(keys, new, location)
-                if not len(keys):
-                    return None
-        old = self.rows(self.before, before, columns, keys)
-        return KeyChange(location, old, self.rows(self.after, after, columns, keys))
-
-    def _without_kept(self, keys: pa.Array, logs: Sequence[LogRows], location: RecordLocation) -> pa.Array:
-        """Return keys without those that are in a file group before and after logs: indexed, and not deleted by them.
-
-        So the logs that the file group has had before are not read again with every commit.
-        """
-        if self.indexed_keys is None or merge_rule(self.before.config).custom is not None:
-            return keys
-        deleted = _keys_of_logs([only_rows(each, each.deletes) for each in logs])
-        asked = keys.filter(pc.invert(pc.is_in(keys, value_set=deleted))) if len(deleted) else keys
-        indexed = self.indexed_keys(asked, location.partition, location.file_id)
-        return keys.filter(pc.invert(pc.is_in(keys, value_set=indexed)))
-
-    @property
-    def _marks_deletes(self) -> bool:
-        """Whether rows of logs may delete their key without being counted as deletes."""
-        rule = merge_rule(self.before.config)
-        return rule.custom is not None or rule.delete is not None or IS_DELETED in self._schema.names
-
-    def _may_have_deleted(self, file_slice: FileSlice) -> bool:
-        """Return whether the logs of a slice may have deleted keys, which an update would bring back.
-
-        Commits that are not archived tell, of logs that are named by them (from version 8 on); a handle remembers it.
-        """
-        if not file_slice.logs:
-            return False
-        timeline = self.before.timeline
-        if timeline.layout == 1 or self._marks_deletes:
-            return True
-        with _guard:
-            num_deletes = _num_deletes.setdefault(self.client.reader, {})
-        asked = {log.path: log.instant for log in file_slice.logs if log.path not in num_deletes}
-        active = {instant.time: instant for instant in timeline.commits} if asked else {}
-        if any(time not in active for time in asked.values()):
-            return True
-        if len(num_deletes) > _MOST_LOGS:
-            num_deletes.clear()
-        for time in set(asked.values()):
-            stats = self.client.commit_metadata(self.before, active[time]).stats
-            num_deletes |= {stat.path: stat.num_deletes for stat in stats if stat.log_files}
-        return any(num_deletes.get(log.path) != 0 for log in file_slice.logs)
 
     def rows(
         self,
@@ -476,11 +370,6 @@ class FactCollector:
             )
             rows = merge_logs(rows, logs if keys is None else _of_keys(logs, keys), rule)
         return pa.table({name: leaf_values(rows, name) for name in wanted})
-
-
-def _keys_of_logs(logs: Sequence[LogRows]) -> pa.Array:
-    chunks = [chunk.cast(pa.string()) for each in logs for chunk in each.table.column(RECORD_KEY).chunks]
-    return pa.concat_arrays(chunks) if chunks else pa.array([], pa.string())
 
 
 def _of_keys(logs: LogRows, keys: pa.Array) -> LogRows:

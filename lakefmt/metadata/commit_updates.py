@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from lakefmt.config.table_config import TableConfig
 from lakefmt.filegroups.model import FileSlice, join_path, parse_files
+from lakefmt.metadata.changed_keys.file_groups import changed_file_groups
+from lakefmt.metadata.changed_keys.record_index import ChangedKeys, record_index_update
 from lakefmt.metadata.collect import FactCollector, files_of_commit, instant_millis
 from lakefmt.metadata.expressions.index_updates import (
     expression_updates,
@@ -33,7 +35,6 @@ from lakefmt.metadata.updates import (
     column_stats_update,
     files_update,
     partition_stats_update,
-    record_index_update,
     removed_files_update,
     secondary_index_update,
 )
@@ -116,8 +117,8 @@ def updates_of_commit(
         updates.append(bloom_filters_update(new, form))
     if has_keys:
         columns = secondary_columns(config, definitions)
-        changes = collector.key_changes(befores, afters, commit, sorted(set(columns.values())))
-        updates += index_updates(config, form, definitions, changes)
+        keys, rows = changed_file_groups(collector, befores, afters, commit, sorted(set(columns.values())))
+        updates += index_updates(config, form, definitions, keys, rows)
     return updates + expression_updates(config, form, collector, definitions, commit, afters)
 
 
@@ -174,7 +175,11 @@ def secondary_columns(config: TableConfig, definitions: Definitions) -> dict[str
 
 
 def index_updates(
-    config: TableConfig, form: RecordFormat, definitions: Definitions, changes: Sequence[KeyChange]
+    config: TableConfig,
+    form: RecordFormat,
+    definitions: Definitions,
+    keys: Sequence[ChangedKeys],
+    rows: Sequence[KeyChange],
 ) -> list[PartitionUpdate]:
     """Return the updates of the record index and of secondary indexes. Pure.
 
@@ -182,16 +187,17 @@ def index_updates(
         config: the table's properties, with the partitions that the metadata table has.
         form: how records are written.
         definitions: of the table's indexes.
-        changes: the file groups that changed.
+        keys: which came and went in the file groups that changed.
+        rows: of the same file groups, if there is a secondary index.
     """
     updates = []
     name = PartitionKind.RECORD_INDEX.value
     if name in config.metadata_partitions:
         partitioned = name in definitions and definitions[name].is_partitioned
-        updates.append(record_index_update(changes, form, partitioned=partitioned))
+        updates.append(record_index_update(keys, form, partitioned=partitioned))
     for index, column in secondary_columns(config, definitions).items():
         by_value = definitions[index].version not in (None, "V1")
-        updates.append(secondary_index_update(index, column, changes, form, by_value=by_value))
+        updates.append(secondary_index_update(index, column, rows, form, by_value=by_value))
     return updates
 
 

@@ -229,6 +229,7 @@ class MetadataTableObserver:
             schema,
             remembered_statistics=remembered,
             stored_statistics=None if PartitionKind.PARTITION_STATS.value in building else stored,
+            written_keys=pending.written_keys,
             indexed_keys=indexed if has_keys and PartitionKind.RECORD_INDEX.value not in building else None,
             listed_partitions=listed,
             known_files=None if directory is None else lambda paths: files_by_metadata(metadata_table(), paths),

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.data_classes import dataclass
+from lakefmt.metadata.changed_keys.record_index import concatenated, keys_of
 from lakefmt.metadata.keys import (
     ALL_PARTITIONS,
     bloom_filter_key,
@@ -33,7 +34,6 @@ from lakefmt.metadata.records import (
     RecordLocation,
     RecordType,
     encode_record,
-    record_index_values,
     repeat_value,
     update_of,
 )
@@ -41,15 +41,12 @@ from lakefmt.metadata.statistics import ColumnRange, column_stats_of
 
 __all__ = [
     "DataFile",
-    "GroupKeys",
     "KeyChange",
     "bloom_filters_update",
     "by_file_group",
     "column_stats_update",
     "files_update",
-    "loses_keys",
     "partition_stats_update",
-    "record_index_update",
     "removed_files_update",
     "secondary_index_update",
     "sorted_records",
@@ -208,19 +205,6 @@ def bloom_filters_update(
 
 
 @dataclass(frozen=True, slots=True)
-class GroupKeys:
-    """Keys that a file group has.
-
-    Attributes:
-        location: the file group.
-        keys: record keys, an array of strings.
-    """
-
-    location: RecordLocation
-    keys: pa.Array
-
-
-@dataclass(frozen=True, slots=True)
 class KeyChange:
     """What an instant changed in a file group.
 
@@ -233,108 +217,6 @@ class KeyChange:
     location: RecordLocation
     before: pa.Table
     after: pa.Table
-
-
-def _keys_of(rows: pa.Table) -> pa.Array:
-    return pa.concat_arrays([chunk.cast(pa.string()) for chunk in rows.column(0).chunks] or [pa.array([], pa.string())])
-
-
-def _without(values: pa.Array, others: pa.Array) -> pa.Array:
-    return values.filter(pc.invert(pc.is_in(values, value_set=others))) if len(others) else values
-
-
-def loses_keys(changes: Sequence[KeyChange]) -> bool:
-    """Return whether a key was in one of some file groups and is in none of them any more."""
-    before = _concatenated([_keys_of(change.before) for change in changes])
-    return bool(len(_without(before, _concatenated([_keys_of(change.after) for change in changes]))))
-
-
-def record_index_update(
-    changes: Sequence[KeyChange], form: RecordFormat, *, partitioned: bool = False
-) -> PartitionUpdate:
-    """Return the update of ``record_index``: keys that are new in a file group, and keys that are gone.
-
-    A key that leaves one file group and is in another one is written, not removed; also where the other one had it before,
-    as when an overwrite stored it twice.
-
-    Parameters:
-        changes: the file groups that the instant changed.
-        form: how records are written.
-        partitioned: keys are unique in their data partition only, and each of them has its own file groups.
-    """
-    added: list[GroupKeys] = []
-    left: list[GroupKeys] = []
-    for change in changes:
-        before, after = _keys_of(change.before), _keys_of(change.after)
-        added.append(GroupKeys(change.location, _without(after, before)))
-        left.append(GroupKeys(change.location, _without(before, after)))
-    added += _still_there(changes, left, partitioned=partitioned)
-    if not partitioned:
-        return _index_update(added, left, form, partitioned=False)
-    paths = dict.fromkeys(change.location.partition for change in changes)
-    parts = [
-        _index_update(
-            [group for group in added if group.location.partition == path],
-            [group for group in left if group.location.partition == path],
-            form,
-            partitioned=True,
-        )
-        for path in paths
-    ]
-    return _joined_updates(parts)
-
-
-def _still_there(changes: Sequence[KeyChange], left: Sequence[GroupKeys], *, partitioned: bool) -> list[GroupKeys]:
-    """Return the keys that left one file group and that another changed one has, now as before."""
-    kept = []
-    for change in changes:
-        place = change.location.partition
-        elsewhere = [group.keys for group in left if not partitioned or group.location.partition == place]
-        keys = _concatenated([each for each in elsewhere if len(each)])
-        if len(keys):
-            before, after = _keys_of(change.before), _keys_of(change.after)
-            same = after.filter(pc.and_(pc.is_in(after, value_set=before), pc.is_in(after, value_set=keys)))
-            kept.append(GroupKeys(change.location, same))
-    return [group for group in kept if len(group.keys)]
-
-
-def _index_update(
-    added: Sequence[GroupKeys], left: Sequence[GroupKeys], form: RecordFormat, *, partitioned: bool
-) -> PartitionUpdate:
-    keys = _concatenated([group.keys for group in added])
-    counts = [len(group.keys) for group in added]
-    values = record_index_values([group.location for group in added], form)
-    removed = _without(_concatenated([group.keys for group in left]).unique(), keys)
-    data_partitions = None
-    if partitioned:
-        path = (added or left)[0].location.partition
-        data_partitions = repeat_value(path.encode(), len(keys) + len(removed)).cast(pa.string())
-    return PartitionUpdate(
-        PartitionKind.RECORD_INDEX.value,
-        keys,
-        values.take(pa.array(np.repeat(np.arange(len(added)), counts))),
-        removed,
-        data_partitions=data_partitions,
-    )
-
-
-def _concatenated(arrays: Sequence[pa.Array], kind: pa.DataType | None = None) -> pa.Array:
-    return pa.concat_arrays(arrays) if arrays else pa.array([], kind or pa.string())
-
-
-def _joined_updates(parts: Sequence[PartitionUpdate]) -> PartitionUpdate:
-    keys = [part.keys for part in parts]
-    deleted = [part.deleted for part in parts]
-    paths = [part.data_partitions for part in parts if part.data_partitions is not None]
-    of_keys = [path.slice(0, len(key)) for path, key in zip(paths, keys, strict=True)]
-    of_deleted = [path.slice(len(key)) for path, key in zip(paths, keys, strict=True)]
-    return PartitionUpdate(
-        PartitionKind.RECORD_INDEX.value,
-        _concatenated(keys),
-        _concatenated([part.values for part in parts], pa.binary()),
-        _concatenated(deleted),
-        data_partitions=_concatenated([*of_keys, *of_deleted]),
-    )
 
 
 def secondary_index_update(
@@ -368,13 +250,13 @@ def secondary_index_update(
 
 def _flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     flat = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return _concatenated(flat.chunks) if isinstance(flat, pa.ChunkedArray) else flat
+    return concatenated(flat.chunks) if isinstance(flat, pa.ChunkedArray) else flat
 
 
 def _pairs(rows: pa.Table, column: str) -> pa.Table:
     values = _flat(rows.column(column))
     return pa.table(
-        {"pair": secondary_index_keys(values, _keys_of(rows)), "prefix": secondary_index_prefixes(values)},
+        {"pair": secondary_index_keys(values, keys_of(rows.column(0))), "prefix": secondary_index_prefixes(values)},
         schema=pa.schema([("pair", pa.string()), ("prefix", pa.string())]),
     )
 

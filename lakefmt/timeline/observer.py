@@ -10,6 +10,7 @@ from typing import Protocol
 
 from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import dataclass
+from lakefmt.sorting.written_keys import WrittenKeys
 from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import Action, Instant
@@ -38,6 +39,7 @@ class PendingCompletion:
             from it after every observer has returned.
         prove_lock: raises when the table lock was lost. A completion that another writer could miss is proved first.
         directory: what is below ``.hoodie``, listed under this lock; None: its parts are listed where they are needed.
+        written_keys: what this process recorded of the keys of files that it wrote for the instant.
     """
 
     time: InstantTime
@@ -49,6 +51,7 @@ class PendingCompletion:
     next_time: Callable[[], InstantTime]
     prove_lock: Callable[[], None] = _unproved
     directory: TableDirectory | None = None
+    written_keys: WrittenKeys | None = None
 
     def proved_time(self) -> InstantTime:
         """Return the next instant time after the lock was proved: for completions of an observer's own.

@@ -16,6 +16,7 @@ from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InstantNotPending, StorageError
 from lakefmt.filegroups.table_client import TableState
+from lakefmt.sorting.written_keys import WrittenKeys
 from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.heartbeat import Heartbeat
@@ -148,6 +149,7 @@ class InstantTransaction:
         body: bytes,
         commit: CommitMetadata | None = None,
         directory: TableDirectory | None = None,
+        written_keys: WrittenKeys | None = None,
     ) -> Instant:
         """Make the instant visible; call under the table lock.
 
@@ -158,6 +160,7 @@ class InstantTransaction:
             body: content of the completed file.
             commit: the same as values, for commits, deltacommits, replacecommits and compactions.
             directory: what is below ``.hoodie``, listed under this lock with the timeline.
+            written_keys: what this process recorded of the keys of files that it wrote for the instant.
 
         Returns:
             The completed instant.
@@ -171,7 +174,15 @@ class InstantTransaction:
         next_time = self.write_client.instant_time_generator(config, timeline)
         if observers := self.write_client.observers(config):
             pending = PendingCompletion(
-                self.time, self.action, config, timeline, body, commit, next_time, directory=directory
+                self.time,
+                self.action,
+                config,
+                timeline,
+                body,
+                commit,
+                next_time,
+                directory=directory,
+                written_keys=written_keys,
             )
             if lease is not None:
                 pending = replace(pending, prove_lock=lease.check)

@@ -64,7 +64,9 @@ def split_moves(
         return Routes(stay, leave)
     wins = _wins(batch, leave, slices, rule.stored, reader)
     wins |= unordered_deletes(batch.table, deletes_among(batch.table, rule), rule)[leave.rows]
-    return Routes(stay, Located(leave.rows[wins], leave.slices[wins]), np.unique(leave.rows[~wins]))
+    # A key that is stored in the row's own partition, too, is changed there all the same.
+    late = np.setdiff1d(leave.rows[~wins], stay.rows)
+    return Routes(stay, Located(leave.rows[wins], leave.slices[wins]), late)
 
 
 def partition_changed(batch: KeyedBatch, located: Located, slices: Sequence[FileSlice]) -> Mask:

@@ -10,6 +10,7 @@ from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig, cdc_mode, merge_rule, parse_table_config
 from lakefmt.filegroups.virtual_columns import virtual_columns_of
 from lakefmt.schema import avro_to_arrow
+from lakefmt.sorting.written_keys import WrittenKeys
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.parallel import BegunRequest
 from lakefmt.timeline.markers import OwnMarkers
@@ -43,6 +44,7 @@ class BoundContext:
         codec: how column chunks of base files are compressed, and `codec_level`, how much.
         beside: the writer expects others at work.
         writes_filters: base files get a bloom filter of their keys.
+        written_keys: which keys the files written in this process gained and lost; None: no index of the table asks for it.
         inflight: the request that makes the instant inflight, which is waited for before a file is written and at the end of the
             write; None: it is inflight.
 
@@ -70,6 +72,7 @@ class BoundContext:
         "threads",
         "virtual_columns",
         "writes_filters",
+        "written_keys",
     )
 
     def __init__(
@@ -102,6 +105,8 @@ class BoundContext:
         self.codec = values.text("hoodie.parquet.compression.codec") or "zstd"
         self.codec_level = values.integer("lakefmt.parquet.compression.level")
         self.beside = is_beside(values)
+        has_index = "record_index" in self.config.metadata_partitions
+        self.written_keys = WrittenKeys() if has_index else None
         self.writes_filters = values.flag("hoodie.parquet.bloom.filter.enabled")
 
 

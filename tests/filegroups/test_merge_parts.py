@@ -67,6 +67,36 @@ def test_pieces_are_the_whole(
     assert summed.inserted_keys.to_pylist() == whole.inserted_keys.to_pylist()
 
 
+@pytest.mark.parametrize("sizes", [[2, 0], [2, 0, 0], [0, 2], [0, 2, 0], [0, 0], [1, 0, 1, 0]])
+def test_new_rows_come_once_though_the_last_parts_are_empty(sizes: list[int]) -> None:
+    base = table_of([0, 1][: sum(sizes)], [1, 1][: sum(sizes)], "old", coded=False)
+    rows = table_of([1, 7, 8], [2, 2, 2], "new", coded=False)
+    incoming = Incoming(rows, np.array([False, False, True]))
+    whole = merge_into_base(base, incoming, rule=RULES[0])
+    starts = np.cumsum([0, *sizes[:-1]])
+    cut = [base.slice(int(start), size) for start, size in zip(starts, sizes, strict=True)]
+    parts = list(merge_in_parts(cut, base.num_rows, incoming, RULES[0]))
+    assert pa.concat_tables([part.table for part in parts]).to_pylist() == whole.table.to_pylist()
+    summed = sum_of_parts(parts)
+    assert {name: getattr(summed, name) for name in COUNTS} == {name: getattr(whole, name) for name in COUNTS}
+    assert summed.inserted_keys.to_pylist() == whole.inserted_keys.to_pylist()
+
+
+def test_a_file_whose_last_row_group_was_emptied_takes_new_rows_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base_writer, "_ROW_GROUP_BYTES", 20_000)
+    number = np.arange(6000)
+    rows = pa.table({"id": [f"k{n:05d}" for n in number], "name": [f"n{n % 5}" for n in number]})
+    options = {"lakefmt.write.small.files": "fill"}
+    table = lakefmt.create_table(str(tmp_path / "t"), schema=rows.schema, record_key="id", options=options)
+    table.insert(rows)
+    table.delete(rows["id"].slice(3000))
+    monkeypatch.setattr(base_writer, "_ROW_GROUP_BYTES", 2000)  # else the empty row groups are read with full ones
+    table.upsert(pa.table({"id": ["new1", "new2"], "name": ["n", "n"]}))
+    assert sorted(table.read()["id"].to_pylist()) == [*rows["id"].slice(0, 3000).to_pylist(), "new1", "new2"]
+
+
 @pytest.mark.parametrize("merge", [None, "event_time"])
 def test_a_file_is_rewritten_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merge: str | None) -> None:
     number = np.arange(6000)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefmt.metadata.changed_keys.record_index import ChangedKeys, compared_keys, keys_of, record_index_update
 from lakefmt.metadata.keys import column_stats_key, secondary_index_keys
 from lakefmt.metadata.layout import file_group_numbers
 from lakefmt.metadata.record_schema import RecordFormat, record_schema
@@ -30,7 +31,6 @@ from lakefmt.metadata.updates import (
     column_stats_update,
     files_update,
     partition_stats_update,
-    record_index_update,
     removed_files_update,
     secondary_index_update,
 )
@@ -165,6 +165,10 @@ def _rows(pairs: dict[str, str | None]) -> pa.Table:
     return pa.table({"key": pa.array(list(pairs), pa.string()), "v": pa.array(list(pairs.values()), pa.string())})
 
 
+def _keys(change: KeyChange) -> ChangedKeys:
+    return ChangedKeys(change.location, *compared_keys(keys_of(change.before["key"]), keys_of(change.after["key"])))
+
+
 def _change(name: str, before: dict[str, str | None], after: dict[str, str | None], partition: str = "us") -> KeyChange:
     return KeyChange(RecordLocation(partition, name, 0), _rows(before), _rows(after))
 
@@ -188,7 +192,7 @@ def test_indexes_hold_afterwards_what_the_file_groups_hold(groups: list[tuple[di
         new = {k: v for k, v in after.items() if afters.setdefault(k, number) == number}
         changes.append(_change(f"g{number}", dict(old), dict(new)))
     index = {key: f"g{number}" for key, number in befores.items()}
-    update = record_index_update(changes, V8)
+    update = record_index_update(list(map(_keys, changes)), V8)
     for key in update.deleted.to_pylist():
         del index[key]
     index |= {key: record.location.file_id for key, record in _records(update).items()}  # type: ignore[attr-defined]
@@ -227,7 +231,7 @@ def test_a_secondary_index_of_version_2_is_routed_by_the_value() -> None:
 
 def test_a_partitioned_record_index_keeps_partitions_apart() -> None:
     changes = [_change("g", {"a": None}, {}, "us"), _change("h", {}, {"a": None, "b": None}, "eu")]
-    update = record_index_update(changes, V9, partitioned=True)
+    update = record_index_update(list(map(_keys, changes)), V9, partitioned=True)
     assert update.keys.to_pylist() == ["a", "b"]
     assert update.deleted.to_pylist() == ["a"]
     assert update.data_partitions is not None

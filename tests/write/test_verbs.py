@@ -25,6 +25,8 @@ from lakefmt.errors import (
 )
 from lakefmt.sorting.external_sort import sort_stream
 from lakefmt.testing.invariants import check_invariants
+from tests.metadata.test_metadata_table import make as make_indexed
+from tests.metadata.test_metadata_table import rows as numbered
 
 NUMBERS = itertools.count()
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
@@ -409,3 +411,17 @@ def test_partial_rows_that_move_take_their_stored_values_along(index: str) -> No
     found = sorted(tuple(row.values()) for row in table.read().to_pylist())
     # b comes late and stays where it is; d is new and has no value.
     assert found == [("a", "oslo", 2, 10), ("b", "sf", 5, 20), ("c", "rio", 2, 30), ("d", "rio", 2, None)]
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_late_row_whose_key_is_stored_in_two_partitions_changes_nothing_elsewhere(kind: str) -> None:
+    """Beside the place in its own partition, where it is compared as ever, the newer row of the other one stays."""
+    table = make_indexed(kind, 8, more={"hoodie.index.type": "GLOBAL_BLOOM"})
+    table.upsert(numbered(0, 4, 1))
+    table.bulk_insert(numbered(0, 2, 3, shift=1))
+    table.upsert(numbered(0, 4, 2))
+    places = {(each["id"], each["city"], each["ts"]) for each in table.read().to_pylist()}
+    assert places == {
+        *(("k0", "sf", 2), ("k1", "oslo", 2), ("k2", "sf", 2), ("k3", "oslo", 2)),
+        *(("k0", "oslo", 3), ("k1", "sf", 3)),
+    }

@@ -99,7 +99,7 @@ class Merged:
     """The result of a merge: every incoming row is in exactly one of the counts.
 
     ``replaced``, ``removed`` and ``met``, those with an incoming row, are row numbers of the base file,
-    ``removed`` ascending; ``ignored`` are those of the incoming deletes without a stored key. Inserted
+    ``removed`` ascending, with ``removed_keys``; ``ignored`` are those of the incoming deletes without a stored key. Inserted
     rows are last in ``table``. ``unchanged`` are columns whose values are those of the base file, row by row; ``group`` is
     its row group with all of these rows and no others, where that is known.
     """
@@ -115,6 +115,7 @@ class Merged:
     removed: Rows = made(default_factory=lambda: np.empty(0, np.int64))
     met: Rows = made(default_factory=lambda: np.empty(0, np.int64))
     ignored: Rows = made(default_factory=lambda: np.empty(0, np.int64))
+    removed_keys: pa.ChunkedArray = made(default_factory=lambda: pa.chunked_array([], pa.string()))
     unchanged: frozenset[str] = frozenset()
     group: int | None = None
 
@@ -184,6 +185,7 @@ def merge_into_base(
         late=len(stored) - len(replaced) - len(removed),
         ignored_deletes=len(ignored),
         inserted_keys=inserts.column(RECORD_KEY),
+        removed_keys=base.column(RECORD_KEY).take(pa.array(removed)),
         replaced=replaced,
         removed=removed,
         met=stored,

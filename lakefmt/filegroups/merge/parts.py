@@ -24,7 +24,7 @@ def merge_in_parts(
     """Yield the merge of rows into a base file, for one part of the base file after the other.
 
     Together the parts are what :func:`merge_into_base` returns: the same rows in the same order, the same counts. Row
-    numbers are those of the part. Rows without a stored key come with the last part.
+    numbers are those of the part. Rows without a stored key come with the last part; parts without rows behind it are left out.
 
     Args:
         base_parts: the stored rows with meta columns, part by part.
@@ -38,8 +38,11 @@ def merge_in_parts(
     """
     keys = incoming.table.column(RECORD_KEY).combine_chunks()
     is_stored = np.zeros(len(keys), dtype=bool)
-    merged_rows = 0
+    merged_rows, has_new = 0, False
     for part in base_parts:
+        if has_new:
+            merged_rows += part.num_rows  # row groups without rows follow behind the last rows
+            continue
         match_index = pc.index_in(part.column(RECORD_KEY), value_set=keys).combine_chunks()
         places = np.flatnonzero(to_mask(pc.is_valid(match_index)))
         match = match_index.drop_null().to_numpy().astype(np.int64)
@@ -47,17 +50,19 @@ def merge_in_parts(
         merged = merge_into_base(part, _rows_of(incoming, match), rule=rule, places=places)
         merged_rows += part.num_rows
         del part
-        yield merged if merged_rows < num_rows else _with_new_rows(merged, incoming, ~is_stored)
+        has_new = merged_rows >= num_rows
+        yield _with_new_rows(merged, incoming, ~is_stored) if has_new else merged
         del merged
     if merged_rows != num_rows:
         raise CorruptFile(f"a base file has {merged_rows:,} rows where its footer says {num_rows:,}")
 
 
 def sum_of_parts(parts: list[Merged]) -> Merged:
-    """Return the counts of all parts; rows and new keys are those of the last one."""
+    """Return the counts of all parts, and the keys of rows that were removed; rows and new keys are those of the last one."""
     names = ("inserted", "updated", "deleted", "late", "ignored_deletes")
     counts = {name: sum(getattr(part, name) for part in parts) for name in names}
-    return replace(parts[-1], **counts)
+    removed = [chunk for part in parts for chunk in part.removed_keys.chunks]
+    return replace(parts[-1], removed_keys=pa.chunked_array(removed, pa.string()), **counts)
 
 
 def _rows_of(incoming: Incoming, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Incoming:

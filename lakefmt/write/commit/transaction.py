@@ -458,7 +458,7 @@ def complete_instant(
         if strays:
             write_client.client.store.delete(strays)
         body = encode_commit(metadata, config.version, replace=write.instant.action is Action.REPLACE_COMMIT)
-        completed = write.instant.complete(lease, config, timeline, body, metadata, directory)
+        completed = write.instant.complete(lease, config, timeline, body, metadata, directory, write.bound.written_keys)
         write_client.client.keep_commit(completed, metadata)
         had_indexes = bool(config.metadata_partitions) or SEEN_KEY in config.properties
         if had_indexes:

@@ -38,6 +38,7 @@ from lakefmt.formats.parquet.duplicate_columns import Pages
 from lakefmt.formats.properties import encode_properties
 from lakefmt.schema import with_meta_columns
 from lakefmt.sorting.key_spill import FileKeys, row_memory
+from lakefmt.sorting.written_keys import FileKeyChange
 from lakefmt.storage.api import PutOutcome, remove_abandoned
 from lakefmt.timeline.markers import create_marker, create_markers
 from lakefmt.timeline.store import put_if_absent_confirmed
@@ -52,6 +53,7 @@ from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.commit.key_stats import MOST_HASHES, hash_keys
 from lakefmt.write.context import FileAssignment, WriteStatus
 from lakefmt.write.files.cdc import cdc_stats, log_changes
+from lakefmt.write.files.key_changes import key_change_of, new_keys
 from lakefmt.write.files.meta_columns import MetaColumns, routed_deletes
 from lakefmt.write.files.part_storing import store_parts
 
@@ -78,6 +80,8 @@ _MANY_MARKERS, _MANY_NEAR_MARKERS = 3, 16
 _LARGE_BYTES = 1 << 20
 #: With fewer rows a column of one text is as quick without a dictionary.
 _MANY_ROWS = 1000
+#: Of a new file no more keys are kept until the commit: reading them again costs little beside writing them.
+_MOST_NEW_KEYS = 100_000
 #: A piece of spilled keys is this part of the memory, and the bits of a filter, as a byte each, are that part at most.
 _KEY_PARTS, _FLAG_PARTS = 16, 2
 #: Footer entry by which a second attempt learns what the first one counted.
@@ -290,6 +294,7 @@ class FileInProgress:
         self._rows_in = 0
         self._counts = dict.fromkeys(("inserts", "updates", "deletes", "late", "ignored"), 0)
         self._bloom = bloom
+        self._key_change: FileKeyChange | None = None
         #: Meta columns of one text come as dictionaries; the first rows say so for all.
         self._coded: bool | None = None
 
@@ -423,6 +428,8 @@ class FileInProgress:
             **change_counts,
         }
         if self._has_keys:
+            if self._bound.written_keys is not None:
+                self._key_change = key_change_of(self._assignment, merged, keys)
             ends = None if merged.deleted else _ends(footer.min_key, footer.max_key)
             self._keys.add(keys, ends=_wider(ends, merged.inserted_keys) if old_rows else None)
             old_filter = footer.bloom_filter()
@@ -484,9 +491,14 @@ class FileInProgress:
         digest = {} if self._assignment.digest is None else {_DIGEST: self._assignment.digest}
         footers[STAT_KEY] = json.dumps({**counts, **digest})
         self._writer.close(footers)
+        written_keys = self._bound.written_keys
+        if written_keys is not None and self._assignment.base is None:
+            self._key_change = new_keys(self._keys.few(_MOST_NEW_KEYS))
         self._keys.close()
         outcome = self._sink.put_if_absent()
         if outcome is PutOutcome.DONE:
+            if written_keys is not None and self._key_change is not None:
+                written_keys.keep(self._assignment.path, self._key_change)
             return _status(self._bound, self._assignment, counts, self._sink.size, _ends(low, high), hashes)
         adopted = adopt(self._bound, self._assignment)
         if adopted is None:

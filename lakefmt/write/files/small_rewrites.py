@@ -186,12 +186,12 @@ def _cut(
     of_base, of_incoming = np.repeat(np.arange(files), base_rows), np.repeat(np.arange(files), counts)
     updated, deleted = _counted(of_base[merged.replaced], files), _counted(of_base[merged.removed], files)
     met, ignored = _counted(of_base[merged.met], files), _counted(of_incoming[merged.ignored], files)
-    new_keys = stored_keys(merged.inserted_keys)
+    new_keys, old_keys = stored_keys(merged.inserted_keys), stored_keys(merged.removed_keys)
     table, sizes = split_groups(merged.table, files)
     names = pa.array([assignment.file_name for assignment in assignments])
     index = schema.get_field_index(FILE_NAME)
     table = table.add_column(index, FILE_NAME, names.take(pa.array(np.repeat(np.arange(files), sizes))))
-    parts, row, key = [], 0, 0
+    parts, row, key, old_key = [], 0, 0, 0
     for number in range(files):
         part = Merged(
             table=table.slice(row, sizes[number]),
@@ -201,9 +201,10 @@ def _cut(
             late=met[number] - updated[number] - deleted[number],
             ignored_deletes=ignored[number],
             inserted_keys=new_keys.slice(key, inserted[number]),
+            removed_keys=old_keys.slice(old_key, deleted[number]),
         )
         parts.append(part)
-        row, key = row + sizes[number], key + inserted[number]
+        row, key, old_key = row + sizes[number], key + inserted[number], old_key + deleted[number]
     return parts
 
 
