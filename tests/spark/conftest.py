@@ -43,7 +43,8 @@ def run_scenarios(python: str, folder: Path, *names: str) -> dict[str, dict]:
     environment = spark_environment()
     variables = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "PYTHON", "COV"))}
     variables |= {"JAVA_HOME": str(environment.java), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONWARNINGS": "ignore"}
-    variables |= {"PYTHONPATH": str(ROOT)}  # this tree's lakefmt, in Spark's workers, too
+    # This tree's lakefmt, in Spark's workers, too; the processes that fork them import pyarrow before.
+    variables |= {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, HERE / "preloaded")))}
     if "same_job_of_hudi" in names:
         variables["LAKEFMT_HUDI_BUNDLE"] = environment.bundles["1.2.0"]
     answers = folder / "answers.json"

@@ -69,6 +69,7 @@ def session() -> SparkSession:
         "spark.driver.memory": MEMORY,
         "spark.driver.extraJavaOptions": " ".join(java_options(MEMORY)),
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "America/New_York",
         "spark.driver.host": "127.0.0.1",
