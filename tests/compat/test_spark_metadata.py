@@ -106,9 +106,15 @@ def merged(*parts: pa.Table, without: tuple[str, ...] = ()) -> pa.Table:
     return pa.Table.from_pylist([row for key, row in newest.items() if key not in without], SCHEMA)
 
 
-def judge(root: Path, table: Table, spark: SparkJudge, expected: pa.Table) -> None:
+#: Turns of a table between the engines; its indexes are asked before the first one and after the last one.
+TURNS = 3
+
+
+def judge(root: Path, table: Table, spark: SparkJudge, expected: pa.Table, turn: int = TURNS - 1) -> None:
     """Spark sees the rows through the metadata table, each index leads it to them, and the listing is the storage's."""
     spark.assert_same_rows(root, expected, options=READ, what="through the metadata table")
+    if turn < TURNS - 1:
+        return
     name = f"t_{abs(hash(str(root)))}"
     asked = PREDICATES if spark.bundle == "1.0.2" else PREDICATES + WITH_DOLLAR
     counts = [
@@ -206,7 +212,7 @@ def _go_on_with_ours(
     assert set(table.properties.metadata_partitions) == names
     judge(root, table, spark, merged(*parts))
     gone: tuple[str, ...] = ()
-    for turn in range(3):
+    for turn in range(TURNS):
         parts.append(rows(10 * turn, 10 * turn + 35, 2 * turn + 2))
         spark.write(root, parts[-1], options={**options, **TOLD}, index=index)
         assert set(table.properties.metadata_partitions) == names, "Spark kept our indexes"
@@ -218,7 +224,7 @@ def _go_on_with_ours(
         gone = (*gone, f"key-{turn:03d}")
         table.delete([gone[-1]])
         parts = [merged(*parts, without=gone)]
-        judge(root, table, spark, parts[0])
+        judge(root, table, spark, parts[0], turn)
         if hudi_rs is not None:
             assert_same_multiset(hudi_rs.snapshot(root), parts[0], what="hudi-rs")
     initial = sorted(each.name for each in (root / ".hoodie/metadata/.hoodie").rglob("0000*.deltacommit"))
@@ -256,10 +262,10 @@ def test_lakefmt_goes_on_with_a_table_that_spark_made_with_its_defaults(
     table = lakefmt.open_table(root)
     names = set(table.properties.metadata_partitions)
     assert {"files", "column_stats", "partition_stats"} <= names
-    for turn in range(3):
+    for turn in range(TURNS):
         parts.append(rows(10 * turn + 20, 10 * turn + 40, 2 * turn + 2))
         table.upsert(parts[-1])
-        judge(root, table, spark_judge, merged(*parts))
+        judge(root, table, spark_judge, merged(*parts), turn)
         parts.append(rows(10 * turn, 10 * turn + 30, 2 * turn + 3))
         spark_judge.write(root, parts[-1], options=DEFAULTS)
         assert set(table.properties.metadata_partitions) == names

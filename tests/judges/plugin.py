@@ -7,7 +7,8 @@ Registered once, by `tests/conftest.py`: ``pytest_plugins = ["tests.judges.plugi
 * A judge that is missing fails its tests where ``CI=true``; elsewhere they are skipped, and the closing lines say
   ``NOT JUDGED BY …`` and why.
 * With ``--dist loadgroup --no-loadscope-reorder`` one process runs a file's tests of Spark, one all those of an older
-  release, and one all those of the sessions of PySpark: two processes have two JVMs of 1.2.0 side by side, then one of either older release.
+  release, and one all those of a session of PySpark: two processes have two JVMs side by side from the first test to the
+  last, at the end one of either older release. What takes longest comes first, so that both end together.
 """
 
 from __future__ import annotations
@@ -26,6 +27,16 @@ BUNDLE_OF = {"spark_judge": "1.2.0", "spark_judge_102": "1.0.2", "spark_judge_01
 SESSIONS = {"pyspark_newest", "pyspark_oldest"}
 #: What brings a JVM.
 JVM_OF = {*BUNDLE_OF, *SESSIONS}
+#: Groups that take longest, in the order in which they are handed out; all others come after them.
+FIRST = (
+    "pyspark_newest",
+    "pyspark_oldest",
+    "tests/compat/test_spark_metadata.py",
+    "tests/compat/test_spark_bucket_clustering.py",
+    "tests/compat/test_spark_bucket.py",
+    "tests/compat/test_spark_evolved.py",
+    "tests/crash/test_kills_with_spark.py",
+)
 LEDGER = pytest.StashKey["Ledger"]()
 
 
@@ -68,15 +79,26 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=release_number)  # stable: all else keeps its order
+    items.sort(key=lambda item: (release_number(item), place(item)))  # stable: all else keeps its order
     for item in items:
-        asked = JVM_OF & set(getattr(item, "fixturenames", ()))
-        if asked:
-            number = release_number(item)
-            name = f"Hudi {[*BUNDLE_OF.values()][number]}" if number else item.nodeid.partition("::")[0]
-            if asked & SESSIONS:
-                name = "PySpark"  # a second process would run all of it again
-            item.add_marker(pytest.mark.xdist_group(name))
+        if JVM_OF & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(group_of(item)))
+
+
+def group_of(item: pytest.Item) -> str:
+    """The tests that one process runs after another: of a session, of an older release, or of a file."""
+    sessions = SESSIONS & set(getattr(item, "fixturenames", ()))
+    if sessions:
+        return " and ".join(sorted(sessions))  # both answer by a file that whoever asks waits for
+    number = release_number(item)
+    return f"Hudi {[*BUNDLE_OF.values()][number]}" if number else item.nodeid.partition("::")[0]
+
+
+def place(item: pytest.Item) -> int:
+    """The place of a test's group in the queue."""
+    asked = JVM_OF & set(getattr(item, "fixturenames", ()))
+    name = group_of(item) if asked else ""
+    return FIRST.index(name) if name in FIRST else len(FIRST)
 
 
 def release_number(item: pytest.Item) -> int:

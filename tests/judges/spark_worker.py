@@ -21,6 +21,7 @@ import spark_worker_locks  # beside this file; nothing of lakefmt
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
+from spark_settings import PLANS, java_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,15 @@ SAMPLE = 5
 #: Columns of a comparison, beside those of the rows: which side a row came from, and how many came from the table.
 SIDE, ROWS = "__side", "__rows"
 
+#: Settings of Hadoop that Spark makes, and one without a default in the code.
+HADOOP_KEPT = (
+    "fs.AbstractFileSystem.file.impl",
+    "fs.s3a.downgrade.syncable.exceptions",
+    "fs.s3a.endpoint",
+    "io.file.buffer.size",
+    "mapreduce.fileoutputcommitter.algorithm.version",
+)
+
 
 def session(jar: str, scratch: str, memory: str) -> SparkSession:
     """The session; every setting must stand before the JVM starts."""
@@ -41,7 +51,7 @@ def session(jar: str, scratch: str, memory: str) -> SparkSession:
         f"-Djava.io.tmpdir={scratch}",
         "-XX:-UsePerfData",
     ]  # leaves nothing behind when killed
-    java += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    java += java_options(memory)
     # Hudi measures the bloom index's view of files, locks included, when it reads ranges from the metadata table.
     java += [f"--add-opens=java.base/java.util.concurrent{part}=ALL-UNNAMED" for part in ("", ".atomic", ".locks")]
     settings = {
@@ -64,13 +74,30 @@ def session(jar: str, scratch: str, memory: str) -> SparkSession:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",
+        **PLANS,
+        "spark.sql.adaptive.enabled": "false",
     }
     builder = SparkSession.builder.master("local[2]").appName("lakefmt-judge")
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")  # to the log only; without it a failed record write has no cause
+    forget_defaults(spark)
     return spark
+
+
+def forget_defaults(spark: SparkSession) -> None:
+    """Take what Hadoop's own default files say, as its code does, too, out of the settings that every task is sent.
+
+    Hudi sends a table's client along with a task, and with it a thousand settings, each compressed for itself.
+    """
+    packages, hadoop = spark._jvm.org.apache.hadoop, spark.sparkContext._jsc.hadoopConfiguration()
+    packages.mapred.JobConf()  # the defaults of both classes are read now, for later they would come back
+    packages.hdfs.HdfsConfiguration()
+    kept = {name: hadoop.get(name) for name in HADOOP_KEPT}
+    hadoop.clear()
+    for name, value in kept.items():
+        hadoop.set(name, value)
 
 
 def load(spark: SparkSession, request: Request) -> DataFrame:

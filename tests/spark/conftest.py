@@ -1,7 +1,11 @@
-"""Sessions of PySpark that run the scenarios: one for each release and whole run, since a JVM takes its time to start."""
+"""Sessions of PySpark that run the scenarios: one for each release and whole run, since a JVM takes its time to start.
+
+Where several processes run the tests, the first that needs a session's answers asks for them; the others wait and read them.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -33,11 +37,14 @@ OLDEST = (
 
 
 def run_scenarios(python: str, folder: Path, *names: str) -> dict[str, dict]:
-    """Run scenarios in a session of their own and return what they answered."""
+    """Run scenarios, all without names, in a session of their own and return what they answered."""
+    if not names:
+        store_batches(folder / "batches", read_flights(extract_flights(folder), MONTHS), MONTHS)
     environment = spark_environment()
     variables = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "PYTHON", "COV"))}
     variables |= {"JAVA_HOME": str(environment.java), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONWARNINGS": "ignore"}
-    variables |= {"PYTHONPATH": str(ROOT)}  # this tree's lakefmt, in Spark's workers, too
+    # This tree's lakefmt, in Spark's workers, too; the processes that fork them import pyarrow before.
+    variables |= {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, HERE / "preloaded")))}
     if "same_job_of_hudi" in names:
         variables["LAKEFMT_HUDI_BUNDLE"] = environment.bundles["1.2.0"]
     answers = folder / "answers.json"
@@ -46,6 +53,24 @@ def run_scenarios(python: str, folder: Path, *names: str) -> dict[str, dict]:
         subprocess.run(command, stdout=log, stderr=log, timeout=1500, env=variables, cwd=folder, check=False)
     assert answers.exists(), (folder / "log").read_text("utf-8")[-4000:]
     return json.loads(answers.read_text("utf-8"))
+
+
+def asked_once(python: str | None, folder: Path, *names: str) -> dict[str, dict]:
+    """Return what a session answers that is run once for all processes of a run."""
+    program, done = required(python), folder / "complete"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            done.write_text(json.dumps(run_scenarios(program, folder, *names)), "utf-8")
+        return json.loads(done.read_text("utf-8"))
+
+
+def folder_of_run(factory: pytest.TempPathFactory, name: str) -> Path:
+    """Return a folder that all processes of a run share."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def required(python: str | None) -> str:
@@ -58,24 +83,22 @@ def required(python: str | None) -> str:
 @pytest.fixture(scope="session")
 def folder_newest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the tables of the newest release are."""
-    return tmp_path_factory.mktemp("newest")
+    return folder_of_run(tmp_path_factory, "newest")
 
 
 @pytest.fixture(scope="session")
 def pyspark_newest(folder_newest: Path) -> dict[str, dict]:
     """What the newest release of PySpark answers, with the data source that it finds on its own."""
-    raw = extract_flights(folder_newest)
-    store_batches(folder_newest / "batches", read_flights(raw, MONTHS), MONTHS)
-    return run_scenarios(required(spark_environment().newest), folder_newest)
+    return asked_once(spark_environment().newest, folder_newest)
 
 
 @pytest.fixture(scope="session")
 def folder_oldest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the tables of PySpark 3.5 are."""
-    return tmp_path_factory.mktemp("oldest")
+    return folder_of_run(tmp_path_factory, "oldest")
 
 
 @pytest.fixture(scope="session")
 def pyspark_oldest(folder_oldest: Path) -> dict[str, dict]:
     """What PySpark 3.5, which has no data sources in Python, answers."""
-    return run_scenarios(required(spark_environment().python), folder_oldest, *OLDEST)
+    return asked_once(spark_environment().python, folder_oldest, *OLDEST)

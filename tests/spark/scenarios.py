@@ -27,6 +27,7 @@ import write_scenarios
 from pyspark.sql import SparkSession
 
 import lakefmt.spark as lakefmt_spark
+from tests.judges.spark_settings import PLANS, java_options
 
 #: What a session needs that reads and writes by Hudi's JAR.
 HUDI = {
@@ -35,6 +36,7 @@ HUDI = {
     "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
 }
+MEMORY = "1g"
 #: What jobs for Hudi's own data source say.
 OPTIONS = {
     "hoodie.table.name": "trips",
@@ -63,7 +65,11 @@ def session() -> SparkSession:
     for name, value in {
         **hudi,
         **_connect_server(),
+        **PLANS,
+        "spark.driver.memory": MEMORY,
+        "spark.driver.extraJavaOptions": " ".join(java_options(MEMORY)),
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "America/New_York",
         "spark.driver.host": "127.0.0.1",

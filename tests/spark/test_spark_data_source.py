@@ -162,8 +162,8 @@ def test_odd_inputs(pyspark_newest):
 def test_many_partitions(pyspark_newest):
     told = pyspark_newest["many_partitions"]
     assert told["ways"] == ["partition", "partition"]
-    assert (told["inserted"], told["upserted"]) == ([10_000, 0, 5000], [0, 10_000, 5000])
-    assert told["rows"] == [10_000, 20_000.0, 5000]
+    assert (told["inserted"], told["upserted"]) == ([2400, 0, 1200], [0, 2400, 1200])
+    assert told["rows"] == [2400, 4800.0, 1200]
 
 
 def test_faults_of_tasks(pyspark_newest):

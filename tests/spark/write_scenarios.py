@@ -46,7 +46,8 @@ TABLES: dict[str, tuple[dict[str, str], str]] = {
     ),
 }
 OLDEST = ("partition", "lookup", "splitting", "own")
-PARTITIONS = 5000
+#: More than the driver writes to, and enough for several tasks.
+PARTITIONS = 1200
 
 
 def frame_of(spark: Any, first: int, last: int, v: float = 1.5) -> Any:
@@ -127,7 +128,7 @@ def shapes_of_input(spark: Any, root: Path) -> dict[str, Any]:
 
 
 def many_partitions(spark: Any, root: Path) -> dict[str, Any]:
-    """Two rows for each of 5,000 partitions: inserted and upserted by tasks, few as they are."""
+    """Two rows for each of many partitions: inserted and upserted by tasks, few as they are."""
     few_rows = {"lakefmt.spark.driver.max.rows": str(2 * PARTITIONS), "lakefmt.spark.task.bytes": str(64 << 20)}
     options = {**OPTIONS, **few_rows, "lakefmt.durability": "none"}
     path, answers = str(root / "many_partitions"), {}

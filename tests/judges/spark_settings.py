@@ -1,0 +1,26 @@
+"""Settings under which a session of Spark answers small requests soon: of its JVM, and of how it runs plans.
+
+For sessions of tests; imported by processes that have pyspark and nothing else.
+"""
+
+from __future__ import annotations
+
+#: A quick compiler and a plain collector: a JVM here lives for minutes and shares two cores with another one.
+_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+#: Room from the start: no collection for classes, no compiled code thrown away, few collections of short-lived objects.
+_ROOM = (
+    "-XX:NewRatio=1",
+    "-XX:MetaspaceSize=256m",
+    "-XX:ReservedCodeCacheSize=192m",
+    "-XX:-UseCodeCacheFlushing",
+)
+#: Hudi measures objects by JOL, which otherwise starts another JVM that looks into this one, for several seconds.
+_MEASURING = ("-Djol.skipHotspotSAAttach=true",)
+
+#: For a few rows a plan is interpreted in less time than its Java is written and compiled.
+PLANS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
+def java_options(memory: str) -> list[str]:
+    """The options of a JVM with a heap of `memory`."""
+    return [*_JVM, f"-Xms{memory}", *_ROOM, *_MEASURING]
