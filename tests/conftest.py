@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+
+    from tests.scheduling import GroupScheduling
 
 pytest_plugins = ["tests.judges.plugin", "tests.compat.exemptions"]
 
@@ -58,6 +64,16 @@ def _keep_together(item: pytest.Item) -> None:
     scopes = {of_name[-1].scope for of_name in made.name2fixturedefs.values()} if made is not None else set()
     if scopes & {"class", "module"}:
         item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling | None:
+    """Hand out tests by groups."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from tests.scheduling import GroupScheduling  # xdist is there: it asks
+
+    return GroupScheduling(config, log)
 
 
 #: Objects that a process makes before the collector looks at the youngest ones: tests make many and keep few.

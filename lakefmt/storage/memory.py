@@ -53,26 +53,32 @@ class _Space:
         self.numbers: Final = itertools.count()
         # In order: what is below a directory is found without a look at everything that other tables hold.
         self._names: list[str] = []
+        self._created: dict[str, int] = {}
 
     def keep(self, name: str, kept: _Kept) -> None:
         """Create or replace an object."""
         if name not in self.objects:
             insort(self._names, name)
+            self._created[name] = kept.number
         self.objects[name] = kept
 
     def drop(self, name: str) -> bool:
         """Remove an object; False if it does not exist."""
         if self.objects.pop(name, None) is None:
             return False
-        del self._names[bisect_left(self._names, name)]
+        del self._names[bisect_left(self._names, name)], self._created[name]
         return True
 
     def below(self, start: str) -> list[str]:
-        """Return the names that begin with a text that is empty or ends with a slash, in order."""
-        if not start:
-            return self._names.copy()
-        first = bisect_left(self._names, start)
-        return self._names[first : bisect_left(self._names, f"{start[:-1]}{_AFTER_SLASH}", first)]
+        """Return the names that begin with a text that is empty or ends with a slash, those created first first.
+
+        Names are random, and what depends on their order would be another thing in every process.
+        """
+        first, end = 0, None
+        if start:
+            first = bisect_left(self._names, start)
+            end = bisect_left(self._names, f"{start[:-1]}{_AFTER_SLASH}", first)
+        return sorted(self._names[first:end], key=self._created.__getitem__)
 
 
 _spaces: dict[str, _Space] = {}
