@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -71,24 +72,35 @@ ROLLING: dict[str, object] = {"hoodie.logfile.data.block.max.size": 64, "hoodie.
 
 
 @pytest.fixture(
-    scope="module",
     # One process asks all endings of a table: it knows the states that it has checked.
     params=[pytest.param(version, marks=pytest.mark.xdist_group(f"markers-{version}")) for version in (6, 9)],
 )
 def made_of_logs(request: pytest.FixtureRequest) -> Repeatable:
     """A merge-on-read table with files in four partitions."""
-    store = MemoryStore(f"markers-together-{request.param}")
+    return table_of_logs(request.param)
+
+
+@functools.cache
+def table_of_logs(version: int) -> Repeatable:
+    """Make it, once in a process: other tests may run between those that ask for it."""
+    store = MemoryStore(f"markers-together-{version}")
     table = lakefmt.create_table(
         store.url, schema=rows(0, 1, 1).schema, record_key="id", partition_by="city", ordering="ts", options=OPTIONS,
-        table_type="mor", table_version=request.param,
+        table_type="mor", table_version=version,
     )  # fmt: skip
     table.upsert(rows(0, 12, ts=1))
     return Repeatable(store)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def made() -> Repeatable:
     """A table with files in three of four partitions."""
+    return table_of_files()
+
+
+@functools.cache
+def table_of_files() -> Repeatable:
+    """Make it, once in a process: other tests may run between those that ask for it."""
     store = MemoryStore("markers-together")
     schema = rows(0, 1, 1).schema
     table = lakefmt.create_table(
