@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.data_classes import dataclass
-from lakefmt.metadata.changed_keys.record_index import concatenated, keys_of
+from lakefmt.metadata.changed_keys.record_index import concatenated
 from lakefmt.metadata.keys import (
     ALL_PARTITIONS,
     bloom_filter_key,
@@ -38,6 +38,7 @@ from lakefmt.metadata.records import (
     update_of,
 )
 from lakefmt.metadata.statistics import ColumnRange, column_stats_of
+from lakefmt.sorting.written_keys import keys_of
 
 __all__ = [
     "DataFile",

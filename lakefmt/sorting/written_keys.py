@@ -8,10 +8,11 @@ from __future__ import annotations
 from threading import Lock
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakefmt.data_classes import dataclass
 
-__all__ = ["FileKeyChange", "WrittenKeys"]
+__all__ = ["FileKeyChange", "WrittenKeys", "keys_of", "without"]
 
 #: Bytes of keys that are kept of all files of a write.
 _MOST_BYTES = 32 << 20
@@ -72,3 +73,20 @@ class WrittenKeys:
     def of_file(self, path: str) -> FileKeyChange | None:
         """Return what its writer recorded of a file; None: nothing."""
         return self._by_path.get(path)
+
+
+def keys_of(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column of record keys as one array of strings, copied: it may be part of something larger."""
+    return pa.concat_arrays([chunk.cast(pa.string()) for chunk in column.chunks] or [pa.array([], pa.string())])
+
+
+def without(values: pa.Array, others: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return the values that are not among others, in their order.
+
+    Example:
+        >>> without(pa.array(["a", "b", "a"]), pa.array(["b"])).to_pylist()
+        ['a', 'a']
+    """
+    if not len(values) or not len(others):
+        return values
+    return values.filter(pc.invert(pc.is_in(values, value_set=others)))

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt.arguments import arrow_array, check_levels, field_names, foreign, foreign_items, shown
@@ -25,6 +26,7 @@ __all__ = [
     "SupportsArrow",
     "check_frame",
     "combine",
+    "combine_alike",
     "holds_no_rows",
     "in_no_partition",
     "is_stream",
@@ -34,6 +36,8 @@ __all__ = [
     "record_keys",
     "with_keys",
 ]
+
+Rows = npt.NDArray[np.int64]
 
 
 @runtime_checkable
@@ -260,10 +264,26 @@ def combine(batch: KeyedBatch, rule: MergeRule, *, across_partitions: bool, whol
         raise InvalidInputError(
             f"the partial rows have a key several times, and merger {rule.custom.name} takes whole rows only: bring each once"
         )
+    return combine_alike(batch, codes, rule)[0]
+
+
+def combine_alike(batch: KeyedBatch, codes: Rows, rule: MergeRule) -> tuple[KeyedBatch, Rows | None]:
+    """Leave one record per code, and return which rows stay; None: every code is unique.
+
+    Args:
+        batch: the rows.
+        codes: ``(n_rows,) int64``.
+        rule: the table's merge rule.
+
+    Raises:
+        InvalidInputError: an ordering value is not what the rule needs.
+        MergerFailed: the registered merge function failed.
+    """
     combined = combine_rows(batch.table, codes, rule)
     if combined is None:
-        return batch
+        return batch, None
     winners, table = pa.array(combined.winners), combined.table
     if combined.deletes is not None and combined.deletes.any():
         table = table.append_column(MOVED_AWAY, pa.array(combined.deletes))
-    return KeyedBatch(table, keys.take(winners), batch.partitions.take(winners))
+    combined_batch = KeyedBatch(table, record_keys(batch).take(winners), batch.partitions.take(winners))
+    return combined_batch, combined.winners

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.metadata.changed_keys.record_index import ChangedKeys, compared_keys, keys_of, record_index_update
+from lakefmt.metadata.changed_keys.record_index import ChangedKeys, compared_keys, record_index_update
 from lakefmt.metadata.keys import column_stats_key, secondary_index_keys
 from lakefmt.metadata.layout import file_group_numbers
 from lakefmt.metadata.record_schema import RecordFormat, record_schema
@@ -34,6 +34,7 @@ from lakefmt.metadata.updates import (
     removed_files_update,
     secondary_index_update,
 )
+from lakefmt.sorting.written_keys import keys_of
 from lakefmt.values import TableVersion
 
 V8, V9 = (RecordFormat.of_new_table(version) for version in (TableVersion.EIGHT, TableVersion.NINE))

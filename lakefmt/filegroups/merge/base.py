@@ -185,13 +185,18 @@ def merge_into_base(
         late=len(stored) - len(replaced) - len(removed),
         ignored_deletes=len(ignored),
         inserted_keys=inserts.column(RECORD_KEY),
-        removed_keys=base.column(RECORD_KEY).take(pa.array(removed)),
+        removed_keys=_keys_at(base, removed),
         replaced=replaced,
         removed=removed,
         met=stored,
         ignored=ignored,
         unchanged=unchanged,
     )
+
+
+def _keys_at(base: pa.Table, rows: Rows) -> pa.ChunkedArray:
+    """Return the record keys of some rows; of none without a look at the column, which Arrow would join for it."""
+    return base.column(RECORD_KEY).take(pa.array(rows)) if len(rows) else pa.chunked_array([], pa.string())
 
 
 def _same_columns(table: pa.Table, base: pa.Table) -> frozenset[str]:

@@ -24,14 +24,12 @@ from lakefmt.metadata.changed_keys.record_index import (
     ChangedKeys,
     compared_keys,
     concatenated,
-    keys_of,
     lost_keys,
-    without,
 )
 from lakefmt.metadata.collect import FactCollector, instant_millis
 from lakefmt.metadata.records import RecordLocation
 from lakefmt.metadata.updates import KeyChange
-from lakefmt.sorting.written_keys import FileKeyChange
+from lakefmt.sorting.written_keys import FileKeyChange, keys_of, without
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.values import IS_DELETED, RECORD_KEY, FileId, PartitionPath, WriteOperation, WriteStat
 

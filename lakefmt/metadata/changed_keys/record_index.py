@@ -13,15 +13,14 @@ from lakefmt.data_classes import dataclass
 from lakefmt.metadata.layout import PartitionKind
 from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.metadata.records import PartitionUpdate, RecordLocation, record_index_values, repeat_value
+from lakefmt.sorting.written_keys import without
 
 __all__ = [
     "ChangedKeys",
     "compared_keys",
     "concatenated",
-    "keys_of",
     "lost_keys",
     "record_index_update",
-    "without",
 ]
 
 
@@ -40,23 +39,6 @@ class ChangedKeys:
     added: pa.Array
     left: pa.Array
     kept: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
-
-
-def keys_of(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column of record keys as one array of strings."""
-    return pa.concat_arrays([chunk.cast(pa.string()) for chunk in column.chunks] or [pa.array([], pa.string())])
-
-
-def without(values: pa.Array, others: pa.Array) -> pa.Array:
-    """Return the values that are not among others, in their order.
-
-    Example:
-        >>> without(pa.array(["a", "b", "a"]), pa.array(["b"])).to_pylist()
-        ['a', 'a']
-    """
-    if not len(values) or not len(others):
-        return values
-    return values.filter(pc.invert(pc.is_in(values, value_set=others)))
 
 
 def concatenated(arrays: Sequence[pa.Array], kind: pa.DataType | None = None) -> pa.Array:

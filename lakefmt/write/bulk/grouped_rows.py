@@ -30,7 +30,7 @@ from lakefmt.values import RECORD_KEY, FileId, PartitionPath, TableType
 from lakefmt.write._slice_state import log_placing
 from lakefmt.write.assign import Assigned, FileSizing, new_file, new_rows
 from lakefmt.write.bound_context import BoundContext
-from lakefmt.write.bulk.placed_parts import key_order, placed_parts
+from lakefmt.write.bulk.placed_parts import parts_by_key
 from lakefmt.write.context import MOVED_AWAY, FileAssignment, WriteStatus
 from lakefmt.write.files.base_file import Announcements, write_assigned
 from lakefmt.write.files.meta_columns import POSITION
@@ -107,11 +107,11 @@ def write_by_group(
         StorageError: the temporary directory could not take the rows, or the store failed.
     """
     counted = _Found()
-    conformed = (keyed(table).table for table in tables)
     parts: Generator[pa.Table]
     if how.looks_up:
-        parts = placed_parts(conformed, lambda table: key_order(keyed(table), how.across_partitions), how.memory_bytes)
+        parts = parts_by_key(keyed, tables, how.memory_bytes, across_partitions=how.across_partitions)
     else:
+        conformed = (keyed(table).table for table in tables)
         parts = (table for table, _ in gather_windows(conformed, how.memory_bytes // _PARTS))
     with closing(parts):
         rows = _located(write, parts, counted)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
-from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -23,7 +22,7 @@ from lakefmt.values import PartitionPath
 from lakefmt.write.context import MOVED_AWAY
 from lakefmt.write.ingest import KeyedBatch, read_all, record_keys
 
-__all__ = ["combined_rows", "group_names", "key_order", "placed_parts"]
+__all__ = ["combined_rows", "group_names", "parts_by_key", "placed_parts"]
 
 #: Rows that are no more than this part of the memory are not sorted: writing them takes as much again.
 _PARTS: Final = 4
@@ -109,9 +108,7 @@ def combined_rows(
     Raises:
         StorageError: the temporary directory could not take the rows.
     """
-    conformed = (keyed(table).table for table in tables)
-    order = partial(key_order, across_partitions=across_partitions)
-    with closing(placed_parts(conformed, lambda table: order(keyed(table)), memory_bytes)) as parts:
+    with closing(parts_by_key(keyed, tables, memory_bytes, across_partitions=across_partitions)) as parts:
         for part in parts:
             rows = key(part).table
             if MOVED_AWAY in rows.column_names:  # rows that a table's own function deletes
@@ -120,7 +117,15 @@ def combined_rows(
             yield rows
 
 
-def key_order(batch: KeyedBatch, across_partitions: bool) -> pa.Array:
+def parts_by_key(
+    keyed: Callable[[pa.Table], KeyedBatch], tables: Iterable[pa.Table], memory_bytes: int, *, across_partitions: bool
+) -> Generator[pa.Table]:
+    """Return the rows of a stream in tables; no key has rows in two of them. Arguments as for :func:`combined_rows`."""
+    conformed = (keyed(table).table for table in tables)
+    return placed_parts(conformed, lambda table: _key_order(keyed(table), across_partitions), memory_bytes)
+
+
+def _key_order(batch: KeyedBatch, across_partitions: bool) -> pa.Array:
     """Return each row's partition and key as one text; with a key of the whole table the key alone."""
     keys = record_keys(batch)
     if across_partitions:

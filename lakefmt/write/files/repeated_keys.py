@@ -13,10 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from lakefmt.config.merge_rule import MergeRule
-from lakefmt.filegroups.merge.precombine import combine_rows
 from lakefmt.write.assign import Assigned
-from lakefmt.write.context import MOVED_AWAY
-from lakefmt.write.ingest import KeyedBatch, record_keys
+from lakefmt.write.ingest import KeyedBatch, combine_alike, record_keys
 
 __all__ = ["combine_in_files"]
 
@@ -35,26 +33,19 @@ def combine_in_files(
         InvalidInputError: an ordering value is not valid under the rule.
         MergerFailed: the registered merge function failed.
     """
-    keys = record_keys(batch)
-    by_key = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+    by_key = record_keys(batch).dictionary_encode().indices.to_numpy().astype(np.int64)
     # Rows that go elsewhere have codes of their own, behind those of (file, key).
     codes = np.arange(batch.num_rows, dtype=np.int64) + len(assigned) * batch.num_rows
     for number, each in enumerate(assigned):
         if each.assignment.base is not None and each.assignment.log is None:
             rows = each.rows if each.leaving is None else each.rows[~each.leaving]
             codes[rows] = number * batch.num_rows + by_key[rows]
-    combined = combine_rows(batch.table, codes, rule)
-    if combined is None:
+    combined, winners = combine_alike(batch, codes, rule)
+    if winners is None:
         return batch, assigned
-    table, winners = combined.table, pa.array(combined.winners)
-    if combined.deletes is not None and combined.deletes.any():
-        table = table.append_column(MOVED_AWAY, pa.array(combined.deletes))
     places = np.full(batch.num_rows, -1, np.int64)
-    places[combined.winners] = np.arange(len(combined.winners))
-    return (
-        KeyedBatch(table, keys.take(winners), batch.partitions.take(winners)),
-        [_renumbered(each, places) for each in assigned],
-    )
+    places[winners] = np.arange(len(winners))
+    return combined, [_renumbered(each, places) for each in assigned]
 
 
 def _renumbered(each: Assigned, places: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Assigned:
