@@ -12,12 +12,14 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +29,10 @@ REPORTS = ROOT / ".cache" / "reports"
 SPARK_ENVIRONMENT = ROOT / ".cache" / "spark_env.json"
 UNJUDGED = "NOT JUDGED BY SPARK"
 KILL_AFTER_SECONDS = 15.0
+#: A folder in memory, where Linux has one: a run writes 1.1 GB of small tables, and would wait for a disk with each of them.
+MEMORY = Path("/dev/shm")
+#: What has to be free there before a run uses it.
+MEMORY_BYTES = 8 << 30
 
 
 @dataclass(frozen=True)
@@ -192,15 +198,40 @@ def can_judge() -> bool:
     return bool(found["python"] and found["java"] and found["bundles"])
 
 
-def environment_of_tests() -> dict[str, str]:
-    """Return the variables of a test run: Python keeps what it compiled, for every process that the tests start imports it."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+def environment_of_tests(folder: str = "") -> dict[str, str]:
+    """Return the variables of a test run, whose files go to `folder`.
+
+    Python keeps what it compiled, for every process that the tests start imports it.
+    """
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "TMPDIR": folder} if folder else kept
 
 
-def run_bounded(command: list[str], limit_seconds: float) -> int:
+def has_memory(folder: Path, needed: int) -> bool:
+    """Say whether `folder` is there, may be written to and has `needed` bytes free, in its file system and in the machine."""
+    if not (folder.is_dir() and os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= needed):
+        return False
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    except OSError:
+        return False
+    return any(line.startswith("MemAvailable:") and int(line.split()[1]) << 10 >= needed for line in lines)
+
+
+@contextlib.contextmanager
+def folder_of_files() -> Iterator[str]:
+    """Make the folder for a stage's files in memory and remove it; yield "" where the usual folder has to do."""
+    if "TMPDIR" in os.environ or not has_memory(MEMORY, MEMORY_BYTES):
+        yield ""
+        return
+    with tempfile.TemporaryDirectory(prefix="lakefmt-tests-", dir=MEMORY, ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
+def run_bounded(command: list[str], limit_seconds: float, folder: str = "") -> int:
     """Run `command` on this terminal and return its exit status; 124 when it had to be stopped at the limit."""
     with subprocess.Popen(
-        command, cwd=ROOT, env=environment_of_tests(), stdin=subprocess.DEVNULL, start_new_session=True
+        command, cwd=ROOT, env=environment_of_tests(folder), stdin=subprocess.DEVNULL, start_new_session=True
     ) as process:
         try:
             return process.wait(timeout=limit_seconds)
@@ -260,7 +291,9 @@ def run_stage(stage: Stage, prepared: Prepared, extra: list[str]) -> Outcome:
     report.unlink(missing_ok=True)
     begin = time.monotonic()
     limit = stage.limit_seconds * (4 if os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough" else 1)
-    status = run_bounded([stage.python, "-m", "pytest", *stage.arguments, f"--junitxml={report}", *extra], limit)
+    command = [stage.python, "-m", "pytest", *stage.arguments, f"--junitxml={report}", *extra]
+    with folder_of_files() as folder:
+        status = run_bounded(command, limit, folder)
     line = describe(read_counts(report), status, time.monotonic() - begin)
     return Outcome(stage, status == 0, line, prepared.missing)
 

@@ -103,7 +103,7 @@ class Making:
         self.called.append(command[-1])
         return (2 if command[-1] == self.fails else 0), f"made {command[-1]}\n"
 
-    def test(self, command: list[str], limit_seconds: float) -> int:
+    def test(self, command: list[str], limit_seconds: float, folder: str) -> int:
         self.called.append(command[0])
         return 5
 
@@ -139,6 +139,32 @@ def test_what_python_compiled_is_kept_for_the_processes_of_the_tests(monkeypatch
     assert runner.run_bounded([sys.executable, "-c", program], 30.0) == 0
 
 
+def test_files_of_a_stage_go_to_memory_where_there_is_enough_of_it(monkeypatch, tmp_path):
+    monkeypatch.delenv("TMPDIR", raising=False)
+    monkeypatch.setattr(runner, "MEMORY", tmp_path)
+    monkeypatch.setattr(runner, "MEMORY_BYTES", 1)
+    program = (
+        "import pathlib, sys, tempfile; sys.exit(pathlib.Path(tempfile.mkdtemp()).parent != pathlib.Path(sys.argv[1]))"
+    )
+    with runner.folder_of_files() as folder:
+        assert Path(folder).parent == tmp_path
+        assert runner.run_bounded([sys.executable, "-c", program, folder], 30.0, folder) == 0
+        assert len(list(Path(folder).iterdir())) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("lacks", ["the folder", "bytes", "nothing: a person has chosen another folder"])
+def test_files_of_a_stage_go_to_the_usual_folder_where_memory_lacks(monkeypatch, tmp_path, lacks):
+    monkeypatch.delenv("TMPDIR", raising=False)
+    monkeypatch.setattr(runner, "MEMORY", tmp_path / "absent" if lacks == "the folder" else tmp_path)
+    monkeypatch.setattr(runner, "MEMORY_BYTES", 1 << 60 if lacks == "bytes" else 1)
+    if lacks.startswith("nothing"):
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with runner.folder_of_files() as folder:
+        assert folder == ""
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("fixtures", "marks", "gets"),
     [
@@ -156,6 +182,7 @@ def test_who_asks_a_judge_is_marked(fixtures, marks, gets):
 
     item = types.SimpleNamespace(
         nodeid="test_x",
+        path=ROOT / "tests" / "compat" / "test_x.py",
         fixturenames=fixtures,
         add_marker=mark,
         get_closest_marker=lambda n: n if n in marks else None,
@@ -171,13 +198,40 @@ def test_a_mark_without_a_judge_is_refused():
         shared.pytest_collection_modifyitems([item])
 
 
+def test_spark_is_asked_in_its_folders_only():
+    shared = load(ROOT / "tests" / "conftest.py")
+    item = types.SimpleNamespace(
+        nodeid="test_x",
+        path=ROOT / "tests" / "read" / "test_x.py",
+        fixturenames={"spark_judge"},
+        add_marker=lambda mark: None,
+        get_closest_marker=lambda name: None,
+    )
+    with pytest.raises(pytest.UsageError, match="test_x asks Spark outside"):
+        shared.pytest_collection_modifyitems([item])
+
+
+@pytest.mark.parametrize("marks", ["judge_spark", "not judge_spark", ""])
+def test_a_run_of_spark_alone_looks_into_its_folders_only(marks):
+    shared = load(ROOT / "tests" / "conftest.py")
+    config = types.SimpleNamespace(option=types.SimpleNamespace(markexpr=marks))
+    left_out = {
+        path.name
+        for path in (ROOT / "tests").iterdir()
+        if path.is_dir() and shared.pytest_ignore_collect(path, config) is not None
+    }
+    assert ("read" in left_out) is (marks == "judge_spark")
+    assert not left_out & shared.SPARK_FOLDERS
+    assert shared.pytest_ignore_collect(ROOT / "tests" / "conftest.py", config) is None
+
+
 def ci_run(tmp_path: Path, fails: str) -> subprocess.CompletedProcess[str]:
     """Run a copy of .ci/run with a `make` that fails for one target."""
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
     fake = tmp_path / "bin" / "make"
     fake.parent.mkdir()
-    fake.write_text(f'#!/bin/sh\nfor last; do :; done\n[ "$last" != "{fails}" ]\n', "utf-8")
+    fake.write_text(f'#!/bin/sh\nfor each; do [ "$each" = "{fails}" ] && exit 2; done\nexit 0\n', "utf-8")
     fake.chmod(0o755)
     environ = {**os.environ, "PATH": f"{fake.parent}{os.pathsep}{os.environ['PATH']}"}
     return subprocess.run([str(tmp_path / ".ci" / "run")], env=environ, capture_output=True, text=True, check=False)
@@ -188,8 +242,8 @@ def test_every_step_of_ci_counts(tmp_path, step):
     done = ci_run(tmp_path, step)
     assert done.returncode == 1
     summary = done.stdout.split("##### summary")[1]
-    assert summary.count("passed") == 2
-    assert f"{step} " in next(line for line in summary.splitlines() if "FAILED " in line)
+    assert summary.count("passed") == 1
+    assert step in next(line for line in summary.splitlines() if "FAILED " in line)
 
 
 def test_ci_ends_well_when_every_step_does(tmp_path):

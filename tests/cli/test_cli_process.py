@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CALL = [sys.executable, "-m", "lakefmt.cli"]
+CALL = [sys.executable, "-m", "lakefmt"]
 
 
 def shell(words, cwd, **how):

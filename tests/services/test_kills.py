@@ -129,7 +129,7 @@ def test_a15_two_processes_and_a_writer_at_once(tmp_path: Path) -> None:
         *(
             sys.executable,
             "-m",
-            "lakefmt.cli",
+            "lakefmt",
             "services",
             url,
             "--interval",
