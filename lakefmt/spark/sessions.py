@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource
 
-__all__ = ["register_data_source", "restore_sessions"]
+__all__ = ["register_data_source", "register_source", "restore_sessions"]
 
+_EXISTS: Final = "DATA_SOURCE_ALREADY_EXISTS"
 _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 #: Sessions in which this process has switched the pushdown on.
 _switched: Final[list[SparkSession]] = []
@@ -35,7 +37,17 @@ def register_data_source(spark: SparkSession) -> None:
         _switched.append(spark)
     # A reader that takes filters fails in a session that does not push them.
     pushes = pushes and str(spark.conf.get(_PUSHDOWN)).lower() == "true"
-    spark.dataSource.register(FilteringDataSource if pushes else LakefmtDataSource)
+    register_source(spark, FilteringDataSource if pushes else LakefmtDataSource)
+
+
+def register_source(spark: SparkSession, source: type[DataSource]) -> None:
+    """Register a data source, where Spark does not keep the one that it found on its own."""
+    try:
+        spark.dataSource.register(source)
+    except Exception as error:
+        # Spark 4.0 registers nothing under the name of a source that it has found: that is `pyspark_lakefmt`, the same one.
+        if _EXISTS not in str(error):
+            raise
 
 
 def restore_sessions() -> None:
@@ -45,5 +57,5 @@ def restore_sessions() -> None:
         with suppress(Exception):  # a session that has ended has nothing to restore
             from lakefmt.spark.data_source import LakefmtDataSource
 
-            spark.dataSource.register(LakefmtDataSource)
+            register_source(spark, LakefmtDataSource)
             spark.conf.unset(_PUSHDOWN)
