@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt.arguments import check_flags, check_texts
+from lakefmt.config.append_layout import KIND
 from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.table_client import TableVerbs
 from lakefmt.timeline.instant import Action
+from lakefmt.values import TableType
 
 if TYPE_CHECKING:
     from lakefmt.compaction.background import BackgroundServices
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from lakefmt.compaction.compact.run import CompactionResult
 
 __all__ = ["CompactionVerbs"]
+
+_SMALL_FILES: Final = "hoodie.clustering.plan.strategy.small.file.limit"
 
 
 class CompactionVerbs(TableVerbs):
@@ -26,6 +30,9 @@ class CompactionVerbs(TableVerbs):
     def compact(
         self,
         *,
+        partitions: Any = None,
+        where: Any = None,
+        full: bool = False,
         schedule: bool = False,
         run: str | None = None,
         abandon: str | None = None,
@@ -33,10 +40,15 @@ class CompactionVerbs(TableVerbs):
         verify: bool = False,
         log: bool = False,
         options: Mapping[str, object] | None = None,
-    ) -> CompactionResult:
+    ) -> CompactionResult | ClusteringResult:
         """Merge logs into base files: execute pending compactions, then plan one and execute it.
 
+        An append table has no logs: its small files are packed into larger ones, as :meth:`cluster` does it.
+
         Args:
+            partitions: of an append table only these, paths or values (docs/partitions.md).
+            where: of an append table only file slices that may have rows of this filter, as :meth:`read` takes it.
+            full: of an append table also files that are not small: all that are not full.
             schedule: only request the plan; the next compaction, or another engine's, executes it.
             run: only execute the pending compaction, or log compaction, of this requested time, whichever engine planned
                 it.
@@ -47,7 +59,8 @@ class CompactionVerbs(TableVerbs):
             options: settings of the call, such as ``hoodie.compaction.strategy``.
 
         Raises:
-            UnsupportedFeature: the table is copy-on-write.
+            UnsupportedFeature: the table is copy-on-write, and no append table.
+            InvalidInputError: an argument is for the other kind of table.
             WriterActive: another process executes a compaction.
             InstantNotFound: no compaction is pending at `run` or `abandon`.
 
@@ -68,10 +81,19 @@ class CompactionVerbs(TableVerbs):
             run_log_compaction,
         )
 
-        check_flags(schedule=schedule, dry_run=dry_run, verify=verify, log=log)
+        check_flags(schedule=schedule, dry_run=dry_run, verify=verify, log=log, full=full)
         check_texts(run=run, abandon=abandon)
         if sum((bool(schedule), run is not None, abandon is not None, bool(dry_run))) > 1:
             raise InvalidInputError("compact takes one of schedule, run, abandon and dry_run")
+        config = self.client.load_config()
+        if config.properties.get(KIND) == "append" and config.table_type is TableType.COPY_ON_WRITE:
+            if log or verify:
+                raise InvalidInputError("log= and verify= are for tables with logs, and an append table has none")
+            asked = self._packs_all_but_full(options) if full else options
+            named_plan = {"schedule": schedule, "run": run, "abandon": abandon, "dry_run": dry_run}
+            return self.cluster(partitions=partitions, where=where, options=asked, **named_plan)  # type: ignore[arg-type]
+        if full or partitions is not None or where is not None:
+            raise InvalidInputError("partitions=, where= and full= are for append tables, whose small files are packed")
         if dry_run:
             plan = plan_log_compaction_of if log else plan_compaction_of
             return CompactionResult(None, plan(self.client, options))
@@ -160,6 +182,14 @@ class CompactionVerbs(TableVerbs):
             if self._background is None or self._background.is_closed:
                 self._background = BackgroundServices(self.client)
             return self._background
+
+    def _packs_all_but_full(self, options: Mapping[str, object] | None) -> dict[str, object]:
+        """Return options by which every file is small that is not full."""
+        from lakefmt.compaction.cluster.run import clustering_rules
+        from lakefmt.transactions.client import open_write_client
+
+        rules = clustering_rules(open_write_client(self.client, options).settings)
+        return {_SMALL_FILES: rules.target_bytes, **(options or {})}
 
     def _folds_logs(self, instant: str) -> bool:
         """Return whether the pending instant is a log compaction."""

@@ -47,14 +47,12 @@ class Start:
         moment: an instant or time, after which commits are read.
         watermark: the first commit with a larger one is read first; in milliseconds.
         position: of another stream.
-        rows: (partition, bucket) → number of the row in it that comes first.
     """
 
     word: str = ""
     moment: str | datetime | None = None
     watermark: int | None = None
     position: StreamPosition | None = None
-    rows: Mapping[tuple[str, int], int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,25 +90,11 @@ def parse_start(start: object) -> Start:
         if name == "watermark":
             return Start(watermark=check_watermark(value))
         if name == "offset" and isinstance(value, Mapping):
-            return Start(position=decode_position(value)) if "next_start" in value else Start(rows=_row_numbers(value))
+            return Start(position=decode_position(value))
     raise InvalidInputError(
         f"start={shown(start)}: 'earliest', 'latest', 'full', an instant or time, {{'watermark': milliseconds}} or "
-        "{'offset': a stream's position, or a row number for each bucket} is expected"
+        "{'offset': a stream's position} is expected"
     )
-
-
-def _row_numbers(offset: Mapping[Any, Any]) -> dict[tuple[str, int], int]:
-    rows: dict[tuple[str, int], int] = {}
-    for place, number in offset.items():
-        partition, bucket = place if isinstance(place, tuple) and len(place) == 2 else ("", place)
-        if not isinstance(partition, str) or type(bucket) is not int or type(number) is not int or number < 0:
-            raise InvalidInputError(
-                f"offset {shown({place: number})}: {{(partition path, bucket): row number}} or {{bucket: row number}} is expected"
-            )
-        rows[(partition, bucket)] = number
-    if not rows:
-        raise InvalidInputError("the offset names no bucket")
-    return rows
 
 
 def parse_end(end: object, *, follow: bool) -> End:

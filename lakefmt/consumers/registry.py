@@ -149,7 +149,7 @@ class TableConsumers:
             ConsumerActive: a reader uses this id.
         """
         name, start = consumer_name(check_consumer_id(id), check_shard(shard)), parse_start(to)
-        if start.watermark is not None or start.rows is not None:
+        if start.watermark is not None:
             raise InvalidInputError("a consumer is reset to a word, an instant, a time or a stream's position")
         position = start_position(self._client, CommitFinder(self._client), start)
 

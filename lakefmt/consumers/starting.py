@@ -33,7 +33,22 @@ def start_position(client: TableClient, finder: CommitFinder, start: Start) -> S
     if start.word in ("latest", "full"):
         newest = finder.newest(client.load())
         return StreamPosition(newest, whole=start.word == "full") if newest else StreamPosition()
-    return StreamPosition(_earliest(client, finder))
+    earliest = _earliest(client, finder)
+    # Commits with a larger watermark that were cleaned away are not passed over: the stream says so.
+    return StreamPosition(EARLIEST if start.watermark is not None and _has_rows(finder, earliest) else earliest)
+
+
+def _has_rows(finder: CommitFinder, end: str) -> bool:
+    """Return whether commits up to a completion time hand out rows."""
+    done = EARLIEST
+    while done < end:
+        coming = finder.find(done, end)
+        if any(step.parts for step in coming.steps):
+            return True
+        if coming.is_all:
+            break
+        done = coming.steps[-1].instant.order_time
+    return False
 
 
 def _earliest(client: TableClient, finder: CommitFinder) -> str:

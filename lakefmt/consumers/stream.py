@@ -43,7 +43,7 @@ class StreamBatch:
         instant: requested time of the commit.
         completion_time: when it completed (its requested time in version 6).
         watermark: of the commit, in milliseconds; None: there is none yet.
-        offset: number of the first row in its bucket, when the stream counts them; else None.
+        offset: None: rows of a bucket are not counted.
     """
 
     rows: pa.RecordBatch
@@ -174,8 +174,12 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
             self._pending = future
             # A daemon: a program that ends does not wait for the next commit.
             threading.Thread(target=self._answer, args=(loop, future), name="lakefmt-stream-next", daemon=True).start()
-        # A caller that is cancelled leaves the batch to the next one who asks.
-        batch = await asyncio.shield(self._pending)
+        try:
+            # A caller that is cancelled leaves the batch to the next one who asks.
+            batch = await asyncio.shield(self._pending)
+        except Exception:
+            self._pending = None  # who asks again reads again
+            raise
         self._pending = None
         if batch is None:
             raise StopAsyncIteration

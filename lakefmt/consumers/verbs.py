@@ -54,8 +54,7 @@ class ConsumerVerbs(TableVerbs):
         Args:
             start: ``"earliest"``: the oldest commit that can be read; ``"latest"``: what comes from now on; ``"full"``: the
                 whole table, then what comes; an instant, aware datetime or ISO text: the commits completed after it;
-                ``{"watermark": ms}``: the commits with a larger watermark; ``{"offset": …}``: a stream's ``position``, or
-                a row number for each bucket.
+                ``{"watermark": ms}``: the commits with a larger watermark; ``{"offset": …}``: a stream's ``position``.
             end: an instant or time, included; ``"latest"``: what is there now; ``{"watermark": ms}``: before the first
                 commit with a larger watermark; None: no end.
             follow: False: end when everything that is there now was read.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
-
-import pyarrow as pa
 
 from lakefmt.arguments import shown
 from lakefmt.errors import InvalidInputError
 from lakefmt.producers.stream.operators import DELETES, WHOLE_ROWS, RowOperator
+from lakefmt.producers.stream.rows import RowChecker
 from lakefmt.realtime._scalar_converters import ConversionRules, Converter
 from lakefmt.realtime.converters import column_converter
 from lakefmt.realtime.errors import CastFailed, RowRefused
@@ -37,22 +36,27 @@ class RowLayout:
     Args:
         table: the table's name, for messages.
         fields: its columns.
-        schema: the same columns as the table stores them.
-        keys: columns that identify a row, partition columns among them; empty for a table without keys.
+        checker: of the same columns as the table stores them; its keys identify a row, partition columns among them.
         rules: of conversions.
+        later: columns that the table has got since the stream was opened, and that may be null: rows need not set them.
+        look_again: returns the layout of the table's columns as they are now; None: they stay as they are.
     """
 
     def __init__(
         self,
         table: str,
         fields: Sequence[SqlField],
-        schema: pa.Schema,
-        keys: Sequence[str],
+        checker: RowChecker,
         rules: ConversionRules,
+        later: Collection[str] = (),
+        look_again: Callable[[], RowLayout] | None = None,
     ) -> None:
+        schema = checker.schema
         self.table = table
-        self.schema = schema
+        self.checker = checker
         self.rules = rules
+        self.later = frozenset(later)
+        self.look_again = look_again
         self.names: tuple[str, ...] = tuple(field.name for field in fields)
         self.fields = tuple(fields)
         #: Positions by name and by position, so that a row has one look-up for both.
@@ -63,8 +67,10 @@ class RowLayout:
             column_converter(field, schema.field(n).type, rules) for n, field in enumerate(fields)
         )
         self.required: tuple[bool, ...] = tuple(not field.nullable for field in fields)
-        self.key_positions: tuple[int, ...] = tuple(self.positions[name] for name in keys)
+        self.key_positions: tuple[int, ...] = tuple(self.positions[name] for name in checker.keys)
         self.empty: list[Any] = [UNSET] * len(fields)
+        #: Of a row that has every column.
+        self.empty_whole: list[Any] = [None if field.name in self.later else UNSET for field in fields]
 
     def unknown(self, column: object) -> InvalidInputError:
         """Return the error of a column that the table does not have."""
@@ -91,7 +97,7 @@ class Row:
     def __init__(self, layout: RowLayout, operator: RowOperator) -> None:
         self._layout = layout
         self._positions = layout.positions
-        self._values = layout.empty[:]
+        self._values = (layout.empty_whole if operator in WHOLE_ROWS else layout.empty)[:]
         self.operator = operator
 
     def __repr__(self) -> str:
@@ -112,7 +118,7 @@ class Row:
         try:
             position = self._positions[column]
         except (KeyError, TypeError):
-            raise self._layout.unknown(column) from None
+            position = self._position_after(column)
         if value is None:
             if self._layout.required[position]:
                 raise self._layout.cast_failed(position, value, "the column is NOT NULL")
@@ -122,6 +128,20 @@ class Row:
             self._values[position] = self._layout.converters[position](value)
         except (ValueError, TypeError, ArithmeticError) as error:
             raise self._layout.cast_failed(position, value, error) from error
+
+    def _position_after(self, column: object) -> int:
+        """Return the position of a column that another writer has added meanwhile.
+
+        Raises:
+            InvalidInputError: there is none.
+        """
+        looks = self._layout.look_again
+        layout = self._layout if looks is None or not isinstance(column, str) else looks()
+        if layout is self._layout or not isinstance(column, str) or column not in layout.positions:
+            raise self._layout.unknown(column)
+        row = self.moved(layout)
+        self._layout, self._positions, self._values = layout, layout.positions, row._values
+        return layout.positions[column]
 
     def is_null_at(self, index: int) -> bool:
         """Return whether the column at a position is null or was not set."""
@@ -180,7 +200,7 @@ class Row:
         row = Row(layout, self.operator)
         for name, value in zip(self._layout.names, self._values, strict=True):
             if name not in layout.positions:
-                if value is not UNSET:
+                if value is not UNSET and (value is not None or name not in self._layout.later):
                     raise RowRefused(f"Failed to apply row: table {layout.table!r} has no column {name!r} any more")
             elif value is not UNSET:
                 row._take(self._layout, name, value)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from lakefmt.arguments import shown
 from lakefmt.errors import InvalidInputError, LakefmtError, StreamClosed, StreamError
 from lakefmt.producers.stream.operators import RowOperator, parse_operator
@@ -17,6 +15,7 @@ from lakefmt.realtime.rows import Row, RowLayout
 from lakefmt.realtime.sql_types import decode_types
 
 if TYPE_CHECKING:
+    from lakefmt.producers.stream.rows import RowChecker
     from lakefmt.producers.stream.stream import Stream
 
 __all__ = ["RealtimeStream"]
@@ -48,18 +47,27 @@ class RealtimeStream:
         self._by_name: dict[object, RowOperator] = {each: each for each in self._operators} | {
             name: each for each in self._operators for name in (each.name, each.name.lower())
         }
-        self._layout = self._layout_of(native.schema)
+        self._first = frozenset(native.schema.names)
+        self._layout = self._layout_of(native.checker)
         self.options = options
 
-    def _layout_of(self, schema: pa.Schema) -> RowLayout:
-        fields = decode_types(self._sql_types, schema)
-        return RowLayout(self._table, fields, schema, self._native.key_columns, self._rules)
+    def _layout_of(self, checker: RowChecker) -> RowLayout:
+        fields = decode_types(self._sql_types, checker.schema)
+        # A program that does not know of a column goes on: its rows have null there.
+        later = [field.name for field in fields if field.nullable and field.name not in self._first]
+        return RowLayout(self._table, fields, checker, self._rules, later, self._look_again)
 
     def _current_layout(self) -> RowLayout:
-        schema = self._native.schema
-        if schema is not self._layout.schema:
-            self._layout = self._layout_of(schema)
-        return self._layout
+        checker, layout = self._native.checker, self._layout
+        if checker is not layout.checker:
+            self._layout = layout = self._layout_of(checker)
+        return layout
+
+    def _look_again(self) -> RowLayout:
+        """Return the layout of the table's columns as they are now."""
+        if self.options.auto_refresh and not self._native.closed:
+            self._native.refresh_schema()
+        return self._current_layout()
 
     def create_row(self, operator: RowOperator | str = RowOperator.INSERT) -> Row:
         """Return a new row without values.
@@ -76,9 +84,7 @@ class RealtimeStream:
             checked = self._checked_operator(operator)
         if self._native.closed:
             raise StreamClosed(f"the stream into table {self._table!r} is closed")
-        if self._native.schema is not self._layout.schema:
-            self._current_layout()
-        return Row(self._layout, checked)
+        return Row(self._current_layout(), checked)
 
     def _checked_operator(self, operator: object) -> RowOperator:
         if not isinstance(operator, (RowOperator, str)):
@@ -106,12 +112,12 @@ class RealtimeStream:
             raise StreamClosed(f"the stream into table {self._table!r} is closed")
         try:
             if len(rows) == 1 and type(rows[0]) is Row:
-                row = rows[0]
-                if row.layout is not self._layout or native.schema is not self._layout.schema:
-                    row = self._own(row)
+                row, layout = rows[0], self._current_layout()
+                if row.layout is not layout:
+                    row = self._own(row, layout)
                 row.validate()
                 values, columns = row.taken()
-                native.apply_values(row.operator, (values,), columns)
+                native.apply_values(row.operator, (values,), columns, layout.checker)
             else:
                 self._apply_several(rows)
         except StreamError as error:
@@ -125,20 +131,20 @@ class RealtimeStream:
             return error
         return type(error)(f"{_FAILED} to table {self._table!r}: {error}")
 
-    def _own(self, row: Row) -> Row:
-        layout = self._current_layout()
+    def _own(self, row: Row, layout: RowLayout) -> Row:
         if row.layout.table != layout.table or row.layout.rules is not layout.rules:
             raise RowRefused(f"{_FAILED} to table {self._table!r}: the row was made by another stream")
         return row.moved(layout)
 
     def _apply_several(self, rows: tuple[Row, ...]) -> None:
         checked: list[Row] = []
+        layout = self._current_layout()
         for row in rows:
             if not isinstance(row, Row):
                 raise RowRefused(
                     f"{_FAILED} to table {self._table!r}: apply takes rows of create_row, not {shown(row)}"
                 )
-            own = self._own(row)
+            own = self._own(row, layout)
             own.validate()
             checked.append(own)
         # One call per run of equal rows keeps their order.
@@ -147,12 +153,12 @@ class RealtimeStream:
         for own in checked:
             values, columns = own.taken()
             if last is not None and last != (own.operator, columns):
-                self._native.apply_values(last[0], run, last[1])
+                self._native.apply_values(last[0], run, last[1], layout.checker)
                 run = []
             last = (own.operator, columns)
             run.append(values)
         if last is not None:
-            self._native.apply_values(last[0], run, last[1])
+            self._native.apply_values(last[0], run, last[1], layout.checker)
 
     def flush(self) -> None:
         """Make all applied rows durable; readers that ask for uncommitted rows see them then.

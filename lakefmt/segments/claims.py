@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -56,9 +56,16 @@ class HeldClaim:
         """The claimed number."""
         return self.claim.epoch
 
-    def adopt(self, last: SegmentPosition, *, durable: bool) -> None:
-        """Note the last segment of earlier owners that counts; what they write later does not."""
-        self.claim = replace(self.claim, adopts=last)
+    def adopt(self, last: SegmentPosition, seen: Iterable[SegmentPosition], *, durable: bool) -> None:
+        """Note the segments of earlier owners that count; what they write later does not.
+
+        Args:
+            last: the newest of them.
+            seen: all that are there.
+            durable: the note is on the disk when this returns.
+        """
+        newest = {position.epoch: position for position in sorted(seen)}
+        self.claim = replace(self.claim, adopts=last, adopted=tuple(newest.values()))
         self._store.put(note_name(self.stream, self.epoch), encode_note(self.claim), durable=durable)
 
     def check(self) -> None:

@@ -11,17 +11,19 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakefmt.data_classes import dataclass
-from lakefmt.errors import CorruptFile
+from lakefmt.errors import CorruptFile, InvalidInputError
 from lakefmt.segments.names import SegmentPosition
 
 __all__ = [
     "COLUMNS",
     "MAX_HEADER_BYTES",
+    "MAX_OFFSET_CHARACTERS",
     "MAX_SEGMENT_BYTES",
     "OPERATOR",
     "Claim",
     "Committed",
     "SegmentHeader",
+    "checked_offset",
     "checksum",
     "committed_of",
     "decode_claim",
@@ -39,6 +41,8 @@ OPERATOR: Final = "_lakefmt_operator"
 COLUMNS: Final = "_lakefmt_columns"
 MAX_HEADER_BYTES: Final = 4 * 1024 * 1024
 MAX_SEGMENT_BYTES: Final = 1 << 31
+#: A little less than a commit keeps of it with what stands beside it.
+MAX_OFFSET_CHARACTERS: Final = 1_000_000
 _FORMAT: Final = 1
 _MOST: Final = 1 << 53
 
@@ -92,6 +96,7 @@ class Claim:
         adopts: the last segment of earlier claims that this one has seen; None: it has not looked yet.
         interval_ms: pause between renewals.
         closed: the stream was closed.
+        adopted: the last segment that this one has seen of each earlier claim; None: an older release has noted `adopts` only.
     """
 
     epoch: int
@@ -102,6 +107,21 @@ class Claim:
     adopts: SegmentPosition | None = None
     interval_ms: int = 60_000
     closed: bool = False
+    adopted: tuple[SegmentPosition, ...] | None = None
+
+    def refuses(self, position: SegmentPosition) -> bool:
+        """Return whether an earlier owner wrote a segment after this claim had looked: it was never confirmed.
+
+        Example:
+            >>> claim = Claim(3, "o", "h", 7, adopts=SegmentPosition(2, 7), adopted=(SegmentPosition(2, 7),))
+            >>> claim.refuses(SegmentPosition(1, 6)), claim.refuses(SegmentPosition(2, 7)), claim.refuses(SegmentPosition(3, 8))
+            (True, False, False)
+        """
+        if self.adopts is None or position.epoch >= self.epoch:
+            return False
+        if self.adopted is None:
+            return position > self.adopts
+        return not any(position.epoch == last.epoch and position.sequence <= last.sequence for last in self.adopted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +144,27 @@ class Committed:
     def position(self) -> SegmentPosition:
         """Where that segment stands."""
         return SegmentPosition(self.epoch, self.sequence)
+
+
+def checked_offset(offset: object) -> Any:
+    """Return an offset as a commit will keep it.
+
+    Raises:
+        InvalidInputError: it is no JSON value, or too long for a commit.
+
+    Example:
+        >>> checked_offset({"line": (1, 2)})
+        {'line': [1, 2]}
+    """
+    try:
+        text = json.dumps(offset, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInputError(f"an offset is a JSON value, which this is not: {error}") from None
+    if len(text) > MAX_OFFSET_CHARACTERS:
+        raise InvalidInputError(
+            f"an offset has at most {MAX_OFFSET_CHARACTERS:,} characters as JSON, and this one has {len(text):,}"
+        )
+    return json.loads(text)
 
 
 def checksum(data: bytes | memoryview) -> str:
@@ -200,13 +241,14 @@ def decode_header(data: bytes, name: str) -> SegmentHeader:
 
 def encode_claim(claim: Claim) -> bytes:
     """Return a claim as JSON, without what its owner notes later."""
-    fields = {key: value for key, value in asdict(claim).items() if key not in ("adopts", "closed")}
+    fields = {key: value for key, value in asdict(claim).items() if key not in ("adopts", "adopted", "closed")}
     return json.dumps({"format": _FORMAT, **fields}, separators=(",", ":")).encode()
 
 
 def encode_note(claim: Claim) -> bytes:
     """Return what the owner of a claim notes."""
-    return json.dumps({"format": _FORMAT, "adopts": claim.adopts, "closed": claim.closed}).encode()
+    noted = {"adopts": claim.adopts, "adopted": claim.adopted, "closed": claim.closed}
+    return json.dumps({"format": _FORMAT, **noted}).encode()
 
 
 def decode_claim(data: bytes, note: bytes | None, name: str) -> Claim:
@@ -221,24 +263,25 @@ def decode_claim(data: bytes, note: bytes | None, name: str) -> Claim:
         CorruptFile: it is none.
 
     Example:
-        >>> claim = Claim(3, "o", "h", 7, adopts=SegmentPosition(2, 9))
+        >>> claim = Claim(3, "o", "h", 7, adopts=SegmentPosition(2, 9), adopted=(SegmentPosition(2, 9),))
         >>> decode_claim(encode_claim(claim), encode_note(claim), "x") == claim
         True
     """
     body, noted = _json(data, name), {} if note is None else _json(note, name)
     try:
-        adopts = noted.get("adopts")
-        if adopts is not None and not (isinstance(adopts, list) and len(adopts) == 2):
-            raise ValueError("adopts is no position")
+        adopts, adopted = noted.get("adopts"), noted.get("adopted")
+        if adopted is not None and not isinstance(adopted, list):
+            raise ValueError("adopted is no list")
         return Claim(
             _number(body, "epoch"),
             _text(body, "owner"),
             _text(body, "host"),
             _number(body, "pid"),
             _text(body, "since"),
-            None if adopts is None else SegmentPosition(*(_count(each, "adopts") for each in adopts)),
+            None if adopts is None else _position(adopts),
             _number(body, "interval_ms"),
             noted.get("closed") is True,
+            None if adopted is None else tuple(map(_position, adopted)),
         )
     except ValueError as error:
         raise CorruptFile(f"{name} is no claim on a stream: {error}") from None
@@ -281,6 +324,12 @@ def _count(value: object, key: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST:
         raise ValueError(f"{key} is no count")
     return value
+
+
+def _position(value: object) -> SegmentPosition:
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValueError("a noted segment is no position")
+    return SegmentPosition(*(_count(each, "a noted segment") for each in value))
 
 
 def _text(body: Mapping[str, object], key: str) -> str:

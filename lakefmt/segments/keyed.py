@@ -13,11 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
-from lakefmt.schema import conform
+from lakefmt.schema import check_required, conform
 from lakefmt.segments.codec import COLUMNS, OPERATOR
 from lakefmt.values import PARTITION_PATH, RECORD_KEY
 
 __all__ = [
+    "check_storable",
     "codes_in",
     "fill_required",
     "fitted",
@@ -94,6 +95,25 @@ def row_identities(spec: KeySpec, rows: pa.Table, *, across: bool) -> tuple[pa.A
     """
     keys, partitions = _flat(build_record_keys(spec, rows)), _flat(build_partition_paths(spec, rows)).cast(pa.string())
     return _identities(keys, partitions, across=across), keys, partitions
+
+
+def check_storable(spec: KeySpec, rows: pa.Table, *, keyed: bool) -> None:
+    """Refuse rows that no commit could store: once durable, they would be in the way of every commit of their stream.
+
+    Args:
+        spec: how keys and partition paths are made.
+        rows: of a segment; columns that an operator does not need are null.
+        keyed: they have record keys of their own.
+
+    Raises:
+        InvalidKey: a key or partition value cannot be used.
+        SchemaMismatch: a value inside a column is null, and must not be.
+    """
+    if keyed:
+        build_record_keys(spec, rows)
+    if spec.partition_fields:
+        build_partition_paths(spec, rows)
+    check_required(rows)
 
 
 def stored_identities(rows: pa.Table, *, across: bool) -> pa.Array:

@@ -1,7 +1,7 @@
 """Which segments of a stream are still to be committed (pure).
 
-A process that claims a stream lists its segments and notes the last one it saw (``adopts``). What the earlier owner writes
-after that was never confirmed: the owner looks for newer claims between writing a segment and confirming it.
+A process that claims a stream lists its segments and notes the last one it saw of each earlier claim (``adopted``). What an
+earlier owner writes after that was never confirmed: an owner looks for newer claims between writing a segment and confirming it.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def plan_stream(
         >>> [each.sequence for each in plan.to_commit], plan.done, plan.unconfirmed
         ([2], (SegmentPosition(epoch=1, sequence=1),), (SegmentPosition(epoch=1, sequence=3),))
     """
-    noted = [(claim.epoch, claim.adopts) for claim in claims if claim.adopts is not None]
+    noted = list(claims)
     to_commit, done, unconfirmed = [], [], []
     for header in sorted(headers, key=lambda each: each.position):
         place = header.position
         if committed is not None and place <= committed.position:
             done.append(place)
-        elif any(place.epoch < epoch and place > adopts for epoch, adopts in noted):
+        elif any(claim.refuses(place) for claim in noted):
             unconfirmed.append(place)
         else:
             to_commit.append(header)

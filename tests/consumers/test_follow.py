@@ -11,7 +11,8 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.errors import InvalidInputError
+from lakefmt.consumers.planning import CommitFinder
+from lakefmt.errors import InvalidInputError, StorageError
 from lakefmt.testing.virtual_time import VirtualTime
 from tests.consumers.stream_tables import append_table, bag, ids, keyed_table, on_virtual_time, read_all, rows
 
@@ -188,6 +189,25 @@ def test_ap_35_async_iteration_and_cancellation_lose_no_batch() -> None:
     assert asyncio.run(follow()) == [1, 2, 3]
 
 
+def test_ap_35_an_async_reader_reads_on_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, find, fails = append_table(), CommitFinder.find, [True]
+    table.insert(rows(1, 2))
+
+    def failing(finder: CommitFinder, *given: str | None) -> object:
+        if fails.pop(0) if fails else False:
+            raise StorageError("no answer", transient=True)
+        return find(finder, *given)  # type: ignore[arg-type]
+
+    async def main() -> list[int]:
+        async with table.stream(follow=False) as stream:
+            with pytest.raises(StorageError):
+                await anext(stream)
+            return [number async for batch in stream for number in batch.rows["id"].to_pylist()]
+
+    monkeypatch.setattr(CommitFinder, "find", failing)
+    assert asyncio.run(main()) == [1, 2]
+
+
 def test_ap_8_a_position_goes_on_where_the_stream_was() -> None:
     table = append_table()
     for n in range(3):
@@ -223,7 +243,8 @@ def test_ap_35_buckets_are_chosen_by_number_or_function() -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"start": {"offset": {}}}, "names no bucket"),
+        ({"start": {"offset": {}}}, "no position"),
+        ({"start": {"offset": {0: 5}}}, "no position"),
         ({"start": {"watermark": 1.5}}, "whole number"),
         ({"start": 7}, "start=7"),
         ({"end": {"offset": 1}}, "end="),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt.consumers.alignment import Mark, WatermarkAlignment, is_held_back
 from lakefmt.consumers.steps import StreamStep, cut_at_watermark, split_by_drift
+from lakefmt.errors import DataExpired
 from lakefmt.testing.virtual_time import VirtualTime
 from lakefmt.values import WriteOperation
 from tests.consumers.stream_tables import append_table, ids, on_virtual_time, read_all, rows
@@ -67,6 +68,20 @@ def test_a5_a_stream_starts_at_the_first_commit_later_than_a_watermark() -> None
         insert(table, 8, 30)
         insert(table, 9, 31)
         assert ids([next(stream)]) == [9]
+
+
+def test_ap_10_a_start_by_watermark_passes_over_no_commit_that_was_cleaned_away() -> None:
+    table = append_table({"hoodie.clean.automatic": False})
+    for n in range(3):
+        insert(table, n, 10 * (n + 1))
+    table.cluster()
+    for n in (3, 4):
+        insert(table, n, 10 * (n + 1))
+    table.clean(options={"hoodie.clean.commits.retained": 1})
+    with pytest.raises(DataExpired):
+        read_all(table, {"watermark": 10})
+    assert ids(read_all(table, {"watermark": 10}, on_expired="earliest")) == [3, 4]
+    assert ids(read_all(table, {"watermark": 30})) == [3, 4]
 
 
 def test_ap_12_commits_without_a_watermark_have_the_one_before_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -366,6 +366,61 @@ def test_c31_rs_35_a_column_that_another_writer_adds(connection: Connection) -> 
     assert rows(connection, "plain") == [(1, "name 1", None), (2, "name 2", 5)]
 
 
+def test_c31_rs_35_columns_are_followed_without_being_asked(connection: Connection) -> None:
+    stream = connection.get_realtime_stream(table="plain")
+    early, unaware = plain_row(stream, 1), plain_row(stream, 2)
+    connection.open_table("plain").alter.add_column("extra", pa.int32())
+    early.set_value("extra", 5)
+    with pytest.raises(ValueError, match="'more'"):
+        early.set_value("more", 5)
+    stream.apply(early)
+    stream.flush()
+    connection.open_table("plain").alter.add_column("more", pa.string())
+    stream.apply(unaware)
+    stream.flush()  # a buffer is sealed, and the columns are looked at
+    row = plain_row(stream, 3)
+    row.set_value("more", "x")
+    stream.apply(row, plain_row(stream, 4))  # a program that knows of no new column goes on
+    connection.open_table("plain").alter.drop_column("name")
+    stream.flush()
+    with pytest.raises(CZException, match="no column 'name'"):
+        stream.apply(unaware)
+    stream.close()
+    assert sorted(
+        connection.open_table("plain").read(["id", "extra", "more"]).to_pylist(), key=lambda each: each["id"]
+    ) == [
+        {"id": 1, "extra": 5, "more": None},
+        {"id": 2, "extra": None, "more": None},
+        {"id": 3, "extra": None, "more": "x"},
+        {"id": 4, "extra": None, "more": None},
+    ]
+
+
+def test_rs_35_an_update_sets_no_column_that_it_does_not_name(connection: Connection) -> None:
+    stream = connection.get_realtime_stream(table="keyed")
+    stream.apply(keyed_row(stream, "a", "first", 1))
+    connection.open_table("keyed").alter.add_column("extra", pa.int32())
+    stream.flush()
+    row = keyed_row(stream, "a", "second", 2)
+    row.set_value("extra", 7)
+    stream.apply(row)
+    row = stream.create_row("update")
+    row.set_value("id", "a")
+    row.set_value("name", "third")
+    stream.apply(row)
+    stream.close()
+    assert rows(connection, "keyed") == [("a", "third", 2, 7)]
+
+
+def test_rs_17_a_key_that_is_empty_is_refused_by_apply(connection: Connection) -> None:
+    stream = connection.get_realtime_stream(table="keyed")
+    with pytest.raises(CZException, match=r"^Failed to apply row.*empty"):
+        stream.apply(keyed_row(stream, "", "nobody", 1))
+    stream.apply(keyed_row(stream, "a", "somebody", 1))
+    stream.close()
+    assert rows(connection, "keyed") == [("a", "somebody", 1)]
+
+
 def test_c32_a_dropped_table_is_an_error_of_flush(connection: Connection) -> None:
     options = RealtimeOptionsBuilder().with_request_failed_retry_enable(False).with_commit_interval(0).build()
     stream = connection.get_realtime_stream(table="plain", options=options)

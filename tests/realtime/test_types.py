@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
 from lakefmt.producers.stream.operators import RowOperator
+from lakefmt.producers.stream.rows import RowChecker
 from lakefmt.realtime import CastFailed, NotSupportedError
 from lakefmt.realtime._scalar_converters import ConversionNotes, ConversionRules
 from lakefmt.realtime.results import as_python, typed_columns
@@ -44,7 +45,7 @@ def layout_of(sql: str, rules: ConversionRules | None = None, *, required: bool 
     )
     fields = decode_types(encode_types(statement.columns), schema)
     assert [f.type for f in fields] == [f.type for f in statement.columns]
-    return RowLayout("t", fields, schema, (), rules or ConversionRules())
+    return RowLayout("t", fields, RowChecker(schema, ()), rules or ConversionRules())
 
 
 def stored(layout: RowLayout, *values: object) -> list[object]:
@@ -54,7 +55,7 @@ def stored(layout: RowLayout, *values: object) -> list[object]:
         row = Row(layout, RowOperator.INSERT)
         row.set_value("c", value)
         rows.append(row.taken()[0][1])
-    column = pa.chunked_array([pa.array(rows, layout.schema.field("c").type)])
+    column = pa.chunked_array([pa.array(rows, layout.checker.schema.field("c").type)])
     table = typed_columns(pa.table({"c": column}), layout.fields[1:])
     return [value for (value,) in as_python(table)]
 
@@ -264,7 +265,7 @@ def test_types_of_a_table_that_remembers_none_follow_what_is_stored() -> None:
         "MAP<STRING, DATE>",
         "BINARY",
     ]
-    layout = RowLayout("t", decode_types(None, schema), schema, (), ConversionRules())
+    layout = RowLayout("t", decode_types(None, schema), RowChecker(schema, ()), ConversionRules())
     row = Row(layout, RowOperator.INSERT)
     row.set_value("b", dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC))
     assert row.as_dict()["b"] == 1000

@@ -94,11 +94,12 @@ def test_strict_operators_refuse_what_they_would_one_by_one(rows: list, stored: 
 def test_rs_32_no_segment_is_committed_twice_and_none_that_was_confirmed_is_lost(data: st.DataObject) -> None:
     """Owners follow one another; each adopts what it sees, and may write one more segment after it was replaced."""
     headers, claims, confirmed, sequence = [], [], [], 0
+    late_ones: list[SegmentPosition] = []
     for epoch in range(1, data.draw(st.integers(1, 4)) + 1):
         seen = max((header.position for header in headers), default=SegmentPosition(0, 0))
         adopts = data.draw(st.booleans())
         if adopts:
-            claims.append(Claim(epoch, "o", "h", 1, adopts=seen))
+            claims.append(Claim(epoch, "o", "h", 1, adopts=seen, adopted=newest(headers)))
         late = None
         for _ in range(data.draw(st.integers(0, 3))):
             sequence += 1
@@ -109,8 +110,9 @@ def test_rs_32_no_segment_is_committed_twice_and_none_that_was_confirmed_is_lost
             late = SegmentHeader("w", epoch, sequence, 1, 1, "", 0)
         if late is not None:
             # It appears after the next owner has looked, so the next claim does not adopt it.
-            claims.append(Claim(epoch + 1, "o", "h", 1, adopts=max([seen, *confirmed])))
+            claims.append(Claim(epoch + 1, "o", "h", 1, adopts=max([seen, *confirmed]), adopted=newest(headers)))
             headers.append(late)
+            late_ones.append(late.position)
     done = data.draw(st.sampled_from([None, *confirmed]))
     plan = plan_stream("w", headers, claims, None if done is None else Committed(*done))
     places = [header.position for header in plan.to_commit]
@@ -118,3 +120,17 @@ def test_rs_32_no_segment_is_committed_twice_and_none_that_was_confirmed_is_lost
     assert not set(places) & set(plan.done)
     assert set(places) | set(plan.done) | set(plan.unconfirmed) == {header.position for header in headers}
     assert {place for place in confirmed if done is None or place > done} <= set(places)
+    assert not set(late_ones) & set(places)
+
+
+def newest(headers: list[SegmentHeader]) -> tuple[SegmentPosition, ...]:
+    """Return the last segment of each epoch."""
+    return tuple({position.epoch: position for position in sorted(header.position for header in headers)}.values())
+
+
+def test_rs_32_a_late_segment_of_a_writer_before_the_last_one_is_not_committed() -> None:
+    """The newest claim has seen a segment of the second owner, and a first one writes its next one after that."""
+    seen, late = SegmentHeader("w", 2, 7, 1, 1, "", 0), SegmentHeader("w", 1, 6, 1, 1, "", 0)
+    claims = [Claim(3, "o", "h", 1, adopts=seen.position, adopted=newest([seen]))]
+    plan = plan_stream("w", [late, seen], claims, None)
+    assert (plan.to_commit, plan.unconfirmed) == ((seen,), (late.position,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -11,6 +11,8 @@ from lakefmt.cli.confirm import dry_run_option, run_plan, unneeded_yes_option
 from lakefmt.cli.options import open_for, table_argument, table_options
 from lakefmt.cli.progress import progress
 from lakefmt.cli.results import print_abandoned, print_rewrite
+from lakefmt.config.append_layout import KIND
+from lakefmt.errors import UnsupportedFeature
 
 if TYPE_CHECKING:
     from lakefmt.compaction.compact.plan import CompactionPlan
@@ -53,6 +55,8 @@ def compact(
     if sum((schedule, run is not None, abandon is not None, only_plan)) > 1:
         raise click.UsageError("give one of --schedule, --run, --abandon and --plan")
     opened = open_for(table, options, storage_options)
+    if opened.client.load_config().properties.get(KIND) == "append":
+        raise UnsupportedFeature(f"{table} is an append table: lakefmt cluster packs its small files")
     if abandon is not None:
         opened.compact(abandon=abandon)
         print_abandoned("compaction", abandon, as_json=as_json)
@@ -60,9 +64,11 @@ def compact(
     if run is not None:
         with progress("compact"):
             result = opened.compact(run=run, verify=verify)
-        print_rewrite(result, "compaction", _plan_as_json(result.plan), schedule=False, as_json=as_json)
+        print_rewrite(
+            result, "compaction", _plan_as_json(cast("CompactionPlan", result.plan)), schedule=False, as_json=as_json
+        )
         return
-    plan = opened.compact(dry_run=True, log=log).plan
+    plan = cast("CompactionPlan", opened.compact(dry_run=True, log=log).plan)
     done = run_plan(
         "compact",
         plan,
@@ -73,7 +79,9 @@ def compact(
         shown=lambda: {"plan": _plan_as_json(plan), "instant": None},
     )
     if done is not None:
-        print_rewrite(done, "compaction", _plan_as_json(done.plan), schedule=schedule, as_json=as_json)
+        print_rewrite(
+            done, "compaction", _plan_as_json(cast("CompactionPlan", done.plan)), schedule=schedule, as_json=as_json
+        )
 
 
 def _plan_as_json(plan: CompactionPlan) -> dict[str, object]:

@@ -6,17 +6,21 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import field, replace
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from lakefmt.data_classes import dataclass
+from lakefmt.producers.stream.failures import FailedBatch
 from lakefmt.producers.stream.operators import RowOperator
-from lakefmt.producers.stream.rows import RowChecker, nullable
+from lakefmt.producers.stream.rows import RowChecker
 from lakefmt.segments.codec import COLUMNS, OPERATOR
+from lakefmt.segments.resolve import joined_rows
+from lakefmt.storage.time_source import TimeSource
 
-__all__ = ["Buffer", "Tracked", "finish_futures", "take_tracked"]
+__all__ = ["Buffer", "Tracked", "failed_batches", "finish_futures", "first_together", "take_tracked"]
 
 #: Set columns of a row, as a segment stores them.
 _TEXT: Final = pa.string()
@@ -70,13 +74,14 @@ class Buffer:
     Attributes:
         rows: how many.
         bytes: about how large.
-        opened: monotonic seconds of the first row.
+        opened: monotonic seconds of the first row behind the last mark.
         offset: what the program said last of its position in its source.
         marked: rows up to the last mark; None: there was none.
         tracked: futures of rows that a caller follows.
         strict: whether a row has an operator that looks its key up.
         trigger: why it was sealed.
         tail: it was sealed by itself, behind the last mark of a stream that marks offsets.
+        checker: of the columns that all its rows have; None: it has no rows.
     """
 
     opened: float = 0.0
@@ -88,7 +93,13 @@ class Buffer:
     trigger: str = ""
     tail: bool = False
     tracked: list[Tracked] = field(default_factory=list)
+    checker: RowChecker | None = None
     _parts: list[_Rows | pa.Table] = field(default_factory=list)
+
+    def note_first(self, time_source: TimeSource) -> None:
+        """Note the time before a row is taken, if it is the first one behind the last mark."""
+        if self.rows == self.marked:
+            self.opened = time_source.monotonic()
 
     def add_row(
         self, checker: RowChecker, values: Any, operator: RowOperator, size: int, columns: str | None = None
@@ -96,9 +107,10 @@ class Buffer:
         """Take a row that was checked."""
         parts = self._parts
         last = parts[-1] if parts else None
-        if last is None or type(last) is not _Rows or last.checker is not checker:
+        if last is None or type(last) is not _Rows:
             last = _Rows(checker)
             parts.append(last)
+            self.checker = checker
         if columns is not None:
             last.columns[len(last.rows)] = columns
         last.rows.append(values)
@@ -106,12 +118,9 @@ class Buffer:
         self.rows += 1
         self.bytes += size
 
-    def add_table(self, table: pa.Table, operator: RowOperator, columns: str | None = None) -> None:
-        """Take Arrow data in the table's schema."""
-        numbers = pa.array(np.full(table.num_rows, operator.value, np.int8))
-        table = table.cast(nullable(table.schema)).append_column(OPERATOR, numbers)
-        if columns is not None:
-            table = table.append_column(COLUMNS, pa.repeat(pa.scalar(columns), table.num_rows))
+    def add_table(self, checker: RowChecker, table: pa.Table) -> None:
+        """Take Arrow data with the columns of a segment."""
+        self.checker = checker
         self._parts.append(table)
         self.rows += table.num_rows
         self.bytes += table.nbytes
@@ -124,7 +133,7 @@ class Buffer:
         """Take away and return what was applied after the last mark; None: nothing was."""
         if self.marked is None or self.marked == self.rows:
             return None
-        rest = Buffer(opened=self.opened, strict=self.strict)
+        rest = Buffer(opened=self.opened, strict=self.strict, checker=self.checker)
         kept, parts = self.marked, self._parts
         self._parts = []
         for part in parts:
@@ -149,6 +158,37 @@ class Buffer:
             SchemaMismatch: a value does not fit its column after all.
         """
         return [part.table() if isinstance(part, _Rows) else part for part in self._parts]
+
+
+def first_together(buffers: Iterable[Buffer], most_bytes: int) -> list[Buffer]:
+    """Return the first of some buffers that become one segment: with the same columns, as far as its size allows.
+
+    Args:
+        buffers: that are sealed, in order.
+        most_bytes: of a segment.
+    """
+    some, size, checker = list[Buffer](), 0, None
+    for buffer in buffers:
+        if some:
+            alone = some[-1].tail != buffer.tail or some[-1].strict or buffer.strict
+            other = checker is not None and buffer.checker is not None and buffer.checker is not checker
+            if alone or other or size + buffer.bytes > most_bytes:
+                break
+        some.append(buffer)
+        size += buffer.bytes
+        checker = buffer.checker or checker
+    return some
+
+
+def failed_batches(buffers: Iterable[Buffer], cause: BaseException | None) -> list[FailedBatch]:
+    """Return the rows of buffers that are not durable; those with the same columns are one batch.
+
+    Args:
+        buffers: in order.
+        cause: why; None: they waited behind others that failed.
+    """
+    runs = groupby((buffer for buffer in buffers if buffer.rows), key=lambda buffer: id(buffer.checker))
+    return [FailedBatch(joined_rows([table for buffer in run for table in buffer.tables()]), cause) for _, run in runs]
 
 
 def take_tracked(buffers: Sequence[Buffer], rows: int) -> list[Tracked]:

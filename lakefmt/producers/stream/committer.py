@@ -12,7 +12,7 @@ from lakefmt.errors import LakefmtError, StreamUnavailable
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.producers.stream.buffer import finish_futures
 from lakefmt.producers.stream.committing import SegmentCommit
-from lakefmt.producers.stream.failures import pause_seconds, retry_status_of, tries_again
+from lakefmt.producers.stream.failures import chained, pause_seconds, retry_status_of, tries_again
 from lakefmt.producers.stream.metrics import StreamMetrics
 from lakefmt.producers.stream.opening import Finish, SegmentWriter
 from lakefmt.producers.stream.options import StreamOptions
@@ -55,7 +55,7 @@ class Committer:
         self._pending: list[SegmentHeader] = []
         #: With the segment that their rows are in.
         self._futures: list[tuple[SegmentPosition, Future[Any]]] = []
-        self._since: float | None = None  # monotonic seconds of the oldest segment
+        self._times: list[float] = []  # monotonic seconds at which each pending segment became durable
         self._stop_timer: Callable[[], None] | None = None
         self._stop_soon: Callable[[], None] | None = None
         self._stopped = False
@@ -78,7 +78,7 @@ class Committer:
     def oldest_seconds(self) -> float:
         """How long the oldest uncommitted segment has waited."""
         with self._lock:
-            return 0.0 if self._since is None else self._client.time_source.monotonic() - self._since
+            return self._client.time_source.monotonic() - self._times[0] if self._times else 0.0
 
     def add(self, header: SegmentHeader, futures: Sequence[Future[Any]]) -> None:
         """Take a segment that is durable; its commit is due when a timer or the size of all says so."""
@@ -86,7 +86,7 @@ class Committer:
             self._pending.append(header)
             self._futures += [(header.position, future) for future in futures]
             self._confirmed = header.position
-            self._since = self._client.time_source.monotonic() if self._since is None else self._since
+            self._times.append(self._client.time_source.monotonic())
             self._set_timers()
 
     def _set_timers(self, *, soon: bool = True) -> None:
@@ -148,7 +148,7 @@ class Committer:
                 self._pending, last = self._pending[len(headers) :], headers[-1].position
                 futures = [future for position, future in self._futures if position <= last]
                 self._futures = [each for each in self._futures if each[0] > last]
-                self._since = self._client.time_source.monotonic() if self._pending else None
+                self._times = self._times[len(headers) :]
                 self._clear_timers()
                 self._set_timers()
             try:
@@ -177,16 +177,19 @@ class Committer:
     def _committed(self, headers: Sequence[SegmentHeader], begun: float) -> CommitResult:
         """Commit segments, with attempts after failures."""
         attempts = 0
+        first: LakefmtError | None = None
         while True:
             commit = SegmentCommit(self._client, self._writer.stream, headers, self._settings, self._writer.since)
             try:
                 return self._finish(commit.run, commit.request)
             except LakefmtError as error:
                 attempts += 1
+                first = first or error
                 seconds = self._client.time_source.monotonic() - begun
                 status = retry_status_of(error)
                 again = tries_again(self._options, status, attempts, seconds)
                 if isinstance(error, StreamUnavailable) or not again or self._stopped:
+                    chained(error, first)
                     raise
                 self._metrics.retried("" if status is None else status.name)
                 jitter = self._client.time_source.jitter()
@@ -202,7 +205,7 @@ class Committer:
         with self._committing, self._lock:
             self._writer, self._pending = writer, list(writer.kept)
             self._confirmed = SegmentPosition(writer.held.epoch, 0)
-            self._since = self._client.time_source.monotonic() if self._pending else None
+            self._times = [self._client.time_source.monotonic()] * len(self._pending)
             self.last_committed = writer.committed
             kept = {header.position for header in self._pending}
             futures = [future for position, future in self._futures if position not in kept]

@@ -22,7 +22,7 @@ from lakefmt.producers.stream.stored import stored_rows
 from lakefmt.segments.codec import COLUMNS, OPERATOR, Committed, SegmentHeader, committed_of
 from lakefmt.segments.files import read_segments
 from lakefmt.segments.keyed import codes_in, fill_required, fitted, number_keys, row_identities, stored_identities
-from lakefmt.segments.pending import committed_of_streams, new_column_names
+from lakefmt.segments.pending import committed_of_streams, new_column_names, without_dropped
 from lakefmt.segments.resolve import Resolved, joined_rows, needs_stored, operators_of, resolve_rows
 from lakefmt.storage.api import with_versions
 from lakefmt.storage.local.process_lock import process_locks
@@ -127,7 +127,7 @@ class SegmentCommit:
         if not left:
             return None
         try:
-            tables = read_segments(client.store, left)
+            tables = without_dropped(client, state, read_segments(client.store, left))
         except ObjectNotFound as error:
             raise CommitConflict(f"{error}: another process committed it meanwhile") from None
         request = replace(self._request, entries=self._entries(left, before))

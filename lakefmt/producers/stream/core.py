@@ -6,14 +6,13 @@ is held while a row waits for a place.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -26,7 +25,14 @@ from lakefmt.errors import (
     StreamClosed,
 )
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.producers.stream.buffer import Buffer, Tracked, finish_futures, take_tracked
+from lakefmt.producers.stream.buffer import (
+    Buffer,
+    Tracked,
+    failed_batches,
+    finish_futures,
+    first_together,
+    take_tracked,
+)
 from lakefmt.producers.stream.committer import Committer
 from lakefmt.producers.stream.failures import FailedBatch
 from lakefmt.producers.stream.flushing import Flusher
@@ -35,9 +41,11 @@ from lakefmt.producers.stream.opening import Finish, SegmentWriter
 from lakefmt.producers.stream.options import FlushMode, StreamOptions
 from lakefmt.producers.stream.rate import RateLimit
 from lakefmt.producers.stream.rows import RowChecker
-from lakefmt.segments.codec import SegmentHeader
+from lakefmt.segments.codec import SegmentHeader, checked_offset
 from lakefmt.segments.operators import STRICT, RowOperator
-from lakefmt.segments.resolve import joined_rows
+
+if TYPE_CHECKING:
+    from lakefmt.producers.stream.open import FollowedColumns
 
 __all__ = ["StreamCore"]
 
@@ -51,7 +59,7 @@ class StreamCore:
         client: the table.
         writer: writes segments.
         options: of the stream.
-        checker: checks rows.
+        columns: of the table.
         finish: runs a commit, and what follows it.
         commit_options: settings of the commits.
     """
@@ -61,16 +69,19 @@ class StreamCore:
         client: TableClient,
         writer: SegmentWriter,
         options: StreamOptions,
-        checker: RowChecker,
+        columns: FollowedColumns,
         finish: Finish,
         commit_options: Mapping[str, object],
     ) -> None:
-        self.client, self.options, self.checker = client, options, checker
+        self.client, self.options, self.columns = client, options, columns
         self.metrics = StreamMetrics()
         self._commit_options, self._finish = commit_options, finish
         self.committer = Committer(client, writer, options, commit_options, finish, self.metrics)
-        self.flusher = Flusher(client, writer, options, self.metrics, self._reclaim, lambda: self.committer.pending)
+        self.flusher = Flusher(
+            client, writer, options, self.metrics, self._reclaim, lambda: self.committer.pending, columns.see
+        )
         self.is_closed = False
+        self._is_closing = False  # a row that came now would be behind the last flush
         self.failure: FlushFailed | None = None
         self._failed: list[FailedBatch] = []
         self._buffer = Buffer()
@@ -111,13 +122,16 @@ class StreamCore:
             raise InvalidInputError(
                 f"a row of about {size:,} bytes is larger than grpc_max_message_length {options.grpc_max_message_length:,}"
             )
+        self._check_mine()
         if self._rate is not None:
             self._rate.take(1, size)
         with self._changed:
             self._wait_for_place(size)
-            overflows = self._buffer.rows and self._buffer.bytes + size > options.mutation_buffer_space
-            sealed = bool(overflows) and not self._manual and self._seal("bytes")
+            sealed = self._seal_other_columns(checker)
+            if not self._manual and self._buffer.rows and self._buffer.bytes + size > options.mutation_buffer_space:
+                sealed = self._seal("bytes")
             buffer = self._buffer
+            buffer.note_first(self.client.time_source)
             if tracked is not None:
                 buffer.tracked.append(Tracked(tracked.future, tracked.until, buffer.rows))
             buffer.add_row(checker, values, operator, size, columns)
@@ -128,8 +142,22 @@ class StreamCore:
         if sealed and not self._background:
             self.drain()
 
-    def take_table(self, table: pa.Table, operator: RowOperator, columns: str | None = None) -> None:
-        """Take Arrow data in the table's columns; errors as for :meth:`take_row`."""
+    def _seal_other_columns(self, checker: RowChecker) -> bool:
+        """Seal rows with other columns than those that come: they are a segment of their own; call with the lock."""
+        sealed = False
+        while self._buffer.rows and self._buffer.checker is not checker:
+            sealed = self._seal("columns")
+        return sealed and not self._manual
+
+    def take_table(self, checker: RowChecker, table: pa.Table, *, strict: bool) -> None:
+        """Take Arrow data with the columns of a segment; errors as for :meth:`take_row`, before any row is taken.
+
+        Args:
+            checker: of the columns that the data have.
+            table: the data.
+            strict: some rows have an operator that looks its key up.
+        """
+        self._check_mine()
         # A part of the pool at a time, so that a large table meets the bound of bytes as rows do.
         step = max(1, table.num_rows * self.options.grpc_max_message_length // max(1, table.nbytes))
         for first in range(0, table.num_rows, step):
@@ -137,11 +165,15 @@ class StreamCore:
             if self._rate is not None:
                 self._rate.take(part.num_rows, part.nbytes)
             with self._changed:
-                self._wait_for_place(part.nbytes)
-                self._buffer.add_table(part, operator, columns)
-                self._buffer.strict |= operator in STRICT and bool(self.checker.keys)
+                if not first or not self._manual:  # a stream that is flushed by hand takes all of the data or nothing
+                    self._wait_for_place(table.nbytes if self._manual else part.nbytes, goes_on=first > 0)
+                self._check_takes()
+                sealed = self._seal_other_columns(checker)
+                self._buffer.note_first(self.client.time_source)
+                self._buffer.add_table(checker, part)
+                self._buffer.strict |= strict
                 self.metrics.rows_applied += part.num_rows
-                sealed = self._after_rows()
+                sealed = self._after_rows() or sealed
             if sealed and not self._background:
                 self.drain()
 
@@ -163,17 +195,19 @@ class StreamCore:
         """Whether this process opened the stream."""
         return self._process == os.getpid()
 
+    def _check_mine(self) -> None:
+        if not self.is_mine:  # before a lock is taken: no thread of a forked child would release it
+            raise StreamClosed("the stream belongs to the process that opened it: a forked child opens its own")
+
     def check_usable(self) -> None:
         """Raise when the stream takes no rows.
 
         Raises:
-            StreamClosed: it was closed, or belongs to the parent of this process.
+            StreamClosed: it was closed.
             FlushFailed: it has failed.
         """
         if self.is_closed:
             raise StreamClosed("the stream is closed")
-        if self._process != os.getpid():
-            raise StreamClosed("the stream belongs to the process that opened it: a forked child opens its own")
         if self.failure is not None:
             # A new error each time: one that is raised twice collects the traces of both.
             raise FlushFailed(str(self.failure)) from self.failure.__cause__
@@ -183,9 +217,19 @@ class StreamCore:
         within = held + size <= self.options.max_buffered_bytes or not held
         return within and (self._manual or len(self._sealed) < self.options.mutation_buffer_max_num)
 
-    def _wait_for_place(self, size: int) -> None:
-        """Wait until a row of `size` bytes has a place; call with the lock, which is not held meanwhile."""
+    def _check_takes(self) -> None:
         self.check_usable()
+        if self._is_closing:
+            raise StreamClosed("the stream is being closed")
+
+    def _wait_for_place(self, size: int, *, goes_on: bool = False) -> None:
+        """Wait until a row of `size` bytes has a place; call with the lock, which is not held meanwhile.
+
+        Args:
+            size: in bytes.
+            goes_on: other rows of the same call were taken: wait without end.
+        """
+        self._check_takes()
         if self._has_place(size):
             return
         if self._manual:
@@ -193,7 +237,7 @@ class StreamCore:
                 f"the stream holds {self._bytes + self._buffer.bytes:,} bytes, as many as max_buffered_bytes allows: flush it"
             )
         monotonic = self.client.time_source.monotonic
-        begun, timeout = monotonic(), self.options.apply_timeout
+        begun, timeout = monotonic(), None if goes_on else self.options.apply_timeout
         while not self._has_place(size):
             if not self._sealed:
                 self._seal("bytes")  # no other buffer would make place
@@ -210,30 +254,29 @@ class StreamCore:
                         f"no buffer was free within {timeout} ms: storage is slower than the rows come"
                     )
                 self._changed.wait(None if timeout is None else timeout / 1000 - waited)
-            self.check_usable()
+            self._check_takes()
         self.metrics.backpressure_seconds += monotonic() - begun
 
     def would_wait(self, size: int = 0) -> bool:
         """Return whether a row applied now might wait."""
         with self._changed:
             last = self._buffer.rows + 1 >= self.options.mutation_buffer_lines_num
-            return not self._has_place(size) or (last and not self._background and not self._manual)
+            full = self._rate is not None or not self._has_place(size)
+            return full or (last and not self._background and not self._manual)
 
     def mark(self, offset: Any) -> None:
         """Associate a position in the source with the rows so far.
 
         Raises:
-            InvalidInputError: it is no JSON value.
+            InvalidInputError: it is no JSON value, or too long for a commit.
         """
-        try:
-            text = json.dumps(offset, allow_nan=False)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidInputError(f"an offset is a JSON value, which this is not: {error}") from None
+        self._check_mine()
+        position = checked_offset(offset)
         with self._changed:
-            self.check_usable()
+            self._check_takes()
             # A source cannot ask how far a stream without a name came, and sends nothing again.
             self._marks = not self.flusher.writer.is_anonymous
-            self._buffer.mark(json.loads(text))
+            self._buffer.mark(position)
 
     # --- sealing -------------------------------------------------------------------------------------------------
 
@@ -245,7 +288,7 @@ class StreamCore:
             self._stop_timer = None
         if not buffer.rows and buffer.marked is None:
             return False
-        by_itself = trigger in ("rows", "bytes", "timer")
+        by_itself = trigger in ("rows", "bytes", "timer", "columns")
         rest = buffer.split() if by_itself and buffer.marked is not None else None
         buffer.trigger = trigger
         buffer.tail = by_itself and self._marks and buffer.marked is None
@@ -253,16 +296,17 @@ class StreamCore:
         self._sealed.append(buffer)
         self._bytes += buffer.bytes
         if rest is not None and self.options.flush_interval:
-            self._set_timer()
+            self._set_timer(self.client.time_source.monotonic() - rest.opened)
         if self._background:
             self._start_worker()
             self._changed.notify_all()
         return True
 
-    def _set_timer(self) -> None:
-        buffer = self._buffer
+    def _set_timer(self, waited: float = 0.0) -> None:
+        """Arrange that the buffer is sealed; its first row came `waited` seconds ago."""
+        seconds = max(0.001, self.options.flush_interval / 1000 - waited)
         self._stop_timer = self.client.time_source.schedule_periodic(
-            self.options.flush_interval / 1000, partial(self._on_time, buffer), "lakefmt-stream-flush"
+            seconds, partial(self._on_time, self._buffer), "lakefmt-stream-flush"
         )
 
     def _on_time(self, buffer: Buffer) -> None:
@@ -312,14 +356,7 @@ class StreamCore:
     def _next_buffers(self) -> list[Buffer]:
         """Return the first buffers that wait; several make one segment, as far as its size allows."""
         with self._changed:
-            some, size = list[Buffer](), 0
-            for buffer in self._sealed:
-                alone = some and (some[-1].tail != buffer.tail or some[-1].strict or buffer.strict)
-                if alone or (some and size + buffer.bytes > self.options.grpc_max_message_length):
-                    break
-                some.append(buffer)
-                size += buffer.bytes
-            return some
+            return first_together(self._sealed, self.options.grpc_max_message_length)
 
     def _write(self, buffers: Sequence[Buffer]) -> None:
         monotonic = self.client.time_source.monotonic
@@ -356,8 +393,8 @@ class StreamCore:
         with self._changed:
             waiting = [*list(self._sealed)[len(buffers) :], self._buffer]
             batch = error.batch
-            first = batch if isinstance(batch, FailedBatch) else _batch_of(buffers, error.__cause__)
-            self._failed += [each for each in (first, _batch_of(waiting, None)) if each is not None]
+            first = [batch] if isinstance(batch, FailedBatch) else failed_batches(buffers, error.__cause__)
+            self._failed += [*first, *failed_batches(waiting, None)]
             tracked = [each for buffer in (*self._sealed, self._buffer) for each in buffer.tracked]
             self._sealed.clear()
             self._bytes, self._buffer, self.failure = 0, Buffer(), error
@@ -376,8 +413,10 @@ class StreamCore:
             FlushFailed: some rows are not.
             StreamClosed: the stream was closed.
         """
+        self._check_mine()
         with self._changed:
             self.check_usable()
+            self._is_closing |= trigger == "close"
             self._seal(trigger)
         self.drain()
 
@@ -388,6 +427,7 @@ class StreamCore:
 
     def reopen(self) -> None:
         """Take rows again after a failure, under a new claim; the failed rows are the caller's."""
+        self._check_mine()
         with self._writing:
             if self.is_closed:
                 raise StreamClosed("the stream is closed: open another one")
@@ -431,6 +471,7 @@ class StreamCore:
     def discard(self) -> int:
         """Drop the open buffer; return how many rows it had."""
         with self._changed:
+            self._is_closing = True
             rows, tracked = self._buffer.rows, self._buffer.tracked
             self._buffer = Buffer()
             if self._stop_timer is not None:
@@ -457,8 +498,3 @@ class StreamCore:
         except LakefmtError as error:
             # A recovery of streams removes what is left, once the claim is dead.
             _log.warning("stream %s: it was closed, and its claim is left: %s", self.flusher.writer.stream, error)
-
-
-def _batch_of(buffers: Sequence[Buffer], cause: BaseException | None) -> FailedBatch | None:
-    tables = [table for buffer in buffers for table in buffer.tables()]
-    return FailedBatch(joined_rows(tables), cause) if tables else None

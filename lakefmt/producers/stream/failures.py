@@ -24,7 +24,7 @@ from lakefmt.errors import (
 )
 from lakefmt.producers.stream.options import RetryMode, RetryStatus, StreamOptions
 
-__all__ = ["FailedBatch", "pause_seconds", "retry_status_of", "tries_again"]
+__all__ = ["FailedBatch", "chained", "pause_seconds", "retry_status_of", "tries_again"]
 
 _LONGEST_SECONDS: Final = 60.0
 
@@ -90,6 +90,25 @@ def tries_again(options: StreamOptions, status: RetryStatus | None, attempts: in
     listed = status in options.request_failed_retry_status
     in_time = seconds < options.retry_deadline_seconds
     return enabled and listed and in_time and attempts <= options.request_failed_retry_times
+
+
+def chained(error: BaseException, first: BaseException) -> BaseException:
+    """Return the failure of the last attempt; at the end of its causes stands the one of the first attempt.
+
+    Example:
+        >>> error = chained(StorageError("down"), StorageError("slow"))
+        >>> str(error.__cause__)
+        'slow'
+    """
+    last, seen = error, {id(first)}
+    while id(last) not in seen:
+        seen.add(id(last))
+        before = last.__cause__ or last.__context__
+        if before is None:
+            last.__cause__ = first
+            break
+        last = before
+    return error
 
 
 def pause_seconds(options: StreamOptions, attempts: int, jitter: float) -> float:

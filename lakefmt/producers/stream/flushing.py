@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,20 +17,21 @@ from lakefmt.errors import (
     InvalidInputError,
     KeyNotFound,
     LakefmtError,
+    ObjectNotFound,
     SchemaChanged,
     SchemaMismatch,
     StreamUnavailable,
 )
 from lakefmt.producers.stream.buffer import Buffer
 from lakefmt.producers.stream.committing import KeyScope, has_record_keys, key_scope
-from lakefmt.producers.stream.failures import FailedBatch, pause_seconds, retry_status_of, tries_again
+from lakefmt.producers.stream.failures import FailedBatch, chained, pause_seconds, retry_status_of, tries_again
 from lakefmt.producers.stream.options import ErrorTypeHandler, StreamOptions
 from lakefmt.producers.stream.stored import stored_rows
 from lakefmt.segments.codec import OPERATOR, SegmentHeader, encode_segment
 from lakefmt.segments.files import read_segments
-from lakefmt.segments.keyed import codes_in, fitted, number_keys, row_identities, stored_identities
+from lakefmt.segments.keyed import check_storable, codes_in, fitted, number_keys, row_identities, stored_identities
 from lakefmt.segments.operators import RowOperator
-from lakefmt.segments.pending import new_column_names
+from lakefmt.segments.pending import new_column_names, without_dropped
 from lakefmt.segments.resolve import joined_rows, operators_of, strict_violations
 from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.values import PARTITION_PATH, RECORD_KEY
@@ -72,6 +72,7 @@ class Flusher:
         metrics: counts.
         reclaim: takes the stream again after it was lost, and returns the new writer.
         pending: tells the segments that are durable and not committed.
+        see: gets the table as it is when a segment is made.
     """
 
     def __init__(
@@ -82,9 +83,10 @@ class Flusher:
         metrics: StreamMetrics,
         reclaim: Callable[[], SegmentWriter],
         pending: Callable[[], Sequence[SegmentHeader]],
+        see: Callable[[TableState], None],
     ) -> None:
         self.client, self.writer, self._options, self._metrics = client, writer, options, metrics
-        self._reclaim, self._pending = reclaim, pending
+        self._reclaim, self._pending, self._see = reclaim, pending, see
         self._letters = 0
         self._unmarked: list[Any] = []  # the offset of rows that were skipped, as long as it is not durable
         self._scope: tuple[object, KeyScope] | None = None
@@ -103,6 +105,7 @@ class Flusher:
         begun = self.client.time_source.monotonic()
         segments: list[_Segment] | None = None
         attempts, lost = 0, False
+        first: Exception | None = None
         while True:
             try:
                 if lost:
@@ -118,7 +121,9 @@ class Flusher:
             except Exception as error:  # noqa: BLE001  (an unexpected error must not lose rows)
                 failure = error
             attempts += 1
+            first = first or failure
             if not self._again(failure, attempts, self.client.time_source.monotonic() - begun):
+                chained(failure, first)
                 rows = self._unsent(buffers, segments)
                 if self._handled(rows, failure) == "retry":
                     continue
@@ -147,7 +152,10 @@ class Flusher:
 
     def _segments(self, buffers: Sequence[Buffer], *, tail: bool) -> list[_Segment]:
         """Return the segments of buffers: as few as the largest size of one allows."""
+        # Before the table is looked at: a segment that is committed meanwhile is then in the table.
+        before = list(self._pending()) if any(buffer.strict for buffer in buffers) else None
         state = self.client.load()
+        self._see(state)
         schema = self.client.schema(state)
         tables = [table for buffer in buffers for table in buffer.tables()]
         offsets = [buffer.offset for buffer in buffers if buffer.marked is not None]
@@ -157,8 +165,9 @@ class Flusher:
         if not tables:
             return [*marked, _Segment(_no_rows(schema), offset, tail)]
         rows = _in_schema(tables, schema)
-        if any(buffer.strict for buffer in buffers):
-            self._check_strict(state, rows)
+        check_storable(self.client.key_spec(state.config), rows, keyed=has_record_keys(self.client, state))
+        if before is not None:
+            self._check_strict(state, rows, before)
         count = max(1, -(-rows.nbytes // self._options.grpc_max_message_length))
         step = max(1, -(-rows.num_rows // count))
         starts = range(0, rows.num_rows, step)
@@ -231,16 +240,29 @@ class Flusher:
 
     # --- strict operators ----------------------------------------------------------------------------------------
 
-    def _check_strict(self, state: TableState, rows: pa.Table) -> None:
+    def _check_strict(self, state: TableState, rows: pa.Table, pending: Sequence[SegmentHeader]) -> None:
         """Look up the keys of strict operators in the table and in what is durable and not committed.
+
+        Args:
+            state: the table.
+            rows: of the segment.
+            pending: what was not committed before `state` was loaded.
 
         Raises:
             DuplicateKey: an insert of a key that is there.
             KeyNotFound: an update or delete of a key that is not there.
+            ObjectNotFound: a pending segment is gone, and was not committed.
         """
-        headers = list(self._pending())
         schema = self.client.schema(state)
-        tables = read_segments(self.client.store, headers)
+        try:
+            tables = without_dropped(self.client, state, read_segments(self.client.store, pending))
+        except ObjectNotFound:
+            left = list(self._pending())
+            if left == list(pending):
+                raise
+            # Committed and deleted meanwhile: the table has them now.
+            self._check_strict(self.client.load(), rows, left)
+            return
         renamed = new_column_names(self.client, state, tables)
         before = [fitted(table, schema, renamed) for table in tables]
         first = sum(table.num_rows for table in before)
@@ -336,13 +358,3 @@ def _in_schema(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
     if required:
         raise SchemaChanged(f"the table has new required columns {', '.join(required)}, which rows of the stream lack")
     return fit
-
-
-def encode_columns(columns: Sequence[str]) -> str:
-    """Return the names of the columns that a row sets, as a segment stores them.
-
-    Example:
-        >>> encode_columns(("id", "v"))
-        '["id","v"]'
-    """
-    return json.dumps(list(columns), separators=(",", ":"))

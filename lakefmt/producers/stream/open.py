@@ -1,11 +1,11 @@
-"""Opens a stream (effects)."""
+"""Opens a stream, and follows the columns of its table (effects)."""
 
 from __future__ import annotations
 
 import logging
 
 from lakefmt.errors import InvalidInputError
-from lakefmt.filegroups.table_client import TableClient
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.producers.stream.committing import commit_options, has_record_keys
 from lakefmt.producers.stream.core import StreamCore
 from lakefmt.producers.stream.opening import Finish, SegmentWriter, recover_others
@@ -16,9 +16,46 @@ from lakefmt.segments.keyed import key_columns_of
 from lakefmt.segments.names import ANONYMOUS, check_writer_id
 from lakefmt.segments.operators import RowOperator
 
-__all__ = ["open_row_stream"]
+__all__ = ["FollowedColumns", "open_row_stream"]
 
 _log = logging.getLogger("lakefmt.streams")
+
+
+class FollowedColumns:
+    """The columns that rows of a stream have now.
+
+    Args:
+        client: the table.
+        state: of the table.
+        options: of the stream.
+        keyed: the table has record keys of its own.
+    """
+
+    def __init__(self, client: TableClient, state: TableState, options: StreamOptions, *, keyed: bool) -> None:
+        self._client, self._options, self._keyed = client, options, keyed
+        self.checker = self._checker(state)
+
+    def _checker(self, state: TableState) -> RowChecker:
+        spec = self._client.key_spec(state.config)
+        keys = key_columns_of(spec) if self._keyed else ()
+        return RowChecker(self._client.schema(state), keys, strict=self._options.strict_columns, spec=spec)
+
+    def refresh(self, state: TableState | None = None) -> bool:
+        """Look at the table's columns again; return whether they changed.
+
+        Args:
+            state: the table, where it was just loaded.
+        """
+        state = self._client.load() if state is None else state
+        if self._client.schema(state).equals(self.checker.schema):
+            return False
+        self.checker = self._checker(state)
+        return True
+
+    def see(self, state: TableState) -> None:
+        """Follow the columns of the table as a segment is made, unless the stream is not to."""
+        if self._options.auto_refresh:
+            self.refresh(state)
 
 
 def open_row_stream(
@@ -31,7 +68,7 @@ def open_row_stream(
 ) -> Stream:
     """Open a stream; see ``Table.open_stream``."""
     state = client.load()
-    schema, keyed = client.schema(state), has_record_keys(client, state)
+    keyed = has_record_keys(client, state)
     if keyed and operation == "append":
         raise InvalidInputError("the table has keys: a stream into it needs operation='upsert' (CDC), not 'append'")
     if keyed and options.flush_mode is FlushMode.AUTO_FLUSH_BACKGROUND:
@@ -42,8 +79,7 @@ def open_row_stream(
     settings = commit_options(client, options.properties)
     recover_others(client, settings, finish, left_out=stream)
     writer = SegmentWriter.open(client, stream, settings, finish, options.lease_interval_ms)
-    keys = key_columns_of(client.key_spec(state.config)) if keyed else ()
-    checker = RowChecker(schema, keys, strict=options.strict_columns)
-    core = StreamCore(client, writer, options, checker, finish, settings)
+    columns = FollowedColumns(client, state, options, keyed=keyed)
+    core = StreamCore(client, writer, options, columns, finish, settings)
     operators = frozenset(RowOperator) if keyed else frozenset({RowOperator.INSERT})
     return Stream(client, core, operators, RowOperator.UPSERT if keyed else RowOperator.INSERT, add_columns)

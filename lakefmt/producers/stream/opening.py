@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from lakefmt.config.settings import resolve_settings
 from lakefmt.data_classes import dataclass
-from lakefmt.errors import StreamUnavailable
+from lakefmt.errors import LakefmtError, StreamUnavailable
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.producers.stream.committing import KeyScope, SegmentCommit
 from lakefmt.segments.claims import HeldClaim, is_owned, list_epochs, take_claim
@@ -26,6 +27,8 @@ from lakefmt.values import CommitResult
 from lakefmt.write.context import WriteRequest
 
 __all__ = ["Finish", "Recovered", "SegmentWriter", "is_durable", "recover_others", "recover_stream"]
+
+_log = logging.getLogger("lakefmt.streams")
 
 #: Runs a commit as the writing verbs of a table do: one at a time, and then the table services.
 Finish = Callable[[Callable[[], CommitResult | None], WriteRequest], CommitResult]
@@ -61,14 +64,29 @@ def recover_others(
 ) -> list[Recovered]:
     """Commit what writers that died have flushed; streams of living writers are left alone.
 
+    A stream whose rows cannot be committed, such as one with a damaged segment, is not in the way of the others.
+
     Args:
         client: the table.
         options: settings of the commits.
         finish: runs each commit.
-        left_out: a stream that is left out.
+        left_out: the stream that is being opened, which is left out: what is wrong with others is logged then.
+
+    Raises:
+        LakefmtError: the first failure, when all other streams are done.
     """
-    streams = [stream for stream in list_streams(client.store) if stream != left_out]
-    return [recover_stream(client, stream, options, finish) for stream in streams]
+    recovered, failure = list[Recovered](), None
+    for stream in list_streams(client.store):
+        if stream == left_out:
+            continue
+        try:
+            recovered.append(recover_stream(client, stream, options, finish))
+        except LakefmtError as error:
+            _log.warning("%s: stream %r cannot be recovered: %s", client.store.url, stream, error)
+            failure = failure or error
+    if failure is not None and left_out is None:
+        raise failure
+    return recovered
 
 
 def recover_stream(client: TableClient, stream: str, options: Mapping[str, object], finish: Finish) -> Recovered:
@@ -181,7 +199,7 @@ class SegmentWriter:
             # Those of a later claim are another process's, which had replaced this one for a while.
             seen = [position for position in seen if position <= confirmed or position.epoch > confirmed.epoch]
         last = max([*seen, SegmentPosition(0, 0) if before is None else before.position])
-        held.adopt(last, durable=is_durable(client))
+        held.adopt(last, seen, durable=is_durable(client))
         (noted,) = load_streams(client, [stream])
         (plan,) = plan_streams(client, state, [noted])
         result = _commit(client, plan, options, finish, since)

@@ -6,18 +6,24 @@ A row is a list of values in the order of the columns. What can be refused is re
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
+from functools import reduce
 from typing import Any, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.arguments import arrow_scalar, shown
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
+from lakefmt.keys import KeySpec, build_partition_paths
 from lakefmt.producers.stream.operators import DELETES, RowOperator
+from lakefmt.schema import check_required
 
 __all__ = ["RowChecker", "Values", "row_mapping"]
 
@@ -27,6 +33,8 @@ _Check: TypeAlias = Callable[[Any], Any]
 #: Bytes of a row beside its texts, and of each of its values: an estimate.
 _ROW_BYTES: Final = 16
 _VALUE_BYTES: Final = 8
+#: Texts that are part of a partition path as they are.
+_PLAIN_PART: Final = re.compile(r"\w[\w.\- ]{0,60}", re.ASCII)
 
 
 def row_mapping(row: object) -> Mapping[str, Any]:
@@ -44,7 +52,9 @@ def row_mapping(row: object) -> Mapping[str, Any]:
         return row
     if is_dataclass(row) and not isinstance(row, type):
         return {field.name: getattr(row, field.name) for field in fields(row)}
-    names = getattr(type(row), "model_fields", None) or getattr(type(row), "__struct_fields__", None)
+    # Of pydantic, msgspec and named tuples.
+    kinds = ("model_fields", "__struct_fields__", "_fields")
+    names = next((named for kind in kinds if (named := getattr(type(row), kind, None))), None)
     if names is None:
         names = getattr(row, "__dict__", None)
     if names is None or isinstance(row, type):
@@ -59,9 +69,12 @@ class RowChecker:
         schema: the table's columns.
         keys: the columns that make key and partition path; never null.
         strict: a row that lacks a nullable column is refused.
+        spec: how keys and partition paths are made; None: they are checked when a segment is made.
     """
 
-    def __init__(self, schema: pa.Schema, keys: Sequence[str], *, strict: bool = False) -> None:
+    def __init__(
+        self, schema: pa.Schema, keys: Sequence[str], *, strict: bool = False, spec: KeySpec | None = None
+    ) -> None:
         self.schema = schema
         self.names = tuple(schema.names)
         self.keys = tuple(keys)
@@ -74,6 +87,23 @@ class RowChecker:
         self._sized = [n for n, field in enumerate(schema) if not _has_fixed_size(field.type)]
         self._fixed = _ROW_BYTES + _VALUE_BYTES * len(self.names)
         self._key_places = [n for n, name in enumerate(self.names) if name in self._key_set]
+        self._spec = spec
+        self._key_texts, self._path_texts = self._odd_places(spec)
+
+    def _odd_places(self, spec: KeySpec | None) -> tuple[list[int], list[int]]:
+        """Return the places of texts of which not all are keys, and of which not all are parts of a path."""
+        if spec is None:
+            return [], []
+        texts = {
+            field.name: n
+            for n, field in enumerate(self.schema)
+            if pt.is_string(field.type) or pt.is_large_string(field.type)
+        }
+        fields = spec.record_key_fields if self.keys else ()
+        keys = [texts[name] for name in fields if name in texts]
+        paths = [texts[f.name] for f in spec.partition_fields if f.name in texts and f.timestamp is None]
+        # A key is empty when all its texts are; other values have a text.
+        return (keys if len(keys) == len(fields) else []), paths
 
     def values(self, operator: RowOperator, row: Mapping[str, Any]) -> tuple[list[Any], tuple[str, ...] | None]:
         """Return the values of a row, and the columns that it sets (None: all).
@@ -85,11 +115,45 @@ class RowChecker:
         if not row.keys() <= self._known:
             unknown = next(name for name in row if name not in self._known)
             raise SchemaMismatch(f"the table has no column {shown(unknown)}: it has {', '.join(self.names)}")
-        get = row.get
+        values, columns = self._checked(operator, row)
+        if self._key_texts or self._path_texts:
+            self.refuse_odd(values)
+        return values, columns
+
+    def refuse_odd(self, values: Values) -> None:
+        """Refuse a row whose key or partition path no commit could store; a look at texts, no key is made.
+
+        Raises:
+            InvalidKey: so it is.
+        """
+        if self._key_texts and not any(map(values.__getitem__, self._key_texts)):
+            names = ", ".join(self.names[place] for place in self._key_texts)
+            raise InvalidKey(f"the record key ({names}) must not be empty")
+        for place in self._path_texts:
+            value = values[place]
+            if value and not _PLAIN_PART.fullmatch(value) and self._spec is not None:
+                build_partition_paths(self._spec, self.columns([values]))
+
+    def refuse_odd_table(self, rows: pa.Table) -> None:
+        """Refuse Arrow data with a key or a partition path that no commit could store.
+
+        Raises:
+            InvalidKey: they have one.
+        """
+        if self._key_texts:
+            empty = [pc.fill_null(pc.equal(rows.column(place), ""), True) for place in self._key_texts]
+            count = sum(chunk.true_count for chunk in reduce(pc.and_, empty).chunks)
+            if count:
+                raise InvalidKey(f"{count} rows have an empty record key")
+        if self._path_texts and self._spec is not None:
+            build_partition_paths(self._spec, rows)
+
+    def _checked(self, operator: RowOperator, row: Mapping[str, Any]) -> tuple[list[Any], tuple[str, ...] | None]:
         if operator in DELETES:
             return self._delete(row), None
         if operator is RowOperator.UPDATE:
             return self._update(row)
+        get = row.get
         if len(row) < len(self.names) and self._strict:
             missing = next(name for name in self.names if name not in row)
             raise SchemaMismatch(f"all columns must be set: column {missing!r} is missing")
@@ -171,17 +235,22 @@ def _all(values: Iterable[object]) -> int:
 def _check_of(field: pa.Field, *, needed: bool) -> _Check:
     """Return the function that checks a value of a column and returns it."""
     name, kind = field.name, field.type
+    whole = pa.schema([field.with_nullable(True)]) if _requires_inside(kind) else None
 
     def slow(value: Any) -> Any:
         if value is None:
             if not needed:
                 return None
             raise SchemaMismatch(f"column {name!r} must be set, and must not be null")
+        if isinstance(value, datetime | time) and _loses(value, kind):
+            raise SchemaMismatch(f"Failed to cast value for column {name!r}: {shown(value)} has more than {kind} holds")
         try:
             arrow_scalar(value, kind, name)
+            if whole is not None:
+                check_required(pa.Table.from_arrays([pa.array([value], kind)], schema=whole))
         except SchemaMismatch as error:
             raise SchemaMismatch(f"Failed to cast value for column {name!r}: {error}") from None
-        return value
+        return _kept(value)
 
     if pt.is_string(kind) or pt.is_large_string(kind):
         return lambda value: value if type(value) is str and value.isascii() else slow(value)
@@ -194,6 +263,49 @@ def _check_of(field: pa.Field, *, needed: bool) -> _Check:
     if exact is not None:
         return lambda value: value if type(value) is exact else slow(value)
     return slow
+
+
+def _loses(value: datetime | time, kind: pa.DataType) -> bool:
+    """Return whether Arrow would leave out a part of a time without a word.
+
+    Example:
+        >>> [_loses(datetime(2026, 1, 1, 0, 0, 0, 1500), kind) for kind in (pa.date32(), pa.timestamp("ms"), pa.timestamp("us"))]
+        [True, True, False]
+    """
+    if pt.is_date(kind):
+        return isinstance(value, datetime)
+    unit = kind.unit if pt.is_timestamp(kind) or pt.is_time(kind) else "us"
+    return bool(value.microsecond % {"s": 1_000_000, "ms": 1_000}.get(unit, 1))
+
+
+def _requires_inside(kind: pa.DataType) -> bool:
+    """Return whether a value of a type may hold nothing null in some place."""
+    if pt.is_struct(kind):
+        inner = [kind.field(n) for n in range(kind.num_fields)]
+    elif pt.is_map(kind):
+        inner = [kind.item_field]
+    else:
+        inner = [kind.value_field] if pt.is_list(kind) or pt.is_large_list(kind) else []
+    return any(not field.nullable or _requires_inside(field.type) for field in inner)
+
+
+def _kept(value: Any) -> Any:
+    """Return a value that stays as it is when its caller goes on to change a list, a dict or a buffer.
+
+    Example:
+        >>> tags = ["a"]
+        >>> kept = _kept({"tags": tags})
+        >>> tags.append("b")
+        >>> kept
+        {'tags': ['a']}
+    """
+    if isinstance(value, dict):
+        return {key: _kept(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_kept, value)) if type(value) in (list, tuple) else tuple(map(_kept, value))
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def _whole(value: Any, name: str) -> Any:

@@ -11,19 +11,24 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from lakefmt.arguments import shown
+from lakefmt.arguments import foreign, shown
 from lakefmt.errors import InvalidInputError, LakefmtError, SchemaMismatch
 from lakefmt.filegroups.table_client import TableClient
+from lakefmt.producers.stream.arrow_rows import (
+    Numbers,
+    arrow_rows,
+    encode_columns,
+    has_strict,
+    operator_numbers,
+    without_column,
+)
 from lakefmt.producers.stream.buffer import Tracked
 from lakefmt.producers.stream.core import StreamCore
 from lakefmt.producers.stream.failures import FailedBatch
-from lakefmt.producers.stream.flushing import encode_columns
 from lakefmt.producers.stream.options import StreamOptions
 from lakefmt.producers.stream.rows import RowChecker, row_mapping
-from lakefmt.schema import conform
 from lakefmt.segments.codec import Committed
-from lakefmt.segments.keyed import key_columns_of
-from lakefmt.segments.operators import DELETES, RowOperator, parse_operator
+from lakefmt.segments.operators import RowOperator, parse_operator
 from lakefmt.values import CommitResult
 from lakefmt.write.ingest import open_stream, read_all
 
@@ -72,12 +77,17 @@ class Stream:
     @property
     def schema(self) -> pa.Schema:
         """The columns that rows have."""
-        return self._core.checker.schema
+        return self.checker.schema
 
     @property
     def key_columns(self) -> tuple[str, ...]:
         """The columns that make keys and partition paths; empty: the table has no keys."""
-        return self._core.checker.keys
+        return self.checker.keys
+
+    @property
+    def checker(self) -> RowChecker:
+        """What checks rows now; another object when the table's columns have changed."""
+        return self._core.columns.checker
 
     @property
     def is_keyed(self) -> bool:
@@ -136,21 +146,27 @@ class Stream:
         if operator not in self._operators:
             raise self._refused(operator)
         given: Any = row if type(row) is dict else row_mapping(row)
-        checker = core.checker
+        checker = core.columns.checker
+        values: Sequence[Any]
         try:
             values, columns = checker.values(operator, given)
-        except SchemaMismatch:
+        except InvalidInputError as error:
             core.check_usable()
-            if not self._follows(given, checker):
-                core.metrics.rows_rejected += 1
-                raise
-            checker = core.checker
-            values, columns = checker.values(operator, given)
-        except InvalidInputError:
-            core.check_usable()
-            core.metrics.rows_rejected += 1
-            raise
+            checker, values, columns = self._values_after(error, operator, given)
         core.take_row(checker, values, operator, None if columns is None else encode_columns(columns), tracked)
+
+    def _values_after(
+        self, error: InvalidInputError, operator: RowOperator, row: Mapping[str, Any]
+    ) -> tuple[RowChecker, Sequence[Any], tuple[str, ...] | None]:
+        """Return the values of a row that was refused, by the columns that the table has, or gets, now."""
+        try:
+            if not isinstance(error, SchemaMismatch) or not self._follows(row):
+                raise error
+            checker = self.checker
+            return checker, *checker.values(operator, row)
+        except InvalidInputError:
+            self._core.metrics.rows_rejected += 1
+            raise
 
     def _refused(self, operator: RowOperator) -> InvalidInputError:
         if not self.is_keyed:
@@ -159,18 +175,22 @@ class Stream:
             )
         return InvalidInputError(f"the stream does not take {operator.name}")
 
-    def _follows(self, row: Mapping[str, Any], checker: RowChecker) -> bool:
+    def _follows(self, row: Mapping[str, Any]) -> bool:
         """Return whether the table has, or gets now, the columns that a row brings."""
         if not self.options.auto_refresh:
             return False
-        if self.refresh_schema():
-            return True
-        new = [name for name in row if name not in checker.names]
+        changed = self.refresh_schema()
+        new = {name: row[name] for name in row if name not in self.checker.names and row[name] is not None}
         if not new or not self.options.allow_new_columns:
-            return False
-        inferred = pa.RecordBatch.from_pylist([{name: row[name] for name in new}]).schema
-        self._add_columns(inferred)
-        return self.refresh_schema()
+            return changed
+        try:
+            self._add_columns(foreign(lambda: pa.RecordBatch.from_pylist([new]).schema, "new columns", SchemaMismatch))
+        except LakefmtError:
+            # Another writer may have added them first.
+            if not self.refresh_schema():
+                raise
+            return True
+        return self.refresh_schema() or changed
 
     def apply_rows(self, operator: RowOperator | str, rows: Iterable[object]) -> None:
         """Take rows; all are checked before the first is taken.
@@ -185,34 +205,41 @@ class Stream:
         kind, core = parse_operator(operator), self._core
         if kind not in self._operators:
             raise self._refused(kind)
-        given = list(rows)
-        checker = core.checker
+        given = [row_mapping(row) for row in rows]
         for row in given:
             try:
-                checker.values(kind, row_mapping(row))
-            except SchemaMismatch:
-                if not self._follows(row_mapping(row), checker):
-                    core.metrics.rows_rejected += 1
-                    raise
-                checker = core.checker
+                self.checker.values(kind, row)
+            except InvalidInputError as error:
+                core.check_usable()
+                self._values_after(error, kind, row)
         for row in given:
             self._apply(kind, row)
 
     def apply_values(
-        self, operator: RowOperator, rows: Sequence[Sequence[Any]], columns: tuple[str, ...] | None = None
+        self,
+        operator: RowOperator,
+        rows: Sequence[Sequence[Any]],
+        columns: tuple[str, ...] | None = None,
+        checker: RowChecker | None = None,
     ) -> None:
         """Take rows whose values are of the column types already.
 
         Args:
             operator: what the rows do.
-            rows: each a list of values in the order of :attr:`schema`, None where nothing is set.
+            rows: each a list of values in the order of the checker's columns, None where nothing is set.
             columns: the columns that were set; None: all.
+            checker: of the columns that the values are for; None: of those of now.
+
+        Raises:
+            InvalidKey: no commit could store a key; none of the rows is taken.
         """
         core = self._core
         if operator not in self._operators:
             raise self._refused(operator)
-        checker = core.checker
+        checker = self.checker if checker is None else checker
         text = None if columns is None else encode_columns(columns)
+        for row in rows:
+            checker.refuse_odd(row)
         for row in rows:
             core.take_row(checker, row, operator, text)
 
@@ -241,16 +268,19 @@ class Stream:
         self._apply(parse_operator(operator), row, Tracked(future, until, 0))
         return future
 
-    def write_arrow(self, data: object, operator: RowOperator | str | None = None) -> None:
+    def write_arrow(
+        self, data: object, operator: RowOperator | str | None = None, *, operator_column: str | None = None
+    ) -> None:
         """Take Arrow data: tables, batches, frames, lists of dicts; no row of them is looked at one by one.
 
         Args:
             data: anything that holds Arrow data.
             operator: what the rows do; None: upsert where the table has keys, else insert.
+            operator_column: a column of the data with the name of each row's operator; null: as `operator` says.
 
         Raises:
-            SchemaMismatch: the data do not fit the table's columns.
-            InvalidKey: a key column is missing or null.
+            SchemaMismatch: the data do not fit the table's columns, or a key column is missing or null.
+            InvalidKey: a key is empty, or a partition path cannot be used.
         """
         kind = self._default if operator is None else parse_operator(operator)
         if kind not in self._operators:
@@ -258,19 +288,19 @@ class Stream:
         self._core.check_usable()
         schema, tables = open_stream(data)
         rows = read_all(schema, tables)
-        if self.options.auto_refresh and not set(rows.column_names) <= set(self.schema.names):
-            self.refresh_schema()
-        wanted = self.schema
-        if kind in DELETES or kind is RowOperator.UPDATE:
-            wanted = pa.schema([field.with_nullable(field.name not in self.key_columns) for field in wanted])
-        elif self.key_columns:
-            wanted = pa.schema(
-                [field.with_nullable(field.nullable and field.name not in self.key_columns) for field in wanted]
-            )
-        set_columns = tuple(name for name in wanted.names if name in rows.column_names)
-        self._core.take_table(
-            conform(rows, wanted), kind, encode_columns(set_columns) if kind is RowOperator.UPDATE else None
-        )
+        operators: RowOperator | Numbers = kind
+        if operator_column is not None:
+            rows, column = without_column(rows, operator_column, self.checker)
+            operators = operator_numbers(column, kind)
+        checker = self.checker
+        try:
+            made = arrow_rows(rows, checker, operators, self._operators)
+        except SchemaMismatch:
+            if not self.options.auto_refresh or not self.refresh_schema():
+                raise
+            checker = self.checker
+            made = arrow_rows(rows, checker, operators, self._operators)
+        self._core.take_table(checker, made, strict=self.is_keyed and has_strict(made))
 
     # --- flush, commit, close ------------------------------------------------------------------------------------
 
@@ -307,6 +337,9 @@ class Stream:
         """
         core = self._core
         if core.is_closed:
+            return
+        if not core.is_mine:
+            core.is_closed = True  # of a forked child; what is open is its parent's
             return
         try:
             if discard:
@@ -357,13 +390,7 @@ class Stream:
 
     def refresh_schema(self) -> bool:
         """Look at the table's columns again; return whether they changed."""
-        state = self._client.load()
-        schema, checker = self._client.schema(state), self._core.checker
-        if schema.equals(checker.schema):
-            return False
-        keys = key_columns_of(self._client.key_spec(state.config)) if checker.keys else ()
-        self._core.checker = RowChecker(schema, keys, strict=self.options.strict_columns)
-        return True
+        return self._core.columns.refresh()
 
     def metrics(self) -> dict[str, Any]:
         """Return the stream's counters by name (docs/streams.md, Metrics)."""

@@ -27,7 +27,7 @@ from lakefmt.schema import with_meta_columns
 from lakefmt.segments.codec import COLUMNS, OPERATOR, SegmentHeader
 from lakefmt.segments.files import read_segments
 from lakefmt.segments.keyed import codes_in, fill_required, fitted, number_keys, row_identities, stored_identities
-from lakefmt.segments.pending import load_streams, new_column_names, plan_streams
+from lakefmt.segments.pending import load_streams, new_column_names, plan_streams, without_dropped
 from lakefmt.segments.resolve import joined_rows, needs_stored, operators_of, resolve_rows
 from lakefmt.values import META_COLUMNS, PARTITION_PATH, RECORD_KEY
 
@@ -100,34 +100,46 @@ class UncommittedSnapshot(Snapshot):
     @cached_property
     def _changed(self) -> _Changed:
         try:
-            tables = read_segments(self.client.store, self.headers)
+            tables = without_dropped(self.client, self._known, read_segments(self.client.store, self.headers))
         except ObjectNotFound as error:
             raise SnapshotExpired(f"{error} is gone: it was committed meanwhile") from None
         renamed = new_column_names(self.client, self._known, tables)
-        incoming = fitted(joined_rows(tables), self.schema, renamed)
         spec = self.client.key_spec(self._known.config)
         if spec.auto_keys or not spec.record_key_fields:
+            incoming = fitted(joined_rows(tables), self.schema, renamed)
             plain = incoming.drop_columns([name for name in (OPERATOR, COLUMNS) if name in incoming.column_names])
             return _Changed(_with_meta(plain, self.schema, None, None), None, across=True)
-        return self._merged(incoming)
+        by_stream: dict[str, list[pa.Table]] = {}
+        for header, table in zip(self.headers, tables, strict=True):
+            by_stream.setdefault(header.stream, []).append(table)
+        # Each stream has commits of its own.
+        return self._merged([fitted(joined_rows(each), self.schema, renamed) for each in by_stream.values()])
 
-    def _merged(self, incoming: pa.Table) -> _Changed:
-        """Return what the rows of the streams and the stored rows of their keys come to."""
-        client, state = self.client, self._known
-        spec, rule = client.key_spec(state.config), merge_rule(state.config)
+    def _merged(self, streams: Sequence[pa.Table]) -> _Changed:
+        """Return what the rows of the streams, one after the other, and the stored rows of their keys come to."""
+        spec = self.client.key_spec(self._known.config)
         across = any(header.across for header in self.headers)
-        identities, keys, _ = row_identities(spec, incoming, across=across)
-        numbers, distinct = number_keys(identities)
-        stored = _stored_rows(client, state, keys)
-        of_stored = codes_in(stored_identities(stored, across=across), distinct)
-        stored = stored.filter(pa.array(of_stored >= 0))
-        of_stored = of_stored[of_stored >= 0]
-        below = stored if needs_stored(operators_of(incoming)) else None
-        resolved = resolve_rows(incoming, numbers, below, of_stored if below is not None else np.array([], np.int64))
-        _, new_keys, new_partitions = row_identities(spec, resolved.rows, across=across)
+        identities, keys, _ = row_identities(spec, joined_rows(list(streams)), across=across)
+        distinct = number_keys(identities)[1]
+        stored = _stored_rows(self.client, self._known, keys)
+        merged = stored.filter(pa.array(codes_in(stored_identities(stored, across=across), distinct) >= 0))
+        for incoming in streams:
+            merged = self._with_stream(merged, incoming, across=across)
+        return _Changed(merged, distinct, across=across)
+
+    def _with_stream(self, stored: pa.Table, incoming: pa.Table, *, across: bool) -> pa.Table:
+        """Return stored rows after the next commit of a stream."""
+        config = self._known.config
+        spec, rule = self.client.key_spec(config), merge_rule(config)
+        numbers, distinct = number_keys(row_identities(spec, incoming, across=across)[0])
+        below, of_below = None, np.array([], np.int64)
+        if needs_stored(operators_of(incoming)):
+            of_stored = codes_in(stored_identities(stored, across=across), distinct)
+            below, of_below = stored.filter(pa.array(of_stored >= 0)), of_stored[of_stored >= 0]
+        resolved = resolve_rows(incoming, numbers, below, of_below)
+        identity_texts, new_keys, new_partitions = row_identities(spec, resolved.rows, across=across)
         rows = _with_meta(fill_required(resolved.rows, self.schema), self.schema, new_keys, new_partitions)
         # A key of the whole table, or of its partition: what tells rows apart stands for the key while they are merged.
-        identity_texts = row_identities(spec, resolved.rows, across=across)[0]
         base = _replaced(stored, stored_identities(stored, across=across))
         with_deletes = Incoming(_replaced(rows, identity_texts), resolved.deletes)
         merged = merge_into_base(base.cast(rows.schema), with_deletes, rule=rule).table
@@ -137,7 +149,7 @@ class UncommittedSnapshot(Snapshot):
         merged = _replaced(merged, originals.take(pa.array(places)))
         if any(header.stays for header in self.headers):
             merged = _in_stored_partitions(merged, plain_keys, base, spec)
-        return _Changed(merged, distinct, across=across)
+        return merged
 
 
 @dataclass(frozen=True, slots=True)

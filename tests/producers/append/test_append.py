@@ -336,6 +336,37 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path, more: dict[str, ob
     assert not (tmp_path / "t" / ".hoodie" / "hoodie.properties").exists()
 
 
+@pytest.mark.parametrize("order", [{}, {"order": "per_bucket"}])
+def test_ap_22_compact_packs_small_files(tmp_path: Path, order: dict[str, object]) -> None:
+    small = {"hoodie.clustering.plan.strategy.small.file.limit": "1", "hoodie.clustering.inline": "false"}
+    table = make(tmp_path / "t", partition_by="product", properties=small, **order)
+    for number in range(6):
+        table.append(rows(number, product="ab"[number % 2]), options={"lakefmt.write.only": True})
+
+    def files() -> list[str]:
+        return sorted(each.partition for each in table.client.slices(table.client.load()))
+
+    before = files()
+    assert len(before) == 6
+    if order:
+        assert table.compact().instant is None, "no file is small"
+    assert table.compact(full=True, dry_run=True).instant is None
+    assert files() == before
+    table.compact(full=True, partitions=["a"])
+    assert len(files()) == 4
+    table.compact(full=True)
+    assert len(files()) == 2
+    assert table.compact(full=True).instant is None, "nothing is rewritten for ever"
+    kept = table.read(["n"], filter="product = 'b'")["n"].to_pylist()
+    assert (kept if order else sorted(kept)) == [1, 3, 5]
+    assert numbers_of(table) == list(range(6))
+    with pytest.raises(InvalidInputError, match="log="):
+        table.compact(log=True)
+    keyed = lakefmt.create_table(str(tmp_path / "k"), schema=SCHEMA, record_key="n", table_type="mor")
+    with pytest.raises(InvalidInputError, match="append tables"):
+        keyed.compact(full=True)
+
+
 def test_ap_1_verbs_that_need_keys_say_so(tmp_path: Path) -> None:
     table = make(tmp_path / "t")
     table.append(rows(1))

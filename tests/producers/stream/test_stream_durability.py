@@ -284,6 +284,11 @@ def test_c20_rs_26_rs_27_rs_29_refused_for_ever() -> None:
         stream.flush()
     assert attempts(store) == 3
     assert isinstance(caught.value.__cause__, StorageError)
+    chain: list[BaseException] = [caught.value]
+    while (before := chain[-1].__cause__ or chain[-1].__context__) is not None:
+        chain.append(before)
+    # RS-27: the failure of the first attempt is at the end.
+    assert [type(error) for error in chain] == [FlushFailed, StorageError, StorageError]
     with pytest.raises(FlushFailed):
         stream.insert({"v": 2})
     (failed,) = stream.failed_rows()

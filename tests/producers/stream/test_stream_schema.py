@@ -47,7 +47,7 @@ def test_rs_35_a_removed_column() -> None:
         stream.upsert({"id": "b", "v": 2, "s": "y"})
         table_over(store).alter.drop_column("s")
         stream.flush()  # buffered under the old columns
-        assert stream.refresh_schema()
+        assert not stream.refresh_schema(), "they were looked at"
         with pytest.raises(SchemaMismatch, match="'s'"):
             stream.upsert({"id": "c", "v": 3, "s": "z"})
         stream.upsert({"id": "c", "v": 3})
