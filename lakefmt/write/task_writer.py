@@ -142,6 +142,14 @@ class TasksTransaction(WriteTransaction):
         elif shared.buckets is not None:
             self._index, self._bucket_copies = shared.buckets.applied(self._pending, self.index)
 
+    def check_groups(self, groups: Sequence[GroupToWrite]) -> None:
+        """Raise when files that are about to be written cannot stand; a clustering is withdrawn where settings say so.
+
+        Raises:
+            CommitConflict: another writer is at work on one of the file groups, or a clustering replaces it.
+        """
+        self._check_early([Assigned(group.assignment, np.empty(0, np.int64)) for group in groups])
+
     def take_over(self, null_elements: Iterable[str], covers: frozenset[PartitionPath] | None) -> None:
         """Remember what tasks found, and that no other write may have used a ring that this one has changed."""
         super().take_over(null_elements, None if covers is None else covers | self._changed_rings)
@@ -331,10 +339,13 @@ class TaskWriter:
         Args:
             located_rows: of a file group one entry.
             record_bytes: the bytes that a stored row takes.
+
+        Raises:
+            CommitConflict: another writer is at work on one of the file groups, or a clustering replaces it.
         """
         transaction, client, state = self._transaction, self._write_client.client, self._transaction.state
         sizing = replace(transaction.sizing(pa.table({})), record_bytes=record_bytes)
-        return plan_groups(
+        groups = plan_groups(
             located_rows,
             client.slices(state, list({each.partition: None for each in located_rows})),
             sizing,
@@ -343,6 +354,8 @@ class TaskWriter:
             log_placing(client, state),
             appends=transaction.context.operation in APPENDING,
         )
+        transaction.check_groups(groups)
+        return groups
 
     def write_group(self, group: GroupToWrite, tables: Iterable[pa.Table]) -> None:
         """Write the file of one file group.

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.errors import InstantNotPending, InvalidInputError
+from lakefmt.errors import CommitConflict, InstantNotPending, InvalidInputError
 from lakefmt.index.bucket.fixed import BucketIndex
 from lakefmt.spark.writing.lookup import plan_handing
 from lakefmt.values import CommitResult, PartitionPath, WriteOperation
@@ -75,7 +75,9 @@ def write_by_partition(table: lakefmt.Table, rows: pa.Table, operation: str = "u
     run_tasks_and_commit(table.client, request, SCHEMA, TaskRows(rows.num_rows, cities), run)
 
 
-def write_by_look_up(table: lakefmt.Table, rows: pa.Table, attempts: int = 1) -> None:
+def write_by_look_up(
+    table: lakefmt.Table, rows: pa.Table, attempts: int = 1, options: dict[str, object] | None = None
+) -> None:
     """Write by tasks that look up parts of the rows, and by others that write file groups."""
 
     def run(shared: SharedWrite) -> list[TaskResult]:
@@ -89,7 +91,7 @@ def write_by_look_up(table: lakefmt.Table, rows: pa.Table, attempts: int = 1) ->
         check_conservation(sum(table.num_rows for some in found.values() for table in some), results)
         return results
 
-    request = WriteRequest(WriteOperation.UPSERT)
+    request = WriteRequest(WriteOperation.UPSERT, options or {})
     cities = frozenset(PartitionPath(city) for city in rows["city"].to_pylist())
     run_tasks_and_commit(table.client, request, SCHEMA, TaskRows(None, cities), run)
 
@@ -348,6 +350,31 @@ def test_a_key_that_another_write_brings_to_any_partition_meanwhile_is_deleted_t
     result = delete_anywhere(table, keys_of([2, 9]), BESIDE, beside=bring)
     assert (len(looked), result.num_deletes) == (2, 2)
     assert content(table) == [("k1", "a", 1), ("k3", "c", 2)]
+
+
+@pytest.mark.parametrize("verb", ["upsert", "delete"])
+def test_keys_that_tasks_look_up_withdraw_a_clustering_that_waits_where_settings_say_so(verb):
+    table = table_of(index="simple")
+    table.upsert(rows_of({1: ("a", 1), 2: ("b", 1)}, 0))
+    table.cluster("v", schedule=True)
+    allow: dict[str, object] = {"hoodie.clustering.updates.strategy": "SparkAllowUpdateStrategy"}
+    if verb == "upsert":
+        write_by_look_up(table, rows_of({1: ("a", 2)}, 1), options=allow)
+    else:
+        delete_anywhere(table, keys_of([1]), allow)
+    assert content(table) == [*([("k1", "a", 2)] if verb == "upsert" else []), ("k2", "b", 1)]
+    assert not table.client.load().timeline.pending
+
+
+def test_keys_that_tasks_look_up_are_refused_before_a_file_is_written_where_a_clustering_waits(monkeypatch):
+    table = table_of(index="simple")
+    table.upsert(rows_of({1: ("a", 1), 2: ("b", 1)}, 0))
+    table.cluster("v", schedule=True)
+    monkeypatch.setattr(TaskWriter, "write_group", lambda *given_values: pytest.fail("a file is written"))
+    with pytest.raises(CommitConflict, match="pending clustering"):
+        delete_anywhere(table, keys_of([1]))
+    with pytest.raises(CommitConflict, match="pending clustering"):
+        write_by_look_up(table, rows_of({1: ("a", 2)}, 1))
 
 
 @pytest.mark.parametrize(("kind", "version"), [("cow", 9), ("mor", 9), ("mor", 6)])
