@@ -26,7 +26,7 @@ from lakefmt.schema import conform
 from lakefmt.schema.types import field_at, struct_fields
 from lakefmt.values import PARTITION_PATH, RECORD_KEY, PartitionPath
 from lakefmt.write._slice_state import find_stored
-from lakefmt.write.ingest import check_frame, is_stream, open_stream, read_all
+from lakefmt.write.ingest import KeyedBatch, check_frame, in_no_partition, is_stream, open_stream, read_all
 
 if TYPE_CHECKING:
     from lakefmt.write.bulk.spooled_rows import SpooledRows
@@ -38,6 +38,7 @@ __all__ = [
     "given_to_delete",
     "key_columns",
     "keys_and_partitions",
+    "keys_anywhere",
     "keys_to_delete",
     "slices_of_keys",
     "take_keys",
@@ -247,6 +248,30 @@ def keys_and_partitions(
     if what.rows is not None and spec.partition_fields and _has(rows, [f.name for f in spec.partition_fields]):
         partitions = build_partition_paths(spec, rows)
     return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys, partitions
+
+
+def keys_anywhere(spec: KeySpec, rows: pa.Table, schema: pa.Schema) -> KeyedBatch:
+    """Return keys to delete wherever they are, each once, and as rows the columns that they are made of.
+
+    Args:
+        spec: how keys are made; the table does not generate them.
+        rows: rows that have the key columns.
+        schema: the table's columns.
+
+    Raises:
+        SchemaMismatch: a key column is missing, or a value has another type than its column.
+        InvalidKey: a key is null or empty.
+    """
+    names = {name.split(".", 1)[0] for name in spec.record_key_fields}
+    own_columns = rows.select([name for name in rows.column_names if name in names])
+    keyed = _as_rows(GivenKeys(rows=own_columns), spec, schema)
+    keys = build_record_keys(spec, keyed)
+    flat = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+    first = np.unique(flat.dictionary_encode().indices.to_numpy(zero_copy_only=False), return_index=True)[1]
+    if len(first) < len(flat):
+        once = pa.array(np.sort(first))
+        keyed, flat = keyed.take(once), flat.take(once)
+    return KeyedBatch(keyed, flat, in_no_partition(len(flat)))
 
 
 def _has(table: pa.Table, names: Iterable[str]) -> bool:

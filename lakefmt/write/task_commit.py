@@ -27,11 +27,11 @@ class TaskRows:
 
     Attributes:
         rows: how many; None: they are not counted, since they do not change hands.
-        partitions: the partitions that they are for.
+        partitions: the partitions that they are for; None: they are keys to delete wherever they are.
     """
 
     rows: int | None
-    partitions: frozenset[PartitionPath]
+    partitions: frozenset[PartitionPath] | None
 
 
 def check_conservation(expected: int | None, results: Sequence[TaskResult]) -> None:
@@ -97,9 +97,11 @@ def run_tasks_and_commit(
 
 
 def _relied_on(
-    request: WriteRequest, index: Index, partitions: frozenset[PartitionPath]
+    request: WriteRequest, index: Index, partitions: frozenset[PartitionPath] | None
 ) -> frozenset[PartitionPath] | None:
     """Return the partitions in which other writers must not have brought a key: the keys themselves stay in the tasks."""
+    if partitions is None:
+        return None
     appends = request.operation in APPENDING and not request.drop_duplicates
     if appends or places_new_keys(index):
         return frozenset()

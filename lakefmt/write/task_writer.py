@@ -40,7 +40,8 @@ from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.commit.transaction import PendingWrite, check_pending, concurrency_of
 from lakefmt.write.context import APPENDING, MOVED_AWAY, WriteContext, WriteStatus
 from lakefmt.write.files.bucket_copies import SharedBuckets, share_buckets
-from lakefmt.write.ingest import KeyedBatch, combine, key_batch, with_keys
+from lakefmt.write.ingest import KeyedBatch, combine, in_no_partition, key_batch, record_keys, with_keys
+from lakefmt.write.mutations import DeleteKeys, keys_anywhere
 from lakefmt.write.pipeline import LocatedRows, PlacedRows, complete_log_rows
 from lakefmt.write.task_groups import NEW, FoundRows, GroupToWrite, numbered_file, plan_groups
 from lakefmt.write.transaction import WriteTransaction
@@ -51,6 +52,7 @@ __all__ = [
     "TaskWriter",
     "TasksTransaction",
     "find_keys",
+    "key_again",
     "key_rows",
     "split_rows",
     "task_ids",
@@ -71,6 +73,7 @@ class SharedWrite:
         context: the write; one that is only planned serves to key rows.
         state: the table when the write began.
         across_partitions: a key is one row of the whole table (a global index).
+        anywhere: rows are keys to delete, each wherever it is, and are keyed without a partition.
         combines: rows of one key become one.
         buckets: what was decided of the buckets of consistent hashing; None: the table has none.
         finds_keys: tasks have the index; False: the process that began the write has it alone, and looks keys up.
@@ -82,6 +85,7 @@ class SharedWrite:
     combines: bool = False
     buckets: SharedBuckets | None = None
     finds_keys: bool = True
+    anywhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +112,25 @@ class TasksTransaction(WriteTransaction):
         super().__init__(pending)
         self._changed_rings = frozenset[PartitionPath]()
 
-    def decide(self, partitions: Collection[PartitionPath]) -> SharedWrite:
+    def decide(self, partitions: Collection[PartitionPath] | None) -> SharedWrite:
         """Return what the tasks are given; the rings of these partitions are stored.
+
+        Args:
+            partitions: those that the rows are for; None: keys are deleted wherever they are.
 
         Raises:
             CommitConflict: another writer has begun the same partition with another ring.
             CorruptFile: a ring, or a plan that changes one, is damaged.
         """
-        shared, index = SharedWrite(self.context, self.state), self.index
+        shared, index = SharedWrite(self.context, self.state, anywhere=partitions is None), self.index
         if isinstance(index, CheckedIndex):
             return replace(shared, finds_keys=False)
         if rings_of(index) is None:
             return shared
         if self.bound.inflight is not None:
             self.bound.inflight()
+        if partitions is None:  # a key may be in every partition with files
+            partitions = {file_slice.partition for file_slice in self.client.slices(self.state)}
         buckets, changed = share_buckets(self._pending, index, partitions)
         self._changed_rings = frozenset(changed)
         return replace(shared, buckets=buckets)
@@ -133,6 +142,14 @@ class TasksTransaction(WriteTransaction):
         elif shared.buckets is not None:
             self._index, self._bucket_copies = shared.buckets.applied(self._pending, self.index)
 
+    def check_groups(self, groups: Sequence[GroupToWrite]) -> None:
+        """Raise when files that are about to be written cannot stand; a clustering is withdrawn where settings say so.
+
+        Raises:
+            CommitConflict: another writer is at work on one of the file groups, or a clustering replaces it.
+        """
+        self._check_early([Assigned(group.assignment, np.empty(0, np.int64)) for group in groups])
+
     def take_over(self, null_elements: Iterable[str], covers: frozenset[PartitionPath] | None) -> None:
         """Remember what tasks found, and that no other write may have used a ring that this one has changed."""
         super().take_over(null_elements, None if covers is None else covers | self._changed_rings)
@@ -140,6 +157,8 @@ class TasksTransaction(WriteTransaction):
 
 def key_rows(shared: SharedWrite, tables: Iterable[pa.Table]) -> Iterator[KeyedBatch]:
     """Yield rows in the table's schema with their keys and partition paths, those of one key combined table by table.
+
+    Of keys that are deleted wherever they are only the key columns are left.
 
     Raises:
         SchemaMismatch: the rows do not fit the table.
@@ -149,6 +168,9 @@ def key_rows(shared: SharedWrite, tables: Iterable[pa.Table]) -> Iterator[KeyedB
     spec = TableClient(bound.store).key_spec(bound.config)
     allow = bound.settings.text("lakefmt.write.null_list_elements") == "allow"
     for table in tables:
+        if shared.anywhere:
+            yield keys_anywhere(spec, table, bound.schema)
+            continue
         schema = bound.schema
         if shared.context.partial:
             schema = pa.schema([field for field in schema if field.name in table.column_names])
@@ -160,6 +182,14 @@ def key_rows(shared: SharedWrite, tables: Iterable[pa.Table]) -> Iterator[KeyedB
             )
             batch = batch if MOVED_AWAY in combined.table.column_names else combined
         yield batch
+
+
+def key_again(shared: SharedWrite, rows: pa.Table) -> KeyedBatch:
+    """Return rows as :func:`key_rows` gave them, with their keys and partition paths."""
+    spec = TableClient(open_store("memory://lakefmt-keys")).key_spec(shared.state.config)
+    if shared.anywhere:
+        return keys_anywhere(spec, rows, rows.schema)
+    return key_batch(spec, rows, rows.schema, allow_null_elements=True)
 
 
 def split_rows(
@@ -220,7 +250,7 @@ class TaskWriter:
         *,
         fills_small_files: bool = True,
     ) -> None:
-        context, self._task = shared.context, task
+        context, self._task, self._anywhere = shared.context, task, shared.anywhere
         if not fills_small_files:
             context = replace(context, options={**context.options, _SMALL_FILES: 0})
         store = open_store(context.url, storage_options)
@@ -265,13 +295,20 @@ class TaskWriter:
     def locate(self, table: pa.Table) -> Iterator[tuple[FoundRows, float, pa.Table]]:
         """Key rows and look up their keys: yield the rows of each file group, and those of each partition that are new.
 
-        A key that leaves its partition is in both, marked as leaving where it is stored.
+        A key that leaves its partition is in both, marked as leaving where it is stored; one to delete that is stored in
+        several file groups is in all of them, and in none where it is not stored.
 
         Returns:
             For each what was found, the bytes that a stored row takes, and the rows with their keys.
         """
-        located = self._transaction.locate(self._keyed(table))
-        size, rows = located.sizing.record_bytes, with_keys(located.batch.table, located.batch.keys)
+        batch, transaction = self._keyed(table), self._transaction
+        if self._anywhere:
+            located = transaction.locate_deletes(DeleteKeys(record_keys(batch)))
+            size = transaction.sizing(batch.table).record_bytes
+        else:
+            located = transaction.locate(batch)
+            size = located.sizing.record_bytes
+        rows = with_keys(located.batch.table, located.batch.keys)
         for group, some, leaves in _by_file_group(located):
             given = rows.take(pa.array(some))
             yield group, size, _leaving(given) if leaves else given
@@ -288,7 +325,12 @@ class TaskWriter:
 
     def _keyed(self, table: pa.Table) -> KeyedBatch:
         self._rows_in += table.num_rows
-        batch = self._transaction.key(table)
+        transaction = self._transaction
+        if self._anywhere:
+            spec = self._write_client.client.key_spec(transaction.state.config)
+            keys = record_keys(keys_anywhere(spec, table, transaction.bound.schema))
+            return KeyedBatch(pa.table({}), keys.take(pc.sort_indices(keys)), in_no_partition(len(keys)))
+        batch = transaction.key(table)
         return batch.take(pc.sort_indices(_order(batch)))
 
     def plan(self, located_rows: Sequence[FoundRows], record_bytes: float) -> list[GroupToWrite]:
@@ -297,10 +339,13 @@ class TaskWriter:
         Args:
             located_rows: of a file group one entry.
             record_bytes: the bytes that a stored row takes.
+
+        Raises:
+            CommitConflict: another writer is at work on one of the file groups, or a clustering replaces it.
         """
         transaction, client, state = self._transaction, self._write_client.client, self._transaction.state
         sizing = replace(transaction.sizing(pa.table({})), record_bytes=record_bytes)
-        return plan_groups(
+        groups = plan_groups(
             located_rows,
             client.slices(state, list({each.partition: None for each in located_rows})),
             sizing,
@@ -309,6 +354,8 @@ class TaskWriter:
             log_placing(client, state),
             appends=transaction.context.operation in APPENDING,
         )
+        transaction.check_groups(groups)
+        return groups
 
     def write_group(self, group: GroupToWrite, tables: Iterable[pa.Table]) -> None:
         """Write the file of one file group.
@@ -351,20 +398,24 @@ class TaskWriter:
 
 
 def find_keys(
-    transaction: WriteTransaction, keys: pa.StringArray, partitions: pa.DictionaryArray, names: Sequence[str]
+    transaction: WriteTransaction, keys: pa.StringArray, partitions: pa.DictionaryArray | None, names: Sequence[str]
 ) -> Iterator[tuple[FoundRows, Numbers]]:
     """Look up keys whose rows tasks have: yield the numbers of those in each file group, and of the new ones of each partition.
 
     Args:
-        transaction: the write, with an index that is not global and places no keys.
+        transaction: the write, with an index that is not global and places no keys, unless keys are deleted anywhere.
         keys: some of its keys, each once in a partition.
-        partitions: the partition path of each.
+        partitions: the partition path of each; None: keys to delete wherever they are, each once.
         names: the columns of the rows.
     """
     transaction.look_up_by_parts()  # no other write may change these partitions: their keys need not be kept
-    fields = [field for field in transaction.bound.schema if field.name in names]
-    nothing = pa.table([pa.nulls(len(keys), field.type) for field in fields], schema=pa.schema(fields))
-    for group, some, _ in _by_file_group(transaction.locate(KeyedBatch(nothing, keys, partitions))):
+    if partitions is None:
+        located = transaction.locate_deletes(DeleteKeys(keys))
+    else:
+        fields = [field for field in transaction.bound.schema if field.name in names]
+        nothing = pa.table([pa.nulls(len(keys), field.type) for field in fields], schema=pa.schema(fields))
+        located = transaction.locate(KeyedBatch(nothing, keys, partitions))
+    for group, some, _ in _by_file_group(located):
         yield group, some
 
 

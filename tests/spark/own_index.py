@@ -28,7 +28,7 @@ class ByFile:
         rows, places = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for number, piece in enumerate(slices):
             stored = pc.is_in(wanted.keys, value_set=reader.keys(piece.base))
-            here = pc.and_(stored, pc.equal(meant_for, piece.partition))
+            here = stored if self.is_global else pc.and_(stored, pc.equal(meant_for, piece.partition))
             rows.append(np.flatnonzero(here.to_numpy(zero_copy_only=False)))
             places.append(np.full(len(rows[-1]), number))
         return Located(np.concatenate(rows), np.concatenate(places))

@@ -14,6 +14,7 @@ from tests.spark.written_by_tasks import (
     check_written_by_tasks,
     expected_rows,
     in_order,
+    rows_after_deletes,
 )
 
 #: k0, k1 and k2 were changed, the keys from k27 on deleted.
@@ -133,6 +134,23 @@ def test_apache_hudi_reads_what_tasks_wrote_and_goes_on(pyspark_newest, folder_n
         spark_judge.write(folder_newest / f"tasks_{name}", rows)
         after = {*expected_rows(name), ("k69", "c0", 7.0), ("new", "c1", 8.0)} - {("k69", "c0", 138.0)}
         assert in_order(lakefmt.open_table(folder_newest / f"tasks_{name}").read()) == sorted(after)
+
+
+def test_tasks_delete_keys_that_do_not_say_their_partition(pyspark_newest, folder_newest, spark_judge):
+    told = pyspark_newest["deletes_anywhere"]
+    assert set(told) == {"plain", "logs", "consistent", "own", "global"}, told
+    reasons = {"own": "the driver asks it, for the keys alone", "global": "the index is global"}
+    for name, (way, why, several, few, deleted, opened, nowhere) in told.items():
+        assert (way, several, few, opened, nowhere) == ("lookup", True, "driver", 0, None), name
+        assert (
+            reasons.get(name, "the keys to delete do not say their partition: each is looked up in all of them") in why
+        )
+        # 29 keys; two of them are in another partition, too.
+        assert deleted == (29 if name == "global" else 31), name
+        table = lakefmt.open_table(folder_newest / f"anywhere_{name}")
+        assert in_order(table.read()) == rows_after_deletes(name)
+        assert not table.check().findings
+        assert in_order(spark_judge.snapshot(folder_newest / f"anywhere_{name}")) == rows_after_deletes(name)
 
 
 def test_an_own_index_is_asked_by_the_driver_for_keys(pyspark_newest):

@@ -20,13 +20,16 @@ from lakefmt.spark.writing.distributed import SparkWrite, why_alone
 from lakefmt.spark.writing.limits import take_limits, take_sort
 from lakefmt.spark.writing.lookup import plan_handing
 from lakefmt.spark.writing.packed_rows import _murmur3, pre_images
-from lakefmt.spark.writing.plan import Limits, PartitionRows, WriteFacts, plan_spark_write
+from lakefmt.spark.writing.plan import Limits, PartitionRows, SparkWritePlan, WriteFacts, plan_spark_write
 from lakefmt.spark.writing.task_errors import error_in, typed_errors
 from lakefmt.values import InstantTime, PartitionPath, WriteOperation
 from lakefmt.write.assign import FileSizing
 from lakefmt.write.context import APPENDING, REPLACING
 from lakefmt.write.task_groups import NEW, FoundRows, plan_groups
 from lakefmt.write.task_writer import key_rows
+from tests.compaction.test_bucket_copies import planned
+from tests.compaction.test_cluster_buckets import made
+from tests.index.test_resized_buckets import SPLIT_ALL
 from tests.spark.own_index import ByFile
 
 LIMITS = Limits(driver_rows=10, driver_bytes=1000, task_bytes=100, task_max_bytes=300, tasks=9)
@@ -52,6 +55,8 @@ COUNTED = st.lists(
         (WriteFacts("upsert", keeps_keys=True, places=True), 11, 9999, True, "bucket"),
         (WriteFacts("upsert", keeps_keys=True, is_global=True), 11, 20, False, "lookup"),
         (WriteFacts("upsert", keeps_keys=True, asked_here=True), 11, 20, False, "lookup"),
+        (WriteFacts("delete", keeps_keys=True, anywhere=True, places=True), 11, 20, True, "lookup"),
+        (WriteFacts("delete", keeps_keys=True, anywhere=True), 10, 20, True, "driver"),
         (WriteFacts("insert", keeps_keys=False, asked_here=True), 11, 20, True, "partition"),
         (WriteFacts("bulk_insert", keeps_keys=False, appends=True), 0, 0, False, "direct"),
         (WriteFacts("delete", keeps_keys=True, alone="the keys do not say"), 99, 9999, True, "driver"),
@@ -94,6 +99,7 @@ def test_the_hash_is_sparks():
         ("INSERT", False, True, False, ""),
         ("INSERT_OVERWRITE", False, True, False, ""),
         ("UPSERT", False, True, False, "global"),
+        ("DELETE", False, True, False, ""),
         ("UPSERT", False, False, True, "places keys"),
         ("INSERT", False, False, True, "places keys"),
         ("BULK_INSERT", False, False, True, "places keys"),
@@ -148,17 +154,49 @@ def test_tasks_combine_rows_of_one_key_before_an_upsert_only_where_that_is_asked
     assert batch.num_rows == (1 if combines else 2)
 
 
-def test_keys_without_partition_columns_are_deleted_by_one_process():
-    schema = pa.schema([("id", pa.string()), ("p", pa.string())])
-    table = lakefmt.create_table(
-        "memory://own-plans", schema=schema, record_key="id", partition_by="p", if_exists="open"
+def planned_delete(table: lakefmt.Table, schema: pa.Schema, index: str, rows: int = 11) -> SparkWritePlan:
+    """Return the plan of a delete."""
+    call = WriteCall("delete", {}, {"hoodie.index.type": index})
+    write = SparkWrite(cast(Any, None), table.client.store.url, "append", schema, call, LIMITS, table)
+    return plan_spark_write(write._facts, [PartitionRows("", rows, 250)], LIMITS)
+
+
+@pytest.mark.parametrize("index", ["SIMPLE", "BLOOM", "BUCKET", "GLOBAL_SIMPLE", "GLOBAL_BLOOM"])
+def test_keys_that_do_not_say_their_partition_are_looked_up_in_all_of_them(index):
+    schema = pa.schema([("id", pa.string()), ("place", pa.struct([("p", pa.string()), ("q", pa.string())]))])
+    kinds = {"record_key": "id", "partition_by": "place.p", "index": index.lower(), "if_exists": "open"}
+    table = lakefmt.create_table(f"memory://nested-plans-{index}", schema=schema, **kinds)
+    other_field = pa.schema([("id", pa.string()), ("place", pa.struct([("q", pa.string())]))])
+    is_global = index.startswith("GLOBAL")
+    for some, is_lacking in ((schema, False), (schema.remove(1), True), (other_field, True)):
+        plan = planned_delete(table, some, index)
+        anywhere = is_lacking or is_global
+        assert (plan.way, plan.anywhere) == ("lookup", True) if anywhere else plan.way != "lookup"
+        assert ("  partitions  all" in str(plan)) == anywhere
+        if is_lacking and not is_global:
+            assert plan.why == "the keys to delete do not say their partition: each is looked up in all of them"
+            assert plan.tasks == 3
+    assert planned_delete(table, schema.remove(1), index, rows=10).way == "driver"
+
+
+def test_keys_that_do_not_say_their_partition_are_one_process_while_a_clustering_of_buckets_waits():
+    table = made()
+    keys = pa.schema([("id", pa.string())])
+    assert planned_delete(table, keys, "BUCKET").way == "lookup"
+    planned(table, SPLIT_ALL)
+    plan = planned_delete(table, keys, "BUCKET")
+    assert (plan.way, plan.why) == (
+        "driver",
+        "a clustering of buckets waits, and the keys to delete do not say their partition",
     )
-    index = open_index("simple")
-    told = [
-        why_alone(table, WriteOperation.DELETE, index, some, keeps_keys=True, combines=True)
-        for some in (schema, schema.remove(1))
-    ]
-    assert told == ["", "the keys to delete do not say their partition"]
+    assert planned_delete(table, table.schema, "BUCKET").way == "bucket"
+
+
+def test_keys_that_a_table_generates_are_deleted_by_one_process():
+    schema = pa.schema([("v", pa.string()), ("p", pa.string())])
+    table = lakefmt.create_table("memory://generated-plans", schema=schema, partition_by="p", if_exists="open")
+    told = why_alone(table, WriteOperation.DELETE, open_index("simple"), schema, keeps_keys=True, combines=True)
+    assert told == "the table generates its keys: a row does not say its own"
 
 
 def test_limits_and_the_order_are_taken_out_of_the_options():

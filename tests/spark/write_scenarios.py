@@ -46,6 +46,15 @@ TABLES: dict[str, tuple[dict[str, str], str]] = {
     ),
 }
 OLDEST = ("partition", "lookup", "splitting", "own")
+#: Table whose keys are deleted wherever they are → its options; with a global index the rows name another partition path.
+ANYWHERE: dict[str, dict[str, str]] = {
+    "plain": {},
+    # The partition column that a key lacks is not filled.
+    "logs": {**MOR, "hoodie.datasource.write.reconcile.schema": "true"},
+    "consistent": CONSISTENT,
+    "own": {**MOR, "hoodie.index.class": "own_index:ByFile"},
+    "global": {"hoodie.index.type": "GLOBAL_SIMPLE"},
+}
 #: More than the driver writes to, and enough for several tasks.
 PARTITIONS = 1200
 
@@ -74,6 +83,31 @@ def written_by_tasks(spark: Any, root: Path) -> dict[str, Any]:
             lakefmt_spark.write(moved, path, **options)
         answers[name] = [created.num_inserts, upserted.num_inserts + upserted.num_updates, deleted.num_deletes]
         answers[name] += [plan.way, str(plan).splitlines()[0]]
+    return answers
+
+
+def deletes_anywhere(spark: Any, root: Path) -> dict[str, Any]:
+    """Delete keys that do not say where they are: some are in two partition paths, and some nowhere."""
+    answers: dict[str, Any] = {}
+    for name, more in ANYWHERE.items():
+        options, path = {**OPTIONS, **more, "lakefmt.spark.task.bytes": "200"}, str(root / f"anywhere_{name}")
+        lakefmt_spark.write(frame_of(spark, 0, 60), path, **options)
+        columns = ["concat('k', id) id"]
+        if name == "global":
+            columns.append("'c9' city")
+        else:
+            again = spark.range(0, 6).selectExpr("concat('k', id) id", "'c9' city", "-1D v", "id ts")
+            lakefmt_spark.write(again, path, **options, **{OPERATION: "insert"})
+        options[OPERATION] = "delete"
+        keys = spark.range(3, 90, 2).selectExpr(*columns)
+        plan = lakefmt_spark.explain_write(keys, path, **options)
+        few = {**options, "lakefmt.spark.driver.max.rows": "50"}
+        answers[name] = [plan.way, plan.why, plan.tasks > 1, lakefmt_spark.explain_write(keys, path, **few).way]
+        before = len(lakefmt.open_table(path).file_groups())
+        deleted = lakefmt_spark.write(keys, path, **options)
+        nowhere = lakefmt_spark.write(spark.range(500, 600).selectExpr(*columns), path, **options)
+        opened = len(lakefmt.open_table(path).file_groups()) - before
+        answers[name] += [deleted.num_deletes, opened, nowhere.instant]
     return answers
 
 
@@ -174,6 +208,10 @@ def faults(spark: Any, root: Path) -> dict[str, Any]:
     with mock.patch.object(distributed.SparkWrite, "_counted", one_more):
         answers["lost"] = refused(frame_of(spark, 0, 30, 3.0))
         answers["lost in look-up"] = refused(frame_of(spark, 0, 30, 3.0), **LOOK_UP)
+        answers["lost keys"] = refused(frame_of(spark, 0, 30).select("id"), **{OPERATION: "delete"})
+    group = distributed.group_task
+    with mock.patch.object(distributed, "group_task", lambda *given: _losing(group(*given))):
+        answers["lost after look-up"] = refused(frame_of(spark, 0, 30).select("id"), **{OPERATION: "delete"})
     answers["changing"] = refused(_changing(spark, root / "changing"))
     with mock.patch.object(WriteTransaction, "commit", side_effect=RuntimeError("the commit fails")):
         answers["commit"] = refused(frame_of(spark, 0, 30, 3.0))
@@ -184,6 +222,16 @@ def faults(spark: Any, root: Path) -> dict[str, Any]:
     for name, more in ways.items():
         answers[name] = _failing_once(spark, root / name.replace(" ", "_"), more)
     return answers
+
+
+def _losing(made: Any) -> Any:
+    """Return a task that gets all of its packed rows but the first."""
+
+    def run(batches: Any) -> Any:
+        packed = pa.Table.from_batches(list(batches)).slice(1)
+        yield from made(iter(packed.to_batches()))
+
+    return run
 
 
 def _changing(spark: Any, marks: Path) -> Any:
@@ -284,4 +332,4 @@ def own_indexes(spark: Any, root: Path) -> dict[str, Any]:
     return answers
 
 
-SCENARIOS = [written_by_tasks, own_indexes, shapes_of_input, many_partitions, faults]
+SCENARIOS = [written_by_tasks, deletes_anywhere, own_indexes, shapes_of_input, many_partitions, faults]

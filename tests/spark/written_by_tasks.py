@@ -30,6 +30,13 @@ def expected_rows(name: str) -> list[tuple[str, str, float]]:
     return sorted(rows.values())
 
 
+def rows_after_deletes(name: str) -> list[tuple[str, str, float]]:
+    """Return id, city and v of what is left of a table whose odd keys from 3 on were deleted wherever they were."""
+    left = [n for n in range(60) if n % 2 == 0 or n < 3]
+    again = [] if name == "global" else [(f"k{n}", "c9", -1.0) for n in left if n < 6]
+    return sorted([*((f"k{n}", f"c{n % 3}", n * 1.5) for n in left), *again])
+
+
 def in_order(rows: pa.Table) -> list[tuple[Any, ...]]:
     """Return id, city and v of rows, in order."""
     return sorted(zip(*rows.select(["id", "city", "v"]).to_pydict().values(), strict=True))
@@ -50,6 +57,8 @@ def check_faults(told: dict[str, list[Any]]) -> None:
     for name, reason in {
         "lost": "31 rows were counted and 30 came",
         "lost in look-up": "31 rows were counted and 30 came",
+        "lost keys": "31 rows were counted and 30 came",
+        "lost after look-up": "30 rows were counted and",
         "changing": "not repeatable",
         "commit": "the commit fails",
         "key": "null",

@@ -33,6 +33,7 @@ from tests.compaction.test_cluster import Later, pending
 from tests.compaction.test_cluster_buckets import made
 from tests.index.ring_tables import FAST, check, make, rings_of, rows
 from tests.index.test_resized_buckets import LEAST, MERGE_ALL, SPLIT_ALL
+from tests.write.test_task_writer import delete_anywhere
 
 MERGE = {**MERGE_ALL, LEAST: 2}
 NUMBERS = itertools.count()
@@ -140,6 +141,32 @@ def test_rows_go_to_the_old_and_the_new_buckets_while_a_plan_waits(version: int,
     upsert(table, model, 0, 100, 5)
     table.compact()
     whole(table, model)
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_keys_that_do_not_say_their_partition_are_looked_up_in_the_ring_of_each(version: int) -> None:
+    table, model = make(f"tasks-{next(NUMBERS)}", table_version=version), dict[str, int]()
+    upsert(table, model, 0, 60, 1)
+    table.cluster(options=SPLIT_ALL)
+    upsert(table, model, 40, 90, 2)
+    keys = pa.table({"id": [f"k{n}" for n in (*range(0, 90, 7), 777)]})
+    result = delete_anywhere(table, keys, FAST, attempts=2)
+    assert result is not None
+    assert result.num_deletes == 13
+    whole(table, {key: v for key, v in model.items() if key not in keys["id"].to_pylist()})
+
+
+@pytest.mark.parametrize("more", [{}, TWICE], ids=["refused", "to both"])
+def test_keys_that_do_not_say_their_partition_are_not_deleted_by_tasks_while_a_plan_waits(
+    more: dict[str, object],
+) -> None:
+    """The session of Spark leaves it to one process; where the plan is made meanwhile the commit is refused."""
+    table, model = made(), first_model()
+    planned(table, SPLIT_ALL)
+    with pytest.raises(CommitConflict, match="pending clustering"):
+        delete_anywhere(table, pa.table({"id": ["k1", "k40"]}), {**FAST, **more})
+    whole(table, model)
+    assert len(pending(table)) == 1
 
 
 def test_tasks_that_do_not_write_to_both_are_refused() -> None:

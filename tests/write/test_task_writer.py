@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from uuid import uuid4
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.errors import InstantNotPending, InvalidInputError
+from lakefmt.errors import CommitConflict, InstantNotPending, InvalidInputError
 from lakefmt.index.bucket.fixed import BucketIndex
 from lakefmt.spark.writing.lookup import plan_handing
 from lakefmt.values import CommitResult, PartitionPath, WriteOperation
@@ -20,7 +21,7 @@ from lakefmt.write.context import WriteRequest
 from lakefmt.write.ingest import KeyedBatch
 from lakefmt.write.task_commit import TaskRows, check_conservation, run_tasks_and_commit
 from lakefmt.write.task_groups import FoundRows
-from lakefmt.write.task_writer import SharedWrite, TaskResult, TaskWriter, find_keys, split_rows
+from lakefmt.write.task_writer import SharedWrite, TaskResult, TaskWriter, find_keys, key_again, key_rows, split_rows
 from lakefmt.write.transaction import WriteTransaction
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
@@ -74,7 +75,9 @@ def write_by_partition(table: lakefmt.Table, rows: pa.Table, operation: str = "u
     run_tasks_and_commit(table.client, request, SCHEMA, TaskRows(rows.num_rows, cities), run)
 
 
-def write_by_look_up(table: lakefmt.Table, rows: pa.Table, attempts: int = 1) -> None:
+def write_by_look_up(
+    table: lakefmt.Table, rows: pa.Table, attempts: int = 1, options: dict[str, object] | None = None
+) -> None:
     """Write by tasks that look up parts of the rows, and by others that write file groups."""
 
     def run(shared: SharedWrite) -> list[TaskResult]:
@@ -88,7 +91,7 @@ def write_by_look_up(table: lakefmt.Table, rows: pa.Table, attempts: int = 1) ->
         check_conservation(sum(table.num_rows for some in found.values() for table in some), results)
         return results
 
-    request = WriteRequest(WriteOperation.UPSERT)
+    request = WriteRequest(WriteOperation.UPSERT, options or {})
     cities = frozenset(PartitionPath(city) for city in rows["city"].to_pylist())
     run_tasks_and_commit(table.client, request, SCHEMA, TaskRows(None, cities), run)
 
@@ -217,6 +220,161 @@ def test_tasks_that_look_keys_up_write_what_one_process_writes(batches, kind, in
         plain.upsert(rows)
     assert content(ours) == content(plain)
     assert not ours.check().findings
+
+
+def keys_of(numbers: list[int], city: str | None = None) -> pa.Table:
+    """Return keys to delete, with a partition column if asked for."""
+    columns = {"id": [f"k{number}" for number in numbers]}
+    return pa.table(columns if city is None else {**columns, "city": [city] * len(numbers)})
+
+
+def delete_anywhere(
+    table: lakefmt.Table,
+    keys: pa.Table,
+    options: dict[str, object] | None = None,
+    attempts: int = 1,
+    beside: Callable[[], object] = lambda: None,
+) -> CommitResult | None:
+    """Delete keys wherever they are, by tasks that look up parts of them and others that write file groups."""
+    transactions: list[WriteTransaction] = []
+
+    def run(shared: SharedWrite) -> list[TaskResult]:
+        shared = pickle.loads(pickle.dumps(shared))
+        half = keys.num_rows // 2
+        handed: list[list[pa.Table]] = [[], [], []]
+        for batch in key_rows(shared, [keys.slice(0, half), keys.slice(half)]):
+            numbers = split_rows(key_again(shared, batch.table), 3, None)
+            for task, tables in enumerate(handed):
+                tables.append(batch.table.filter(pa.array(numbers == task)))
+        found: dict[tuple[str, str], list[pa.Table]] = {}
+        for task, rows in enumerate(map(pa.concat_tables, handed)):
+            if shared.finds_keys:
+                pairs = [(where, some) for where, _, some in TaskWriter(shared, task).locate(rows)]
+            else:
+                batch, _ = TaskWriter(shared, task).combine(rows)
+                places = find_keys(transactions[-1], batch.keys, None, keys.column_names)
+                pairs = [(where, batch.table.take(pa.array(numbers))) for where, numbers in places]
+            for where, some in pairs:
+                found.setdefault((where.partition, where.file_id), []).append(some)
+        beside()
+        results = written_groups(shared, found, attempts) if found else []
+        check_conservation(sum(some.num_rows for tables in found.values() for some in tables), results)
+        return results
+
+    request = WriteRequest(WriteOperation.DELETE, options or {}, partial=True)
+    given_rows = TaskRows(None, None)
+    return run_tasks_and_commit(table.client, request, keys.schema, given_rows, run, transactions.append)
+
+
+BUCKETS = {"hoodie.bucket.index.num.buckets": "2"}
+RINGS = {**BUCKETS, "hoodie.index.bucket.engine": "CONSISTENT_HASHING"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("index", "properties", "kinds", "versions"),
+    [
+        ("simple", {}, ["cow", "mor"], [6, 8, 9]),
+        ("bloom", {}, ["cow", "mor"], [6, 8, 9]),
+        ("global_simple", {}, ["cow", "mor"], [6, 8, 9]),
+        ("global_bloom", {}, ["cow", "mor"], [6, 8, 9]),
+        ("record", {}, ["cow", "mor"], [8, 9]),
+        ("partitioned_record", {}, ["cow", "mor"], [9]),
+        ("bucket", BUCKETS, ["cow", "mor"], [6, 8, 9]),
+        ("bucket", RINGS, ["mor"], [6, 8, 9]),
+        ("tests.spark.own_index:ByFile", {}, ["cow"], [6, 8, 9]),
+        ("tests.spark.own_index:ByFileEverywhere", {}, ["cow"], [6, 8, 9]),
+    ],
+)
+@given(BATCHES, st.lists(st.integers(0, 14), min_size=1, max_size=12), st.data())
+@settings(max_examples=8, deadline=None)
+def test_tasks_delete_keys_in_every_partition_as_one_process_does(
+    index, properties, kinds, versions, batches, numbers, data
+):
+    is_own = ":" in index
+    how = {"table_type": data.draw(st.sampled_from(kinds)), "table_version": data.draw(st.sampled_from(versions))}
+    how |= {"properties": properties} if is_own else {"properties": properties, "index": index}
+    own: dict[str, object] = {"hoodie.index.class": index} if is_own else {}
+    ours, plain = table_of(**how), table_of(**how)
+    # Inserts store a key in several partitions, or twice in one; upserts and deletes make logs.
+    verbs = [data.draw(st.sampled_from(["insert", "upsert"])) for _ in batches]
+    first = data.draw(st.lists(st.integers(0, 12), min_size=1, max_size=2))
+    for table in (ours, plain):
+        for number, (verb, batch) in enumerate(zip(verbs, batches, strict=True)):
+            getattr(table, verb)(rows_of(batch, number), options=own)
+        table.delete(keys_of(first), options=own)
+    city = data.draw(st.sampled_from([None, "a"])) if index in GLOBAL else None
+    result = delete_anywhere(ours, keys_of(numbers, city), own, attempts=2)
+    expected = plain.delete(keys_of(numbers, city), options=own)
+    told = (0, 0) if result is None else (result.num_deletes, len(result.files))
+    assert told == (expected.num_deletes, len(expected.files))
+    assert (result is None) == (expected.instant is None)
+    assert content(ours) == content(plain)
+    assert not ours.check().findings
+
+
+#: Their keys go wherever they are, also where rows say a partition.
+GLOBAL = ("global_simple", "global_bloom", "record", "tests.spark.own_index:ByFileEverywhere")
+
+
+def test_keys_that_are_not_stored_make_no_file_and_no_commit():
+    table = table_of()
+    table.insert(rows_of({1: ("a", 1)}, 0))
+    before = table.client.load().timeline.instants
+    assert delete_anywhere(table, keys_of([7, 8, 8])) is None
+    assert table.client.load().timeline.instants == before
+    assert sum(each.name.endswith(".parquet") for each in table.client.store.list("")) == 1
+
+
+BESIDE: dict[str, object] = {
+    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+    "hoodie.clean.failed.writes.policy": "LAZY",
+    "hoodie.write.num.retries.on.conflict.failures": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "index"), [("cow", "simple"), ("mor", "bloom"), ("mor", "bucket"), ("cow", "global_simple")]
+)
+def test_a_key_that_another_write_brings_to_any_partition_meanwhile_is_deleted_there_too(kind, index):
+    table = table_of(table_type=kind, index=index, properties=BUCKETS if index == "bucket" else {})
+    table.insert(rows_of({1: ("a", 1), 2: ("b", 1)}, 0))
+    looked: list[int] = []
+
+    def bring() -> None:
+        looked.append(1)
+        if len(looked) == 1:
+            other = lakefmt.open_table(table.client.store.url)
+            other.insert(rows_of({2: ("c", 2), 3: ("c", 2)}, 1), options=BESIDE)
+
+    result = delete_anywhere(table, keys_of([2, 9]), BESIDE, beside=bring)
+    assert (len(looked), result.num_deletes) == (2, 2)
+    assert content(table) == [("k1", "a", 1), ("k3", "c", 2)]
+
+
+@pytest.mark.parametrize("verb", ["upsert", "delete"])
+def test_keys_that_tasks_look_up_withdraw_a_clustering_that_waits_where_settings_say_so(verb):
+    table = table_of(index="simple")
+    table.upsert(rows_of({1: ("a", 1), 2: ("b", 1)}, 0))
+    table.cluster("v", schedule=True)
+    allow: dict[str, object] = {"hoodie.clustering.updates.strategy": "SparkAllowUpdateStrategy"}
+    if verb == "upsert":
+        write_by_look_up(table, rows_of({1: ("a", 2)}, 1), options=allow)
+    else:
+        delete_anywhere(table, keys_of([1]), allow)
+    assert content(table) == [*([("k1", "a", 2)] if verb == "upsert" else []), ("k2", "b", 1)]
+    assert not table.client.load().timeline.pending
+
+
+def test_keys_that_tasks_look_up_are_refused_before_a_file_is_written_where_a_clustering_waits(monkeypatch):
+    table = table_of(index="simple")
+    table.upsert(rows_of({1: ("a", 1), 2: ("b", 1)}, 0))
+    table.cluster("v", schedule=True)
+    monkeypatch.setattr(TaskWriter, "write_group", lambda *given_values: pytest.fail("a file is written"))
+    with pytest.raises(CommitConflict, match="pending clustering"):
+        delete_anywhere(table, keys_of([1]))
+    with pytest.raises(CommitConflict, match="pending clustering"):
+        write_by_look_up(table, rows_of({1: ("a", 2)}, 1))
 
 
 @pytest.mark.parametrize(("kind", "version"), [("cow", 9), ("mor", 9), ("mor", 6)])

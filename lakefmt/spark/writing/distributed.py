@@ -16,9 +16,10 @@ import pyarrow as pa
 from lakefmt import Table, create_table
 from lakefmt.compaction.scheduler import run_services
 from lakefmt.create_and_write import check_agreement
-from lakefmt.index import Index, places_new_keys
+from lakefmt.index import Index, places_new_keys, rings_of
 from lakefmt.index.custom import CheckedIndex
 from lakefmt.keys import key_spec_from_properties
+from lakefmt.schema import field_at
 from lakefmt.spark.options import WriteCall
 from lakefmt.spark.writing.commit import request_of, resolve_operation, write_and_commit, write_few_and_commit
 from lakefmt.spark.writing.driver_lookup import COMBINED, combine_task, join_answers, look_up_here
@@ -109,12 +110,15 @@ class SparkWrite:
         try:
             planned = WriteTransaction.plan_only(planned_table.client, self._request, schema)
             self._index = planned.index
+            self._anywhere = deletes_anywhere(planned_table, self._request.operation, self._index, schema)
             self._facts = self._facts_of(planned_table, planned)
         finally:
             if trial is not None:
                 trial.client.store.delete_tree("")
         combines = self._request.operation is WriteOperation.UPSERT and planned.combines
-        self._planned = SharedWrite(planned.context, planned.state, self._index.is_global, combines)
+        self._planned = SharedWrite(
+            planned.context, planned.state, self._index.is_global, combines, anywhere=self._anywhere
+        )
         self._plan: SparkWritePlan | None = None
         self._stored_files = 0
         self._few: list[Any] = []
@@ -138,6 +142,8 @@ class SparkWrite:
         keeps_keys = request.drop_duplicates or request.operation not in {*APPENDING, *REPLACING}
         combines = planned.combines
         alone = why_alone(table, request.operation, index, self._schema, keeps_keys=keeps_keys, combines=combines)
+        if self._anywhere and rings_of(index) is not None and planned.state.timeline.pending_clusterings:
+            alone = "a clustering of buckets waits, and the keys to delete do not say their partition"
         places = places_new_keys(index)
         appends = request.operation is WriteOperation.BULK_INSERT and not (keeps_keys or combines or places)
         return WriteFacts(
@@ -147,6 +153,7 @@ class SparkWrite:
             asked_here=isinstance(index, CheckedIndex),
             appends=appends and not alone,
             is_global=keeps_keys and index.is_global,
+            anywhere=self._anywhere,
             alone=alone,
         )
 
@@ -183,19 +190,21 @@ class SparkWrite:
                 count = counts.setdefault(line["partition"], [0, 0])
                 count[0] += line["rows"]
                 count[1] += line["bytes"]
-        stored = self._stored_bytes(list(map(PartitionPath, counts)))
+        stored = self._stored_bytes(None if self._anywhere else list(map(PartitionPath, counts)))
         return [
             PartitionRows(partition, rows, num_bytes, *stored.get(partition, (0, False)))
             for partition, (rows, num_bytes) in sorted(counts.items())
         ]
 
-    def _stored_bytes(self, partitions: Sequence[PartitionPath]) -> dict[str, tuple[int, bool]]:
+    def _stored_bytes(self, partitions: Sequence[PartitionPath] | None) -> dict[str, tuple[int, bool]]:
+        """Return the bytes of the files of each partition path; None: of all together, where the keys do not say it."""
         stored: dict[str, tuple[int, bool]] = {}
         if self._table is None:
             return stored
         for file_slice in self._table.client.slices(self._planned.state, partitions):
             size = 0 if file_slice.base is None else file_slice.base.size
-            stored[file_slice.partition] = (stored.get(file_slice.partition, (0, True))[0] + size, True)
+            place = "" if partitions is None else file_slice.partition
+            stored[place] = (stored.get(place, (0, True))[0] + size, True)
             self._stored_files += 1
         return stored
 
@@ -218,7 +227,7 @@ class SparkWrite:
         client, request = table.client, self._request
         # What is looked up is counted in between, too.
         rows = None if plan.way == "lookup" else plan.rows
-        given = TaskRows(rows, frozenset(map(PartitionPath, plan.places)))
+        given = TaskRows(rows, None if self._anywhere else frozenset(map(PartitionPath, plan.places)))
         result = run_tasks_and_commit(
             client, request, self._schema, given, lambda shared: self._results(plan, shared), self._begin
         )
@@ -289,7 +298,7 @@ class SparkWrite:
         if shared.buckets is not None:
             store = partial(open_store, shared.context.url, dict(self._call.storage))
             index = shared.buckets.index_for(index, store)
-        placing = index if places_new_keys(index) else None
+        placing = index if places_new_keys(index) and not self._anywhere else None
         assert self._prepared is not None  # noqa: S101  (the plan has counted rows)
         images = slot_images(self._df, plan.tasks)
         return spread_over(self._prepared.mapInArrow(route_task(plan, shared, placing, images), ROUTED), plan.tasks)
@@ -325,7 +334,8 @@ class SparkWrite:
         assert self._transaction is not None  # noqa: S101  (the write has begun)
         self._kept.append(combined.persist())
         with self._stage("look up the keys by the driver"):
-            answers = look_up_here(self._transaction, combined, self._schema.names, self._limits.driver_bytes)
+            names, most_bytes = self._schema.names, self._limits.driver_bytes
+            answers = look_up_here(self._transaction, combined, names, most_bytes, anywhere=self._anywhere)
         return join_answers(combined, answers)
 
     @contextmanager
@@ -350,11 +360,10 @@ def why_alone(
     table: Table, operation: WriteOperation, index: Index, schema: pa.Schema, *, keeps_keys: bool, combines: bool
 ) -> str:
     """Return why one process has to write; empty: tasks can."""
-    spec = table.client.key_spec(table.properties)
-    if operation is WriteOperation.DELETE:
-        lacking = [f.name for f in spec.partition_fields if f.name.split(".", 1)[0] not in schema.names]
-        if spec.auto_keys or lacking:
-            return "the keys to delete do not say their partition"
+    if operation is WriteOperation.DELETE and table.client.key_spec(table.properties).auto_keys:
+        return "the table generates its keys: a row does not say its own"
+    if deletes_anywhere(table, operation, index, schema):
+        return ""
     if combines and not keeps_keys and index.is_global:
         return "the index is global: rows of one key are combined across partition paths before they are inserted"
     if not isinstance(index, CheckedIndex):
@@ -367,6 +376,14 @@ def why_alone(
     if keeps_keys and operation not in (WriteOperation.DELETE, WriteOperation.UPSERT):
         return f"{own} is asked which rows are to be dropped"
     return ""
+
+
+def deletes_anywhere(table: Table, operation: WriteOperation, index: Index, schema: pa.Schema) -> bool:
+    """Return whether keys are deleted wherever they are: their rows lack a partition column, or the index is global."""
+    spec = table.client.key_spec(table.properties)
+    if operation is not WriteOperation.DELETE or spec.auto_keys or not spec.partition_fields:
+        return False
+    return index.is_global or any(field_at(schema, field.name) is None for field in spec.partition_fields)
 
 
 def in_order_of_source(packed: Sequence[Any]) -> list[pa.Table]:

@@ -69,7 +69,12 @@ def combine_task(shared: SharedWrite, storage: Mapping[str, object], slot_of: Ca
 
 
 def look_up_here(
-    transaction: WriteTransaction, combined: DataFrame, names: Sequence[str], most_bytes: int
+    transaction: WriteTransaction,
+    combined: DataFrame,
+    names: Sequence[str],
+    most_bytes: int,
+    *,
+    anywhere: bool = False,
 ) -> list[Answer]:
     """Ask the index of a write for the keys of all pieces.
 
@@ -78,6 +83,7 @@ def look_up_here(
         combined: what :func:`combine_task` answers; kept by Spark.
         names: the columns of the rows.
         most_bytes: of keys that are held at once, about.
+        anywhere: the keys are deleted wherever they are.
 
     Returns:
         For each piece the file groups of its rows, packed.
@@ -89,29 +95,32 @@ def look_up_here(
         held.append(line)
         held_bytes += len(line["keys"])
         if held_bytes >= most_bytes // _PACKED_SHARE:
-            answers += _answers(transaction, held, names)
+            answers += _answers(transaction, held, names, anywhere=anywhere)
             held, held_bytes = [], 0
-    answers += _answers(transaction, held, names) if held else ()
+    answers += _answers(transaction, held, names, anywhere=anywhere) if held else ()
     return answers
 
 
-def _answers(transaction: WriteTransaction, lines: Sequence[Any], names: Sequence[str]) -> Iterable[Answer]:
-    """Yield the answers to some pieces."""
+def _answers(
+    transaction: WriteTransaction, lines: Sequence[Any], names: Sequence[str], *, anywhere: bool
+) -> Iterable[Answer]:
+    """Yield the answers to some pieces: for each pair of row and file group the row's number and the group's path."""
     parts = [unpack(line["keys"])[RECORD_KEY].combine_chunks() for line in lines]
     ends = np.cumsum([len(part) for part in parts])
     codes = {name: code for code, name in enumerate(dict.fromkeys(line["partition"] for line in lines))}
     indices = np.repeat(np.array([codes[line["partition"]] for line in lines], np.int32), [len(part) for part in parts])
     partitions = pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(list(codes), pa.string()))
-    groups_of_rows = list(find_keys(transaction, pa.concat_arrays(parts), partitions, names))
+    meant_for = None if anywhere else partitions
+    groups_of_rows = list(find_keys(transaction, pa.concat_arrays(parts), meant_for, names))
     rows = np.concatenate([np.empty(0, np.int64), *(some for _, some in groups_of_rows)])
     files = np.repeat(np.arange(len(groups_of_rows), dtype=np.int32), [len(some) for _, some in groups_of_rows])
     order = np.argsort(rows, kind="stable")
     rows, files = rows[order], files[order]
-    ids = pa.array([each.file_id for each, _ in groups_of_rows], pa.string())
+    paths = pa.array([f"{each.partition}/{each.file_id}" for each, _ in groups_of_rows], pa.string())
     for line, begin, end in zip(lines, [0, *ends[:-1]], ends, strict=True):
         first, last = np.searchsorted(rows, [begin, end])
         numbers, own_ids = np.unique(files[first:last], return_inverse=True)
-        groups = pa.DictionaryArray.from_arrays(pa.array(own_ids.astype(np.int32)), ids.take(pa.array(numbers)))
+        groups = pa.DictionaryArray.from_arrays(pa.array(own_ids.astype(np.int32)), paths.take(pa.array(numbers)))
         answer = pa.table({"row": pa.array((rows[first:last] - begin).astype(np.int32)), "file": groups})
         yield line["source"], line["number"], bytearray(pack(answer))
 
@@ -141,7 +150,8 @@ def _split_by_answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
             rows, answer = unpack(line["data"]), unpack(line["answer"])
             groups = answer["file"].combine_chunks()
             codes, numbers = groups.indices.to_numpy(), answer["row"].to_numpy()
-            for code, file_id in enumerate(groups.dictionary.to_pylist()):  # file groups, not rows
+            for code, path in enumerate(groups.dictionary.to_pylist()):  # file groups, not rows
                 own_rows = rows.take(pa.array(numbers[codes == code]))
-                where = (line["partition"], file_id, line["source"], line["number"])
+                partition, _, file_id = path.rpartition("/")
+                where = (partition, file_id, line["source"], line["number"])
                 yield line_of((*where, own_rows.num_rows, 0, line["size"], pack(own_rows)), LOCATED_ROWS)

@@ -22,14 +22,14 @@ def accept_rows(df: DataFrame, call: WriteCall, table: Table | None) -> tuple[Da
 
     Args:
         df: what the user gave.
-        call: may ask that columns which the rows lack are filled with null.
+        call: may ask that columns which the rows lack are filled with null; keys to delete need none.
         table: the table, if there is one.
 
     Raises:
         UnsupportedFeature: a column holds times without a zone, or the workers do not run this release.
     """
     schema = dataframe_schema(df.schema, call.zoneless)
-    if call.fills_missing and table is not None:
+    if call.fills_missing and table is not None and call.operation != "delete":
         df = _filled(df, spark_schema(table.schema))
         schema = dataframe_schema(df.schema, call.zoneless)
     check_workers(df.sparkSession)

@@ -87,6 +87,7 @@ class WriteFacts:
         operation: Hudi's name.
         keeps_keys: rows meet stored rows of the same key.
         is_global: a key may be stored in any partition path.
+        anywhere: keys are deleted that do not say their partition path.
         places: the index decides the file group of every key.
         asked_here: the index is asked by the driver, which has it alone.
         appends: nothing is looked up and no row changes hands: every task writes new files.
@@ -96,6 +97,7 @@ class WriteFacts:
     operation: str
     keeps_keys: bool
     is_global: bool = False
+    anywhere: bool = False
     places: bool = False
     asked_here: bool = False
     appends: bool = False
@@ -125,6 +127,7 @@ class SparkWritePlan:
         stored_files: file groups that are in these partition paths.
         stored_bytes: their bytes.
         asks_driver: the driver looks up the keys.
+        anywhere: the keys do not say their partition path.
     """
 
     way: str
@@ -137,6 +140,7 @@ class SparkWritePlan:
     stored_files: int = 0
     stored_bytes: int = 0
     asks_driver: bool = False
+    anywhere: bool = False
 
     @property
     def later_parts(self) -> frozenset[int]:
@@ -148,7 +152,7 @@ class SparkWritePlan:
         lines = [
             f"{self.operation}: {rows} by {self.way}: {self.why}",
             f"  tasks       {self.tasks:,}",
-            f"  partitions  {len(self.places):,}",
+            f"  partitions  {'all' if self.anywhere else f'{len(self.places):,}'}",
             f"  stored      {self.stored_files:,} file groups ({self.stored_bytes:,} bytes) in these partitions",
         ]
         split = [name for name, place in self.places.items() if place.parts > 1]
@@ -179,6 +183,7 @@ def plan_spark_write(
         "operation": facts.operation,
         "stored_files": stored_files,
         "stored_bytes": sum(p.stored_bytes for p in counted),
+        "anywhere": facts.anywhere,
     }
     if facts.appends:
         return SparkWritePlan("direct", "new files need no look-up, so no row changes hands", **about)
@@ -194,10 +199,12 @@ def plan_spark_write(
         anywhere = {p.partition: TaskPlace(0, tasks) for p in counted}
         why = "the index is of your own: the driver asks it, for the keys alone"
         return SparkWritePlan("lookup", why, tasks=tasks, places=anywhere, asks_driver=True, **about)
-    if facts.is_global:
+    if facts.is_global or facts.anywhere:
         tasks = _tasks_for(num_bytes, limits)
         anywhere = {p.partition: TaskPlace(0, tasks) for p in counted}
         why = "the index is global: a key may be in any partition"
+        if not facts.is_global:
+            why = "the keys to delete do not say their partition: each is looked up in all of them"
         return SparkWritePlan("lookup", why, tasks=tasks, places=anywhere, **about)
     large = [p for p in counted if _is_whole(p, facts) and p.num_bytes > limits.task_max_bytes]
     if large:

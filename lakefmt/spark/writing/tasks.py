@@ -10,13 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.filegroups.table_client import TableClient
 from lakefmt.index import PlacingIndex
 from lakefmt.spark.writing.packed_rows import by_partition, pack, sorted_tables, unpack
 from lakefmt.spark.writing.plan import SparkWritePlan
-from lakefmt.storage.open import open_store
-from lakefmt.write.ingest import key_batch
-from lakefmt.write.task_writer import SharedWrite, TaskResult, TaskWriter, key_rows, split_rows
+from lakefmt.write.task_writer import SharedWrite, TaskResult, TaskWriter, key_again, key_rows, split_rows
 
 __all__ = [
     "DONE",
@@ -173,10 +170,7 @@ def route_task(plan: SparkWritePlan, shared: SharedWrite, index: PlacingIndex | 
 
     def _split(data: bytes, parts: int, first: int) -> dict[int, pa.Table | None]:
         rows = unpack(data)
-        client = TableClient(open_store("memory://lakefmt-keys"))
-        spec = client.key_spec(shared.state.config)
-        batch = key_batch(spec, rows, rows.schema, allow_null_elements=True)
-        numbers = split_rows(batch, parts, index, shared.buckets)
+        numbers = split_rows(key_again(shared, rows), parts, index, shared.buckets)
         return {first + part: rows.filter(pa.array(numbers == part)) for part in map(int, np.unique(numbers))}
 
     return run
