@@ -29,6 +29,7 @@ __all__ = [
     "parse_index_definitions",
     "record_index_definition",
     "render_index_definitions",
+    "resting_on",
     "secondary_index_definition",
     "without_definition",
 ]
@@ -179,6 +180,22 @@ def without_definition(names: Iterable[str], definitions: Mapping[str, IndexDefi
     """Return the metadata partitions of which nothing says what they hold: they cannot be made again."""
     kinds = {name: kind_of_partition(name) for name in names}
     return [name for name, kind in kinds.items() if kind is None or (kind in DEFINED and name not in definitions)]
+
+
+def resting_on(name: str, names: Iterable[str]) -> list[str]:
+    """Return those of some metadata partitions that cannot be used without another one.
+
+    Parameters:
+        name: the other one.
+        names: the partitions.
+    """
+    if name == PartitionKind.RECORD_INDEX.value:
+        return [each for each in names if kind_of_partition(each) is PartitionKind.SECONDARY_INDEX]
+    return (
+        [PartitionKind.PARTITION_STATS.value]
+        if name == PartitionKind.COLUMN_STATS.value and PartitionKind.PARTITION_STATS.value in names
+        else []
+    )
 
 
 def check_secondary_column(definition: IndexDefinition, schema: pa.Schema) -> None:
