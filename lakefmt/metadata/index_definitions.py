@@ -12,6 +12,7 @@ from dataclasses import field
 from typing import Any, Final, cast
 
 import pyarrow as pa
+import pyarrow.types as pt
 
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
@@ -199,7 +200,9 @@ def resting_on(name: str, names: Iterable[str]) -> list[str]:
 
 
 def check_secondary_column(definition: IndexDefinition, schema: pa.Schema) -> None:
-    """Raise if a secondary index is on no column of the table: another engine has renamed or dropped it.
+    """Raise if a secondary index is on no column of the table, or on one whose values have no text there.
+
+    Another engine may have renamed or dropped it.
 
     Parameters:
         definition: of the index.
@@ -209,7 +212,16 @@ def check_secondary_column(definition: IndexDefinition, schema: pa.Schema) -> No
         UnsupportedFeature: it names the index and its column.
     """
     for column in definition.columns:
-        if field_at(schema, column) is None:
+        found = field_at(schema, column)
+        if found is None:
             raise UnsupportedFeature(
                 f"the secondary index {definition.name} is on {column!r}, which is no column of the table"
             )
+        if pt.is_nested(found.type) or _is_binary(found.type):
+            raise UnsupportedFeature(
+                f"the secondary index {definition.name} is on {column!r}, whose values of type {found.type} it cannot hold"
+            )
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind))

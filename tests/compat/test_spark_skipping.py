@@ -213,3 +213,33 @@ def test_secondary_indexes_that_spark_made_on_a_field_and_on_a_second_column(
     table.index.check(repair=True)
     ids = spark_judge.sql("refresh table fields", "select id from fields where v = 77", settings=settings)[1]
     assert sorted(row["id"] for row in ids) == ["a", "c"]
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_spark_finds_doubles_by_a_secondary_index_of_lakefmt(
+    tmp_path: Path, kind: str, spark_judge: SparkJudge
+) -> None:
+    """It looks for Java's texts of them: 1.0, 1.0E10."""
+    root, schema = tmp_path / kind, pa.schema([("id", pa.string()), ("v", pa.float64()), ("ts", pa.int64())])
+    table = lakefmt.create_table(
+        root,
+        schema=schema,
+        record_key="id",
+        ordering="ts",
+        table_type=kind,
+        index="record",
+        options={"hoodie.metadata.enable": True},
+    )
+    for number, value in enumerate([1.0, 1e10, 2.5, None]):
+        table.upsert(pa.table([[f"k{number}"], [value], [1]], schema=schema))
+    table.index.create("secondary_index", "v")
+    table.upsert(pa.table([["k2", "k3"], [1.0, 7.0], [2, 2]], schema=schema))
+    kept = ("enable", "record.index.enable", "index.column.stats.enable")
+    through = {f"hoodie.metadata.{name}": "true" for name in kept}
+    spark_judge.write(
+        root, pa.table([["k0"], [7.0], [3]], schema=schema), "upsert", through, index="GLOBAL_RECORD_LEVEL_INDEX"
+    )
+    assert table.index.check().is_clean
+    for where, expected in {"v = 1.0D": ["k2"], "v = 1e10": ["k1"], "v = 7.0D": ["k0", "k3"], "v = 2.5D": []}.items():
+        found = spark_judge.snapshot(root, columns=["id"], where=where, options=through)
+        assert sorted(found["id"].to_pylist()) == expected, where
