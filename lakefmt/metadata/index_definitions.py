@@ -212,14 +212,14 @@ def check_secondary_column(definition: IndexDefinition, schema: pa.Schema) -> No
         UnsupportedFeature: it names the index and its column.
     """
     for column in definition.columns:
-        found = field_at(schema, column)
-        if found is None:
+        indexed = field_at(schema, column)
+        if indexed is None:
             raise UnsupportedFeature(
                 f"the secondary index {definition.name} is on {column!r}, which is no column of the table"
             )
-        if pt.is_nested(found.type) or _is_binary(found.type):
+        if pt.is_nested(indexed.type) or _is_binary(indexed.type):
             raise UnsupportedFeature(
-                f"the secondary index {definition.name} is on {column!r}, whose values of type {found.type} it cannot hold"
+                f"the secondary index {definition.name} is on {column!r}, whose values of type {indexed.type} it cannot hold"
             )
 
 

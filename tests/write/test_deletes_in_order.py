@@ -21,7 +21,13 @@ Times = tuple[int | None, int]
 
 def rows(times: Times, v: int, *, deleted: bool = False) -> pa.Table:
     columns = {"id": ["a"], "s": [{"name": "x", "ts": times[0]}], "n": [times[1]], "v": [v]}
-    kinds = [("id", pa.string()), ("s", STRUCT), ("n", pa.int32()), ("v", pa.int64()), ("_hoodie_is_deleted", pa.bool_())]
+    kinds = [
+        ("id", pa.string()),
+        ("s", STRUCT),
+        ("n", pa.int32()),
+        ("v", pa.int64()),
+        ("_hoodie_is_deleted", pa.bool_()),
+    ]
     return pa.table({**columns, "_hoodie_is_deleted": [deleted]}, pa.schema(kinds))
 
 

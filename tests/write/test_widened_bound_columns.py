@@ -17,7 +17,7 @@ OPTIONS: dict[str, object] = {"lakefmt.durability": "none", "hoodie.metadata.ena
 
 def made(kinds: dict[str, pa.DataType], table_type: str, index: str = "bloom") -> tuple[lakefmt.Table, pa.Table]:
     schema = pa.schema([(name, kinds.get(name, pa.int32())) for name in ("id", "p", "o", "v")])
-    data = pa.Table.from_pylist([{name: 1 for name in schema.names}, {name: 2 for name in schema.names}], schema)
+    data = pa.Table.from_pylist([dict.fromkeys(schema.names, 1), dict.fromkeys(schema.names, 2)], schema)
     table = lakefmt.create_table(
         f"memory://bound-{next(NUMBERS)}",
         data=data,

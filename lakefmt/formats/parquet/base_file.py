@@ -173,14 +173,14 @@ class BaseFileWriter:
                 self._writer.close()
 
 
-def leaves_with_nan(rows: pa.Table, known: Collection[str] = ()) -> list[str]:
+def leaves_with_nan(rows: pa.Table, passed_over: Collection[str] = ()) -> list[str]:
     """Return the columns, and fields of structs with dots, that have NaN.
 
     Arrow leaves NaN out of a column's ends. For Spark NaN is larger than every number: it would pass over such a row group.
 
     Args:
         rows: of a row group.
-        known: columns that are not looked at.
+        passed_over: columns that are not looked at.
 
     Example:
         >>> leaves_with_nan(pa.table({"a": [1.0, float("nan")], "s": [{"b": 1.0}, None], "n": [1, 2]}))
@@ -189,7 +189,7 @@ def leaves_with_nan(rows: pa.Table, known: Collection[str] = ()) -> list[str]:
     return [
         leaf
         for name, column in zip(rows.column_names, rows.columns, strict=True)
-        if name not in known and _may_have_nan(column.type)
+        if name not in passed_over and _may_have_nan(column.type)
         for leaf in _leaves_with_nan(name, column)
     ]
 
@@ -206,8 +206,12 @@ def _leaves_with_nan(name: str, column: pa.ChunkedArray) -> Iterator[str]:
     if pt.is_struct(column.type):
         for number, child in enumerate(column.flatten()):
             yield from _leaves_with_nan(f"{name}.{column.type.field(number).name}", child)
-    elif pt.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
+    elif pt.is_floating(column.type) and _has_nan(column):
         yield name
+
+
+def _has_nan(column: pa.ChunkedArray) -> bool:
+    return any(chunk.true_count for chunk in pc.is_nan(column).chunks)
 
 
 def _batch_rows(rows: pa.Table) -> int:

@@ -232,10 +232,10 @@ def _without_ends(chunk: bytes) -> bytes:
     """Return what a footer says of a chunk, without its smallest and its largest value."""
     outer = fields_of(chunk)
     inner = fields_of(chunk, only_field(outer, _CHUNK_META).start)
-    told = next((field for field in inner if field.number == _META_STATISTICS), None)
-    if told is None:
+    statistics = next((field for field in inner if field.number == _META_STATISTICS), None)
+    if statistics is None:
         return chunk
-    counts = [field for field in fields_of(chunk, told.start) if field.number in _COUNTS]
+    counts = [field for field in fields_of(chunk, statistics.start) if field.number in _COUNTS]
     described = encode_struct(chunk, inner, {_META_STATISTICS: encode_struct(chunk, counts, {})})
     return encode_struct(chunk, outer, {_CHUNK_META: described})
 
