@@ -34,6 +34,7 @@ __all__ = [
     "is_replaceable",
     "marked_deletes",
     "ordering_columns",
+    "ordering_values",
     "refuse_nulls",
     "to_mask",
     "unordered_deletes",
@@ -134,12 +135,27 @@ def ordering_columns(table: pa.Table, order: Order, rows: Rows | None = None) ->
     """
     columns = []
     for field in order.fields:
-        name, *inner = field.split(".")
-        column = table.column(name)
-        column = column if rows is None else column.take(pa.array(rows))
-        values = pc.struct_field(column.combine_chunks(), inner) if inner else column.combine_chunks()
+        values = ordering_values(table, field, rows)
         columns += _places(values, field) if order.numbered else [values]
     return [_mirrored(values, order) for values in columns] if order.reverse else columns
+
+
+def ordering_values(table: pa.Table, field: str, rows: Rows | None = None) -> pa.Array:
+    """Return the values of one ordering field as they are stored; null where a struct above it is.
+
+    Args:
+        table: has its column.
+        field: its name, with dots when it is nested.
+        rows: row numbers, int64; None: all rows.
+
+    Example:
+        >>> ordering_values(pa.table({"s": [{"ts": 7}, None]}), "s.ts").to_pylist()
+        [7, None]
+    """
+    name, *inner = field.split(".")
+    column = table.column(name)
+    column = column if rows is None else column.take(pa.array(rows))
+    return pc.struct_field(column.combine_chunks(), inner) if inner else column.combine_chunks()
 
 
 def incoming_wins(new: Sequence[pa.Array], old: Sequence[pa.Array]) -> Mask:

@@ -12,6 +12,7 @@ from dataclasses import field
 from typing import Any, Final, cast
 
 import pyarrow as pa
+import pyarrow.types as pt
 
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
@@ -29,6 +30,7 @@ __all__ = [
     "parse_index_definitions",
     "record_index_definition",
     "render_index_definitions",
+    "resting_on",
     "secondary_index_definition",
     "without_definition",
 ]
@@ -181,8 +183,26 @@ def without_definition(names: Iterable[str], definitions: Mapping[str, IndexDefi
     return [name for name, kind in kinds.items() if kind is None or (kind in DEFINED and name not in definitions)]
 
 
+def resting_on(name: str, names: Iterable[str]) -> list[str]:
+    """Return those of some metadata partitions that cannot be used without another one.
+
+    Parameters:
+        name: the other one.
+        names: the partitions.
+    """
+    if name == PartitionKind.RECORD_INDEX.value:
+        return [each for each in names if kind_of_partition(each) is PartitionKind.SECONDARY_INDEX]
+    return (
+        [PartitionKind.PARTITION_STATS.value]
+        if name == PartitionKind.COLUMN_STATS.value and PartitionKind.PARTITION_STATS.value in names
+        else []
+    )
+
+
 def check_secondary_column(definition: IndexDefinition, schema: pa.Schema) -> None:
-    """Raise if a secondary index is on no column of the table: another engine has renamed or dropped it.
+    """Raise if a secondary index is on no column of the table, or on one whose values have no text there.
+
+    Another engine may have renamed or dropped it.
 
     Parameters:
         definition: of the index.
@@ -192,7 +212,16 @@ def check_secondary_column(definition: IndexDefinition, schema: pa.Schema) -> No
         UnsupportedFeature: it names the index and its column.
     """
     for column in definition.columns:
-        if field_at(schema, column) is None:
+        indexed = field_at(schema, column)
+        if indexed is None:
             raise UnsupportedFeature(
                 f"the secondary index {definition.name} is on {column!r}, which is no column of the table"
             )
+        if pt.is_nested(indexed.type) or _is_binary(indexed.type):
+            raise UnsupportedFeature(
+                f"the secondary index {definition.name} is on {column!r}, whose values of type {indexed.type} it cannot hold"
+            )
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind))

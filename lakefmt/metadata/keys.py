@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.metadata.layout import partition_identifier
+from lakefmt.schema.java_text import java_text
 
 __all__ = [
     "ALL_PARTITIONS",
@@ -171,17 +172,21 @@ def secondary_index_values(values: pa.Array) -> pa.Array:
     r"""Return the values of an indexed column as texts, a null as one NUL character.
 
     Parameters:
-        values: an array of strings, integers, dates, times or timestamps.
+        values: an array of strings, numbers, dates, times or timestamps.
 
     Example:
         >>> import datetime
         >>> secondary_index_values(pa.array([datetime.date(2024, 1, 21), None])).to_pylist()
         ['19743', '\x00']
+        >>> secondary_index_values(pa.array([7.0, 1e10])).to_pylist()  # as Java prints them
+        ['7.0', '1.0E10']
     """
     if pa.types.is_date32(values.type) or pa.types.is_time32(values.type):
         values = values.cast(pa.int32())
     elif pa.types.is_time64(values.type) or pa.types.is_timestamp(values.type):
         values = values.cast(pa.int64())
+    elif pa.types.is_floating(values.type):
+        values = java_text(values, "")
     return pc.fill_null(values.cast(pa.string()), "\0")
 
 

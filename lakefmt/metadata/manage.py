@@ -33,6 +33,7 @@ from lakefmt.metadata.index_definitions import (
     parse_index_definitions,
     record_index_definition,
     render_index_definitions,
+    resting_on,
     without_definition,
 )
 from lakefmt.metadata.layout import (
@@ -380,18 +381,23 @@ class MetadataTableManager:
         new = update_properties(client.store, changes, client.clock.now(), durable=self.durable, keep=keep)
         return client.keep_config(new)
 
-    def rebuild(self) -> TableConfig:
+    def rebuild(self, *, after_undoing: bool = False) -> TableConfig:
         """Make the metadata table anew, with the partitions that it has; return the table's properties afterwards.
+
+        Parameters:
+            after_undoing: the columns are of an earlier time; an index that they do not allow is left out (the next write says so).
 
         Raises:
             UnsupportedFeature: it has a partition that lakefmt cannot make.
         """
-        names = self.config.metadata_partitions
+        names: Sequence[str] = self.config.metadata_partitions
         definitions = load_definitions(self.client, self.config)
+        if after_undoing:  # what was begun could not be ended otherwise
+            names = [name for name in names if self._is_makeable(name, definitions)]
+            definitions = {key: each for key, each in definitions.items() if key in names}
         self._check_makeable(names, definitions)
-        without = self._hide(())
         ordered = sorted(names, key=lambda name: (BUILD_ORDER.index(kind_of_partition(name) or BUILD_ORDER[0]), name))
-        return replace(self, config=without).add(ordered, definitions)
+        return replace(self, config=self._hide(())).add(ordered, definitions)
 
     def _check_makeable(self, names: Iterable[str], definitions: Mapping[str, IndexDefinition]) -> None:
         """Refuse before anything is removed what could not be made again."""
@@ -403,6 +409,13 @@ class MetadataTableManager:
                 self.check_expression(definitions[name])
             elif kind_of_partition(name) is PartitionKind.SECONDARY_INDEX:
                 check_secondary_column(definitions[name], self.schema())
+
+    def _is_makeable(self, name: str, definitions: Mapping[str, IndexDefinition]) -> bool:
+        try:
+            self._check_makeable([name], definitions)
+        except UnsupportedFeature:
+            return False
+        return True
 
     def rebuild_index(self, name: str) -> TableConfig:
         """Make one partition anew from what is committed; return the table's properties afterwards.
@@ -418,7 +431,7 @@ class MetadataTableManager:
         names = self.config.metadata_partitions
         definitions = load_definitions(self.client, self.config)
         self._check_makeable([name], definitions)
-        hidden = {name, *_resting_on(name, names)}
+        hidden = {name, *resting_on(name, names)}
         without = self._hide([each for each in names if each not in hidden])
         self.client.store.delete_tree(f"{METADATA_DIRECTORY}/{name}")
         config = replace(self, config=without).add([name], definitions)
@@ -441,7 +454,7 @@ class MetadataTableManager:
                 f"the table has no metadata partition {name!r}; it has {', '.join(names) or 'none'}"
             )
         whole = name == PartitionKind.FILES.value
-        dropped = set(names) if whole else {name, *_resting_on(name, names)}
+        dropped = set(names) if whole else {name, *resting_on(name, names)}
         definitions = {
             key: each for key, each in load_definitions(self.client, self.config).items() if key not in dropped
         }
@@ -485,14 +498,3 @@ def committed_files(
     state = TableState(config, timeline)
     bases, logs = listing.files(None)
     return listed, build_slices(bases, logs, client.slicing(state, bases, logs), client.replaced(state))
-
-
-def _resting_on(name: str, names: Iterable[str]) -> list[str]:
-    """Return the partitions that cannot be used without another one. Pure."""
-    if name == PartitionKind.RECORD_INDEX.value:
-        return [each for each in names if kind_of_partition(each) is PartitionKind.SECONDARY_INDEX]
-    return (
-        [PartitionKind.PARTITION_STATS.value]
-        if name == PartitionKind.COLUMN_STATS.value and PartitionKind.PARTITION_STATS.value in names
-        else []
-    )

@@ -90,7 +90,7 @@ class MetadataTableObserver:
         if pending.action is Action.RESTORE:
             # What was restored may be in the metadata table's base files already: nothing but a new one is right.
             if config.metadata_partitions:
-                manager.rebuild()
+                manager.rebuild(after_undoing=True)
             return
         directory = pending.directory
         if pending.action is not Action.ROLLBACK:
@@ -102,7 +102,8 @@ class MetadataTableObserver:
         timelines = MetadataTimelineStore(self.client.store, config.version, durable=self.durable)
         timeline = timelines.load(directory)
         if not timeline.completed():
-            config, directory = manager.rebuild(), None  # its directory is gone, or was never finished
+            # Its directory is gone, or was never finished.
+            config, directory = manager.rebuild(after_undoing=pending.action is Action.ROLLBACK), None
             timeline = timelines.load()
         try:
             self._record(pending, config, timeline, directory)

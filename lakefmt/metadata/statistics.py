@@ -8,6 +8,7 @@ by number and uses plain wrappers (docs/format.md, Metadata table).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -247,6 +248,10 @@ def _row_range(name: str, values: pa.ChunkedArray) -> ColumnRange:
     stored = _as_stored(values)
     ends = pc.min_max(stored)
     low, high = ends["min"].as_py(), ends["max"].as_py()
+    if pt.is_floating(values.type) and pc.any(nan := pc.is_nan(values)).as_py():
+        # Arrow passes over it, and for Spark it is the largest number. As an end Spark keeps it in a cache that passes over it, too.
+        least = pc.min(values.filter(pc.invert(nan))).as_py()
+        low, high = (math.inf if least is None else least), math.inf
     if pt.is_decimal(values.type) and low is not None:
         low, high = (int(end.scaleb(values.type.scale)) for end in (low, high))
     return ColumnRange(name, low, high, len(values), values.null_count)

@@ -283,8 +283,8 @@ def lost_index_warnings(config: TableConfig) -> tuple[str, ...]:
         "the metadata table" if not config.metadata_partitions else f"the index {', '.join(lost)} of the metadata table"
     )
     return (
-        f"{what} is gone: another writer dropped it since lakefmt's last write, because its settings do not ask for it; "
-        "table.index.create makes it again",
+        f"{what} is gone: another writer dropped it since lakefmt's last write, because its settings do not ask for it, or a "
+        "restore brought back columns of a time before it; table.index.create makes it again",
     )
 
 

@@ -13,6 +13,7 @@ from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, MetadataTablePresent, UnsupportedFeature
 from lakefmt.metadata.index_definitions import (
     IndexDefinition,
+    check_secondary_column,
     column_stats_definition,
     expression_index_definition,
     record_index_definition,
@@ -283,7 +284,7 @@ def definition_of(
 
     Raises:
         InvalidInputError: the table has no such column, or no statistics of its type are kept.
-        UnsupportedFeature: tables of this version cannot have the index.
+        UnsupportedFeature: tables of this version cannot have the index, or it cannot hold values of the column's type.
     """
     _check_version(request, config)
     for name in request.columns:
@@ -296,7 +297,9 @@ def definition_of(
             )
     name = request.partition
     if request.kind is PartitionKind.SECONDARY_INDEX:
-        return {name: secondary_index_definition(name, request.columns[0], config.version)}
+        made = secondary_index_definition(name, request.columns[0], config.version)
+        check_secondary_column(made, schema)
+        return {name: made}
     if (call := request.function) is not None:
         column, version = request.columns[0], config.version
         return {name: expression_index_definition(name, call.index_type, call.name, column, call.options, version)}

@@ -3,8 +3,8 @@
 :func:`upgrade_table` executes a plan of :mod:`lakefmt.upgrade.plan` under the table lock. The order
 of effects makes it crash-safe:
 
-1. Remove the metadata table and roll back failed writes, as any write does. Compact a merge-on-read
-   table, because logs of version 6 have less information.
+1. Compact a merge-on-read table, because logs of version 6 have less information. Roll back failed
+   writes, as any write does, and remove the metadata table.
 2. Write the timeline and the archive again in the new layout, where readers of the old version do
    not look.
 3. Switch the properties: from this moment the table has the new version.
@@ -35,6 +35,7 @@ from lakefmt.timeline.archive.lsm_timeline import HistoryEntry, HistoryPart, pla
 from lakefmt.timeline.archive.lsm_writer import HistoryWriter
 from lakefmt.timeline.archive.v6_log import ArchivedInstant, LogArchive, LogEntry
 from lakefmt.timeline.instant import (
+    COMMIT_ACTIONS,
     Action,
     Instant,
     State,
@@ -217,10 +218,20 @@ def _clustering_times(
 
 
 def _prepare(write_client: WriteClient, plan: UpgradePlan, archive: LogArchive, lease: Lease) -> UpgradePlan:
-    """Remove the metadata table, roll back failed writes; return the plan for the result."""
-    if plan.drops_metadata_table:
+    """Roll back failed writes, remove the metadata table; return the plan for the result.
+
+    What is refused is refused before the metadata table is gone.
+    """
+    client, dropped = write_client.client, False
+    try:
+        undo_dead_writes(write_client, client.load_config(), lease=lease)
+    except StateError:
+        # Nothing can be taken out of base files of the metadata table, and it goes anyway.
+        if not plan.drops_metadata_table or _stays(_look(write_client, plan.target, archive).pending):
+            raise
         drop_metadata_table(write_client, is_made_again=bool(plan.indexes))
-    undo_dead_writes(write_client, write_client.client.load_config(), lease=lease)
+        undo_dead_writes(write_client, client.load_config(), lease=lease)
+        dropped = True
     final = _look(write_client, plan.target, archive)
     if final.pending:
         raise StateError(
@@ -228,7 +239,15 @@ def _prepare(write_client: WriteClient, plan: UpgradePlan, archive: LogArchive, 
         )
     if final.logs:
         raise StateError(f"{final.logs} log files are not compacted: compact the table, then upgrade it")
+    if plan.drops_metadata_table and not dropped:
+        drop_metadata_table(write_client, is_made_again=bool(plan.indexes))
+        final = _look(write_client, plan.target, archive)
     return replace(final, pending=plan.pending, drops_metadata_table=plan.drops_metadata_table, indexes=plan.indexes)
+
+
+def _stays(pending: Sequence[Instant]) -> bool:
+    """Return whether an instant is pending that no writer rolls back: the plan of a service."""
+    return any(instant.action not in (*COMMIT_ACTIONS, Action.ROLLBACK) for instant in pending)
 
 
 def _execute(write_client: WriteClient, plan: UpgradePlan, archive: LogArchive, lease: Lease) -> None:

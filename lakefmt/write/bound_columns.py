@@ -5,9 +5,11 @@ What keys, paths, merging and indexes are made of stays as it is.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import pyarrow as pa
+import pyarrow.types as pt
 
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig, merge_rule
@@ -17,11 +19,13 @@ from lakefmt.metadata.layout import PartitionKind, kind_of_partition
 from lakefmt.metadata.manage import load_definitions
 from lakefmt.schema import evolve
 from lakefmt.schema.evolve import Missing
+from lakefmt.schema.types import field_at
 from lakefmt.transactions.client import WriteClient
 from lakefmt.values import IS_DELETED
 
 __all__ = ["bound_columns", "columns_after"]
 
+_ORDERING = "an ordering column, which says which row of a key wins"
 _INDEXES = (PartitionKind.SECONDARY_INDEX, PartitionKind.EXPRESSION_INDEX)
 
 
@@ -35,7 +39,7 @@ def bound_columns(client: TableClient, state: TableState) -> dict[str, str]:
     config, spec = state.config, client.key_spec(state.config)
     bound = {IS_DELETED: "the mark of deleted rows"}
     bound |= dict.fromkeys(_of_merging(config), "what the table's function of merging may take")
-    bound |= dict.fromkeys(config.ordering_fields, "an ordering column, which says which row of a key wins")
+    bound |= dict.fromkeys(config.ordering_fields, _ORDERING)
     bound |= {field.name: "a partition column, and the paths hold its values" for field in spec.partition_fields}
     bound |= dict.fromkeys(spec.record_key_fields, "part of the record key")
     if config.metadata_partitions:
@@ -66,17 +70,51 @@ def columns_after(
         partial: the data leave stored values of columns that they lack.
 
     Raises:
-        SchemaMismatch: the table's columns cannot become such that they take the data.
+        SchemaMismatch: the table's columns cannot become such that they take the data, or what the table is built on would
+            become another type.
     """
     client = write_client.client
     before, missing = client.schema(state), _missing_columns(write_client.settings)
     after = evolve(before, brought, mode, partial=partial, missing=missing)
+    if after is before:
+        return after
+    _check_types(before, after, bound_columns(client, state))
     if missing == "drop":
         for name, what in bound_columns(client, state).items():
             top = name.split(".", 1)[0]
             if top in before.names and top not in after.names:
                 raise SchemaMismatch(f"the data lack column {name!r}, which cannot be dropped: it is {what}")
     return after
+
+
+def _check_types(before: pa.Schema, after: pa.Schema, bound: Mapping[str, str]) -> None:
+    """Raise where the texts of stored values would be others: keys, paths and indexes are made of them.
+
+    Raises:
+        SchemaMismatch: rows bring a type to which such a column would be widened.
+    """
+    for name, what in bound.items():
+        old, new = field_at(before, name), field_at(after, name)
+        # Wider numbers have the order of the stored ones.
+        if what == _ORDERING or old is None or new is None or old.type == new.type:
+            continue
+        if _has_same_texts(old.type, new.type):
+            continue
+        raise SchemaMismatch(
+            f"the data would make column {name!r} {new.type}, and it is {what}: cast the data to {old.type}"
+        )
+
+
+def _has_same_texts(old: pa.DataType, new: pa.DataType) -> bool:
+    """Return whether values of a type and of a wider one have the same texts.
+
+    Example:
+        >>> _has_same_texts(pa.int32(), pa.int64()), _has_same_texts(pa.int64(), pa.float64())
+        (True, False)
+    """
+    if pt.is_decimal(old) and pt.is_decimal(new):
+        return bool(old.scale == new.scale)
+    return bool(pt.is_integer(old) and pt.is_integer(new))
 
 
 def _missing_columns(settings: Settings) -> Missing:

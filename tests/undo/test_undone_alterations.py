@@ -1,12 +1,15 @@
-"""Alterations that are undone behind statistics that were made under their names: no statistics leave out rows by them."""
+"""Alterations that are undone behind indexes that were made in their columns: statistics leave out no row, a restore ends."""
 
 from __future__ import annotations
+
+import itertools
 
 import pyarrow as pa
 import pytest
 
 import lakefmt
 from lakefmt.errors import StateError
+from lakefmt.metadata.manage import MetadataTableManager
 from lakefmt.read.skipping import file_selection
 from lakefmt.timeline.instant import Action
 
@@ -18,6 +21,7 @@ OPTIONS: dict[str, object] = {
     "hoodie.metadata.enable": True,
 }
 SCHEMA = pa.schema([("id", "string"), ("a", "int64"), ("c", "int64")])
+NUMBERS = itertools.count()
 FILTERS = ("b >= 1000", "b = 1011", "a = 11", "b < 100")
 
 
@@ -67,3 +71,60 @@ def test_an_alteration_before_an_index_was_made_is_not_rolled_back(tmp_path, ver
     with pytest.raises(StateError, match="cannot be rolled back: an index of the metadata table was made"):
         table.rollback(instant)
     assert table.read(filter="b = 11").num_rows == 1
+
+
+def indexed(kind: str, version: int) -> tuple[lakefmt.Table, str]:
+    """A table whose index is on a column, or of a type, that its first commit had not; and that commit."""
+    first = pa.table({"id": ["a", "b"], "n": pa.array([1, 2], pa.int32())})
+    table = lakefmt.create_table(
+        f"memory://undone-{next(NUMBERS)}",
+        data=first,
+        record_key="id",
+        index="record",
+        table_type="mor",
+        table_version=version,
+        options=OPTIONS,
+    )
+    instant = str(table.upsert(first).instant)
+    if kind == "expression":
+        table.alter.update_column("n", type=pa.string())
+        table.index.create("expression_index", "n", function="upper", name="n")
+    else:
+        table.alter.add_column("x", pa.string())
+        table.upsert(pa.table({"id": ["a"], "n": pa.array([5], pa.int32()), "x": ["q"]}))
+        table.index.create("secondary_index", "x")
+    table.upsert(table.read().slice(0, 1))
+    return table, instant
+
+
+@pytest.mark.parametrize(("kind", "version"), [("expression", 9), ("secondary", 8), ("secondary", 9)])
+def test_a_restore_past_the_column_of_an_index_drops_the_index(kind: str, version: int) -> None:
+    """The restore could not end, and every later write was refused."""
+    table, instant = indexed(kind, version)
+    lost = next(index.name for index in table.index.list() if index.kind.endswith("_index") and index.columns)
+    kept = [index.name for index in table.index.list() if index.name != lost]
+    table.restore(instant)
+    assert not table.client.load().timeline.pending
+    assert [index.name for index in table.index.list()] == kept
+    result = table.upsert(pa.table({"id": ["c"], "n": pa.array([3], pa.int32())}))
+    assert any(lost in warning and "is gone" in warning for warning in result.warnings)
+    assert sorted(table.read()["n"].to_pylist()) == [1, 2, 3]
+    assert table.read(filter="id = 'b'").num_rows == 1
+    assert table.index.check().is_clean
+
+
+def test_a_restore_that_died_past_the_column_of_an_index_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, instant = indexed("secondary", 9)
+
+    def dies(*args: object, **how: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MetadataTableManager, "rebuild", dies)
+        with pytest.raises(KeyboardInterrupt):
+            table.restore(instant)
+    (pending,) = table.client.load().timeline.pending
+    table.rollback(pending.time, force=True)
+    assert not table.client.load().timeline.pending
+    assert sorted(table.read()["n"].to_pylist()) == [1, 2]
+    assert table.index.check().is_clean

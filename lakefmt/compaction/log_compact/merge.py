@@ -20,6 +20,7 @@ from lakefmt.filegroups.logs.reader import LogRows, read_log_rows
 from lakefmt.filegroups.logs.writer import LogRowsOut, WrittenLog, log_form, write_logs
 from lakefmt.filegroups.merge.log_compaction_merge import merge_log_blocks
 from lakefmt.filegroups.model import FileSlice, join_path
+from lakefmt.filegroups.ordering import has_order
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import MarkerType
 from lakefmt.schema import avro_to_arrow
@@ -104,7 +105,7 @@ class LogMerge:
             unstored=unstored,
         )
         folded = merge_log_blocks(logs, rule)
-        order = tuple(name for name in rule.stored.fields if name in folded.deletes.column_names)
+        order = rule.stored.fields if has_order(rule.stored, folded.deletes.column_names) else ()
         form = log_form(self.settings, self.time, self.schema_text, self.schema_text, order)
         form = replace(form, replaces=tuple(InstantTime(time) for time in logs.instants))
         name = self._name(number, operation, files)

@@ -43,6 +43,7 @@ from lakefmt.formats.log.data_block import (
 from lakefmt.formats.log.delete_block import DeleteRecords, decode_delete_content
 from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt.schema import avro_to_arrow, reconcile
+from lakefmt.schema.types import field_at, struct_fields
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.os_errors import raise_if_transient
 from lakefmt.timeline.timeline import Timeline
@@ -400,21 +401,41 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
 
 def _delete_rows(records: DeleteRecords, schema: pa.Schema, rule: MergeRule) -> LogRows:
     count = len(records)
-    ordering = {name: records.ordering(schema.field(name).type, n) for n, name in enumerate(_flat_order(schema, rule))}
-    made = {RECORD_KEY: records.keys, PARTITION_PATH: records.partitions, **ordering}
-    columns = [made[f.name].cast(f.type) if f.name in made else pa.nulls(count, f.type) for f in schema]
-    first = next(iter(ordering.values()), None)
+    order = rule.stored.fields if has_order(rule.stored, schema.names) else ()
+    ordering = {
+        tuple(name.split(".")): records.ordering(_type_at(schema, name), number) for number, name in enumerate(order)
+    }
+    made = {RECORD_KEY: records.keys, PARTITION_PATH: records.partitions}
+    columns = [
+        made[f.name].cast(f.type) if f.name in made else _with_ordering(f, ordering, count) for f in _nullable(schema)
+    ]
     # A delete without an ordering value, or with int 0, deletes any stored row (docs/format.md,
     # Delete blocks).
-    unordered = first is None or rule.blocks_win
-    always = np.ones(count, dtype=bool) if unordered else pc.is_null(first).to_numpy(zero_copy_only=False)
+    always = np.ones(count, dtype=bool)
+    for values in () if rule.blocks_win else ordering.values():
+        always &= values.is_null().to_numpy(zero_copy_only=False)
     table = pa.table(columns, schema=_nullable(schema))
     every = np.ones(count, dtype=bool)
     return _plain(table, every, always, None, of_deletes=every)
 
 
-def _flat_order(schema: pa.Schema, rule: MergeRule) -> list[str]:
-    return [name for name in rule.stored.fields if name in schema.names]
+def _type_at(schema: pa.Schema, name: str) -> pa.DataType:
+    field = field_at(schema, name)
+    if field is None:
+        raise UnsupportedFeature(f"rows are ordered by {name!r}, which is no column of the table")
+    return field.type
+
+
+def _with_ordering(field: pa.Field, ordering: Mapping[tuple[str, ...], pa.Array], count: int) -> pa.Array:
+    """Return a column of deletes: the ordering values in it, at any depth, and nulls."""
+    inside = {path[1:]: values for path, values in ordering.items() if path[0] == field.name}
+    if not inside:
+        return pa.nulls(count, field.type)
+    if () in inside:
+        return inside[()].cast(field.type)
+    children = [_with_ordering(child, inside, count) for child in struct_fields(field.type)]
+    # Without a look at which of them may be null: a delete has nothing but its key and its order.
+    return pa.StructArray.from_buffers(field.type, count, [None], children=children)
 
 
 def _joined(parts: Sequence[LogRows], schema: pa.Schema) -> LogRows:

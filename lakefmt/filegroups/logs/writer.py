@@ -18,6 +18,7 @@ from lakefmt.config.settings import Settings
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InternalError, StorageError
 from lakefmt.filegroups.model import join_path
+from lakefmt.filegroups.ordering import ordering_values
 from lakefmt.formats.log.blocks import MAX_LOG_BYTES, BlockKind
 from lakefmt.formats.log.data_block import (
     BlockHeader,
@@ -73,7 +74,7 @@ class LogForm:
         instant: requested time of the write.
         data_schema: Avro JSON of the data blocks, meta columns included.
         delete_schema: Avro JSON in the header of delete blocks.
-        ordering: the ordering columns stored in deletes.
+        ordering: the ordering fields stored in deletes, with dots where they are nested.
         base_instant: the base file that positions refer to; None: no positions.
         replaces: instants whose blocks the new ones replace (log compaction).
         parquet: write Parquet data blocks instead of Avro ones.
@@ -240,7 +241,7 @@ def _blocks(out: LogRowsOut, form: LogForm, rows: int, deletes: int) -> Iterator
 
 def _delete_block(part: pa.Table, places: I64 | None, form: LogForm) -> bytes:
     # A delete whose ordering value cannot be stored deletes any stored row.
-    orderings = storable_orderings([part.column(name) for name in form.ordering])
+    orderings = storable_orderings([ordering_values(part, name) for name in form.ordering])
     records = delete_records(part.column(RECORD_KEY), part.column(PARTITION_PATH), *orderings)
     return encode_delete_block(records, _header(form, form.delete_schema, places))
 
@@ -248,7 +249,7 @@ def _delete_block(part: pa.Table, places: I64 | None, form: LogForm) -> bytes:
 def _with_order(deletes: pa.Table, form: LogForm) -> npt.NDArray[np.bool_]:
     """Return which deletes have an ordering value in their records."""
     has_value: npt.NDArray[np.bool_] = np.zeros(deletes.num_rows, dtype=bool)
-    for column in storable_orderings([deletes.column(name) for name in form.ordering]):
+    for column in storable_orderings([ordering_values(deletes, name) for name in form.ordering]):
         has_value |= column.is_valid().to_numpy(zero_copy_only=False)
     return has_value
 

@@ -260,9 +260,8 @@ class DeleteRecords:
     def ordering(self, kind: pa.DataType, field: int = 0) -> pa.Array:
         """Return the values of an ordering field in the type of the table's column.
 
-        Null means that the record deletes any stored row: no ordering value, int 0, or a value that
-            Hudi cannot compare with the column.
-        that cannot be compared with the column, as Hudi sees it.
+        Null in every field means that the record deletes any stored row: no ordering value, int 0 where there is one
+        field, or a value that Hudi cannot compare with the column.
 
         Parameters:
             kind: the type of the table's ordering column.
@@ -272,7 +271,8 @@ class DeleteRecords:
         """
         merged = pa.nulls(len(self), kind)
         for name, values in (self.orderings[field] if field < len(self.orderings) else {}).items():
-            if name == _INT.name:
+            # Among several fields a null is written as int 0, too, which a column of such numbers does not tell apart.
+            if name == _INT.name and (len(self.orderings) == 1 or not _is_short(kind)):
                 values = pc.if_else(pc.equal(values, 0), pa.scalar(None, values.type), values)
             as_kind = _comparable(values, kind)
             merged = merged if as_kind is None else pc.coalesce(merged, as_kind)
@@ -294,6 +294,11 @@ def _comparable(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind))
+
+
+def _is_short(kind: pa.DataType) -> bool:
+    """Return whether values of a type are stored as 32-bit numbers."""
+    return bool((pt.is_integer(kind) or pt.is_temporal(kind)) and kind.bit_width <= 32)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -9,9 +9,10 @@ Traps that this module closes:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field
+from functools import lru_cache
 from typing import BinaryIO
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 
 from lakefmt.arrays import common_length, text_offsets
 from lakefmt.data_classes import dataclass
@@ -37,6 +39,7 @@ __all__ = [
     "decode_footer",
     "key_footers",
     "key_range",
+    "leaves_with_nan",
     "outermost",
 ]
 
@@ -135,6 +138,7 @@ class BaseFileWriter:
             for start in range(0, max(1, rows.num_rows), step):
                 group = rows.slice(start, step)
                 pages = {**({} if copy is None else copies.twice(group, copy)), **(kept or {})}
+                copies.leave_out_ends(leaves_with_nan(group, pages), self._num_groups)
                 if pages:
                     copies.write(writer, group, pages, self._num_groups)
                 else:
@@ -167,6 +171,47 @@ class BaseFileWriter:
             # What it still writes goes into a temporary object, which no reader sees.
             with suppress(OSError, ValueError, pa.ArrowException):
                 self._writer.close()
+
+
+def leaves_with_nan(rows: pa.Table, passed_over: Collection[str] = ()) -> list[str]:
+    """Return the columns, and fields of structs with dots, that have NaN.
+
+    Arrow leaves NaN out of a column's ends. For Spark NaN is larger than every number: it would pass over such a row group.
+
+    Args:
+        rows: of a row group.
+        passed_over: columns that are not looked at.
+
+    Example:
+        >>> leaves_with_nan(pa.table({"a": [1.0, float("nan")], "s": [{"b": 1.0}, None], "n": [1, 2]}))
+        ['a']
+    """
+    return [
+        leaf
+        for name, column in zip(rows.column_names, rows.columns, strict=True)
+        if name not in passed_over and _may_have_nan(column.type)
+        for leaf in _leaves_with_nan(name, column)
+    ]
+
+
+@lru_cache(maxsize=1024)
+def _may_have_nan(kind: pa.DataType) -> bool:
+    """Return whether values of a type, or fields of a struct, are floating point numbers."""
+    if pt.is_struct(kind):
+        return any(_may_have_nan(kind.field(number).type) for number in range(kind.num_fields))
+    return bool(pt.is_floating(kind))
+
+
+def _leaves_with_nan(name: str, column: pa.ChunkedArray) -> Iterator[str]:
+    if pt.is_struct(column.type):
+        for number, child in enumerate(column.flatten()):
+            yield from _leaves_with_nan(f"{name}.{column.type.field(number).name}", child)
+    elif pt.is_floating(column.type) and _has_nan(column):
+        yield name
+
+
+def _has_nan(column: pa.ChunkedArray) -> bool:
+    return any(chunk.true_count for chunk in pc.is_nan(column).chunks)
 
 
 def _batch_rows(rows: pa.Table) -> int:

@@ -20,7 +20,7 @@ file costs 9–16 % more CPU and is 32 % larger; uncompressed keys save 14 % and
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import pyarrow as pa
@@ -73,6 +73,9 @@ _FILE_ROW_GROUPS = 4
 _GROUP_COLUMNS, _GROUP_BYTES, _GROUP_COMPRESSED = 1, 2, 6
 _CHUNK_OFFSET, _CHUNK_META = 2, 3
 _META_PATH, _META_UNCOMPRESSED, _META_COMPRESSED, _META_DATA_PAGE, _META_DICTIONARY_PAGE = 3, 6, 7, 9, 11
+_META_STATISTICS = 12
+#: Of the statistics of a chunk: how many nulls there are, and how many distinct values.
+_COUNTS = frozenset({3, 4})
 #: Of a chunk that has nothing but pages: its place; type, encodings, path, codec, counts, sizes, offsets, statistics of its values,
 #: of its pages and of its sizes.
 _CHUNK_PAGES = frozenset({_CHUNK_OFFSET, _CHUNK_META})
@@ -167,24 +170,34 @@ def _has_pages_only(chunk: bytes) -> bool:
     return {field.number for field in outer} <= _CHUNK_PAGES and inner <= _META_PAGES
 
 
-def place_chunks(footer: bytes, placed: Mapping[int, Mapping[int, ChunkPlace]]) -> bytes:
+def place_chunks(
+    footer: bytes,
+    placed: Mapping[int, Mapping[int, ChunkPlace]],
+    endless: Mapping[int, Collection[int]] | None = None,
+) -> bytes:
     """Return a footer in which chunks are others.
 
     Args:
         footer: as Arrow wrote it.
         placed: by row group and column, each by its number, what is there now.
+        endless: by row group the columns, by number, whose smallest and largest value are not told.
     """
     groups, (start, end) = _row_groups(footer)
+    without = endless or {}
     made = [
-        encode_struct(footer, group, _placed(footer, group, placed.get(number, {})))
+        encode_struct(footer, group, _placed(footer, group, placed.get(number, {}), without.get(number, ())))
         for number, group in enumerate(groups)
     ]
     return b"".join([footer[:start], encode_list(made), footer[end:]])
 
 
-def _placed(footer: bytes, group: Sequence[Field], placed: Mapping[int, ChunkPlace]) -> dict[int, bytes]:
+def _placed(
+    footer: bytes, group: Sequence[Field], placed: Mapping[int, ChunkPlace], endless: Collection[int]
+) -> dict[int, bytes]:
     """Return what is said anew of a row group."""
     chunks = [footer[start:end] for start, end in only_field(group, _GROUP_COLUMNS).items]
+    for number in endless:
+        chunks[number] = _without_ends(chunks[number])
     grown = {_META_UNCOMPRESSED: 0, _META_COMPRESSED: 0}
     for number, place in placed.items():
         before, after = _meta(chunks[number]), _meta(place.note.described)
@@ -213,6 +226,18 @@ def _described(place: ChunkPlace) -> bytes:
     if offset:  # some versions of Arrow say 0
         changed[_CHUNK_OFFSET] = encode_integer(offset + moved)
     return encode_struct(chunk, outer, changed)
+
+
+def _without_ends(chunk: bytes) -> bytes:
+    """Return what a footer says of a chunk, without its smallest and its largest value."""
+    outer = fields_of(chunk)
+    inner = fields_of(chunk, only_field(outer, _CHUNK_META).start)
+    statistics = next((field for field in inner if field.number == _META_STATISTICS), None)
+    if statistics is None:
+        return chunk
+    counts = [field for field in fields_of(chunk, statistics.start) if field.number in _COUNTS]
+    described = encode_struct(chunk, inner, {_META_STATISTICS: encode_struct(chunk, counts, {})})
+    return encode_struct(chunk, outer, {_CHUNK_META: described})
 
 
 def _meta(chunk: bytes) -> dict[int, int]:
@@ -400,6 +425,17 @@ class DuplicatePages:
         self.stream = pa.PythonFile(self._sink, mode="w")
         self._options = options
         self._placed: dict[int, list[ChunkPlace]] = {}
+        self._endless: dict[int, tuple[str, ...]] = {}
+
+    def leave_out_ends(self, leaves: Iterable[str], group: int) -> None:
+        """Do not tell the smallest and largest value of columns of a row group.
+
+        Args:
+            leaves: paths of columns, with dots for nested fields.
+            group: the number of the row group.
+        """
+        if names := tuple(leaves):
+            self._endless[group] = names
 
     def twice(self, rows: pa.Table, copy: str) -> dict[str, Pages]:
         """Return the pages of the record keys, encoded once, for their column and for `copy`, which equals them."""
@@ -441,7 +477,7 @@ class DuplicatePages:
         Raises:
             InternalError: it made others of them.
         """
-        if not self._placed:
+        if not self._placed and not self._endless:
             writer.close()
             return
         self._sink.hold()
@@ -451,5 +487,6 @@ class DuplicatePages:
             raise InternalError(f"a base file has {metadata.num_row_groups} row groups, and {groups} were written")
         leaves = leaf_paths(metadata)
         placed = {g: {leaves.index(place.name): place for place in places} for g, places in self._placed.items()}
+        endless = {g: [leaves.index(name) for name in names] for g, names in self._endless.items()}
         footer = footer_of(memoryview(self._sink.let_go()))
-        self.stream.write(with_length(place_chunks(footer, placed)))
+        self.stream.write(with_length(place_chunks(footer, placed, endless)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,14 @@ from lakefmt.data_classes import dataclass
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.logs.writer import LogForm, LogRowsOut, WrittenLog, log_form, write_logs
 from lakefmt.filegroups.model import join_path
-from lakefmt.filegroups.ordering import Mask, has_order, marked_deletes, ordering_columns, refuse_nulls
+from lakefmt.filegroups.ordering import (
+    Mask,
+    has_order,
+    marked_deletes,
+    ordering_columns,
+    ordering_values,
+    refuse_nulls,
+)
 from lakefmt.filegroups.virtual_columns import VirtualColumns
 from lakefmt.formats.log.data_block import encode_records
 from lakefmt.formats.log.delete_block import storable_orderings
@@ -136,8 +144,8 @@ def split_deletes(
 ) -> LogRowsOut:
     """Return rows as a log holds them.
 
-    A row that marks itself deleted and has no ordering value that a delete block could say (none, one that does not fit,
-    or the int 0, which there stands for "whatever is stored") stays a row with its mark: readers take it for a delete with
+    A row that marks itself deleted and has no ordering value that a delete block could say (none, none of one of several
+    fields, one that does not fit, or the int 0, which there stands for "whatever is stored") stays a row with its mark: readers take it for a delete with
     its own order.
     So does every one where the rule compares rows and a delete block would win over all of them.
 
@@ -155,13 +163,13 @@ def split_deletes(
 def _told_by_blocks(rows: pa.Table, deletes: Mask, marked: Mask, rule: MergeRule) -> Mask:
     """Return which rows become records of a delete block."""
     weak = np.zeros(rows.num_rows, dtype=bool)
-    order = _flat_order(rows, rule)
+    order = _stored_order(rows, rule)
     if order and (deletes & marked).any():
-        column = storable_orderings([rows.column(name) for name in order])[0]
-        silent = column.is_null()
-        # Dates and some times of day are 32-bit numbers there, too.
-        if pt.is_integer(column.type) and column.type.bit_width <= 32:
-            silent = pc.or_(silent, pc.fill_null(pc.equal(column, 0), True))
+        columns = storable_orderings([ordering_values(rows, name) for name in order])
+        silent = reduce(pc.or_, [column.is_null() for column in columns])
+        # Dates and some times of day are 32-bit numbers there, too; of several fields 0 is a value like others.
+        if len(columns) == 1 and pt.is_integer(columns[0].type) and columns[0].type.bit_width <= 32:
+            silent = pc.or_(silent, pc.fill_null(pc.equal(columns[0], 0), True))
         weak = deletes & marked & silent.to_numpy(zero_copy_only=False)
     if rule.blocks_win and not rule.deletes_win:
         weak = deletes & marked
@@ -209,9 +217,9 @@ def _virtual_columns(
     return replace(out, data=unstored.stored(out.data, assignment.partition, held))
 
 
-def _flat_order(rows: pa.Table, rule: MergeRule) -> list[str]:
-    """Return the ordering fields that are columns of the rows."""
-    return [name for name in rule.stored.fields if name in rows.column_names]
+def _stored_order(rows: pa.Table, rule: MergeRule) -> tuple[str, ...]:
+    """Return the ordering fields of which delete blocks hold the values: all of them, or none where rows lack one."""
+    return rule.stored.fields if has_order(rule.stored, rows.column_names) else ()
 
 
 def _form(bound: BoundContext, out: LogRowsOut) -> LogForm:
@@ -220,7 +228,7 @@ def _form(bound: BoundContext, out: LogRowsOut) -> LogForm:
         schema = arrow_to_avro(bound.schema, bound.config.name, with_meta=True)
     if out.partial:
         schema = arrow_to_avro(without_meta_columns(out.data.schema), bound.config.name, with_meta=True)
-    order = tuple(_flat_order(out.deletes, bound.rule))
+    order = _stored_order(out.deletes, bound.rule)
     return log_form(bound.settings, bound.instant, schema, bound.context.file_schema_text, order)
 
 
