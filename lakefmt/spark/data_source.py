@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from lakefmt.data_classes import dataclass
-from lakefmt.errors import InvalidInputError
+from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.spark.options import WriteCall, parse_write_options
 from lakefmt.spark.pushdown import PushedFilter, translate_filters
 from lakefmt.spark.scan import PlannedScan, SparkScan, SparkSplit, open_scan
@@ -75,7 +75,12 @@ class LakefmtDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return the writer of one batch of ``writeStream``, in sessions without ``register``."""
-        from lakefmt.spark.streams.staged_sink import StagedStreamWriter
+        try:
+            from lakefmt.spark.streams.staged_sink import StagedStreamWriter
+        except ImportError as error:
+            raise UnsupportedFeature(
+                "writeStream by the data source alone needs PySpark 4.1: call lakefmt.spark.register(spark) before it"
+            ) from error
 
         return StagedStreamWriter(_path(self.options), dict(self.options), overwrite, dataframe_schema(schema))
 
