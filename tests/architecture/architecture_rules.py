@@ -62,6 +62,7 @@ FLOORS: dict[str, int] = {
     "demo": 90,
     "server": 90,
     "cli": 95,  # starts the other entry points: `lakefmt bench`, `lakefmt serve`
+    "__main__": 96,  # `python -m lakefmt`
 }
 #: The published test kit stands beside the floors: it may import every part, and only these import it.
 BESIDE = "testing"
