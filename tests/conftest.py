@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,6 +105,19 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(OBJECTS_BEFORE_A_COLLECTION)
+
+
+#: After so many tests what they have left, of caches and shared tables, is taken out, too.
+TESTS_BEFORE_A_FREEZE = 50
+_tests_done = itertools.count(1)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Keep whole collections short: a process keeps a million objects for its later tests, and some tests collect often."""
+    if next(_tests_done) % TESTS_BEFORE_A_FREEZE == 0:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)
