@@ -45,8 +45,10 @@ def track_arrow_use(value: T) -> T:
 
 
 def _still_used_by_arrow() -> bool:
-    for key, reference in list(_known.items()):
-        if reference() is None and _known.get(key) is reference:  # an id may have been reused
+    # Keys alone: pairs are new objects, and with a new object the collector may run code that tracks others.
+    for key in list(_known):
+        reference = _known.get(key)
+        if reference is not None and reference() is None and _known.get(key) is reference:  # an id may have been reused
             _known.pop(key, None)
     return bool(_known)
 

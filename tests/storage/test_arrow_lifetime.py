@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
@@ -74,6 +75,31 @@ def test_what_is_dead_is_forgotten_when_there_is_much_of_it() -> None:
     kept = [track_arrow_use(Thing()) for _ in range(300)]
     assert len(lent_module._known) <= 300 + 257
     assert len(kept) == 300
+
+
+class Tracking:
+    """Garbage whose end lends another thing."""
+
+    def __init__(self, kept: list[Thing]) -> None:
+        self.cycle, self.kept = self, kept
+
+    def __del__(self) -> None:
+        self.kept.append(track_arrow_use(Thing()))
+
+
+def test_what_the_collector_runs_may_lend_more() -> None:
+    held, kept, before = [track_arrow_use(Thing()) for _ in range(200)], [], gc.get_threshold()
+    pairs = [(number, number) for number in range(5000)]  # Python has none left to use again: each new one counts
+    gc.collect()
+    try:
+        Tracking(kept)
+        gc.set_threshold(100)  # in the middle of the things that are held
+        assert not wait_for_arrow(sleep=lambda _: None, now=iter([0.0, 1.0]).__next__)
+    finally:
+        gc.set_threshold(*before)
+    gc.collect()
+    assert len(lent_module._known) == len(held) + len(kept) == 201
+    assert len(pairs) == 5000
 
 
 def test_a_scan_lends_its_file_system_for_as_long_as_it_lasts() -> None:
