@@ -77,7 +77,7 @@ def indexed(kind: str, version: int) -> tuple[lakefmt.Table, str]:
     """A table whose index is on a column, or of a type, that its first commit had not; and that commit."""
     first = pa.table({"id": ["a", "b"], "n": pa.array([1, 2], pa.int32())})
     table = lakefmt.create_table(
-        f"memory://undone-{next(NUMBERS)}",
+        f"memory://undone-alterations-{next(NUMBERS)}",
         data=first,
         record_key="id",
         index="record",
