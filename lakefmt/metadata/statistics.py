@@ -248,10 +248,9 @@ def _row_range(name: str, values: pa.ChunkedArray) -> ColumnRange:
     stored = _as_stored(values)
     ends = pc.min_max(stored)
     low, high = ends["min"].as_py(), ends["max"].as_py()
-    if pt.is_floating(values.type) and pc.any(nan := pc.is_nan(values)).as_py():
+    if pt.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
         # Arrow passes over it, and for Spark it is the largest number. As an end Spark keeps it in a cache that passes over it, too.
-        least = pc.min(values.filter(pc.invert(nan))).as_py()
-        low, high = (math.inf if least is None else least), math.inf
+        low, high = (math.inf if math.isnan(low) else low), math.inf  # NaN is an end for Arrow where there is no number
     if pt.is_decimal(values.type) and low is not None:
         low, high = (int(end.scaleb(values.type.scale)) for end in (low, high))
     return ColumnRange(name, low, high, len(values), values.null_count)
