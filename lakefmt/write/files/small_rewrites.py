@@ -39,7 +39,7 @@ from lakefmt.write.files.meta_columns import routed_deletes, with_meta_of
 __all__ = ["FEWEST_FILES", "bundle_rewrites", "rewrite_together"]
 
 #: A file of more bytes is rewritten alone; the most bytes of files, and the most files, that are rewritten together.
-_SMALL_BYTES, _BUNDLE_BYTES, _MOST_FILES = 256 << 10, 4 << 20, 64
+_SMALL_BYTES, _BUNDLE_BYTES, _MOST_FILES = 512 << 10, 4 << 20, 64
 #: Fewer files are rewritten one by one.
 FEWEST_FILES = 8
 #: Bundles for each thread: the last ones of all threads should end together.
