@@ -16,6 +16,7 @@ from lakefmt.advice.profile import TableProfile
 from lakefmt.bench.rows import KEY, ORDERING, PARTITION, RowSource
 from lakefmt.bench.workloads import WORKLOADS, workload
 from lakefmt.errors import InvalidInputError
+from tests.examples import examples
 
 PROFILES = st.builds(
     TableProfile,
@@ -31,7 +32,7 @@ PROFILES = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(PROFILES)
 def test_c20_the_expected_rows_are_those_of_a_dictionary(profile):
     source = RowSource(profile)

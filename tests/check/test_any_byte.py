@@ -13,11 +13,12 @@ from lakefmt.check.repair import repair_table
 from lakefmt.check.run import check_table
 from lakefmt.errors import LakefmtError
 from tests.check.kit import scene
+from tests.examples import examples
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["flip", "cut"])
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow])
 @given(version=st.sampled_from((6, 8, 9)), pick=st.integers(0, 10_000), at=st.floats(0, 1), bit=st.integers(0, 7))
 def test_any_file_any_byte(how: str, version: int, pick: int, at: float, bit: int) -> None:
     table = scene(version)

@@ -21,6 +21,7 @@ from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.table import Table
 from lakefmt.transactions.metadata_indexes import create_expression_index
 from tests.check.index_damage import DAMAGES, Damage, Told, copied, make_table, rows
+from tests.examples import examples
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.metadata_fixtures import TABLES, unpacked
 
@@ -43,7 +44,7 @@ _TABLES = st.sampled_from([("cow", 8, False), ("cow", 9, False), ("cow", 8, True
 _DAMAGES = st.lists(st.tuples(st.sampled_from(sorted(DAMAGES)), st.integers(0, 20)), min_size=2, max_size=8)
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(5), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(table=_TABLES, damages=_DAMAGES)
 def test_every_damage_is_found_and_mended(table: tuple[str, int, bool], damages: list[tuple[str, int]]) -> None:
     damage = Damage(copied(made(*table)), partitioned=table[2])

@@ -30,6 +30,7 @@ from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_a
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.timeline.timeline import timeline_from_names
 from tests.crash.repeatable import Repeatable
+from tests.examples import examples
 
 NOW = "20260102000000000"
 GROUPS = ["f0-0", "f1-0", "f2-0"]
@@ -83,7 +84,7 @@ def files_read(timeline, bases, replaced, bound):
     return {s.base.path for s in build_slices(bases, [], then, hidden)}
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(histories(), rules(), st.integers(0, 12), st.sets(st.integers(0, 40), max_size=2))
 def test_nothing_that_a_window_savepoint_plan_or_consumer_can_read_is_removed(history, rules, saved_at, read_to):
     timeline, bases, replaced = history
@@ -105,7 +106,7 @@ def test_nothing_that_a_window_savepoint_plan_or_consumer_can_read_is_removed(hi
     assert gone <= committed, "files that no commit owns are not a clean's business"
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(histories(), st.integers(1, 5))
 def test_what_no_window_reaches_is_removed(history, commits):
     timeline, bases, replaced = history
@@ -125,7 +126,7 @@ def test_what_no_window_reaches_is_removed(history, commits):
         assert len(left) == expected
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.booleans(), min_size=1, max_size=6), st.integers(1, 3), st.sampled_from([*CleanPolicy]))
 def test_the_newest_slice_stays_when_a_group_began_with_logs_alone(kinds, kept, policy):
     names = [f"{instant(n * 10)}_{instant(n * 10 + 5)}.{'deltacommit' if n < 6 else 'commit'}" for n in range(12)]

@@ -14,6 +14,7 @@ from lakefmt.compaction.clean.run import is_clean_due, plan_clean_of
 from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import SnapshotExpired
 from lakefmt.timeline.instant import Action
+from tests.examples import examples
 
 _NUMBERS = itertools.count()
 _FAST = {"lakefmt.durability": "none", "lakefmt.write.threads": 1}
@@ -77,7 +78,7 @@ def take(table: lakefmt.Table, step: str, number: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("table_type", "version"), [("cow", 8), ("mor", 8), ("mor", 6), ("cow", 6)])
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(steps=st.lists(STEPS, min_size=1, max_size=12))
 def test_law_a_clean_that_is_not_due_would_delete_nothing(table_type: str, version: int, steps: list[str]) -> None:
     table = make(table_type, _BY_HAND, table_version=version)

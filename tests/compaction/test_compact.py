@@ -35,6 +35,7 @@ from lakefmt.testing.stores import FaultMode, FaultStore, FreezeStore, Simulated
 from lakefmt.timeline.instant import Action
 from tests.compaction.mor_tables import OPTIONS, MorTable, fresh_name, rows
 from tests.crash.repeatable import Repeatable
+from tests.examples import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 
@@ -80,7 +81,7 @@ def steps(draw):
     return draw(st.lists(one, min_size=1, max_size=6))
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.sampled_from([6, 8, 9]), st.sampled_from(["ts", None]), st.booleans(), steps(), st.integers(0, 6))
 def test_what_was_merged_before_is_stored_afterwards(version, ordering, with_base, found, cut):
     mor = MorTable(f"memory://{fresh_name()}", version, ordering)

@@ -28,6 +28,7 @@ from lakefmt.timeline.timeline import timeline_from_names
 from tests.compaction.mor_tables import OPTIONS, MorTable, fresh_name, rows
 from tests.compaction.test_compact import Later, assert_same_rows, data_files, everything, steps
 from tests.crash.repeatable import Repeatable
+from tests.examples import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 
@@ -60,7 +61,7 @@ def num_blocks(table: Table) -> int:
 # ----------------------------------------------------------------------------------------------------------- the law
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(st.sampled_from([6, 8, 9]), st.sampled_from(["ts", None]), st.booleans(), steps(), st.sets(st.integers(0, 6)))
 def test_what_is_read_stays_whatever_comes_before_and_after(version, ordering, with_base, found, cuts):
     """A twin of the table is never folded: both are read alike after every step, and after a compaction at the end."""

@@ -18,6 +18,7 @@ from lakefmt.storage.open import open_store
 from lakefmt.testing.stores import CountingStore
 from lakefmt.timeline.instant import Action
 from lakefmt.timeline.timeline import Timeline, timeline_from_names
+from tests.examples import examples
 
 _NUMBERS = itertools.count()
 _FAST = {
@@ -93,7 +94,7 @@ def take(table: lakefmt.Table, step: str, number: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [8, 6])
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(steps=st.lists(st.tuples(st.integers(0, 1), STEPS), min_size=4, max_size=14))
 def test_what_is_known_holds_however_writers_take_turns(version: int, steps: list[tuple[int, str]]) -> None:
     first = make(version)

@@ -22,6 +22,7 @@ from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.remote.store import RemoteStore
 from lakefmt.table import Table
 from lakefmt.timeline.locks.storage import STORAGE_LOCK_NAME, LockRecord, encode_lock_record
+from tests.examples import examples
 from tests.judges.faulty_network import FAULTS, HARMLESS, FaultyNetwork, Plan, all_from, cut_anywhere, every, one_of
 
 pytestmark = [pytest.mark.s3, pytest.mark.slow]
@@ -197,7 +198,7 @@ def test_reads_are_right_or_said_to_be_tried_again(network: Network, kind: str, 
             assert error is not None or found == right
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(share=st.floats(0, 1), at=st.integers(0, 15), kind=st.sampled_from(["cow", "mor"]))
 def test_a_read_cut_at_any_byte(network: Network, share: float, at: int, kind: str) -> None:
     found, error = outcome(READS["read"], network.table(kind), network, one_of(at, cut_anywhere(share)))

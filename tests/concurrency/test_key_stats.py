@@ -37,6 +37,7 @@ from lakefmt.write.commit.key_stats import (
 )
 from lakefmt.write.context import WriteStatus
 from tests.concurrency.green_threads import MANY
+from tests.examples import examples
 
 NUMBERS = itertools.count()
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])
@@ -51,7 +52,7 @@ def status(name: str, keys: tuple[str, str] | None, inserts: int = 1) -> WriteSt
 
 @given(st.lists(KEYS, min_size=1), st.lists(KEYS, min_size=1), st.sampled_from(TableVersion))
 @example(["\U00020000"], ["\U00010000", "\U00020000", "\uff41"], TableVersion.EIGHT)  # Java's order is not UTF-8's
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_files_that_are_certainly_apart_have_no_key_in_common(mine, theirs, version):
     ends = key_range(pa.chunked_array([theirs]))
     said = CommitMetadata(WriteOperation.INSERT, extra_metadata=key_stats_of([status("a.parquet", ends)]))
@@ -100,7 +101,7 @@ def test_a_note_tells_of_all_files_with_new_rows_or_of_none():
 
 
 @given(st.lists(st.lists(KEYS, min_size=1), min_size=1, max_size=5), st.lists(st.lists(KEYS), max_size=3))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_files_whose_hashes_have_nothing_in_common_have_no_key_in_common(files, mine):
     told = [hash_keys(pa.chunked_array([keys], pa.string())) for keys in files]
     statuses = [
@@ -254,7 +255,7 @@ SOME = st.lists(st.sampled_from("abcdefghijklmnop"), min_size=1, max_size=3, uni
 
 
 @given(SOME, st.lists(st.tuples(st.sampled_from(["insert", "upsert", "bulk_insert"]), SOME), min_size=1, max_size=3))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_a_write_stands_with_notes_where_it_stands_without(mine, theirs):
     assert stands_beside(mine, theirs, told=True) == stands_beside(mine, theirs, told=False)
 

@@ -28,6 +28,7 @@ from lakefmt.timeline.locks.local import InProcessLock, _Queue, _Ticket
 from lakefmt.timeline.locks.reentrant import HeldLock, expires_after, held_lock_of, held_lock_scope
 from lakefmt.write.commit.retry import retried
 from tests.concurrency.green_threads import MANY
+from tests.examples import examples
 
 NUMBERS = itertools.count()
 TURN = "lakefmt.write.turn.after.conflicts"
@@ -290,7 +291,7 @@ def test_a_lease_that_ends_too_soon_is_no_turn() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["ask", "leave", "release"]), st.integers(0, 4)), max_size=40))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_the_lock_of_a_process_goes_to_whoever_waited_longest(steps: list[tuple[str, int]]) -> None:
     queue, tickets = _Queue(), {}
     model: list[int] = []  # who holds it, then who waits

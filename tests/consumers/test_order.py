@@ -16,6 +16,7 @@ import lakefmt
 from lakefmt.consumers.parallel_reading import read_lanes
 from lakefmt.consumers.steps import StreamPart, StreamStep, partition_order
 from tests.consumers.stream_tables import append_table, ids, keyed_table, read_all
+from tests.examples import examples
 
 VALUES = {
     "int": (pa.int64(), [10, 9, None, -3, 100]),
@@ -83,7 +84,7 @@ def test_ap_5_across_commits_the_order_of_commits_rules() -> None:
     assert times == sorted(times)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 3), max_size=4), max_size=6),
     st.integers(0, 4),

@@ -24,6 +24,7 @@ from lakefmt.errors import (
 from lakefmt.testing.virtual_time import VirtualTime
 from lakefmt.timeline.consumers import consumed_until
 from tests.consumers.stream_tables import append_table, bag, ids, on_virtual_time, read_all, rows
+from tests.examples import examples
 
 FILE = ".hoodie/.lakefmt/consumers/feed.json"
 
@@ -103,7 +104,7 @@ def test_a6_exactly_once_keeps_nothing_without_commit() -> None:
             assert ids(stream) == [1]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.sampled_from(["insert", "take", "commit", "die", "cluster", "clean", "archive"]), max_size=14))
 def test_a6_whatever_happens_committed_rows_come_once_and_others_come_again(steps: list[str]) -> None:
     table = append_table({"hoodie.clean.automatic": False})

@@ -26,6 +26,7 @@ from lakefmt.filegroups.small_file_reads import read_small_file
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.storage.memory import MemoryStore
 from tests.consumers.stream_tables import FAST, append_table, ids, keyed_table, read_all, rows
+from tests.examples import examples
 
 NAME = "00000000-0000-0000-0000-000000000000-0_0-1-2_20260101000000000.parquet"
 SCHEMA = pa.schema(
@@ -101,7 +102,7 @@ def both(table: lakefmt.Table, monkeypatch: pytest.MonkeyPatch, **asked: Any) ->
 
 @pytest.mark.parametrize("by_bucket", [True, False])
 @settings(
-    max_examples=max(3, settings().max_examples // 10),
+    max_examples=max(3, examples(6)),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

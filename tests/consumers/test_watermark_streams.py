@@ -16,6 +16,7 @@ from lakefmt.errors import DataExpired
 from lakefmt.testing.virtual_time import VirtualTime
 from lakefmt.values import WriteOperation
 from tests.consumers.stream_tables import append_table, ids, on_virtual_time, read_all, rows
+from tests.examples import examples
 
 
 def insert(table: lakefmt.Table, n: int, mark: int | None = None) -> None:
@@ -102,7 +103,7 @@ def test_ap_12_services_and_overwrites_keep_the_watermark() -> None:
     assert [batch.watermark for batch in read_all(table, streaming_read_overwrite=True)] == [10, 12, 12, 12]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.integers(0, 9)), st.integers(-1, 10), st.booleans())
 def test_a5_the_rule_of_bounded_streams(increments: list[int], bound: int, boundary: bool) -> None:
     marks = list(itertools.accumulate(increments))
@@ -113,7 +114,7 @@ def test_a5_the_rule_of_bounded_streams(increments: list[int], bound: int, bound
     assert [step.watermark for step in kept] == within + marks[len(within) : len(within) + (boundary and ended)]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.integers(0, 9)), st.integers(0, 20), st.integers(1, 5))
 def test_ap_14_commits_that_are_read_side_by_side_differ_by_no_more_than_the_drift(
     increments: list[int], drift: int, most: int

@@ -17,6 +17,7 @@ from lakefmt.filegroups.merge.precombine import order_ranks
 from lakefmt.filegroups.ordering import comparable, incoming_wins, ordering_columns
 from lakefmt.values import MergeMode
 from tests.compat.ordering_tables import KINDS, java_key
+from tests.examples import examples
 
 #: Values of which many are equal, and bits of NaN that Java takes for one.
 NEGATIVE_NAN = float(np.array([-1], np.int64).view(np.float64)[0])
@@ -53,7 +54,7 @@ def test_every_comparison_is_javas(drawn: tuple[pa.Array, list[Any]]) -> None:
     assert (list(range(len(values))) if kept is None else kept.tolist()) == sorted(of_keys)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(st.floats() | st.sampled_from([0.0, -0.0, NEGATIVE_NAN]), min_size=1, max_size=9))
 def test_the_reverse_order_of_floats_is_the_order_from_behind(values: list[float]) -> None:
     rows = pa.table({"ts": pa.array(values, pa.float64())})

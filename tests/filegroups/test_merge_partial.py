@@ -19,6 +19,7 @@ from lakefmt.filegroups.merge.merged_slice import merge_logs
 from lakefmt.filegroups.merge.precombine import combine_rows
 from lakefmt.filegroups.ordering import is_replaceable, marked_deletes, ordering_columns
 from lakefmt.values import RECORD_KEY
+from tests.examples import examples
 
 GONE = "__gone"
 SCHEMA = pa.schema(
@@ -152,7 +153,7 @@ def _merged(rule: MergeRule, stored: Sequence[Row], incoming: dict[str, Row]) ->
 # --- laws -------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(batches)
 def test_a_batch_combines_as_hudi_folds_it(batch: list[Row]) -> None:
     table = pa.Table.from_pylist(batch, schema=SCHEMA)
@@ -168,7 +169,7 @@ def test_a_batch_combines_as_hudi_folds_it(batch: list[Row]) -> None:
         assert combined.table.schema.equals(SCHEMA, check_metadata=True)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(row, max_size=16), batches)
 def test_a_stored_row_merges_as_hudi_does(stored: list[Row], batch: list[Row]) -> None:
     incoming = {r[RECORD_KEY]: r for r in batch}
@@ -181,7 +182,7 @@ def test_a_stored_row_merges_as_hudi_does(stored: list[Row], batch: list[Row]) -
         assert (merged.updated, merged.deleted, merged.late) == (updated, deleted, late)
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(st.lists(row, max_size=8), st.lists(row, min_size=1, max_size=16))
 def test_logs_fold_and_meet_the_base_file_as_hudi_says(stored: list[Row], rows: list[Row]) -> None:
     stored = list({r[RECORD_KEY]: r for r in stored}.values())

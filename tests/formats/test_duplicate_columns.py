@@ -19,6 +19,7 @@ from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.formats.parquet.duplicate_columns import Span, are_within, find_duplicate_column
 from lakefmt.storage.local.store import LocalStore
 from lakefmt.values import RECORD_KEY, InstantTime
+from tests.examples import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 
@@ -46,7 +47,7 @@ def test_the_second_copy_is_the_first_one(tmp_path: Path) -> None:
     assert not _is_same(found.column("n"), found.column(RECORD_KEY))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 99), st.sampled_from(["k", "K", "x"]), st.integers(1, 100))
 def test_a_column_that_differs_in_one_value_is_read(
     tmp_path_factory: pytest.TempPathFactory, row: int, letter: str, groups: int

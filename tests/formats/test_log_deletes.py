@@ -28,6 +28,7 @@ from lakefmt.formats.log.delete_block import (
     record_starts,
 )
 from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
+from tests.examples import examples
 
 KRYO = json.loads((Path(__file__).parents[1] / "data/formats/log/java.json").read_text("utf-8"))["kryo"]
 HEADER = BlockHeader("20240101000000000")
@@ -134,7 +135,7 @@ KINDS = {
 ROWS = st.lists(st.tuples(st.text(max_size=40), st.sampled_from(["", "day=1", "a/b"])), max_size=12)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(ROWS, st.data())
 @pytest.mark.parametrize("name", KINDS)
 def test_the_bytes_are_those_of_fastavro_and_come_back(name, rows, data):

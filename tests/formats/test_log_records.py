@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lakefmt.errors import CorruptFile
 from lakefmt.formats.log import _records
 from lakefmt.formats.log._records import record_spans
+from tests.examples import examples
 
 COUNT = 5000
 
@@ -65,7 +66,7 @@ CONTENT = pack(records_of(3, b"\x02\x2220261121083512609"))
 STARTS = one_by_one(CONTENT)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(0, COUNT - 1), st.integers(0, 3), st.integers(1, 255))
 def test_a_changed_length_is_refused_as_it_is_one_by_one(number, at, change):
     damaged = bytearray(CONTENT)

@@ -17,6 +17,7 @@ from lakefmt.index import _metadata_footers as footers_module
 from lakefmt.table import Table
 from lakefmt.testing.stores import CountingStore
 from lakefmt.transactions.metadata_indexes import drop_metadata_index
+from tests.examples import examples
 
 NUMBERS = itertools.count()
 FAST: dict[str, object] = {
@@ -69,7 +70,7 @@ def answers(table: Table, keys: list[str], index: str) -> list[set[tuple[int, st
     return found
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     st.lists(st.lists(TEXTS, min_size=1, max_size=8, unique=True), min_size=1, max_size=4),
     st.lists(TEXTS, max_size=8),

@@ -22,6 +22,7 @@ from lakefmt.index.bucket.counts import (
     encode_hashing_config,
 )
 from lakefmt.index.bucket.table_index import CONFIG_DIRECTORY
+from tests.examples import examples
 
 FAST = {"lakefmt.durability": "none"}
 RULE = "2024.*,2;2025.*,3"
@@ -30,7 +31,7 @@ patterns = st.lists(st.sampled_from(["a", "b", ".", "\\d", "[a-b]", "x*", "^a", 
 rules = st.lists(st.tuples(patterns.map("".join), st.integers(1, 9)), min_size=1, max_size=5)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(rules, st.lists(st.text("abx1/", max_size=6), max_size=8), st.integers(1, 9))
 def test_the_first_expression_found_counts(rule: list[tuple[str, int]], paths: list[str], default: int) -> None:
     counts = BucketCounts(default, ";".join(f" {pattern} , {number}" for pattern, number in rule))

@@ -20,6 +20,7 @@ from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.stores import CountingStore
 from lakefmt.transactions.metadata_indexes import create_metadata_index, drop_metadata_index
+from tests.examples import examples
 from tests.metadata.metadata_content import check_metadata_table
 
 NUMBERS = itertools.count()
@@ -347,7 +348,7 @@ def perform(table: Table, model: Model, verb: str, data: pa.Table, kind: str) ->
         model.before.pop()
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     STEPS,
     st.sampled_from([*itertools.product(("record",), ("cow", "mor"), (6, 8, 9)), ("partitioned_record", "cow", 9)]),

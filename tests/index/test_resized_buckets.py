@@ -16,6 +16,7 @@ from lakefmt.errors import CommitConflict, LakefmtError, UnsupportedFeature
 from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from tests.crash.repeatable import Repeatable
+from tests.examples import examples
 from tests.index.ring_tables import ENGINE, FAST, NUM, check, make, rings_of, rows
 
 MOST, LEAST, SIZE = (
@@ -186,7 +187,7 @@ actions = st.tuples(
 histories = st.lists(st.tuples(actions, st.integers(0, 40), st.integers(1, 15)), max_size=8)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(histories)
 def test_any_history_keeps_every_row_once(history: list[tuple[tuple[str], int, int]]) -> None:
     table = make(f"history-{next(NUMBERS)}")

@@ -23,6 +23,7 @@ from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.table import Table
 from lakefmt.transactions.metadata_indexes import create_expression_index, create_metadata_index, drop_metadata_index
 from lakefmt.values import TableVersion
+from tests.examples import examples
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_table import make, rows
 
@@ -108,7 +109,7 @@ def test_an_index_is_dropped() -> None:
     check_metadata_table(table)
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(6), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), kind=st.sampled_from(TABLES))
 def test_random_writes_leave_the_index_right(data: st.DataObject, kind: tuple[str, int]) -> None:
     table = indexed(*kind)

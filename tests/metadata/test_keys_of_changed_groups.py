@@ -11,6 +11,7 @@ import lakefmt
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.metadata import collect
 from lakefmt.table import Table
+from tests.examples import examples
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_table import make, rows
 
@@ -43,7 +44,7 @@ def write(table: Table, what: str, first: int, count: int, order: int, *, marks:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("marks", [False, True], ids=["plain", "marked"])
-@settings(max_examples=5, phases=[Phase.generate])
+@settings(max_examples=examples(5), phases=[Phase.generate])
 @given(writes=st.lists(WRITES, min_size=6, max_size=10), version=st.sampled_from([6, 8, 9]), cold=st.booleans())
 def test_the_record_index_has_the_keys_that_logs_leave(
     writes: list[tuple[str, int, int, int]], version: int, cold: bool, marks: bool

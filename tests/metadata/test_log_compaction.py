@@ -20,6 +20,7 @@ from lakefmt.table import Table
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from lakefmt.values import TableVersion
+from tests.examples import examples
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_dies import copy_of
 from tests.metadata.test_metadata_table import OPTIONS, make, rows
@@ -91,7 +92,7 @@ def shown(partition: str, entries: list[Entries]) -> dict[bytes, object]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("partition", "records"), [("files", FILES), ("partition_stats", STATS)])
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_the_folded_log_says_what_the_logs_say(
     partition: str, records: st.SearchStrategy[MetadataRecord], data: st.DataObject
 ) -> None:

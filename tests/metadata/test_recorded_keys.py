@@ -24,6 +24,7 @@ from lakefmt.storage.api import ObjectInfo
 from lakefmt.table import Table
 from lakefmt.values import PartitionPath
 from lakefmt.write import pipeline
+from tests.examples import examples
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_keys_of_changed_groups import marked
 from tests.metadata.test_metadata_table import make, rows
@@ -86,7 +87,7 @@ INDEXES = ["BLOOM", "GLOBAL_BLOOM", "RECORD_INDEX"]
 
 
 @pytest.mark.slow
-@settings(max_examples=25, phases=[Phase.generate])
+@settings(max_examples=examples(25), phases=[Phase.generate])
 @given(
     writes=WRITES,
     kind=st.sampled_from(["cow", "cow", "mor"]),

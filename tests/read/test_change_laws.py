@@ -15,6 +15,7 @@ import lakefmt
 from lakefmt.testing.model import ModelTable
 from lakefmt.testing.operations import VERBS, TableShape, Verb, perform
 from lakefmt.testing.strategies import shapes, verbs
+from tests.examples import examples
 from tests.read.pulling import Pulled, text
 
 NUMBERS = itertools.count()
@@ -89,7 +90,7 @@ def stories(draw: st.DrawFn) -> tuple[TableShape, list[Verb]]:
     return shape, draw(st.lists(some, min_size=1, max_size=5))
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(stories())
 def test_changes_make_the_table_in_every_mode(story: tuple[TableShape, list[Verb]]) -> None:
     shape, wanted = story

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt.read import filters
 from lakefmt.table import Table
+from tests.examples import examples
 
 NAN, INF = math.nan, math.inf
 OPTIONS = {"lakefmt.write.threads": 1}
@@ -273,7 +274,7 @@ def check_reads(table: Table, filter: Any, expected: list[str], *ways: int) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=examples(30))
 @given(tree=TREES, way=WAYS)
 def test_text(tables: dict[str, Table], whole: dict[str, pa.Table], kind: str, tree: Any, way: int) -> None:
     check_reads(tables[kind], sql(tree), kept(whole[kind], tree), way)
@@ -284,7 +285,7 @@ PYTHON_VALUES = [lambda v: v, lambda v: Decimal(v), lambda v: np.float64(v), lam
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=examples(30))
 @given(groups=st.lists(st.lists(terms(), min_size=1, max_size=3), min_size=1, max_size=3), how=st.integers(0, 3))
 def test_tuples(
     tables: dict[str, Table], whole: dict[str, pa.Table], kind: str, groups: list[list[Term]], how: int
@@ -350,7 +351,7 @@ def expressions() -> st.SearchStrategy[pc.Expression]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=examples(30))
 @given(expression=expressions(), way=WAYS)
 def test_expressions(
     tables: dict[str, Table], whole: dict[str, pa.Table], kind: str, expression: pc.Expression, way: int

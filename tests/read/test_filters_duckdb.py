@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefmt.read.filters import parse_filter
+from tests.examples import examples
 
 TEXTS = ["", "a", "A", "ab", "a_b", "a%b", "ключ", "日本", "it's", "x\ny", "\\"]
 DAYS = [date(1969, 12, 31), date(1970, 1, 1), date(2026, 2, 28), date(2026, 3, 1)]
@@ -144,7 +145,7 @@ def test_two_columns_compare_as_in_duckdb(judge: duckdb.DuckDBPyConnection, no: 
         assert found == [row for (row,) in expected], condition
 
 
-@settings(max_examples=settings().max_examples * 5)
+@settings(max_examples=examples(300))
 @given(condition=CONDITIONS)
 def test_conditions_keep_the_rows_that_duckdb_keeps(judge: duckdb.DuckDBPyConnection, condition: str) -> None:
     expected = judge.execute(f"select row from everything where {condition} order by row").fetchall()

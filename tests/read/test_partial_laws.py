@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lakefmt
+from tests.examples import examples
 from tests.judges.compare import assert_same_multiset
 from tests.read.partial_rows import SCHEMA, Model, Step, as_table, make, run, stories
 from tests.read.pulling import Pulled
@@ -58,7 +59,7 @@ def _grown(model: Model, step: Step, before: int) -> list[dict[str, object]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=16, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(16), deadline=None, suppress_health_check=list(HealthCheck))
 @given(stories(), st.sampled_from([8, 9]), st.sampled_from([True, True, False]))
 def test_partial_rows_tell_one_story(steps: list[Step], version: int, ordered: bool) -> None:
     table = make(f"memory://partial-laws-{next(NUMBERS)}", version, ordered=ordered)
@@ -66,7 +67,7 @@ def test_partial_rows_tell_one_story(steps: list[Step], version: int, ordered: b
 
 
 @pytest.mark.slow
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(6), deadline=None, suppress_health_check=list(HealthCheck))
 @given(stories(marked=True), st.sampled_from([8, 9]))
 def test_partial_rows_of_a_table_that_marks_deletes(steps: list[Step], version: int) -> None:
     table = make(f"memory://partial-laws-{next(NUMBERS)}", version, marked=True)

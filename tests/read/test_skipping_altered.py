@@ -22,6 +22,7 @@ from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.read.filters import keep_rows, parse_filter
 from lakefmt.read.skipping import altered_row_groups, file_selection
 from lakefmt.storage.memory import MemoryStore
+from tests.examples import examples
 
 NUMBERS = itertools.count()
 OPTIONS: dict[str, object] = {
@@ -215,7 +216,7 @@ def field_of(schema: pa.Schema, name: str) -> pa.Field:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("table_type", "version"), [("cow", 9), ("cow", 6), ("mor", 6), ("mor", 8), ("mor", 9)])
-@settings(max_examples=max(2, settings().max_examples // 30), deadline=None, suppress_health_check=[*HealthCheck])
+@settings(max_examples=max(2, examples(2)), deadline=None, suppress_health_check=[*HealthCheck])
 @given(operations=OPERATIONS)
 def test_rows_are_equal_with_and_without_skipping(
     table_type: str, version: int, operations: list[tuple[str, int, int]]
@@ -232,7 +233,7 @@ def test_rows_are_equal_with_and_without_skipping(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("table_type", "version"), [("cow", 9), ("cow", 6), ("mor", 9)])
-@settings(max_examples=max(3, settings().max_examples // 20), deadline=None, suppress_health_check=[*HealthCheck])
+@settings(max_examples=max(3, examples(3)), deadline=None, suppress_health_check=[*HealthCheck])
 @given(operations=OPERATIONS)
 def test_rows_are_equal_with_and_without_footers(
     table_type: str, version: int, operations: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch

@@ -16,6 +16,7 @@ from lakefmt.metadata.expressions.functions import find_expression
 from lakefmt.metadata.index_definitions import IndexDefinition
 from lakefmt.read.skipping import _by_expression, file_selection
 from lakefmt.read.skipping.expression_ranges import column_ranges, is_rising
+from tests.examples import examples
 
 NUMBERS = itertools.count()
 ZONED = pa.timestamp("us", "UTC")
@@ -119,7 +120,7 @@ def rows_of(table: lakefmt.Table, query: object) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "version", "zone"), [("cow", 8, "Pacific/Kiritimati"), ("mor", 9, "America/Adak")])
-@settings(max_examples=3, deadline=None, suppress_health_check=[*HealthCheck])
+@settings(max_examples=examples(3), deadline=None, suppress_health_check=[*HealthCheck])
 @given(
     batches=st.lists(
         st.lists(st.tuples(st.integers(0, 9), st.integers(0, 62)), min_size=1, max_size=3, unique_by=lambda p: p[0]),
@@ -198,7 +199,7 @@ _RISING = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("call", "kind"), _RISING)
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_the_range_of_the_column_holds_its_values(
     call: tuple[str, dict[str, str]], kind: pa.DataType, data: Any
 ) -> None:

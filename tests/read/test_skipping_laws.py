@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.read.skipping import _by_statistics, file_selection
+from tests.examples import examples
 
 SCHEMA = pa.schema(
     [
@@ -130,7 +131,7 @@ def statistics_of_few_files(monkeypatch: pytest.MonkeyPatch) -> None:
     ("table_type", "version"),
     [("COPY_ON_WRITE", 8), ("COPY_ON_WRITE", 9), ("MERGE_ON_READ", 6), ("MERGE_ON_READ", 9)],
 )
-@settings(max_examples=3, deadline=None, suppress_health_check=[*HealthCheck])
+@settings(max_examples=examples(3), deadline=None, suppress_health_check=[*HealthCheck])
 @given(
     changes=st.lists(batches(KEYS), min_size=2, max_size=3),
     gone=st.lists(st.sampled_from(KEYS), min_size=1, max_size=2),

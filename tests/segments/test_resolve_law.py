@@ -12,6 +12,7 @@ from lakefmt.segments.names import SegmentPosition
 from lakefmt.segments.operators import RowOperator
 from lakefmt.segments.plan import plan_stream
 from lakefmt.segments.resolve import resolve_rows, strict_violations
+from tests.examples import examples
 
 KEYS = 4
 SETS = (None, '["id","a"]', '["id","b"]', '["id"]')
@@ -41,7 +42,7 @@ def by_rows(rows: list, stored: set[int]) -> dict[int, tuple[object, object]]:
     return state
 
 
-@settings(max_examples=300, derandomize=True)
+@settings(max_examples=examples(300), derandomize=True)
 @given(ROWS, STORED)
 def test_rs_4_rs_16_columns_and_rows_agree(rows: list, stored: set[int]) -> None:
     rows = [(op, key, names if op is RowOperator.UPDATE else None) for op, key, names in rows]
@@ -70,7 +71,7 @@ def test_rs_4_rs_16_columns_and_rows_agree(rows: list, stored: set[int]) -> None
     assert state == by_rows(rows, stored)
 
 
-@settings(max_examples=200, derandomize=True)
+@settings(max_examples=examples(200), derandomize=True)
 @given(ROWS, STORED)
 def test_strict_operators_refuse_what_they_would_one_by_one(rows: list, stored: set[int]) -> None:
     operators = np.array([op.value for op, _, _ in rows], np.int8)
@@ -89,7 +90,7 @@ def test_strict_operators_refuse_what_they_would_one_by_one(rows: list, stored: 
     assert strict_violations(operators, codes, present).tolist() == refused
 
 
-@settings(max_examples=200, derandomize=True)
+@settings(max_examples=examples(200), derandomize=True)
 @given(st.data())
 def test_rs_32_no_segment_is_committed_twice_and_none_that_was_confirmed_is_lost(data: st.DataObject) -> None:
     """Owners follow one another; each adopts what it sees, and may write one more segment after it was replaced."""

@@ -20,6 +20,7 @@ from lakefmt.producers.stream.stream import Stream
 from lakefmt.segments.names import ANONYMOUS
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.virtual_time import VirtualTime
+from tests.examples import examples
 from tests.producers.stream.stream_kit import durable, kill, make, table_over
 
 SCHEMA = pa.schema(
@@ -264,9 +265,7 @@ def refuse(stream: Stream, operator: str, row: Row) -> None:
     stream.flush()
 
 
-@settings(
-    max_examples=max(2, settings().max_examples // 25), deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+@settings(max_examples=max(2, examples(2)), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @pytest.mark.parametrize(("index", "table_type"), [("bloom", "cow"), ("global_bloom", "mor"), ("global_simple", "cow")])
 @given(steps=st.lists(STEPS, min_size=8, max_size=16))
 def test_random_streams_equal_a_dictionary(index: str, table_type: str, steps: list[Any]) -> None:

@@ -17,6 +17,7 @@ from lakefmt.errors import UnsafePath
 from lakefmt.storage import LocalStore
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.suites import listed_names
+from tests.examples import examples
 from tests.judges.compare import assert_same_multiset
 
 NUMBERS = itertools.count()
@@ -55,7 +56,7 @@ PARTITIONS = {("city",): ["p0", "p1", "p2"], ("country", "city"): ["c", "c/p0", 
 @pytest.mark.slow
 @pytest.mark.parametrize("partition_by", PARTITIONS, ids="-".join)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
-@settings(max_examples=3)
+@settings(max_examples=examples(3))
 @given(data=st.data())
 def test_a_table_with_links_is_the_table_without(tmp_path_factory, partition_by, table_type, data):
     tmp = tmp_path_factory.mktemp("links")

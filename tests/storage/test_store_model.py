@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from lakefmt.errors import ObjectNotFound
 from lakefmt.storage import LocalStore, MemoryStore, PutOutcome
 from lakefmt.testing.stores import FaultMode, FaultStore, fail_at
+from tests.examples import examples
 
 # No name is the directory of another: a disk cannot have both, an object store can.
 names = st.sampled_from(["a", "b", "d/a", "d/b", "d/e/a", "dd/a", "d a/ü", "x.1/y", ".h/z"])
@@ -127,6 +128,6 @@ class LocalStoreModel(StoreModel):
 
 
 TestMemoryStoreModel = StoreModel.TestCase
-TestMemoryStoreModel.settings = settings(max_examples=40, stateful_step_count=30)
+TestMemoryStoreModel.settings = settings(max_examples=examples(40), stateful_step_count=30)
 TestLocalStoreModel = LocalStoreModel.TestCase
-TestLocalStoreModel.settings = settings(max_examples=30, stateful_step_count=30)
+TestLocalStoreModel.settings = settings(max_examples=examples(30), stateful_step_count=30)

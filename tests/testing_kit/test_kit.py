@@ -28,6 +28,7 @@ from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.operations import VERBS, TableShape, Verb, perform
 from lakefmt.testing.stores import Effect, WatchStore
 from lakefmt.testing.strategies import TYPES, batches, shapes, values, verbs
+from tests.examples import examples
 
 NUMBERS = itertools.count()
 PAGE = Path(__file__).resolve().parents[2] / "docs/testing.md"
@@ -37,7 +38,7 @@ SHAPE = TableShape(pa.schema([("id", pa.string()), ("city", pa.string()), ("ts",
 # --- strategies and verbs -----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.data())
 def test_what_is_drawn_makes_tables_and_fits_them(data: st.DataObject) -> None:
     shape = data.draw(shapes())
@@ -97,7 +98,7 @@ class Forgetful(Table):
 
 
 def test_a_table_that_loses_rows_is_found_out() -> None:
-    @settings(max_examples=10, database=None, phases=[Phase.generate])
+    @settings(max_examples=examples(10), database=None, phases=[Phase.generate])
     @given(batches(SHAPE, min_rows=1, max_rows=4))
     def explore(rows: Any) -> None:
         honest, model = SHAPE.create(f"memory://kit-forgetful-{next(NUMBERS)}"), SHAPE.model()

@@ -17,6 +17,7 @@ from lakefmt.testing.invariants import check_no_orphans
 from lakefmt.testing.stores import Effect, FaultMode, FaultStore, SimulatedCrash, WatchStore, fail_at
 from lakefmt.timeline.instant import Action
 from tests.crash.repeatable import Repeatable
+from tests.examples import examples
 from tests.undo.scenarios import OPTIONS, copy, make, over, rows, same
 
 ACTS: dict[str, Callable[[Table, int], object]] = {
@@ -41,7 +42,7 @@ def newest(table: Table) -> str | None:
     return None if commit is None else commit.time
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(
     st.sampled_from([6, 8, 9]),
     st.sampled_from(["cow", "mor"]),

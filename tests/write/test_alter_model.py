@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.testing.multiset import multiset_difference
+from tests.examples import examples
 
 NUMBERS = itertools.count()
 OPTIONS: dict[str, object] = {
@@ -227,7 +228,7 @@ TABLES = st.sampled_from([(kind, version) for kind in ("cow", "mor") for version
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(TABLES, st.sampled_from(["avro", "parquet"]), STEPS)
 def test_random_alterations_between_random_writes(
     table: tuple[str, int], logs: str, steps: list[tuple[str, int, int]]

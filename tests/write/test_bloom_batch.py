@@ -14,12 +14,13 @@ from lakefmt.config.settings import resolve_settings
 from lakefmt.filegroups.base_writer import new_filter
 from lakefmt.formats.bloom.bloom_filter import BloomFilter, add_to_filters
 from lakefmt.write import pipeline
+from tests.examples import examples
 
 NUMBERS = itertools.count()
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("_hoodie_is_deleted", pa.bool_())])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.lists(st.text("abé\U0001f600", max_size=9), max_size=12), min_size=1, max_size=6),
     st.sampled_from([(1000, None), (8, None), (8, 20), (60_000, None)]),

@@ -24,6 +24,7 @@ from lakefmt.formats.bloom.bloom_filter import DYNAMIC, SIMPLE, BloomFilter, dec
 from lakefmt.formats.parquet.base_file import BLOOM_KEY
 from lakefmt.write.files import base_file
 from tests.check.kit import OPTIONS, rows, scene, tamper
+from tests.examples import examples
 
 DATA = Path(__file__).parents[1] / "data"
 DEFAULTS = resolve_settings({})
@@ -41,7 +42,7 @@ def stored(keys: pa.Array, options: Mapping[str, object] | None = None) -> Bloom
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), max_size=80),
     st.lists(st.lists(st.text(max_size=9, alphabet="ab\u00e9\uffff\U0001f600"), max_size=30), max_size=4),

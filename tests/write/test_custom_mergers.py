@@ -20,6 +20,7 @@ import lakefmt
 from lakefmt.config import mergers
 from lakefmt.config.mergers import FUNCTION, MergeFunction, register_merger, strategy_id
 from lakefmt.errors import InvalidInputError, MergerFailed, MergerMissing, UnsupportedFeature
+from tests.examples import examples
 from tests.judges.hudi_rs import HudiRsJudge
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("w", pa.int64())])
@@ -108,7 +109,7 @@ def test_rows_of_one_key_are_merged_before_an_insert(table_type: str, verb: str)
 
 
 @TYPES
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(steps=st.lists(step, min_size=2, max_size=7), version=st.sampled_from([8, 9]), parquet=st.booleans())
 def test_a_table_is_what_a_dictionary_says(
     table_type: str, steps: list[tuple[str, list[Any]]], version: int, parquet: bool

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.table import Table
+from tests.examples import examples
 
 NUMBERS = itertools.count()
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("_hoodie_is_deleted", pa.bool_())])
@@ -46,7 +47,7 @@ MARKS = st.dictionaries(st.sampled_from("abcdef"), st.sampled_from([None, False,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "version"), [("cow", 8), ("mor", 6), ("mor", 8), ("mor", 9)])
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(batches=st.lists(MARKS, min_size=1, max_size=4))
 def test_what_was_stored_stays(kind: str, version: int, batches: list[dict[str, bool | None]]) -> None:
     """Batches that also delete, an update, and a compaction leave every mark as it was written."""

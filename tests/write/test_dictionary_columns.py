@@ -17,6 +17,7 @@ from lakefmt import Table
 from lakefmt.filegroups import reader
 from lakefmt.formats.parquet.base_file import MAX_KEY, MIN_KEY, key_range
 from lakefmt.write.files import base_file
+from tests.examples import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 
@@ -107,7 +108,7 @@ def test_texts_that_overflowed_their_dictionary_are_read_as_texts(tmp_path: Path
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.sampled_from(["abc", "aé\uffff\U0001f600"]).flatmap(
         lambda letters: st.lists(

@@ -24,6 +24,7 @@ from lakefmt.formats.parquet.base_file import BaseFileWriter
 from lakefmt.formats.parquet.duplicate_columns import ChunkNote, Pages
 from lakefmt.values import RECORD_KEY
 from lakefmt.write.files import base_file
+from tests.examples import examples
 
 ROWS = 6000
 
@@ -130,7 +131,7 @@ changes = st.dictionaries(
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(changes, min_size=1, max_size=3), st.sampled_from([4_000, 9_000, 1 << 20]), st.booleans())
 def test_rows_and_footers_are_those_of_a_file_that_is_encoded(
     tmp_path_factory: pytest.TempPathFactory, batches: list[dict[int, Any]], group_bytes: int, deletes: bool

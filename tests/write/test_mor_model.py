@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lakefmt
+from tests.examples import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 
@@ -170,7 +171,7 @@ class Played:
             self._before = before
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(stories())
 def test_a_dictionary_says_the_same(
     hudi_rs_judge: HudiRsJudge, story: tuple[int, bool, bool, list[tuple[str, object]]]
@@ -276,7 +277,7 @@ def _only(row: Row, names: list[str]) -> Row:
     return {name: row[name] for name in names}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(scripts())
 def test_every_key_lives_once_and_where_it_should(
     script: tuple[dict[str, object], int, list[tuple[str, list[Row], int]]],

@@ -20,6 +20,7 @@ from lakefmt.formats.log._positions import decode_positions
 from lakefmt.formats.log.blocks import HeaderKey
 from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt.values import RECORD_KEY, MergeMode, WriteStat
+from tests.examples import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 
@@ -139,7 +140,7 @@ def slices(draw):
     return base, LogRows(table, deletes, always, np.zeros(count, np.int64), (None,), positions=places)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(slices(), st.sampled_from([(), ("ts",)]))
 def test_by_position_or_by_key_the_rows_are_the_same(found, ordering) -> None:
     base, logs = found

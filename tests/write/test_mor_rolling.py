@@ -19,6 +19,7 @@ from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt.formats.names import parse_log_file
 from lakefmt.timeline.markers import list_marked
 from lakefmt.values import WriteStat
+from tests.examples import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 
@@ -62,7 +63,7 @@ def blocks(table: lakefmt.Table, stat: WriteStat) -> list[WholeBlock]:
     return [found for found in reader.finish() if isinstance(found, WholeBlock)]
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(
     st.sampled_from([6, 8, 9]),
     st.integers(1, 4000),

@@ -25,6 +25,7 @@ from tests.compat.ordering_tables import (
     schema_of,
     winners,
 )
+from tests.examples import examples
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.judges.spark import JudgeError
 
@@ -163,7 +164,7 @@ def histories(draw: st.DrawFn) -> tuple[str, str, int, list[list[tuple[str, floa
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(histories())
 def test_any_history_of_floats_leaves_the_largest(
     tmp_path_factory: pytest.TempPathFactory, history: tuple[str, str, int, list[Any]]

@@ -16,6 +16,7 @@ from lakefmt.write.bulk import _partition_splitter
 from lakefmt.write.bulk._partition_splitter import PartitionSplitter, partition_constants
 from lakefmt.write.files.workers import WorkerPool
 from lakefmt.write.ingest import KeyedBatch
+from tests.examples import examples
 
 SPEC = plan_key_spec("key", "home", hive_style=False, url_encode=False)
 SCHEMA = pa.schema([("row", pa.int64()), ("home", pa.string()), ("key", pa.string()), ("note", pa.string())])
@@ -27,7 +28,7 @@ def keyed_batch(table: pa.Table, keyed: bool) -> KeyedBatch:
     return KeyedBatch(table, build_record_keys(SPEC, table) if keyed else None, build_partition_paths(SPEC, table))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, len(HOMES) - 1), max_size=9), min_size=1, max_size=6),
     st.booleans(),

@@ -17,6 +17,7 @@ import lakefmt
 from lakefmt.errors import SchemaMismatch
 from lakefmt.formats.parquet.base_file import BaseFileWriter
 from lakefmt.schema import cast, cast_rows, check_required, fill_unseen
+from tests.examples import examples
 from tests.judges.hudi_rs import HudiRsJudge
 
 INNER = pa.struct([pa.field("m", pa.decimal128(9, 2), nullable=False), pa.field("t", pa.string(), nullable=False)])
@@ -78,7 +79,7 @@ def gathered(made: dict[str, dict[str, Any]], ts: int, names: list[str]) -> pa.T
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(steps=STEPS)
 def test_null_structs_are_written_and_rewritten(kind: str, steps: list[tuple[str, Any]]) -> None:
     table = create(f"memory://{uuid.uuid4()}", kind)
@@ -186,7 +187,7 @@ def test_columns_that_promise_nothing_are_not_looked_at(monkeypatch: pytest.Monk
     assert looked == ["s2"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(made=ROWS, first=st.integers(0, 2), order=st.lists(st.none() | st.integers(0, 20), max_size=6))
 def test_nothing_that_is_seen_changes(made: dict[str, Any], first: int, order: list[int | None]) -> None:
     rows = gathered(made, 1, SCHEMA.names[2:]).slice(first)

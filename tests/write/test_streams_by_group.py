@@ -18,6 +18,7 @@ from lakefmt.values import PartitionPath
 from lakefmt.write.bulk import grouped_rows, spooled_rows
 from lakefmt.write.bulk.spooled_rows import SpooledRows
 from lakefmt.write.files.base_file import Announcements
+from tests.examples import examples
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 #: Rows as (key, city, event time, value), batch by batch.
@@ -71,7 +72,7 @@ def padded(tables: list[pa.Table]) -> Iterator[pa.Table]:
 @given(
     STREAMS, STREAMS, st.sampled_from(["cow", "mor"]), st.sampled_from(["bloom", "global_bloom", "simple", "bucket"])
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_an_upsert_of_a_stream_is_that_of_its_rows_at_once(before, batches, kind, index):
     moving = index == "global_bloom"
     if index == "bucket":
@@ -91,7 +92,7 @@ def test_an_upsert_of_a_stream_is_that_of_its_rows_at_once(before, batches, kind
 
 @pytest.mark.slow
 @given(STREAMS, STREAMS, st.sampled_from(["cow", "mor"]), st.sampled_from(["commit_time", "event_time"]))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_partial_rows_of_a_stream_complete_stored_ones(before, batches, kind, merge):
     at_once, streamed = (table_of(table_type=kind, merge=merge) for _ in range(2))
     for table in (at_once, streamed):
@@ -105,7 +106,7 @@ def test_partial_rows_of_a_stream_complete_stored_ones(before, batches, kind, me
 
 @pytest.mark.slow
 @given(STREAMS, STREAMS, st.sampled_from(["cow", "mor"]), st.booleans())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_an_insert_of_a_stream_is_that_of_its_rows_at_once(before, batches, kind, drop):
     at_once, streamed = (table_of(table_type=kind) for _ in range(2))
     for table in (at_once, streamed):
@@ -127,7 +128,7 @@ def test_an_insert_of_a_stream_is_that_of_its_rows_at_once(before, batches, kind
     st.booleans(),
     st.sampled_from([None, ["city=a"]]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_a_delete_of_a_stream_is_that_of_its_keys_at_once(before, keys, kind, index, in_their_partitions, partitions):
     """Also of keys that are stored in two partitions, or nowhere, or that come several times."""
     how = {"properties": {"hoodie.bucket.index.num.buckets": "3"}} if index == "bucket" else {}

@@ -23,6 +23,7 @@ from lakefmt.write.task_commit import TaskRows, check_conservation, run_tasks_an
 from lakefmt.write.task_groups import FoundRows
 from lakefmt.write.task_writer import SharedWrite, TaskResult, TaskWriter, find_keys, key_again, key_rows, split_rows
 from lakefmt.write.transaction import WriteTransaction
+from tests.examples import examples
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
 #: Key → (city, value): what a batch or a table says.
@@ -123,7 +124,7 @@ def tables_for(found, handing, number: int) -> list[pa.Table]:
 
 @pytest.mark.slow
 @given(BATCHES, st.sampled_from(["cow", "mor"]), st.sampled_from([None, "simple", "bucket"]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_tasks_that_have_whole_partitions_write_what_one_process_writes(batches, kind, index):
     how = {"table_type": kind, "properties": {} if index is None else {"hoodie.index.type": index.upper()}}
     if index == "bucket":
@@ -165,7 +166,7 @@ def write_by_own_index(
 
 @pytest.mark.slow
 @given(BATCHES, st.sampled_from(["cow", "mor"]), st.sampled_from([6, 9]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_tasks_write_where_an_own_index_of_the_driver_finds_keys(batches, kind, version):
     how = {"table_type": kind, "table_version": version}
     ours, plain = table_of(**how), table_of(**how)
@@ -210,7 +211,7 @@ def test_an_own_index_is_not_loaded_by_tasks(monkeypatch):
 
 @pytest.mark.slow
 @given(BATCHES, st.sampled_from(["cow", "mor"]), st.sampled_from(["BLOOM", "GLOBAL_BLOOM", "GLOBAL_SIMPLE"]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_tasks_that_look_keys_up_write_what_one_process_writes(batches, kind, index):
     how = {"table_type": kind, "properties": {"hoodie.index.type": index}}
     ours, plain = table_of(**how), table_of(**how)
@@ -287,7 +288,7 @@ RINGS = {**BUCKETS, "hoodie.index.bucket.engine": "CONSISTENT_HASHING"}
     ],
 )
 @given(BATCHES, st.lists(st.integers(0, 14), min_size=1, max_size=12), st.data())
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 def test_tasks_delete_keys_in_every_partition_as_one_process_does(
     index, properties, kinds, versions, batches, numbers, data
 ):

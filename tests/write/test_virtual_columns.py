@@ -21,6 +21,7 @@ from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt.schema import avro_to_arrow
 from lakefmt.testing import invariants as laws
 from lakefmt.values import META_COLUMNS
+from tests.examples import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 
@@ -124,7 +125,7 @@ MARKED = SCHEMA.append(pa.field("_hoodie_is_deleted", pa.bool_()))
 
 
 @pytest.mark.parametrize("how", [NO_META, DROPPED], ids=["no meta", "dropped"])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(steps=STEPS, kind=st.sampled_from(["mor", "cow"]), ordering=st.sampled_from([None, "ts"]))
 def test_a_table_is_a_dictionary(
     how: dict[str, str], steps: list[tuple[str, set[int]]], kind: str, ordering: str | None

@@ -26,6 +26,7 @@ from lakefmt.producers.append.options import OPTIONS, translate_options
 from lakefmt.timeline.commit_entries import watermark_of
 from lakefmt.write.context import WriteStatus
 from lakefmt.write.files.base_file import FileInProgress
+from tests.examples import examples
 
 SCHEMA = pa.schema([("product", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 
@@ -62,7 +63,7 @@ def test_a_repeated_number_is_skipped_and_names_the_instant(tmp_path: Path) -> N
     assert numbers_of(table) == [1, 2, 3]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 4)), max_size=12))
 def test_every_number_is_appended_at_most_once(calls: list[tuple[str, int]]) -> None:
     table = make("memory://append-once")
@@ -174,7 +175,7 @@ def test_a_txn_that_is_none_is_refused(txn: object) -> None:
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(-(10**15), 10**15)), max_size=6))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_ap_12_the_watermark_never_falls_and_is_inherited(marks: list[int | None]) -> None:
     table = make("memory://append-marks")
     try:

@@ -22,6 +22,7 @@ from lakefmt.formats.names import has_bucket_number
 from lakefmt.formats.queue_names import queue_bucket_of, queue_file_id, queue_position_of
 from lakefmt.keys.key_buckets import check_bucket_key, key_buckets, murmur3
 from lakefmt.sorting.orders import RowOrder
+from tests.examples import examples
 
 SCHEMA = pa.schema([("product", pa.string()), ("n", pa.int64())])
 QUEUE = {
@@ -141,7 +142,7 @@ def test_ap_2_ids_of_other_writers_name_no_bucket() -> None:
         assert queue_position_of(file_id) is None
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(
     st.lists(st.one_of(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=6), st.just("cluster")), max_size=8)
 )
