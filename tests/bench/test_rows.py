@@ -16,7 +16,7 @@ from lakefmt.advice.profile import TableProfile
 from lakefmt.bench.rows import KEY, ORDERING, PARTITION, RowSource
 from lakefmt.bench.workloads import WORKLOADS, workload
 from lakefmt.errors import InvalidInputError
-from tests.examples import examples
+from tests.example_counts import examples
 
 PROFILES = st.builds(
     TableProfile,

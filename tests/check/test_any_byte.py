@@ -13,7 +13,7 @@ from lakefmt.check.repair import repair_table
 from lakefmt.check.run import check_table
 from lakefmt.errors import LakefmtError
 from tests.check.kit import scene
-from tests.examples import examples
+from tests.example_counts import examples
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from lakefmt.testing.invariants import (
 )
 from lakefmt.testing.multiset import multiset_difference
 from tests.check.kit import SABOTAGE, VERSIONS, Damage, Scene, rows, scene
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.judges.spark import JudgeError
 

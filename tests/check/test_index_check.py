@@ -21,7 +21,7 @@ from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.table import Table
 from lakefmt.transactions.metadata_indexes import create_expression_index
 from tests.check.index_damage import DAMAGES, Damage, Told, copied, make_table, rows
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.metadata_fixtures import TABLES, unpacked
 

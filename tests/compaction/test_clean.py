@@ -30,7 +30,7 @@ from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_a
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.timeline.timeline import timeline_from_names
 from tests.crash.repeatable import Repeatable
-from tests.examples import examples
+from tests.example_counts import examples
 
 NOW = "20260102000000000"
 GROUPS = ["f0-0", "f1-0", "f2-0"]

@@ -14,7 +14,7 @@ from lakefmt.compaction.clean.run import is_clean_due, plan_clean_of
 from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import SnapshotExpired
 from lakefmt.timeline.instant import Action
-from tests.examples import examples
+from tests.example_counts import examples
 
 _NUMBERS = itertools.count()
 _FAST = {"lakefmt.durability": "none", "lakefmt.write.threads": 1}

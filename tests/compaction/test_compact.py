@@ -35,7 +35,7 @@ from lakefmt.testing.stores import FaultMode, FaultStore, FreezeStore, Simulated
 from lakefmt.timeline.instant import Action
 from tests.compaction.mor_tables import OPTIONS, MorTable, fresh_name, rows
 from tests.crash.repeatable import Repeatable
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 

@@ -18,7 +18,7 @@ from lakefmt.storage.open import open_store
 from lakefmt.testing.stores import CountingStore
 from lakefmt.timeline.instant import Action
 from lakefmt.timeline.timeline import Timeline, timeline_from_names
-from tests.examples import examples
+from tests.example_counts import examples
 
 _NUMBERS = itertools.count()
 _FAST = {

@@ -22,7 +22,7 @@ from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.remote.store import RemoteStore
 from lakefmt.table import Table
 from lakefmt.timeline.locks.storage import STORAGE_LOCK_NAME, LockRecord, encode_lock_record
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.judges.faulty_network import FAULTS, HARMLESS, FaultyNetwork, Plan, all_from, cut_anywhere, every, one_of
 
 pytestmark = [pytest.mark.s3, pytest.mark.slow]

@@ -37,7 +37,7 @@ from lakefmt.write.commit.key_stats import (
 )
 from lakefmt.write.context import WriteStatus
 from tests.concurrency.green_threads import MANY
-from tests.examples import examples
+from tests.example_counts import examples
 
 NUMBERS = itertools.count()
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])

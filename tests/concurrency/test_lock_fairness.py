@@ -28,7 +28,7 @@ from lakefmt.timeline.locks.local import InProcessLock, _Queue, _Ticket
 from lakefmt.timeline.locks.reentrant import HeldLock, expires_after, held_lock_of, held_lock_scope
 from lakefmt.write.commit.retry import retried
 from tests.concurrency.green_threads import MANY
-from tests.examples import examples
+from tests.example_counts import examples
 
 NUMBERS = itertools.count()
 TURN = "lakefmt.write.turn.after.conflicts"

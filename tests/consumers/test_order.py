@@ -16,7 +16,7 @@ import lakefmt
 from lakefmt.consumers.parallel_reading import read_lanes
 from lakefmt.consumers.steps import StreamPart, StreamStep, partition_order
 from tests.consumers.stream_tables import append_table, ids, keyed_table, read_all
-from tests.examples import examples
+from tests.example_counts import examples
 
 VALUES = {
     "int": (pa.int64(), [10, 9, None, -3, 100]),

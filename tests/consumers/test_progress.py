@@ -24,7 +24,7 @@ from lakefmt.errors import (
 from lakefmt.testing.virtual_time import VirtualTime
 from lakefmt.timeline.consumers import consumed_until
 from tests.consumers.stream_tables import append_table, bag, ids, on_virtual_time, read_all, rows
-from tests.examples import examples
+from tests.example_counts import examples
 
 FILE = ".hoodie/.lakefmt/consumers/feed.json"
 

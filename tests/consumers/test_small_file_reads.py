@@ -26,7 +26,7 @@ from lakefmt.filegroups.small_file_reads import read_small_file
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.storage.memory import MemoryStore
 from tests.consumers.stream_tables import FAST, append_table, ids, keyed_table, read_all, rows
-from tests.examples import examples
+from tests.example_counts import examples
 
 NAME = "00000000-0000-0000-0000-000000000000-0_0-1-2_20260101000000000.parquet"
 SCHEMA = pa.schema(

@@ -16,7 +16,7 @@ from lakefmt.errors import DataExpired
 from lakefmt.testing.virtual_time import VirtualTime
 from lakefmt.values import WriteOperation
 from tests.consumers.stream_tables import append_table, ids, on_virtual_time, read_all, rows
-from tests.examples import examples
+from tests.example_counts import examples
 
 
 def insert(table: lakefmt.Table, n: int, mark: int | None = None) -> None:

@@ -17,7 +17,7 @@ from lakefmt.filegroups.merge.precombine import order_ranks
 from lakefmt.filegroups.ordering import comparable, incoming_wins, ordering_columns
 from lakefmt.values import MergeMode
 from tests.compat.ordering_tables import KINDS, java_key
-from tests.examples import examples
+from tests.example_counts import examples
 
 #: Values of which many are equal, and bits of NaN that Java takes for one.
 NEGATIVE_NAN = float(np.array([-1], np.int64).view(np.float64)[0])

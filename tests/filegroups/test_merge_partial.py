@@ -19,7 +19,7 @@ from lakefmt.filegroups.merge.merged_slice import merge_logs
 from lakefmt.filegroups.merge.precombine import combine_rows
 from lakefmt.filegroups.ordering import is_replaceable, marked_deletes, ordering_columns
 from lakefmt.values import RECORD_KEY
-from tests.examples import examples
+from tests.example_counts import examples
 
 GONE = "__gone"
 SCHEMA = pa.schema(

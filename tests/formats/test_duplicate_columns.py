@@ -19,7 +19,7 @@ from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.formats.parquet.duplicate_columns import Span, are_within, find_duplicate_column
 from lakefmt.storage.local.store import LocalStore
 from lakefmt.values import RECORD_KEY, InstantTime
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 

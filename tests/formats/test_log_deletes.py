@@ -28,7 +28,7 @@ from lakefmt.formats.log.delete_block import (
     record_starts,
 )
 from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
-from tests.examples import examples
+from tests.example_counts import examples
 
 KRYO = json.loads((Path(__file__).parents[1] / "data/formats/log/java.json").read_text("utf-8"))["kryo"]
 HEADER = BlockHeader("20240101000000000")

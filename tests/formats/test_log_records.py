@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lakefmt.errors import CorruptFile
 from lakefmt.formats.log import _records
 from lakefmt.formats.log._records import record_spans
-from tests.examples import examples
+from tests.example_counts import examples
 
 COUNT = 5000
 

@@ -17,7 +17,7 @@ from lakefmt.index import _metadata_footers as footers_module
 from lakefmt.table import Table
 from lakefmt.testing.stores import CountingStore
 from lakefmt.transactions.metadata_indexes import drop_metadata_index
-from tests.examples import examples
+from tests.example_counts import examples
 
 NUMBERS = itertools.count()
 FAST: dict[str, object] = {

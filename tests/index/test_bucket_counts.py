@@ -22,7 +22,7 @@ from lakefmt.index.bucket.counts import (
     encode_hashing_config,
 )
 from lakefmt.index.bucket.table_index import CONFIG_DIRECTORY
-from tests.examples import examples
+from tests.example_counts import examples
 
 FAST = {"lakefmt.durability": "none"}
 RULE = "2024.*,2;2025.*,3"

@@ -20,7 +20,7 @@ from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.stores import CountingStore
 from lakefmt.transactions.metadata_indexes import create_metadata_index, drop_metadata_index
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.metadata.metadata_content import check_metadata_table
 
 NUMBERS = itertools.count()

@@ -16,7 +16,7 @@ from lakefmt.errors import CommitConflict, LakefmtError, UnsupportedFeature
 from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from tests.crash.repeatable import Repeatable
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.index.ring_tables import ENGINE, FAST, NUM, check, make, rings_of, rows
 
 MOST, LEAST, SIZE = (

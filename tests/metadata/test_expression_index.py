@@ -23,7 +23,7 @@ from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.table import Table
 from lakefmt.transactions.metadata_indexes import create_expression_index, create_metadata_index, drop_metadata_index
 from lakefmt.values import TableVersion
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_table import make, rows
 

@@ -11,7 +11,7 @@ import lakefmt
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.metadata import collect
 from lakefmt.table import Table
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_table import make, rows
 

@@ -24,7 +24,7 @@ from lakefmt.storage.api import ObjectInfo
 from lakefmt.table import Table
 from lakefmt.values import PartitionPath
 from lakefmt.write import pipeline
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_keys_of_changed_groups import marked
 from tests.metadata.test_metadata_table import make, rows

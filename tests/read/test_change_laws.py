@@ -15,7 +15,7 @@ import lakefmt
 from lakefmt.testing.model import ModelTable
 from lakefmt.testing.operations import VERBS, TableShape, Verb, perform
 from lakefmt.testing.strategies import shapes, verbs
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.read.pulling import Pulled, text
 
 NUMBERS = itertools.count()

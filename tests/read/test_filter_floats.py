@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt.read import filters
 from lakefmt.table import Table
-from tests.examples import examples
+from tests.example_counts import examples
 
 NAN, INF = math.nan, math.inf
 OPTIONS = {"lakefmt.write.threads": 1}

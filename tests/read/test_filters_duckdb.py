@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefmt.read.filters import parse_filter
-from tests.examples import examples
+from tests.example_counts import examples
 
 TEXTS = ["", "a", "A", "ab", "a_b", "a%b", "ключ", "日本", "it's", "x\ny", "\\"]
 DAYS = [date(1969, 12, 31), date(1970, 1, 1), date(2026, 2, 28), date(2026, 3, 1)]

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.judges.compare import assert_same_multiset
 from tests.read.partial_rows import SCHEMA, Model, Step, as_table, make, run, stories
 from tests.read.pulling import Pulled

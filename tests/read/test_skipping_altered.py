@@ -22,7 +22,7 @@ from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.read.filters import keep_rows, parse_filter
 from lakefmt.read.skipping import altered_row_groups, file_selection
 from lakefmt.storage.memory import MemoryStore
-from tests.examples import examples
+from tests.example_counts import examples
 
 NUMBERS = itertools.count()
 OPTIONS: dict[str, object] = {

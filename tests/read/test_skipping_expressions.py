@@ -16,7 +16,7 @@ from lakefmt.metadata.expressions.functions import find_expression
 from lakefmt.metadata.index_definitions import IndexDefinition
 from lakefmt.read.skipping import _by_expression, file_selection
 from lakefmt.read.skipping.expression_ranges import column_ranges, is_rising
-from tests.examples import examples
+from tests.example_counts import examples
 
 NUMBERS = itertools.count()
 ZONED = pa.timestamp("us", "UTC")

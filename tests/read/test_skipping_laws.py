@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.read.skipping import _by_statistics, file_selection
-from tests.examples import examples
+from tests.example_counts import examples
 
 SCHEMA = pa.schema(
     [

@@ -12,7 +12,7 @@ from lakefmt.segments.names import SegmentPosition
 from lakefmt.segments.operators import RowOperator
 from lakefmt.segments.plan import plan_stream
 from lakefmt.segments.resolve import resolve_rows, strict_violations
-from tests.examples import examples
+from tests.example_counts import examples
 
 KEYS = 4
 SETS = (None, '["id","a"]', '["id","b"]', '["id"]')

@@ -20,7 +20,7 @@ from lakefmt.producers.stream.stream import Stream
 from lakefmt.segments.names import ANONYMOUS
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.virtual_time import VirtualTime
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.producers.stream.stream_kit import durable, kill, make, table_over
 
 SCHEMA = pa.schema(

@@ -17,7 +17,7 @@ from lakefmt.errors import UnsafePath
 from lakefmt.storage import LocalStore
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.suites import listed_names
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.judges.compare import assert_same_multiset
 
 NUMBERS = itertools.count()

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from lakefmt.errors import ObjectNotFound
 from lakefmt.storage import LocalStore, MemoryStore, PutOutcome
 from lakefmt.testing.stores import FaultMode, FaultStore, fail_at
-from tests.examples import examples
+from tests.example_counts import examples
 
 # No name is the directory of another: a disk cannot have both, an object store can.
 names = st.sampled_from(["a", "b", "d/a", "d/b", "d/e/a", "dd/a", "d a/ü", "x.1/y", ".h/z"])

@@ -28,7 +28,7 @@ from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.operations import VERBS, TableShape, Verb, perform
 from lakefmt.testing.stores import Effect, WatchStore
 from lakefmt.testing.strategies import TYPES, batches, shapes, values, verbs
-from tests.examples import examples
+from tests.example_counts import examples
 
 NUMBERS = itertools.count()
 PAGE = Path(__file__).resolve().parents[2] / "docs/testing.md"

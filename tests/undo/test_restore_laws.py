@@ -17,7 +17,7 @@ from lakefmt.testing.invariants import check_no_orphans
 from lakefmt.testing.stores import Effect, FaultMode, FaultStore, SimulatedCrash, WatchStore, fail_at
 from lakefmt.timeline.instant import Action
 from tests.crash.repeatable import Repeatable
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.undo.scenarios import OPTIONS, copy, make, over, rows, same
 
 ACTS: dict[str, Callable[[Table, int], object]] = {

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.testing.multiset import multiset_difference
-from tests.examples import examples
+from tests.example_counts import examples
 
 NUMBERS = itertools.count()
 OPTIONS: dict[str, object] = {

@@ -14,7 +14,7 @@ from lakefmt.config.settings import resolve_settings
 from lakefmt.filegroups.base_writer import new_filter
 from lakefmt.formats.bloom.bloom_filter import BloomFilter, add_to_filters
 from lakefmt.write import pipeline
-from tests.examples import examples
+from tests.example_counts import examples
 
 NUMBERS = itertools.count()
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("_hoodie_is_deleted", pa.bool_())])

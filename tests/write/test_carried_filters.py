@@ -24,7 +24,7 @@ from lakefmt.formats.bloom.bloom_filter import DYNAMIC, SIMPLE, BloomFilter, dec
 from lakefmt.formats.parquet.base_file import BLOOM_KEY
 from lakefmt.write.files import base_file
 from tests.check.kit import OPTIONS, rows, scene, tamper
-from tests.examples import examples
+from tests.example_counts import examples
 
 DATA = Path(__file__).parents[1] / "data"
 DEFAULTS = resolve_settings({})

@@ -20,7 +20,7 @@ import lakefmt
 from lakefmt.config import mergers
 from lakefmt.config.mergers import FUNCTION, MergeFunction, register_merger, strategy_id
 from lakefmt.errors import InvalidInputError, MergerFailed, MergerMissing, UnsupportedFeature
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.judges.hudi_rs import HudiRsJudge
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("w", pa.int64())])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.table import Table
-from tests.examples import examples
+from tests.example_counts import examples
 
 NUMBERS = itertools.count()
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("_hoodie_is_deleted", pa.bool_())])

@@ -17,7 +17,7 @@ from lakefmt import Table
 from lakefmt.filegroups import reader
 from lakefmt.formats.parquet.base_file import MAX_KEY, MIN_KEY, key_range
 from lakefmt.write.files import base_file
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 

@@ -24,7 +24,7 @@ from lakefmt.formats.parquet.base_file import BaseFileWriter
 from lakefmt.formats.parquet.duplicate_columns import ChunkNote, Pages
 from lakefmt.values import RECORD_KEY
 from lakefmt.write.files import base_file
-from tests.examples import examples
+from tests.example_counts import examples
 
 ROWS = 6000
 

@@ -20,7 +20,7 @@ from lakefmt.formats.log._positions import decode_positions
 from lakefmt.formats.log.blocks import HeaderKey
 from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt.values import RECORD_KEY, MergeMode, WriteStat
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 

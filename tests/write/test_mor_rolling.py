@@ -19,7 +19,7 @@ from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt.formats.names import parse_log_file
 from lakefmt.timeline.markers import list_marked
 from lakefmt.values import WriteStat
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 

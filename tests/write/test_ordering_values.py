@@ -25,7 +25,7 @@ from tests.compat.ordering_tables import (
     schema_of,
     winners,
 )
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.judges.spark import JudgeError
 

@@ -16,7 +16,7 @@ from lakefmt.write.bulk import _partition_splitter
 from lakefmt.write.bulk._partition_splitter import PartitionSplitter, partition_constants
 from lakefmt.write.files.workers import WorkerPool
 from lakefmt.write.ingest import KeyedBatch
-from tests.examples import examples
+from tests.example_counts import examples
 
 SPEC = plan_key_spec("key", "home", hive_style=False, url_encode=False)
 SCHEMA = pa.schema([("row", pa.int64()), ("home", pa.string()), ("key", pa.string()), ("note", pa.string())])

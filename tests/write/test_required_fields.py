@@ -17,7 +17,7 @@ import lakefmt
 from lakefmt.errors import SchemaMismatch
 from lakefmt.formats.parquet.base_file import BaseFileWriter
 from lakefmt.schema import cast, cast_rows, check_required, fill_unseen
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.judges.hudi_rs import HudiRsJudge
 
 INNER = pa.struct([pa.field("m", pa.decimal128(9, 2), nullable=False), pa.field("t", pa.string(), nullable=False)])

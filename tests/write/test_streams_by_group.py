@@ -18,7 +18,7 @@ from lakefmt.values import PartitionPath
 from lakefmt.write.bulk import grouped_rows, spooled_rows
 from lakefmt.write.bulk.spooled_rows import SpooledRows
 from lakefmt.write.files.base_file import Announcements
-from tests.examples import examples
+from tests.example_counts import examples
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 #: Rows as (key, city, event time, value), batch by batch.

@@ -23,7 +23,7 @@ from lakefmt.write.task_commit import TaskRows, check_conservation, run_tasks_an
 from lakefmt.write.task_groups import FoundRows
 from lakefmt.write.task_writer import SharedWrite, TaskResult, TaskWriter, find_keys, key_again, key_rows, split_rows
 from lakefmt.write.transaction import WriteTransaction
-from tests.examples import examples
+from tests.example_counts import examples
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
 #: Key → (city, value): what a batch or a table says.

@@ -21,7 +21,7 @@ from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt.schema import avro_to_arrow
 from lakefmt.testing import invariants as laws
 from lakefmt.values import META_COLUMNS
-from tests.examples import examples
+from tests.example_counts import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 

@@ -26,7 +26,7 @@ from lakefmt.producers.append.options import OPTIONS, translate_options
 from lakefmt.timeline.commit_entries import watermark_of
 from lakefmt.write.context import WriteStatus
 from lakefmt.write.files.base_file import FileInProgress
-from tests.examples import examples
+from tests.example_counts import examples
 
 SCHEMA = pa.schema([("product", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 

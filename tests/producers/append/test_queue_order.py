@@ -22,7 +22,7 @@ from lakefmt.formats.names import has_bucket_number
 from lakefmt.formats.queue_names import queue_bucket_of, queue_file_id, queue_position_of
 from lakefmt.keys.key_buckets import check_bucket_key, key_buckets, murmur3
 from lakefmt.sorting.orders import RowOrder
-from tests.examples import examples
+from tests.example_counts import examples
 
 SCHEMA = pa.schema([("product", pa.string()), ("n", pa.int64())])
 QUEUE = {
