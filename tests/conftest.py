@@ -22,8 +22,8 @@ pytest_plugins = ["tests.judges.plugin", "tests.compat.exemptions"]
 # on other dependencies, `thorough` asks ten times as often (make test-all); `explore` is for a person who hunts, with
 # fresh randomness and a kept example base.
 _SHARED = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("ci", derandomize=True, max_examples=60, **_SHARED)
-settings.register_profile("dev", derandomize=True, max_examples=60, **_SHARED)
+settings.register_profile("ci", derandomize=True, max_examples=40, **_SHARED)
+settings.register_profile("dev", derandomize=True, max_examples=40, **_SHARED)
 settings.register_profile("few", derandomize=True, max_examples=12, **_SHARED)
 settings.register_profile("thorough", derandomize=True, max_examples=600, **_SHARED)
 settings.register_profile("explore", derandomize=False, max_examples=2000, **_SHARED)

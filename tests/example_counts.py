@@ -6,13 +6,13 @@ from hypothesis import settings
 
 __all__ = ["examples"]
 
-#: What the usual profile asks of a property that names no number.
-_USUAL = 60
+#: Numbers are chosen beside so many of a property that names none.
+_BESIDE = 60
 
 
 def examples(usual: int) -> int:
-    """Return the number of examples in this run of a property that usually has `usual`.
+    """Return the number of examples in this run of a property that is worth `usual` of them.
 
-    A run on other dependencies has a fifth of them, a thorough one ten times as many.
+    The usual run has two thirds of them, one on other dependencies a fifth, a thorough one ten times as many.
     """
-    return max(1, usual * settings().max_examples // _USUAL)
+    return max(1, usual * settings().max_examples // _BESIDE)

@@ -1,7 +1,9 @@
-"""Run the test stages one after another and close with what was and was not proved: ``python tools/run_tests.py fast``.
+"""Run the test stages and close with what was and was not proved: ``python tools/run_tests.py fast``.
 
 Every stage runs, also after a failed one; its output goes straight to the terminal, its counts come from pytest's own
 report file, never from a pipe. The environments of later stages are made while earlier ones run: that waits for a network.
+Stages that repeat tests on other dependencies run beside the others, with one process of a lower priority: a tenth of a
+run the processors would wait for files, for other processes and for the last test of a stage. What they print comes in the end.
 The exit status is 0 only when every stage passed and nothing that had to be judged was left out. With ``CI=true`` a missing
 judge is a failure; elsewhere the closing lines name it.
 """
@@ -17,18 +19,24 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / ".cache" / "reports"
 SPARK_ENVIRONMENT = ROOT / ".cache" / "spark_env.json"
 UNJUDGED = "NOT JUDGED BY SPARK"
 KILL_AFTER_SECONDS = 15.0
+#: The priority of a stage beside others: they get three quarters of a processor that all want.
+NICE = 5
+#: What one of its tests may take there.
+SECONDS_BESIDE = 600
 #: A folder in memory, where Linux has one: a run writes 1.1 GB of small tables, and would wait for a disk with each of them.
 MEMORY = Path("/dev/shm")
 #: What has to be free there before a run uses it.
@@ -37,7 +45,10 @@ MEMORY_BYTES = 8 << 30
 
 @dataclass(frozen=True)
 class Stage:
-    """One pytest run: what it is for, the interpreter, its arguments, its limit, and the make target of its environment."""
+    """One pytest run: what it is for, the interpreter, its arguments, its limit, and the make target of its environment.
+
+    One that `is_beside` runs beside the others, if there are any.
+    """
 
     name: str
     purpose: str
@@ -46,6 +57,7 @@ class Stage:
     limit_seconds: float
     needs_spark: bool = False
     environment: str = ""
+    is_beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,7 +104,9 @@ def stages(workers: str) -> dict[str, Stage]:
         "upgrade",
     )
     few_examples = () if os.environ.get("LAKEFMT_HYPOTHESIS") else ("--hypothesis-profile=few",)
-    touching_dependencies = (*few_examples, *(f"--ignore=tests/{name}" for name in left_out))
+    # To write asserts anew takes a third of a minute, and these tests have passed or failed with them in the first stage.
+    quickly = ("--assert=plain", *few_examples)
+    touching_dependencies = (*quickly, *(f"--ignore=tests/{name}" for name in left_out))
     rows = [
         Stage(
             "fast",
@@ -107,16 +121,18 @@ def stages(workers: str) -> dict[str, Stage]:
             "what touches a dependency, without slow tests, on the oldest ones declared",
             oldest,
             (*spread, "-m", "not judge_spark and not slow and not newest_only", *touching_dependencies),
-            1200,
+            2700,
             environment="venv-oldest",
+            is_beside=True,
         ),
         Stage(
             "newest",
             "the same on the newest Python of this machine and the releases of constraints/newest.txt",
             newest,
             (*spread, "-m", "not judge_spark and not slow", *touching_dependencies),
-            1200,
+            2700,
             environment="venv-newest",
+            is_beside=True,
         ),
         Stage(
             "spark",
@@ -228,11 +244,22 @@ def folder_of_files() -> Iterator[str]:
         yield folder
 
 
-def run_bounded(command: list[str], limit_seconds: float, folder: str = "") -> int:
-    """Run `command` on this terminal and return its exit status; 124 when it had to be stopped at the limit."""
+def run_bounded(command: list[str], limit_seconds: float, folder: str = "", beside: Beside | None = None) -> int:
+    """Run `command` and return its exit status; 124 when it had to be stopped at the limit.
+
+    It prints on this terminal, or into the file of a run `beside` others.
+    """
     with subprocess.Popen(
-        command, cwd=ROOT, env=environment_of_tests(folder), stdin=subprocess.DEVNULL, start_new_session=True
+        command,
+        cwd=ROOT,
+        env=environment_of_tests(folder),
+        stdin=subprocess.DEVNULL,
+        stdout=None if beside is None else beside.output,
+        stderr=None if beside is None else subprocess.STDOUT,
+        start_new_session=True,
     ) as process:
+        if beside is not None:
+            beside.began(process)
         try:
             return process.wait(timeout=limit_seconds)
         except subprocess.TimeoutExpired:
@@ -241,6 +268,32 @@ def run_bounded(command: list[str], limit_seconds: float, folder: str = "") -> i
         except KeyboardInterrupt:
             _stop(process, signal.SIGINT)
             raise
+
+
+@dataclass
+class Beside:
+    """A run beside others: the file of what it prints, and its process, which is stopped when the others are."""
+
+    output: IO[bytes]
+    process: subprocess.Popen[bytes] | None = None
+    is_stopped: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def began(self, process: subprocess.Popen[bytes]) -> None:
+        """Take note of the process and give the others precedence."""
+        with self.lock:
+            self.process = process
+            if self.is_stopped:
+                _stop(process, signal.SIGINT)
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PGRP, process.pid, NICE)
+
+    def stop(self) -> None:
+        """End the run, also one that begins only now."""
+        with self.lock:
+            self.is_stopped = True
+            if self.process is not None and self.process.poll() is None:
+                _stop(self.process, signal.SIGINT)
 
 
 def _stop(process: subprocess.Popen[bytes], first: signal.Signals) -> None:
@@ -279,7 +332,7 @@ def describe(counts: dict[str, int], status: int, seconds: float) -> str:
     return ", ".join(words) + f" in {seconds:.0f} s"
 
 
-def run_stage(stage: Stage, prepared: Prepared, extra: list[str]) -> Outcome:
+def run_stage(stage: Stage, prepared: Prepared, extra: list[str], beside: Beside | None = None) -> Outcome:
     """Run one stage, whose environment has been made, and say how it ended."""
     if prepared.said:
         print(prepared.said, end="", flush=True)
@@ -291,20 +344,43 @@ def run_stage(stage: Stage, prepared: Prepared, extra: list[str]) -> Outcome:
     report.unlink(missing_ok=True)
     begin = time.monotonic()
     limit = stage.limit_seconds * (4 if os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough" else 1)
-    command = [stage.python, "-m", "pytest", *stage.arguments, f"--junitxml={report}", *extra]
+    alone = () if beside is None else ("-n", "1", f"--timeout={SECONDS_BESIDE}")
+    command = [stage.python, "-m", "pytest", *stage.arguments, *alone, f"--junitxml={report}", *extra]
     with folder_of_files() as folder:
-        status = run_bounded(command, limit, folder)
+        status = run_bounded(command, limit, folder, beside)
     line = describe(read_counts(report), status, time.monotonic() - begin)
     return Outcome(stage, status == 0, line, prepared.missing)
 
 
 def run_stages(chosen: Sequence[Stage], extra: list[str]) -> list[Outcome]:
-    """Run the stages one after another, also after a failed one."""
-    waiting, outcomes = prepare_ahead(chosen), []
-    for stage in chosen:
-        print(f"\n=== {stage.name}: {stage.purpose} ===", flush=True)
-        outcomes.append(run_stage(stage, waiting[stage.name].result(), extra))
-    return outcomes
+    """Run the stages one after another, also after a failed one, and beside them those that may."""
+    waiting, outcomes = prepare_ahead(chosen), {}
+    besides = [stage for stage in chosen if stage.is_beside] if len(chosen) > 1 else []
+    with ThreadPoolExecutor(1, "beside") as pool, contextlib.ExitStack() as stack:
+        runs = {}
+        for stage in besides:
+            beside = Beside(stack.enter_context(tempfile.TemporaryFile()))
+            stack.callback(beside.stop)  # does nothing to a run that has ended
+            runs[stage.name] = beside, pool.submit(_run_prepared, stage, waiting[stage.name], extra, beside)
+        for stage in chosen:
+            if stage.name not in runs:
+                _say(stage)
+                outcomes[stage.name] = run_stage(stage, waiting[stage.name].result(), extra)
+        for stage in besides:
+            beside, run = runs[stage.name]
+            outcomes[stage.name] = run.result()
+            _say(stage)
+            beside.output.seek(0)
+            print(beside.output.read().decode(errors="replace"), end="", flush=True)
+    return [outcomes[stage.name] for stage in chosen]
+
+
+def _run_prepared(stage: Stage, waiting: Future[Prepared], extra: list[str], beside: Beside) -> Outcome:
+    return run_stage(stage, waiting.result(), extra, beside)
+
+
+def _say(stage: Stage) -> None:
+    print(f"\n=== {stage.name}: {stage.purpose} ===", flush=True)
 
 
 def close(outcomes: list[Outcome], write: Callable[[str], object] = print) -> int:

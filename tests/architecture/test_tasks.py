@@ -7,7 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import threading
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -103,7 +106,7 @@ class Making:
         self.called.append(command[-1])
         return (2 if command[-1] == self.fails else 0), f"made {command[-1]}\n"
 
-    def test(self, command: list[str], limit_seconds: float, folder: str) -> int:
+    def test(self, command: list[str], limit_seconds: float, folder: str, beside: object) -> int:
         self.called.append(command[0])
         return 5
 
@@ -127,6 +130,57 @@ def test_a_stage_runs_once_its_environment_is_made(monkeypatch, tmp_path, ci, in
     for name in ("a", "c"):
         assert making.called.index(f"venv-{name}") < making.called.index(f"python of {name}")
     assert "python of b" not in making.called
+
+
+def test_stages_on_other_dependencies_run_beside_the_others(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(runner, "REPORTS", tmp_path)
+    monkeypatch.setattr(runner, "_run_quietly", lambda command: (0, ""))
+    began, ended = threading.Event(), threading.Event()
+
+    def test(command: list[str], limit_seconds: float, folder: str, beside: object) -> int:
+        if beside is None:
+            assert began.wait(60), "nothing runs beside"
+            print("first")
+            ended.set()
+            return 0
+        began.set()
+        assert ended.wait(60), "nobody waits for what runs beside"
+        assert command[-3:-1] == ["1", "--timeout=600"]
+        beside.output.write(b"second\n")
+        return 1
+
+    monkeypatch.setattr(runner, "run_bounded", test)
+    other = replace(named("other", "venv-other"), is_beside=True)
+    outcomes = runner.run_stages([other, named("main", "venv")], [])
+    assert [(outcome.stage.name, outcome.passed) for outcome in outcomes] == [("other", False), ("main", True)]
+    assert capsys.readouterr().out == "\n=== main: tests ===\nfirst\n\n=== other: tests ===\nsecond\n"
+
+    monkeypatch.setattr(runner, "run_bounded", lambda command, limit, folder, beside: 7 if beside is None else 8)
+    assert runner.run_stages([other], [])[0].line.startswith("ended with status 7")  # alone it runs as every stage does
+
+
+def test_what_runs_beside_gives_precedence_and_is_stopped_with_the_others():
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    program = f"import os; p = lambda: os.getpriority(0, 0)\nwhile p() == {own}: os.sched_yield()\nprint(p() - {own})"
+    with tempfile.TemporaryFile() as output:
+        beside = runner.Beside(output)
+        assert runner.run_bounded([sys.executable, "-c", program], 60.0, "", beside) == 0
+        output.seek(0)
+        assert int(output.read()) == runner.NICE
+        beside.stop()
+        hangs = [sys.executable, "-c", "import signal; signal.pause()"]
+        assert runner.run_bounded(hangs, 60.0, "", beside) not in (0, 124)  # stopped before it began
+        beside = runner.Beside(output)
+        worker = threading.Thread(target=stop_once_begun, args=(beside,))
+        worker.start()
+        assert runner.run_bounded(hangs, 60.0, "", beside) not in (0, 124)
+        worker.join()
+
+
+def stop_once_begun(beside) -> None:
+    while beside.process is None:
+        os.sched_yield()
+    beside.stop()
 
 
 def test_a_stage_keeps_its_exit_status():

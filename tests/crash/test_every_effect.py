@@ -179,6 +179,8 @@ def is_asked(name: str, version: int, ending: tuple[FaultMode, bool]) -> bool:
         return True
     if VERBS[name].captures:
         return version == 8 and ending in CAPTURING
+    if ending == (FaultMode.BEFORE, True) and name not in SURVIVING:
+        return False  # who dies before an effect has died after the one before it
     return ending == (FaultMode.AFTER, True) or (version == 8 and (ending in DEADLY or name in SURVIVING))
 
 
