@@ -121,7 +121,7 @@ class TableClient:
         self._commits = InstantCache[CommitMetadata](4096)
         #: Cleaning rules and savepoints → instant before which a clean of this handle found nothing to delete.
         self.cleaned_until: dict[object, str] = {}
-        #: The properties, and the content of lakefmt's table file that was read while they held.
+        #: The properties, and lakefmt's table file with them, where a look costs a request: a new table may have the same ones.
         self._notes: tuple[TableConfig, dict[str, object]] | None = None
         #: File name of a commit → the entries of streams and applications that were found from there on back.
         self.entries_found: tuple[str, Mapping[str, str]] | None = None
@@ -505,8 +505,8 @@ class TableClient:
         Raises:
             CorruptFile: the file is not a JSON object.
         """
-        kept = self._notes
-        if kept is not None and kept[0] is self._config:
+        kept, is_quick = self._notes, self.store.capabilities.low_latency or self.listed.has_listing
+        if kept is not None and kept[0] is self._config and not is_quick:
             return kept[1]
         notes = read_notes(self.listed.read_newest)
         if "index" in notes and self._config is not None:
