@@ -85,11 +85,6 @@ class ListedTable:
         if self._objects is not None:
             self._objects.keep_written(name, data)
 
-    @property
-    def has_listing(self) -> bool:
-        """Whether a listing tells :meth:`read_newest` which objects are still the same."""
-        return self._newest is not None
-
     def read_newest(self, name: str, max_bytes: int) -> bytes:
         """Return the bytes of a small object, by the newest listing where that shows what was read or put before.
 
