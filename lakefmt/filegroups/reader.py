@@ -404,10 +404,10 @@ class BaseFileReader:
                 nonlocal first
                 rows = part.rows
                 if keys is not None:
-                    rows = rows.append_column(parquet.schema_arrow.field(RECORD_KEY), keys.slice(first, rows.num_rows))
+                    rows = rows.append_column(RECORD_KEY, keys.slice(first, rows.num_rows))
                     first += rows.num_rows
                 if duplicate in columns:
-                    rows = rows.append_column(parquet.schema_arrow.field(duplicate), rows.column(RECORD_KEY))
+                    rows = rows.append_column(duplicate, rows.column(RECORD_KEY))
                 return FilePart(rows, part.group)
 
             # No frame holds a part that its taker has let go, while the next one is read.

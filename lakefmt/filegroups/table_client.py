@@ -121,8 +121,8 @@ class TableClient:
         self._commits = InstantCache[CommitMetadata](4096)
         #: Cleaning rules and savepoints → instant before which a clean of this handle found nothing to delete.
         self.cleaned_until: dict[object, str] = {}
-        #: The properties, and the content of lakefmt's table file that was read while they held.
-        self._notes: tuple[TableConfig, dict[str, object]] | None = None
+        #: The properties, and the content of lakefmt's table file that was read while they, and the table itself, held.
+        self._notes: tuple[TableConfig, dict[str, object], int] | None = None
         #: File name of a commit → the entries of streams and applications that were found from there on back.
         self.entries_found: tuple[str, Mapping[str, str]] | None = None
 
@@ -505,12 +505,12 @@ class TableClient:
         Raises:
             CorruptFile: the file is not a JSON object.
         """
-        kept = self._notes
-        if kept is not None and kept[0] is self._config:
+        kept, made_anew = self._notes, sum(store.made_anew for store in self._timeline_stores.values())
+        if kept is not None and kept[0] is self._config and kept[2] == made_anew:
             return kept[1]
         notes = read_notes(self.listed.read_newest)
         if "index" in notes and self._config is not None:
-            self._notes = (self._config, notes)  # written when the table is created
+            self._notes = (self._config, notes, made_anew)  # written when the table is created
         return notes
 
 

@@ -7,7 +7,7 @@ is too much for memory waits in a temporary file. Memory: the keys of one data f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from tempfile import TemporaryFile, gettempdir
+from tempfile import TemporaryFile
 from typing import IO
 
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow as pa
 from lakefmt.metadata.layout import PartitionKind, escape_partition, file_group_numbers
 from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.metadata.records import RecordLocation, record_index_values
-from lakefmt.storage.os_errors import os_failure
+from lakefmt.sorting.key_spill import spilling
 
 __all__ = ["FirstKeys"]
 
@@ -53,7 +53,7 @@ class _Batches:
             self._spill()
 
     def _spill(self) -> None:
-        try:
+        with spilling():
             if self._file is None:
                 self._file = TemporaryFile(prefix="lakefmt-keys-")  # noqa: SIM115 (closed by close)
             for name, batches in self._held.items():
@@ -62,8 +62,6 @@ class _Batches:
                     written = batch.serialize()
                     self._spilled.setdefault(name, []).append((self._file.tell(), len(written)))
                     self._file.write(written)
-        except OSError as error:
-            raise os_failure(error, "write", "a temporary file", gettempdir()) from error
         self._held, self._bytes = {}, 0
 
     def names(self) -> list[str]:

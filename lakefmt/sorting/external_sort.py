@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from itertools import pairwise
 from operator import itemgetter, length_hint
 from pathlib import Path
@@ -117,7 +118,8 @@ def sort_stream(
         memory_bytes: what may be held; the reader of the tables is left about a half of it.
 
     Raises:
-        StorageError: the temporary directory could not take the rows.
+        SchemaMismatch: a later table has other columns than the first.
+        StorageError: the temporary directory could not take the rows, or lost them.
 
     Example:
         >>> one, two = pa.table({"k": ["d", "a"]}), pa.table({"k": ["c", "b"]})
@@ -125,9 +127,15 @@ def sort_stream(
         [['a', 'b', 'c', 'd']]
     """
     range_bytes = max(1, row_memory(memory_bytes) // _PARTS)
-    with TemporaryDirectory(prefix="lakefmt-sort-") as directory:
+    with ExitStack() as stack:
+        with spilling():
+            # What was in it may be gone by the end: some systems empty temporary directories.
+            made = TemporaryDirectory(prefix="lakefmt-sort-", ignore_cleanup_errors=True)
+            directory = stack.enter_context(made)
         runs: list[_Run] = []
+        columns: pa.Schema | None = None
         for window, _ in gather_windows(tables, range_bytes):
+            columns = _checked(window.schema, columns)
             path = Path(directory) / f"{len(runs)}.arrow"
             runs.append(_spill(path, window, sort_key(window), max(_MIN_BATCH_BYTES, memory_bytes // _BATCH_PARTS)))
             del window
@@ -143,6 +151,19 @@ def sort_stream(
                 yield ordered
                 del ordered
             _release()
+
+
+def _checked(schema: pa.Schema, first: pa.Schema | None) -> pa.Schema:
+    """Return the columns of all windows.
+
+    Raises:
+        SchemaMismatch: a window has others than the first one.
+    """
+    if first is not None and not schema.equals(first):
+        raise SchemaMismatch(
+            f"batches of one write must have one schema: {', '.join(map(str, schema))} came after {', '.join(map(str, first))}"
+        )
+    return schema
 
 
 def _release() -> None:
@@ -181,7 +202,7 @@ def _cuts(runs: Sequence[_Run], range_bytes: int) -> list[_Cut]:
 def _between(run: _Run, low: _Cut, high: _Cut) -> Iterator[pa.Table]:
     """Yield the rows of a run between two cuts; only batches that hold some are read."""
     first, last = _count_below(run.lasts, low), _count_below(run.firsts, high)
-    with pa.OSFile(str(run.path)) as source, pa.ipc.open_file(source) as reader:
+    with spilling(), pa.OSFile(str(run.path)) as source, pa.ipc.open_file(source) as reader:
         for number in range(first, last):
             batch = reader.get_batch(number)
             keys = batch.column(_SORT_KEY)

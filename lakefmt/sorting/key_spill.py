@@ -37,15 +37,22 @@ def row_memory(limit_bytes: int) -> int:
 
 @contextmanager
 def spilling() -> Iterator[None]:
-    """Turn what the system raises while temporary files are written into a typed error.
+    """Turn what the system raises while temporary files are written or read into a typed error.
 
     Raises:
-        StorageError: the temporary directory could not take the bytes.
+        StorageError: the temporary directory could not take the bytes, or lost them.
     """
     try:
         yield
     except OSError as error:
-        raise os_failure(error, "write", "a temporary file", gettempdir()) from error
+        raise os_failure(error, "use", "a temporary file", _temporary_directory()) from error
+
+
+def _temporary_directory() -> str:
+    try:
+        return gettempdir()
+    except OSError:  # none of those that Python tries can take files
+        return "the temporary directory"
 
 
 class FileKeys:

@@ -52,14 +52,18 @@ def load_properties(store: ObjectStore, read: Read | None = None) -> dict[str, s
 def _load_whole(store: ObjectStore, read: Read | None = None) -> tuple[dict[str, str], str]:
     """Return the properties and the name of the valid file."""
     doubtful: tuple[dict[str, str], str] | None = None
-    failures = []
-    for name in (PROPERTIES, BACKUP):
+    failures: dict[str, str] = {}
+    kept = read or store.read
+    # Hudi's update removes the file, writes it anew and then removes the backup: it may have done so between the two looks.
+    for name, look in ((PROPERTIES, kept), (BACKUP, kept), (PROPERTIES, store.read)):
+        if look is not kept and doubtful is not None:
+            break
         try:
-            properties = _read_valid(read or store.read, name)
+            properties = _read_valid(look, name)
         except ObjectNotFound:
             continue
         except CorruptFile as error:
-            failures.append(str(error))
+            failures[name] = str(error)
             continue
         if CHECKSUM_KEY in properties:
             return properties, name
@@ -68,7 +72,7 @@ def _load_whole(store: ObjectStore, read: Read | None = None) -> tuple[dict[str,
     if doubtful is not None:
         return doubtful
     if failures:
-        raise CorruptFile(f"{'; '.join(failures)}; put back a good copy of {PROPERTIES}")
+        raise CorruptFile(f"{'; '.join(failures.values())}; put back a good copy of {PROPERTIES}")
     raise TableNotFound(
         f"no table at {store.url}: {PROPERTIES} is missing; check the path, or create the table (create_table, `lakefmt create`)"
     )

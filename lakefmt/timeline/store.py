@@ -167,6 +167,17 @@ class InstantCache(Generic[T]):
                 self._size -= self._size_of(self._kept.pop(key))
 
 
+def _has_nothing_of(before: frozenset[str], listed: frozenset[str]) -> bool:
+    """Return whether a timeline has no file of an instant that was there before; the newest commit stays on a table's timeline.
+
+    Example:
+        >>> _has_nothing_of(frozenset(["1.commit", "history"]), frozenset(["2.commit", "history"]))
+        True
+    """
+    instants = [name for name in before if name[:1].isdigit()]
+    return bool(instants) and listed.isdisjoint(instants)
+
+
 class TimelineStore:
     """The timeline directory of one table."""
 
@@ -180,6 +191,8 @@ class TimelineStore:
         self._view: tuple[frozenset[str], Timeline] | None = None
         self._listed: tuple[list[tuple[str, int, float]], Timeline] | None = None
         self._seen: Timeline | None = None
+        #: How often everything that was listed before was gone: another table was made in the place of the one that was dropped.
+        self.made_anew = 0
 
     @property
     def layout(self) -> int:
@@ -226,6 +239,10 @@ class TimelineStore:
             return kept[1]
         instants = (parse_instant_file(name, self._layout, size, modified) for name, size, modified in files)
         timeline = build_timeline((i for i in instants if i is not None), self._layout)
+        if kept is not None:
+            self.made_anew += _has_nothing_of(
+                frozenset(name for name, *_ in kept[0]), frozenset(name for name, *_ in files)
+            )
         self._listed = (files, timeline)
         return timeline
 
@@ -237,6 +254,7 @@ class TimelineStore:
                 timeline = extend_timeline(before[1], new) if new else before[1]
         if timeline is None:
             timeline = timeline_from_names(listed, self._layout)
+            self.made_anew += before is not None and _has_nothing_of(before[0], listed)
         self._view = (listed, timeline)
         return timeline
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,22 @@ def test_other_pages_are_left_to_arrow(options: dict[str, Any], tmp_path: Path) 
     table = rows().select(["id", "n"])
     store, file = stored(tmp_path, table, **SMALL_PAGES, **options)
     assert found(store, file, table, [table["id"][3].as_py()], ["id", "n"]) is None
+
+
+def test_a_page_of_more_rows_than_arrow_puts_into_a_row_group(tmp_path: Path) -> None:
+    """Writers that bound pages by their bytes alone store a column of one value in one page."""
+    count = (1 << 20) + 5
+    table = pa.table({"c": pa.repeat("same", count)})
+    # Newer releases of Arrow bound the rows of a page, too.
+    unbounded = {"max_rows_per_page": count} if "max_rows_per_page" in signature(pq.write_table).parameters else {}
+    stored(tmp_path, table, use_dictionary=["c"], row_group_size=count, **unbounded)
+    chunk = pq.read_metadata(tmp_path / NAME).row_group(0).column(0)
+    read = reads(memoryview((tmp_path / NAME).read_bytes())[chunk.dictionary_page_offset :])
+    pages = find_pages(read, chunk.total_compressed_size)
+    assert pages is not None
+    assert [page.num_values for page in pages.pages] == [count]
+    made = pq.read_table(pa.BufferReader(encode_pages(table.schema, "ZSTD", {"c": pages}, {"c": read})))
+    assert made.equals(table)
 
 
 def test_texts_that_are_everywhere_are_left_to_arrow(tmp_path: Path) -> None:

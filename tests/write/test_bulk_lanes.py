@@ -22,6 +22,7 @@ def test_rows_are_split_in_order_and_few_stay_together(count: int, lanes: int, l
     assert pa.concat_tables([part for _, part in parts]).equals(rows)
     assert [lane for lane, _ in parts] == [("p", number) for number in range(len(parts))]
     assert len(parts) <= max(1, min(lanes, rows.nbytes // lane_bytes))
+    assert all(part.num_rows for _, part in parts) or not count
 
 
 @pytest.mark.parametrize(("sort", "files"), [("none", 3), ("partition", 1), ("global", 1)])
@@ -48,3 +49,11 @@ def test_partitions_share_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     done = table.bulk_insert(iter([data.slice(0, 1000), data.slice(1000)]))
     assert table.read().sort_by("id").equals(data.sort_by("id"))
     assert len(done.files) <= 4
+
+
+def test_a_row_that_is_worth_several_files_is_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_insert, "_LANE_BYTES", 1000)
+    data = pa.table({"id": ["k"], "v": ["x" * 5000]})
+    options: dict[str, object] = {"lakefmt.durability": "none", "lakefmt.write.threads": 3}
+    table = lakefmt.create_table("memory://lanes-one", data=data, record_key="id", options=options)
+    assert [stat.num_writes for stat in table.bulk_insert(data).files] == [1]

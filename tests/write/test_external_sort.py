@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import itertools
+import shutil
+import tempfile
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.errors import StorageError
+from lakefmt.errors import SchemaMismatch, StorageError
 from lakefmt.filegroups import base_writer
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.parquet.base_file import key_range
@@ -149,6 +152,44 @@ def test_a_full_temporary_directory_is_a_storage_error(monkeypatch: pytest.Monke
     with pytest.raises(StorageError, match="the disk is full"):
         keys.spill()
     assert [piece.to_pylist() for piece in keys.pieces(1)] == [["a"]], "nothing is lost"
+
+
+@pytest.mark.parametrize("given", ["set", "searched"])
+def test_a_missing_temporary_directory_is_a_storage_error(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no directory can take files at all, Python's own search for one fails, too."""
+
+    def nowhere() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    if given == "set":
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    else:
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        monkeypatch.setattr(tempfile, "_get_default_tempdir", nowhere)
+    with pytest.raises(StorageError, match="temporary"):
+        list(sort_stream([pa.table({"k": ["b", "a"]})], by_k, 1 << 20))
+
+
+def test_a_temporary_directory_that_is_emptied_meanwhile_is_a_storage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some systems remove files of a temporary directory that nobody has open."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ordered = sort_stream((pa.table({"k": [f"{n:05}"] * 9}) for n in range(300)), by_k, 1 << 10)
+    assert next(ordered).num_rows
+    shutil.rmtree(next(tmp_path.iterdir()))
+    with pytest.raises(StorageError, match="temporary"):
+        list(ordered)
+
+
+@pytest.mark.parametrize("other", [["v", "k"], ["k"], ["k", "v", "w"]])
+def test_rows_of_one_sort_have_one_schema(other: list[str]) -> None:
+    """Each row is as much as is put in order at a time, so that the two tables never meet before they are merged."""
+    table = pa.table({"k": ["a" * 1000], "v": [1], "w": [3]})
+    with pytest.raises(SchemaMismatch, match="one schema"):
+        list(sort_stream([table.select(["k", "v"]), table.select(other)], by_k, 1 << 10))
 
 
 def stored(table: lakefmt.Table) -> list[tuple[str | None, str | None, BloomFilter | None, int]]:

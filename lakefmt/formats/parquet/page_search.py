@@ -261,7 +261,8 @@ def _footer_of_rows(schema: pa.Schema, codec: str, count: int) -> bytes:
     """Return the footer that Arrow writes for as many rows; the pages of a column have the same number as a rule."""
     sink = io.BytesIO()
     with _writer(sink, schema, codec) as writer:
-        writer.write_table(pa.table([pa.nulls(count, field.type) for field in schema], schema=schema))
+        rows = pa.table([pa.nulls(count, field.type) for field in schema], schema=schema)
+        writer.write_table(rows, row_group_size=max(1, count))  # all of them in one row group, as the pages are
     return footer_of(sink.getbuffer())
 
 

@@ -348,5 +348,6 @@ def _in_lanes(partition: PartitionPath, rows: pa.Table, lanes: int) -> list[tupl
         [(('p', 0), 2)]
     """
     count = max(1, min(lanes, rows.nbytes // _LANE_BYTES))
-    step = -(-rows.num_rows // count)
-    return [((partition, number), rows.slice(number * step, step)) for number in range(count)]
+    step = max(1, -(-rows.num_rows // count))
+    starts = range(0, max(1, rows.num_rows), step)  # fewer than asked for, where no row would be left for the last ones
+    return [((partition, number), rows.slice(start, step)) for number, start in enumerate(starts)]
