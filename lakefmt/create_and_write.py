@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from uuid import uuid4
 
+import pyarrow as pa
+
 from lakefmt.arguments import flag_argument, mapping_argument, shown, text_argument, texts_argument
 from lakefmt.config.mergers import MergeFunction
+from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
 from lakefmt.keys import plan_key_spec
 from lakefmt.storage.open import location_text
@@ -68,7 +71,8 @@ def write_table(
     Raises:
         TableExists: there is one, and the mode is ``"error"``.
         InvalidInputError: the table that exists has another record key, other partitions or another ordering.
-        SchemaMismatch: the data do not fit. No table is created then, unless a bulk insert streams its rows.
+        SchemaMismatch: the data do not fit. No table is created then, unless they are a stream: of a bulk insert, or of more
+            than ``lakefmt.write.window.bytes`` before the row that does not fit.
 
     Example:
         >>> import lakefmt, pyarrow as pa
@@ -143,26 +147,54 @@ def _create_and_write(
 ) -> CommitResult:
     """Try the write on an empty table in memory, create the table, and write.
 
-    The trial refuses unusable rows before anything exists. A streamed bulk insert tries its columns only.
+    The trial refuses unusable rows before anything exists. Of a stream it has as many rows as memory may take, and of a
+    streamed bulk insert the columns only.
     """
     schema, tables = open_stream(data)
     dry_run = flag_argument(call.get("dry_run"), "dry_run")
-    streams = operation == "bulk_insert" and not call.get("drop_duplicates") and not dry_run
-    rows = tables if streams else read_all(schema, tables)
     trial = create_table(f"memory://lakefmt-trial/{uuid4().hex}", schema=schema, **made)
     try:
-        plan = write_existing(
-            trial, mode, operation, schema.empty_table() if streams else rows, {**call, "dry_run": True}
-        )
+        if operation == "bulk_insert" and not call.get("drop_duplicates") and not dry_run:
+            tried, rows = schema.empty_table(), tables
+        else:
+            memory = None if dry_run else resolve_settings(made["options"]).integer("lakefmt.write.window.bytes")
+            tried, rows = _first_rows(schema, tables, memory)
+        plan = write_existing(trial, mode, operation, tried, {**call, "dry_run": True})
     finally:
         trial.client.store.delete_tree("")
     if dry_run:
         return plan
+    del tried  # the first rows of a stream, which the write lets go one by one
     # Another process may create the table in between.
     if_exists = "error" if mode in ("error", "ignore") else "open"
     return write_existing(
         create_table(schema=schema, if_exists=if_exists, **place, **made), mode, operation, rows, call
     )
+
+
+def _first_rows(
+    schema: pa.Schema, tables: Iterator[pa.Table], memory: int | None
+) -> tuple[pa.Table, pa.Table | Iterator[pa.Table]]:
+    """Return the first rows of a stream, of about `memory` bytes (None: all), and all of its rows.
+
+    Raises:
+        SchemaMismatch: a later batch has other columns than the first.
+    """
+    parts, held = [], 0
+    more = next(tables, None)
+    while more is not None and (memory is None or held < memory):
+        parts.append(more)
+        held += more.nbytes
+        more = next(tables, None)
+    first = read_all(schema, parts)
+    return first, first if more is None else _handed_out([*parts, more], tables)
+
+
+def _handed_out(first: list[pa.Table], tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    first.reverse()
+    while first:
+        yield first.pop()  # nothing is held that was taken
+    yield from tables
 
 
 def write_existing(

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,6 +86,49 @@ def test_rows_that_come_once_are_written_once() -> None:
     assert lakefmt.write_table(url, batches, operation="bulk_insert", record_key="id").num_inserts == 2
     assert lakefmt.write_table(url, (part for part in [rows(("c", 3))]), mode="append").num_inserts == 1
     assert stored(url) == {"a": 1, "b": 2, "c": 3}
+
+
+class Held:
+    """Batches of rows, and how many of those that were handed out are still held."""
+
+    def __init__(self, batches: int) -> None:
+        self.most = 0
+        self._batches = batches
+        self._alive: list[weakref.ref[pa.Table]] = []
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        for number in range(self._batches):
+            table = pa.table({"id": [f"{number:03d}{n:05d}" for n in range(1000)], "v": np.full(1000, number)})
+            self._alive.append(weakref.ref(table))
+            yield table
+            del table
+            self._alive = [each for each in self._alive if each() is not None]
+            self.most = max(self.most, len(self._alive))
+
+
+@pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert"])
+def test_a_stream_that_makes_the_table_is_not_held(operation: str) -> None:
+    url, few = place(), {"lakefmt.write.window.bytes": 100_000}  # of 24,000 bytes a batch
+    held = Held(20)
+    done = lakefmt.write_table(url, iter(held), operation=operation, record_key="id", options=few)
+    assert done.num_inserts == 20_000
+    assert held.most < 10
+    assert pc.sum(lakefmt.open_table(url).read(columns=["v"]).column("v")).as_py() == 1000 * sum(range(20))
+
+
+def test_a_late_row_of_a_stream_that_does_not_fit_leaves_a_table_without_rows() -> None:
+    url, few = place(), {"lakefmt.write.window.bytes": 1024}
+    batches = [
+        rows(*((f"k{n}", n) for n in range(100))),
+        rows(("d", 4)),
+        pa.table({"id": [None], "v": [1]}, rows(("a", 1)).schema),
+    ]
+    with pytest.raises(InvalidKey):
+        lakefmt.write_table(url, iter(batches), record_key="id", options=few)
+    assert stored(url) == {}
+    with pytest.raises(InvalidKey):  # all of them are tried where they fit
+        lakefmt.write_table(other := place(), iter(batches), record_key="id")
+    assert list(MemoryStore(other.removeprefix("memory://")).list()) == []
 
 
 def test_without_a_key_rows_are_inserted() -> None:
