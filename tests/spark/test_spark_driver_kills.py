@@ -137,7 +137,7 @@ def wait_for_end(process: int) -> None:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.skipif(not THOROUGH, reason="takes ten minutes and 23 JVMs: make test-all asks for it")
+@pytest.mark.skipif(not THOROUGH, reason="takes a quarter of an hour and 23 JVMs: make test-all asks for it")
 def test_a_driver_that_is_killed_with_its_jvm_writes_every_batch_once(python_newest, tmp_path):
     stream, chosen = Stream(python_newest, tmp_path), random.Random(19)
     moments = [moment for moment, often in MOMENTS.items() for _ in range(often)]

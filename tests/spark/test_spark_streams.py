@@ -133,6 +133,7 @@ def test_spark_connect(pyspark_4, part):
             "failed": "",
             "commits": 2,
             "rows": 7,
+            "restart failed": "",
             "after restart": 2,
             "copy failed": "",
             "copied": True,
