@@ -6,11 +6,11 @@ PY := $(VENV)/bin/python
 RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-oldest venv-newest spark-env sdk-env demo demo-spark demo-stream test test-all test-fast test-oldest test-newest test-spark \
+.PHONY: help venv venv-oldest venv-newest spark-env sdk-env demo demo-spark demo-stream test test-all test-fast test-oldest test-newest test-spark test-spark-releases \
         lint format types architecture docs docs-write extras bench bench-spark bench-parts bench-streams sizes clean bench-choices choices-check choices-results
 
 help: ## list the tasks
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1|\2/' | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1|\2/' | awk -F'|' '{printf "%-27s %s\n", $$1, $$2}'
 
 # ------------------------------------------------------------------ environments: made once, re-made when out of date
 
@@ -43,9 +43,9 @@ demo-stream: venv ## set up, then a year of flights as events through a stream; 
 test: venv ## set up, then all tests: no JVM first, oldest dependencies, then Spark as judge
 	@$(RUN) fast oldest spark
 
-test-all: venv ## the same with ten times as many examples, on the newest dependencies too, and every extra resolved by pip
+test-all: venv ## the same with ten times as many examples, on the newest dependencies and other releases of PySpark, too, and every extra resolved by pip
 	@$(PYTHON) tools/extras.py
-	@LAKEFMT_HYPOTHESIS=thorough $(RUN) fast oldest newest spark
+	@LAKEFMT_HYPOTHESIS=thorough $(RUN) fast oldest newest spark releases
 
 test-fast: venv ## only the tests that need no JVM
 	@$(RUN) fast
@@ -58,6 +58,9 @@ test-newest: venv ## only the tests on the newest Python and dependencies
 
 test-spark: venv ## only the tests with Apache Hudi on Spark as judge
 	@$(RUN) spark
+
+test-spark-releases: venv ## only the sessions of PySpark, with each release of constraints/pyspark.txt
+	@$(RUN) releases
 
 lint: venv ## ruff: rules and format
 	@$(PY) -m ruff check .
@@ -120,5 +123,5 @@ sizes: venv ## figures on the length of functions and modules, and on the struct
 	@$(PY) tests/architecture/structure_measures.py
 
 clean: ## remove environments, caches and what the demo left
-	rm -rf .venv .venv-oldest .venv-newest .venv-spark .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist demo_output
+	rm -rf .venv .venv-oldest .venv-newest .venv-spark .venv-pyspark* .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist demo_output
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -31,9 +31,11 @@ settings.load_profile(
     os.environ.get("LAKEFMT_HYPOTHESIS") or ("ci" if os.environ.get("CI", "").lower() == "true" else "dev")
 )
 
+#: Fixtures that run PySpark itself.
+SESSIONS = {"pyspark_4", "pyspark_oldest", "python_newest"}
 #: Marker → the fixtures that bring its judge. A missing judge skips or fails in the fixture, with a closing line.
 JUDGES = {
-    "judge_spark": {"spark_judge", "spark_judge_102", "spark_judge_0150", "pyspark_newest", "pyspark_oldest"},
+    "judge_spark": {"spark_judge", "spark_judge_102", "spark_judge_0150", *SESSIONS},
     "judge_rs": {"hudi_rs_judge"},
 }
 #: The folders that may have tests of Spark: a run of them alone looks into no other.
@@ -46,7 +48,8 @@ SECONDS_FOR_A_SESSION = 1600
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the folders without tests of Spark where a run is one of Spark alone: to read all tests takes 20 s."""
-    only_spark = config.option.markexpr == "judge_spark" and collection_path.parent == Path(__file__).parent
+    only_spark = config.option.markexpr in ("judge_spark", "spark_release")
+    only_spark = only_spark and collection_path.parent == Path(__file__).parent
     return True if only_spark and collection_path.is_dir() and collection_path.name not in SPARK_FOLDERS else None
 
 
@@ -58,8 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, fixtures in JUDGES.items():
             if used & fixtures:
                 item.add_marker(marker)
-                sessions = used & {"pyspark_newest", "pyspark_oldest"}
-                item.add_marker(pytest.mark.timeout(SECONDS_FOR_A_SESSION if sessions else SECONDS_FOR_A_JUDGE))
+                item.add_marker(pytest.mark.timeout(SECONDS_FOR_A_SESSION if used & SESSIONS else SECONDS_FOR_A_JUDGE))
                 _require_folder_of_spark(item, marker)
             elif item.get_closest_marker(marker) is not None:
                 raise pytest.UsageError(f"{item.nodeid} is marked {marker} and uses none of {sorted(fixtures)}")

@@ -47,7 +47,7 @@ MEMORY_BYTES = 8 << 30
 class Stage:
     """One pytest run: what it is for, the interpreter, its arguments, its limit, and the make target of its environment.
 
-    One that `is_beside` runs beside the others, if there are any.
+    One that `is_beside` runs beside the others, if there are any; one that `needs_releases` needs every release of PySpark.
     """
 
     name: str
@@ -58,6 +58,7 @@ class Stage:
     needs_spark: bool = False
     environment: str = ""
     is_beside: bool = False
+    needs_releases: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,15 @@ def stages(workers: str) -> dict[str, Stage]:
             3000,
             needs_spark=True,
         ),
+        Stage(
+            "releases",
+            "sessions of the releases of PySpark in constraints/pyspark.txt",
+            venv,
+            (*spread, "--no-loadscope-reorder", "-m", "spark_release"),
+            3000,
+            needs_spark=True,
+            needs_releases=True,
+        ),
     ]
     return {stage.name: stage for stage in rows}
 
@@ -163,17 +173,19 @@ class Prepared:
 def prepare(stage: Stage) -> Prepared:
     """Make what the stage needs; what is there already costs nothing."""
     if stage.needs_spark:
-        return prepare_spark()
+        return prepare_spark(stage.needs_releases)
     if not stage.environment:
         return Prepared()
     status, said = _run_quietly(["make", "--no-print-directory", stage.environment])
     return Prepared(said, status == 0)
 
 
-def prepare_spark() -> Prepared:
-    """Make the judge's environment; say what is missing of it."""
-    SPARK_ENVIRONMENT.unlink(missing_ok=True)
-    status, said = _run_quietly([sys.executable, str(ROOT / "tools" / "spark_env.py")])
+def prepare_spark(releases: bool = False) -> Prepared:
+    """Make the judge's environment, with `releases` those of other releases of PySpark, too; say what is missing of it."""
+    more = ["--releases"] if releases else []
+    if not releases:  # a stage that runs already reads what was found for it
+        SPARK_ENVIRONMENT.unlink(missing_ok=True)
+    status, said = _run_quietly([sys.executable, str(ROOT / "tools" / "spark_env.py"), *more])
     if status or not SPARK_ENVIRONMENT.exists():
         return Prepared(said, can_judge(), [f"tools/spark_env.py ended with {status}"])
     missing = [str(name) for name in json.loads(SPARK_ENVIRONMENT.read_text("utf-8"))["missing"]]

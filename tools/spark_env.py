@@ -1,7 +1,8 @@
 """Prepare what the Spark judge needs: a Python with pyspark, Java 17 and Hudi's Spark bundle.
 
-    python tools/spark_env.py            find everything, install or fetch what is missing
-    python tools/spark_env.py --find     find only, change nothing but the summary
+    python tools/spark_env.py               find everything, install or fetch what is missing
+    python tools/spark_env.py --find        find only, change nothing but the summary
+    python tools/spark_env.py --releases    the other releases of PySpark, too (constraints/pyspark.txt)
 
 The summary goes to ``.cache/spark_env.json`` and to standard output. What could not be had is named under ``missing``
 and the exit code stays 0: whether a missing judge fails a run is decided by the tests. Standard library only.
@@ -31,7 +32,12 @@ CACHE = ROOT / ".cache"
 SUMMARY = CACHE / "spark_env.json"
 #: The release of the judge, and the newest one that `lakefmt.spark` is tested with; both have lakefmt, too.
 PYSPARK, PYSPARK_NEWEST = "3.5.9", "4.3.0"
+#: The releases between them.
+RELEASES = tuple(
+    re.findall(r"^pyspark==(\S+)", (ROOT / "constraints" / "pyspark.txt").read_text("utf-8"), re.MULTILINE)
+)
 VENVS = {PYSPARK: ROOT / ".venv-spark", PYSPARK_NEWEST: ROOT / ".venv-pyspark"}
+VENVS |= {release: ROOT / f".venv-pyspark-{release}" for release in RELEASES}
 JAVA = 17
 GROUP, ARTIFACT = "org.apache.hudi", "hudi-spark3.5-bundle_2.12"
 BUNDLES = ("1.2.0", "1.0.2", "0.15.0")
@@ -88,7 +94,7 @@ def find_python(release: str) -> str | None:
 
 def wanted(release: str) -> list[str]:
     """What the environment of a release of pyspark holds; pyspark knows no pandas from 3 on."""
-    extra = "[connect]" if release == PYSPARK_NEWEST else ""
+    extra = "" if release == PYSPARK else "[connect]"
     return [f"pyspark{extra}=={release}", "pandas<3", "--editable", str(ROOT)]
 
 
@@ -217,18 +223,25 @@ def had(find: Callable[[], str | None], get: Callable[[], str | None], may_get: 
     return find() or (get() if may_get else None)
 
 
-def prepare(versions: list[str], may_get: bool) -> dict[str, object]:
-    python, newest = (had(partial(find_python, r), partial(make_python, r), may_get) for r in VENVS)
+def prepare(versions: list[str], may_get: bool, releases: bool = False) -> dict[str, object]:
+    pythons = {}
+    for release in VENVS:
+        may_make = may_get and (releases or release not in RELEASES)
+        pythons[release] = had(partial(find_python, release), partial(make_python, release), may_make)
+    python = pythons[PYSPARK]
     java = had(find_java, install_java, may_get)
     bundles = {}
     for version in versions:
         jar = find_bundle(version) or (fetch_bundle(version, python, java) if may_get else None)
         if jar:
             bundles[version] = jar
-    missing = [f"a Python with pyspark {r}" for r, found in ((PYSPARK, python), (PYSPARK_NEWEST, newest)) if not found]
+    asked = [release for release in pythons if releases or release not in RELEASES]
+    missing = [f"a Python with pyspark {release}" for release in asked if not pythons[release]]
     missing += [] if java else [f"Java {JAVA} (set JAVA_HOME, or install openjdk-{JAVA}-jre-headless)"]
     missing += [f"{ARTIFACT} {version}" for version in versions if version not in bundles]
-    return {"python": python, "newest": newest, "java": java, "bundles": bundles, "missing": missing}
+    others = {release: pythons[release] for release in RELEASES if pythons[release]}
+    found = {"python": python, "newest": pythons[PYSPARK_NEWEST], "releases": others}
+    return {**found, "java": java, "bundles": bundles, "missing": missing}
 
 
 @contextlib.contextmanager
@@ -246,10 +259,11 @@ def alone() -> Iterator[None]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Prepare the environment of the Spark judge.")
     parser.add_argument("--find", action="store_true", help="find only: install and fetch nothing")
+    parser.add_argument("--releases", action="store_true", help="the releases of constraints/pyspark.txt, too")
     parser.add_argument("--bundles", default=",".join(BUNDLES), help="bundle versions, comma separated")
     arguments = parser.parse_args()
     with alone():
-        summary = prepare([v for v in arguments.bundles.split(",") if v], not arguments.find)
+        summary = prepare([v for v in arguments.bundles.split(",") if v], not arguments.find, arguments.releases)
         text = json.dumps(summary, indent=1)
         half = SUMMARY.with_suffix(f".{os.getpid()}")
         half.write_text(text + "\n")

@@ -136,8 +136,12 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     "hoodie.datasource.streaming.startoffset": _honoured(
         "of a stream that reads, without a checkpoint: `earliest` (default), `latest` or a time; written `startOffset`"
     ),
-    "maxfilespertrigger": _honoured("of a stream that reads: about how many files a batch takes; `maxFilesPerTrigger`"),
-    "maxbytespertrigger": _honoured("of a stream that reads: about how many bytes a batch takes; `maxBytesPerTrigger`"),
+    "maxfilespertrigger": _honoured(
+        "of a stream that reads: about how many files a batch takes; `maxFilesPerTrigger`; from PySpark 4.2 on"
+    ),
+    "maxbytespertrigger": _honoured(
+        "of a stream that reads: about how many bytes a batch takes; `maxBytesPerTrigger`; from PySpark 4.2 on"
+    ),
     "failondataloss": _honoured("of a stream that reads: `false` leaves out what a clean removed; `failOnDataLoss`"),
     "checkpointlocation": _inert("Spark's own"),
     # --- other writers

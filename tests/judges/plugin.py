@@ -24,12 +24,12 @@ from tests.judges.spark import SparkJudge, spark_environment
 
 BUNDLE_OF = {"spark_judge": "1.2.0", "spark_judge_102": "1.0.2", "spark_judge_0150": "0.15.0"}
 #: Sessions of PySpark itself, in which many tests' calls run once.
-SESSIONS = {"pyspark_newest", "pyspark_oldest"}
+SESSIONS = {"pyspark_4", "pyspark_oldest", "python_newest"}
 #: What brings a JVM.
 JVM_OF = {*BUNDLE_OF, *SESSIONS}
 #: Groups that take longest, in the order in which they are handed out; all others come after them.
 FIRST = (
-    "pyspark_newest",
+    "pyspark_4",
     "pyspark_oldest",
     "tests/compat/test_spark_metadata.py",
     "tests/compat/test_spark_bucket_clustering.py",
@@ -89,7 +89,10 @@ def group_of(item: pytest.Item) -> str:
     """The tests that one process runs after another: of a session, of an older release, or of a file."""
     sessions = SESSIONS & set(getattr(item, "fixturenames", ()))
     if sessions:
-        return " and ".join(sorted(sessions))  # both answer by a file that whoever asks waits for
+        release = item.callspec.params.get("release", "") if hasattr(item, "callspec") else ""
+        return " and ".join(
+            (*sorted(sessions), *filter(None, [release]))
+        )  # all answer by files that whoever asks waits for
     number = release_number(item)
     return f"Hudi {[*BUNDLE_OF.values()][number]}" if number else item.nodeid.partition("::")[0]
 

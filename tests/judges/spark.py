@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
@@ -88,6 +88,7 @@ class SparkEnvironment:
     java: str | None
     bundles: Mapping[str, str]
     newest: str | None = None
+    releases: Mapping[str, str] = field(default_factory=dict)
 
     def missing(self, bundle: str) -> str | None:
         """What keeps `bundle` from judging, or None."""
@@ -99,17 +100,15 @@ class SparkEnvironment:
 def spark_environment() -> SparkEnvironment:
     """What the last preparation found; looked for again (without installing) when it is not there any more."""
     found = _summary()
-    named = (
-        [found.get("python"), found.get("newest"), found.get("java"), *found.get("bundles", {}).values()]
-        if found
-        else []
-    )
+    several = (*found.get("bundles", {}).values(), *found.get("releases", {}).values())
+    named = [found.get("python"), found.get("newest"), found.get("java"), *several] if found else []
     if not found or not all(path and Path(path).exists() for path in named):
         subprocess.run(
             [sys.executable, str(ROOT / "tools" / "spark_env.py"), "--find"], capture_output=True, check=False
         )
         found = _summary()
-    return SparkEnvironment(found.get("python"), found.get("java"), found.get("bundles", {}), found.get("newest"))
+    python, java, bundles = found.get("python"), found.get("java"), found.get("bundles", {})
+    return SparkEnvironment(python, java, bundles, found.get("newest"), found.get("releases", {}))
 
 
 def _summary() -> dict[str, Any]:

@@ -231,6 +231,15 @@ def test_the_tool_takes_no_half_fetched_bundle_and_names_what_is_missing(tool, t
     assert tool.find_bundle("9.9.9") == str(jar)
 
 
+def test_the_tool_misses_other_releases_of_pyspark_only_where_they_are_asked_for(tool, monkeypatch):
+    monkeypatch.setattr(tool, "find_python", lambda release: None if release == tool.RELEASES[0] else "python")
+    monkeypatch.setattr(tool, "find_java", lambda: "java")
+    assert tool.prepare([], may_get=False)["missing"] == []
+    found = tool.prepare([], may_get=False, releases=True)
+    assert found["missing"] == [f"a Python with pyspark {tool.RELEASES[0]}"]
+    assert found["releases"] == dict.fromkeys(tool.RELEASES[1:], "python")
+
+
 # --- sabotage -----------------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from tests.judges.spark import spark_environment
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+#: The releases of PySpark 4 before the newest one.
+RELEASES = re.findall(r"^pyspark==(\S+)", (ROOT / "constraints" / "pyspark.txt").read_text("utf-8"), re.MULTILINE)
 #: The flights of the demonstration that the newest release writes; the last month arrives late.
 MONTHS = (2, 9)
 #: What PySpark 3.5 is asked, in a session that has Hudi's JAR, too.
@@ -76,20 +79,40 @@ def folder_of_run(factory: pytest.TempPathFactory, name: str) -> Path:
 def required(python: str | None) -> str:
     """Return an interpreter with pyspark, or say that there is none."""
     if python is None or spark_environment().java is None:
-        pytest.fail("pyspark or Java is missing: run python tools/spark_env.py")
+        pytest.fail("pyspark or Java is missing: run python tools/spark_env.py --releases")
     return python
 
 
-@pytest.fixture(scope="session")
-def folder_newest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the tables of the newest release are."""
-    return folder_of_run(tmp_path_factory, "newest")
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Let a run of `spark_release` ask the sessions of all its releases; any other asks that of the newest one."""
+    if "release" in metafunc.fixturenames and metafunc.config.option.markexpr == "spark_release":
+        releases = [pytest.param(release, marks=pytest.mark.spark_release) for release in RELEASES]
+        metafunc.parametrize("release", releases, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
-def pyspark_newest(folder_newest: Path) -> dict[str, dict]:
-    """What the newest release of PySpark answers, with the data source that it finds on its own."""
-    return asked_once(spark_environment().newest, folder_newest)
+def release(request: pytest.FixtureRequest) -> str:
+    """A release of PySpark 4; empty: the newest."""
+    return getattr(request, "param", "")
+
+
+@pytest.fixture(scope="session")
+def folder_4(tmp_path_factory: pytest.TempPathFactory, release: str) -> Path:
+    """Where the tables of a release of PySpark 4 are."""
+    return folder_of_run(tmp_path_factory, f"pyspark-{release or 'newest'}")
+
+
+@pytest.fixture(scope="session")
+def pyspark_4(folder_4: Path, release: str) -> dict[str, dict]:
+    """What a release of PySpark 4 answers, with the data source that it finds on its own."""
+    environment = spark_environment()
+    return asked_once(environment.releases.get(release) if release else environment.newest, folder_4)
+
+
+@pytest.fixture(scope="session")
+def python_newest() -> str:
+    """An interpreter that has the newest release of PySpark."""
+    return required(spark_environment().newest)
 
 
 @pytest.fixture(scope="session")

@@ -46,14 +46,14 @@ def queries(spark: Any, root: Path) -> dict[str, Any]:
     failed = streams.run(stream.writeStream.format("lakefmt").options(**sink), checkpoint, path)
     answers = {"failed": failed, "commits": len(streams.commits(path)), "rows": len(streams.rows(path))}
     streams.forget(checkpoint, 1)
-    streams.run(stream.writeStream.format("lakefmt").options(**sink), checkpoint, path)
+    answers["restart failed"] = streams.run(stream.writeStream.format("lakefmt").options(**sink), checkpoint, path)
     answers["after restart"] = len(streams.commits(path))
     copy = str(root / "connected-copy")
     reading = spark.readStream.format("lakefmt").load(path)
     answers["copy failed"] = streams.run(
         reading.writeStream.format("lakefmt").options(**sink), root / "connected-copying", copy
     )
-    answers["copied"] = streams.rows(copy) == streams.rows(path)
+    answers["copied"] = not answers["copy failed"] and streams.rows(copy) == streams.rows(path)
     return answers
 
 

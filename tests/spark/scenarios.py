@@ -327,7 +327,7 @@ def main() -> None:
         scenarios += [*same_job.WITH_HUDI, *stream_scenarios.WITH_HUDI, *bucket_scenarios.WITH_HUDI]
     spark = session()
     spark.sparkContext.setLogLevel("OFF")
-    told, begin = {}, time.monotonic()
+    told, begin = {"release": pyspark.__version__}, time.monotonic()
     for scenario in scenarios:
         if names and scenario.__name__ not in names:
             continue

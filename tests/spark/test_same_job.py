@@ -28,10 +28,10 @@ def test_the_job_gives_the_rows_that_hudi_gives_on_3_5(pyspark_oldest):
     assert differences(pyspark_oldest["same_job_of_lakefmt"], theirs) == []
 
 
-def test_the_job_gives_the_rows_that_hudi_gives_on_the_newest_release(pyspark_newest, pyspark_oldest):
+def test_the_job_gives_the_rows_that_hudi_gives_on_4(pyspark_4, pyspark_oldest):
     theirs = pyspark_oldest["same_job_of_hudi"]
     assert len(theirs["cow"]["now"]) == 14
-    assert differences(pyspark_newest["same_job_of_lakefmt"], theirs) == []
+    assert differences(pyspark_4["same_job_of_lakefmt"], theirs) == []
 
 
 def test_each_engine_goes_on_with_the_tables_of_the_other(pyspark_oldest):

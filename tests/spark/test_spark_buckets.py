@@ -35,8 +35,8 @@ def test_tasks_and_hudi_write_split_and_merge_buckets_by_turns(pyspark_oldest):
     }
 
 
-def test_tasks_that_run_twice_and_a_commit_that_fails(pyspark_newest):
-    assert pyspark_newest["bucket_faults"] == {
+def test_tasks_that_run_twice_and_a_commit_that_fails(pyspark_4):
+    assert pyspark_4["bucket_faults"] == {
         "doubled": [True, True, 1, []],
         "undone": [True, True, 1, []],
         "again": [True, True, 1, []],
@@ -44,11 +44,11 @@ def test_tasks_that_run_twice_and_a_commit_that_fails(pyspark_newest):
     }
 
 
-def test_hudi_goes_on_where_tasks_of_the_newest_release_wrote(pyspark_newest, folder_newest, spark_judge, tmp_path):
-    assert "failed" not in pyspark_newest["written_by_tasks"]
+def test_hudi_goes_on_where_tasks_of_pyspark_4_wrote(pyspark_4, folder_4, spark_judge, tmp_path):
+    assert "failed" not in pyspark_4["written_by_tasks"]
     rows = pa.table({"id": ["k69", "new"], "city": ["c0", "c1"], "v": [7.0, 8.0], "ts": pa.array([99, 99])})
     for name, op in (("consistent", "scheduleAndExecute"), ("splitting", "execute")):
-        path = shutil.copytree(folder_newest / f"tasks_{name}", tmp_path / name)  # other tests read it as it is
+        path = shutil.copytree(folder_4 / f"tasks_{name}", tmp_path / name)  # other tests read it as it is
         spark_judge.write(path, rows, index="BUCKET", options=HUDI)
         spark_judge.sql(f"call run_clustering(path => '{path}', op => '{op}')", settings={**HUDI, **SPLIT})
         expected = sorted({*expected_rows(name), ("k69", "c0", 7.0), ("new", "c1", 8.0)} - {("k69", "c0", 138.0)})

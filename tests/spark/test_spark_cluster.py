@@ -27,39 +27,36 @@ FAULTS = (
 )
 
 
-def run_script(script: str, folder: Path) -> dict:
+def run_script(python: str, script: str, folder: Path) -> dict:
     """Run a script with the newest release of PySpark and return what it answers."""
-    environment = spark_environment()
-    if environment.newest is None or environment.java is None:
-        pytest.fail("pyspark or Java is missing: run python tools/spark_env.py")
     variables = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "PYTHON", "COV"))}
-    variables |= {"JAVA_HOME": str(environment.java), "PYTHONWARNINGS": "ignore"}
+    variables |= {"JAVA_HOME": str(spark_environment().java), "PYTHONWARNINGS": "ignore"}
     variables |= {"PYTHONPATH": f"{HERE.parents[1]}{os.pathsep}{HERE}"}
     answers = folder / "answers.json"
-    command = [environment.newest, str(HERE / script), str(folder), str(answers)]
+    command = [python, str(HERE / script), str(folder), str(answers)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=900, env=variables, cwd=folder, check=False)
     assert answers.exists(), run.stderr[-4000:]
     return json.loads(answers.read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")
-def pyspark_newest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
+def cluster(python_newest: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
     """What writes left on a cluster of the newest release of PySpark."""
-    return run_script("cluster_faults.py", tmp_path_factory.mktemp("cluster"))
+    return run_script(python_newest, "cluster_faults.py", tmp_path_factory.mktemp("cluster"))
 
 
 @pytest.mark.skipif(not THOROUGH, reason="takes minutes and six JVMs: make test-all asks for it")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_leaves_one_file_for_each_file_group_and_right_rows(pyspark_newest, fault):
-    told = pyspark_newest[fault]
+def test_a_fault_leaves_one_file_for_each_file_group_and_right_rows(cluster, fault):
+    told = cluster[fault]
     assert told == {"happened": 1, "rows": True, "files": True, "groups": True, "pending": [], "findings": []}
 
 
 @pytest.mark.skipif(not THOROUGH, reason="takes a minute and two JVMs: make test-all asks for it")
 @pytest.mark.timeout(900)
-def test_two_drivers_and_a_plain_process_upsert_one_table(tmp_path):
-    told = run_script("three_writers.py", tmp_path)
+def test_two_drivers_and_a_plain_process_upsert_one_table(python_newest, tmp_path):
+    told = run_script(python_newest, "three_writers.py", tmp_path)
     assert told.pop("conflicts") is not None
     assert told == {
         "codes": [0, 0, 0],

@@ -22,8 +22,8 @@ ROWS = sorted([f"k{n}", -1.0 if n < 3 else n * 1.5] for n in range(27))
 ALL_ROWS = sorted([f"k{n}", n * 1.5] for n in range(30))
 
 
-def test_every_verb_and_query(pyspark_newest, folder_newest):
-    told = pyspark_newest["verbs"]
+def test_every_verb_and_query(pyspark_4, folder_4):
+    told = pyspark_4["verbs"]
     assert told["rows"] == ROWS
     assert told["first"] == ALL_ROWS
     assert told["partitions"] == [["c0"], ["c1"], ["c2"]]
@@ -38,36 +38,36 @@ def test_every_verb_and_query(pyspark_newest, folder_newest):
         "price": 5.00,
         "day": "2026-01-02",
     }
-    rows = lakefmt.open_table(folder_newest / "verbs").read(["id", "v"])
+    rows = lakefmt.open_table(folder_4 / "verbs").read(["id", "v"])
     assert sorted(map(list, zip(*rows.to_pydict().values(), strict=True))) == ROWS
 
 
-def test_apache_hudi_reads_and_upserts_what_pyspark_wrote(pyspark_newest, folder_newest, spark_judge):
-    assert "failed" not in pyspark_newest["verbs"]
-    rows = spark_judge.snapshot(folder_newest / "verbs", meta_columns=True)
+def test_apache_hudi_reads_and_upserts_what_pyspark_wrote(pyspark_4, folder_4, spark_judge):
+    assert "failed" not in pyspark_4["verbs"]
+    rows = spark_judge.snapshot(folder_4 / "verbs", meta_columns=True)
     assert sorted(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True)) == [tuple(row) for row in ROWS]
     assert set(rows["_hoodie_partition_path"].to_pylist()) == {"c0", "c1", "c2"}
 
 
-def test_logs_are_merged_by_the_tasks(pyspark_newest):
-    assert pyspark_newest["merge_on_read"] == {"merged": 5, "base": 0}
+def test_logs_are_merged_by_the_tasks(pyspark_4):
+    assert pyspark_4["merge_on_read"] == {"merged": 5, "base": 0}
 
 
-def test_overwrites(pyspark_newest):
-    assert pyspark_newest["overwrites"] == {
+def test_overwrites(pyspark_4):
+    assert pyspark_4["overwrites"] == {
         "partition": [["c0", 1], ["c1", 3], ["c2", 3]],
         "dropped": [["c0", 1], ["c2", 3]],
         "table": [["c2", 3]],
     }
 
 
-def test_sql_on_temporary_views(pyspark_newest):
-    assert pyspark_newest["views"]["rows"] == [["k4"], ["k9"]]
-    assert "needs a path" in pyspark_newest["views"]["catalog"]
+def test_sql_on_temporary_views(pyspark_4):
+    assert pyspark_4["views"]["rows"] == [["k4"], ["k9"]]
+    assert "needs a path" in pyspark_4["views"]["catalog"]
 
 
-def test_refusals_leave_nothing(pyspark_newest):
-    told = pyspark_newest["refusals"]
+def test_refusals_leave_nothing(pyspark_4):
+    told = pyspark_4["refusals"]
     assert "did you mean 'hoodie.datasource.write.operation'" in told["unknown"]
     assert "does not sync to a catalog" in told["sync"]
     assert "record key field 'nope' is not a column" in told["key"]
@@ -102,20 +102,20 @@ def check_functions_and_registration(told: dict[str, dict]) -> None:
     assert functions["after"] == 30
 
 
-def test_functions_and_registered_formats(pyspark_newest):
-    check_functions_and_registration(pyspark_newest)
+def test_functions_and_registered_formats(pyspark_4):
+    check_functions_and_registration(pyspark_4)
 
 
 def test_functions_and_registered_formats_of_3_5(pyspark_oldest):
     check_functions_and_registration(pyspark_oldest)
 
 
-def test_tasks_write_every_way(pyspark_newest, folder_newest, hudi_rs_judge):
-    told = pyspark_newest["written_by_tasks"]
+def test_tasks_write_every_way(pyspark_4, folder_4, hudi_rs_judge):
+    told = pyspark_4["written_by_tasks"]
     assert set(told) == set(WAYS), told
-    check_written_by_tasks(told, folder_newest)
+    check_written_by_tasks(told, folder_4)
     for name in WAYS:
-        assert in_order(hudi_rs_judge.snapshot(folder_newest / f"tasks_{name}")) == expected_rows(name)
+        assert in_order(hudi_rs_judge.snapshot(folder_4 / f"tasks_{name}")) == expected_rows(name)
 
 
 def test_tasks_write_every_way_of_3_5(pyspark_oldest, folder_oldest):
@@ -124,20 +124,20 @@ def test_tasks_write_every_way_of_3_5(pyspark_oldest, folder_oldest):
     check_written_by_tasks(told, folder_oldest)
 
 
-def test_apache_hudi_reads_what_tasks_wrote_and_goes_on(pyspark_newest, folder_newest, spark_judge):
-    assert "failed" not in pyspark_newest["written_by_tasks"]
+def test_apache_hudi_reads_what_tasks_wrote_and_goes_on(pyspark_4, folder_4, spark_judge):
+    assert "failed" not in pyspark_4["written_by_tasks"]
     for name in WAYS:
-        assert in_order(spark_judge.snapshot(folder_newest / f"tasks_{name}")) == expected_rows(name)
+        assert in_order(spark_judge.snapshot(folder_4 / f"tasks_{name}")) == expected_rows(name)
     # One key in the file of every way's look-up, one new.
     rows = pa.table({"id": ["k69", "new"], "city": ["c0", "c1"], "v": [7.0, 8.0], "ts": pa.array([99, 99])})
     for name in ("partition", "lookup"):
-        spark_judge.write(folder_newest / f"tasks_{name}", rows)
+        spark_judge.write(folder_4 / f"tasks_{name}", rows)
         after = {*expected_rows(name), ("k69", "c0", 7.0), ("new", "c1", 8.0)} - {("k69", "c0", 138.0)}
-        assert in_order(lakefmt.open_table(folder_newest / f"tasks_{name}").read()) == sorted(after)
+        assert in_order(lakefmt.open_table(folder_4 / f"tasks_{name}").read()) == sorted(after)
 
 
-def test_tasks_delete_keys_that_do_not_say_their_partition(pyspark_newest, folder_newest, spark_judge):
-    told = pyspark_newest["deletes_anywhere"]
+def test_tasks_delete_keys_that_do_not_say_their_partition(pyspark_4, folder_4, spark_judge):
+    told = pyspark_4["deletes_anywhere"]
     assert set(told) == {"plain", "logs", "consistent", "own", "global"}, told
     reasons = {"own": "the driver asks it, for the keys alone", "global": "the index is global"}
     for name, (way, why, several, few, deleted, opened, nowhere) in told.items():
@@ -147,14 +147,14 @@ def test_tasks_delete_keys_that_do_not_say_their_partition(pyspark_newest, folde
         )
         # 29 keys; two of them are in another partition, too.
         assert deleted == (29 if name == "global" else 31), name
-        table = lakefmt.open_table(folder_newest / f"anywhere_{name}")
+        table = lakefmt.open_table(folder_4 / f"anywhere_{name}")
         assert in_order(table.read()) == rows_after_deletes(name)
         assert not table.check().findings
-        assert in_order(spark_judge.snapshot(folder_newest / f"anywhere_{name}")) == rows_after_deletes(name)
+        assert in_order(spark_judge.snapshot(folder_4 / f"anywhere_{name}")) == rows_after_deletes(name)
 
 
-def test_an_own_index_is_asked_by_the_driver_for_keys(pyspark_newest):
-    told = pyspark_newest["own_indexes"]
+def test_an_own_index_is_asked_by_the_driver_for_keys(pyspark_4):
+    told = pyspark_4["own_indexes"]
     assert sum(told["asked"]) == 40
     assert len(told["asked"]) > 3  # a few keys at a time
     assert (told["told"], told["inserted"]) == (True, 10)
@@ -173,19 +173,19 @@ def check_shapes(told: dict) -> None:
     assert told["generated"] == [80, 80]
 
 
-def test_odd_inputs(pyspark_newest):
-    check_shapes(pyspark_newest["shapes_of_input"])
+def test_odd_inputs(pyspark_4):
+    check_shapes(pyspark_4["shapes_of_input"])
 
 
-def test_many_partitions(pyspark_newest):
-    told = pyspark_newest["many_partitions"]
+def test_many_partitions(pyspark_4):
+    told = pyspark_4["many_partitions"]
     assert told["ways"] == ["partition", "partition"]
     assert (told["inserted"], told["upserted"]) == ([2400, 0, 1200], [0, 2400, 1200])
     assert told["rows"] == [2400, 4800.0, 1200]
 
 
-def test_faults_of_tasks(pyspark_newest):
-    check_faults(pyspark_newest["faults"])
+def test_faults_of_tasks(pyspark_4):
+    check_faults(pyspark_4["faults"])
 
 
 def test_faults_of_tasks_of_3_5(pyspark_oldest):

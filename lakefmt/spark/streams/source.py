@@ -12,7 +12,7 @@ from pyspark.sql import datasource
 
 from lakefmt import open_table
 from lakefmt.data_classes import dataclass
-from lakefmt.errors import SnapshotExpired
+from lakefmt.errors import SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.read.incremental import is_rewrite, select_commits
 from lakefmt.read.snapshot import planned_clusterings, with_archived_instants
@@ -63,11 +63,19 @@ class TableStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvaila
         path: the table.
         options: as Spark hands them.
         names: the columns that the query reads.
+
+    Raises:
+        UnsupportedFeature: the options ask for a limit, and this release of PySpark has none.
     """
 
     def __init__(self, path: str, options: Mapping[str, str], names: Sequence[str]) -> None:
         self.path, self.names = path, tuple(names)
         self.options, self.query = take_source_options(options)
+        if ReadLimit is object and (self.options.max_files or self.options.max_bytes):
+            raise UnsupportedFeature(
+                "maxFilesPerTrigger and maxBytesPerTrigger need PySpark 4.2: before, Spark asks a data source in Python for "
+                "everything that is there; leave them out"
+            )
         self._call = parse_read_options(self.query)
         self._target: str | None = None
         self._listed: tuple[float, TableState] | None = None
@@ -89,8 +97,8 @@ class TableStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvaila
     def latestOffset(self, start: Mapping[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next batch; `start` when there is nothing new."""
         begin = EARLIEST if start is None else decode_offset(start)
-        files = limit.max_files if isinstance(limit, ReadMaxFiles) and limit is not None else None
-        num_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) and limit is not None else None
+        # Each kind of limit has one of these.
+        files, num_bytes = getattr(limit, "max_files", None), getattr(limit, "max_bytes", None)
         return encode_offset(self._end(begin, files, num_bytes))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
