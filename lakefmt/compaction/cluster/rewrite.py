@@ -17,13 +17,13 @@ from uuid import UUID, uuid5
 import numpy as np
 import pyarrow as pa
 
-from lakefmt.compaction.cluster.plan import ClusteringGroup, ClusteringSlice
+from lakefmt.compaction.cluster.plan import FULL, ClusteringGroup, ClusteringSlice
 from lakefmt.compaction.cluster.rings import index_of_buckets
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import merge_rule
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, SnapshotExpired, StateError, StorageError
-from lakefmt.filegroups.base_writer import named_rows, new_filter, rows_per_row_group
+from lakefmt.filegroups.base_writer import filter_bytes, named_rows, new_filter, rows_per_row_group
 from lakefmt.filegroups.logs.reader import read_log_rows
 from lakefmt.filegroups.merge.merged_slice import merge_logs
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, join_path
@@ -52,10 +52,6 @@ ORDER_ENTRY = "lakefmt.order"
 _PARTS = 8
 #: Keys of a file beyond this wait on the disk.
 _KEY_BYTES = 64 << 20
-#: A file is full at this part of the target size: what is written next could be more than its rest.
-_FULL = 15 / 16
-#: What a filter takes for each key, as text.
-_FILTER_BYTES = 5
 _BY_SAMPLE = "sample"
 
 
@@ -223,7 +219,7 @@ class GroupRewrite:
                     room = max(1, int((self.target_bytes - file.size) / row_bytes))
                     file.append(rows.slice(0, room))
                     rows = rows.slice(room)
-                    if file.size >= self.target_bytes * _FULL:
+                    if file.size >= self.target_bytes * FULL:
                         stats.append(file.finish())
                         file = None
             if file is not None:
@@ -304,7 +300,7 @@ class _NewFile:
     @property
     def size(self) -> int:
         """Bytes written so far, with what the key filter will take."""
-        return int(self._sink.size) + _FILTER_BYTES * len(self._keys)
+        return int(self._sink.size) + filter_bytes(self._rewrite.settings, len(self._keys))
 
     def append(self, rows: pa.Table) -> None:
         """Write rows that have all their columns."""
