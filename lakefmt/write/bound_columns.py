@@ -81,8 +81,7 @@ def columns_after(
     _check_types(before, after, bound_columns(client, state))
     if missing == "drop":
         for name, what in bound_columns(client, state).items():
-            top = name.split(".", 1)[0]
-            if top in before.names and top not in after.names:
+            if field_at(before, name) is not None and field_at(after, name) is None:
                 raise SchemaMismatch(f"the data lack column {name!r}, which cannot be dropped: it is {what}")
     return after
 

@@ -381,6 +381,22 @@ def test_a_column_that_the_table_is_built_on_is_not_dropped() -> None:
     assert [item.name for item in table.client.store.list()] == before
 
 
+@pytest.mark.parametrize("what", ["ordering", "index"])
+def test_a_field_that_the_table_is_built_on_is_not_dropped(what: str) -> None:
+    """A field inside a struct was dropped: later rows had no event time, an index no column."""
+    schema = pa.schema([("id", pa.string()), ("m", pa.struct([("ts", pa.int64()), ("x", pa.int64())]))])
+    index = {"kind": "secondary_index", "columns": ["m.ts"], "name": "by_ts"}
+    how: dict[str, Any] = {"ordering": "m.ts"} if what == "ordering" else {"indexes": ["record_index", index]}
+    table = lakefmt.create_table(
+        f"memory://alter-field-{what}", schema=schema, record_key="id", table_version=9, options=OPTIONS, **how
+    )
+    table.upsert(pa.table({"id": ["a"], "m": [{"ts": 5, "x": 1}]}, schema=schema))
+    lacking = pa.table({"id": ["b"], "m": [{"x": 1}]})
+    with pytest.raises(SchemaMismatch, match=r"'m\.ts', which cannot be dropped: it is"):
+        table.upsert(lacking, options={DROP: True})
+    assert table.schema.equals(schema)
+
+
 # ------------------------------------------------------------------------------------------------------------ beside others
 
 
