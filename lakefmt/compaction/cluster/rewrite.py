@@ -8,7 +8,7 @@ time and sequence number; only the file name in them changes.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import field
 from functools import cached_property
@@ -43,7 +43,7 @@ from lakefmt.storage.api import PutOutcome
 from lakefmt.timeline.markers import create_marker
 from lakefmt.values import RECORD_KEY, FileId, InstantTime, PartitionPath, WriteStat
 
-__all__ = ["ORDER_ENTRY", "GroupRewrite", "order_entry"]
+__all__ = ["ORDER_ENTRY", "GroupRewrite", "order_entry", "ordered_groups"]
 
 #: Footer entry of a base file whose rows were ordered by a clustering.
 ORDER_ENTRY = "lakefmt.order"
@@ -63,6 +63,24 @@ def order_entry(order: RowOrder) -> str:
         '{"columns": ["a", "b"], "layout": "linear"}'
     """
     return json.dumps({"columns": list(order.columns), "layout": order.layout.value})
+
+
+def ordered_groups(
+    client: TableClient, state: TableState, slices: Collection[FileSlice], order: RowOrder
+) -> frozenset[tuple[PartitionPath, FileId]]:
+    """Return the file groups whose rows have an order already: a clustering wrote it, and nothing changed them since."""
+    if not order.columns:
+        return frozenset()
+    # A footer names the columns as they were called then.
+    wanted, ids, tops = order_entry(order), client.column_ids(state), order_columns(order)
+    return frozenset(
+        (each.partition, each.file_id)
+        for each in slices
+        if each.base is not None
+        and not each.logs
+        and (ids is None or ids.keeps(tops, each.base.instant))
+        and client.reader.footer(each.base).entries.get(ORDER_ENTRY) == wanted
+    )
 
 
 @dataclass(frozen=True)
