@@ -308,7 +308,9 @@ def _evolved(
     if request.columns is not None and request.columns != (write_client.client.internal_schema(state) or ""):
         raise CommitConflict("the table's columns were altered while the rows of this write were made: make them again")
     if request.alteration is not None:
-        return request.alteration.change(before)
+        from lakefmt.write.commit.new_columns import altered_columns  # alterations are rare
+
+        return altered_columns(write_client.client, state, before, request.alteration)
     if incoming is None or request.operation in (WriteOperation.DELETE, WriteOperation.DELETE_PARTITION):
         return before
     mode: Literal["add", "strict"] = "strict" if request.schema_change == "strict" else "add"
