@@ -159,8 +159,8 @@ def filter_bytes(settings: Settings, num_keys: int) -> int:
 
     Example:
         >>> from lakefmt.config.settings import resolve_settings
-        >>> filter_bytes(resolve_settings(), 1000), len(new_filter(resolve_settings(), 1000).encode())
-        (8086, 8108)
+        >>> filter_bytes(resolve_settings(), 1000)
+        8087
     """
     if not num_keys or not settings.flag("hoodie.parquet.bloom.filter.enabled"):
         return 0

@@ -30,6 +30,7 @@ __all__ = [
     "ClusteringRules",
     "ClusteringSlice",
     "ClusteringStrategy",
+    "full_bytes",
     "is_clustering_due",
     "plan_clustering",
     "slice_to_cluster",
@@ -41,6 +42,16 @@ FULL = 15 / 16
 #: And a file of this part is taken for a full one: how large its filter becomes is known only when it is written.
 _AS_GOOD_AS_FULL = 7 / 8
 GroupKey = tuple[PartitionPath, FileId]
+
+
+def full_bytes(target_bytes: int) -> int:
+    """Return the size from which on a file is not packed: it would come back as it is.
+
+    Example:
+        >>> full_bytes(1024)
+        896
+    """
+    return max(1, int(target_bytes * _AS_GOOD_AS_FULL))
 
 
 class ClusteringStrategy(enum.Enum):
@@ -105,8 +116,8 @@ class ClusteringRules:
 
     @property
     def full_bytes(self) -> int:
-        """From this size on a file is not packed: it would come back as it is."""
-        return max(1, int(self.target_bytes * _AS_GOOD_AS_FULL))
+        """From this size on a file is not packed."""
+        return full_bytes(self.target_bytes)
 
 
 @dataclass(frozen=True, slots=True)
