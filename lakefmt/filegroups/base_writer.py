@@ -159,7 +159,7 @@ def filter_bytes(settings: Settings, num_keys: int) -> int:
 
     Example:
         >>> from lakefmt.config.settings import resolve_settings
-        >>> filter_bytes(resolve_settings(), 1000)
+        >>> filter_bytes(resolve_settings({}), 1000)
         8087
     """
     if not num_keys or not settings.flag("hoodie.parquet.bloom.filter.enabled"):
