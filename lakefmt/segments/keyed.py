@@ -38,7 +38,7 @@ def key_columns_of(spec: KeySpec) -> tuple[str, ...]:
 def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return rows of segments with the columns of a table, all nullable, and the columns of the stream.
 
-    A column that the table does not have any more is left out, as it is from the table's own rows.
+    A column or field that the table does not have any more is left out, as it is from the table's own rows.
 
     Args:
         rows: of segments, with the names of today.
@@ -48,7 +48,8 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         SchemaMismatch: a value does not fit its column any more.
     """
     wanted = pa.schema([field.with_nullable(True) for field in schema])
-    made = conform(rows.select([name for name in rows.column_names if name in schema.names]), wanted)
+    known = rows.select([name for name in rows.column_names if name in schema.names])
+    made = conform(known, wanted, drops_fields=True)
     for name in (OPERATOR, COLUMNS):
         if name in rows.column_names:
             made = made.append_column(name, rows.column(name))

@@ -375,9 +375,10 @@ def _moved(rows: pa.Table, schema: pa.Schema, places: ColumnPlaces | None) -> pa
     """Return the rows of buffers with the names and types of today.
 
     Raises:
-        SchemaMismatch: a column was dropped, and another one of its name takes no values of its type.
+        SchemaMismatch: a column was dropped, and a new one of its name takes no values of its type.
     """
     moved = moved_rows(rows, places)
-    taken = [] if places is None else [name for name in places.left_out(rows.column_names) if name in schema.names]
+    new = frozenset(schema.names) - frozenset(moved.column_names)
+    taken = [] if places is None else [name for name in places.left_out(rows.column_names) if name in new]
     conform(rows.select(taken).slice(0, 0), pa.schema([schema.field(name) for name in taken]))
     return moved

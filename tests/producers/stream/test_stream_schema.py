@@ -125,6 +125,11 @@ def dropped_and_added(table: Table) -> None:
     table.alter.add_column("v", pa.int64(), before="w")
 
 
+def dropped_and_renamed(table: Table) -> None:
+    table.alter.drop_column("place")
+    table.alter.rename_column("v", "place")
+
+
 def renamed_in_a_row(table: Table) -> None:
     table.alter.rename_column("w", "x")
     table.alter.rename_column("v", "w")
@@ -140,8 +145,10 @@ ALTERED: dict[str, tuple[Callable[[Table], object], dict[str, Any]]] = {
     "swapped": (lambda table: swapped(table, "v", "w"), {"v": 2, "w": 1}),
     "renamed and added": (renamed_and_added, {"u": 1, "v": None}),
     "dropped and added": (dropped_and_added, {"v": None}),
+    "dropped and renamed": (dropped_and_renamed, {"place": 1}),
     "renamed in a row": (renamed_in_a_row, {"w": 1, "x": 2}),
     "renamed inside": (renamed_inside, {"place": {"z": 3}}),
+    "dropped inside": (lambda table: table.alter.drop_column("place.x"), {"place": {"y": 4}}),
     "swapped inside": (lambda table: swapped(table, "x", "y", "place."), {"place": {"x": 4, "y": 3}}),
     "made a text": (lambda table: table.alter.update_column("v", type=pa.string()), {"v": "1"}),
 }
