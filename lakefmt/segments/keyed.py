@@ -48,8 +48,8 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         SchemaMismatch: a value does not fit its column any more.
     """
     wanted = pa.schema([field.with_nullable(True) for field in schema])
-    known = rows.select([name for name in rows.column_names if name in schema.names])
-    made = conform(known, wanted, drops_fields=True)
+    kept = rows.select([name for name in rows.column_names if name in schema.names])
+    made = conform(kept, wanted, drops_fields=True)
     for name in (OPERATOR, COLUMNS):
         if name in rows.column_names:
             made = made.append_column(name, rows.column(name))
