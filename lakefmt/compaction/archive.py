@@ -129,8 +129,20 @@ def run_archive(
             _append(write_client, TableState(config, timeline), plan.instants)
             lease.check()
             _leave(write_client, config, timeline, plan.instants)
+            _drop_histories(client, TableState(config, timeline_store.load()))
     finished = tuple(instant.time for instant in both)
     return ArchiveResult(plan, done=True, finished=finished, seconds=perf_counter() - begun)
+
+
+def _drop_histories(client: TableClient, state: TableState) -> None:
+    """Delete the histories of the columns that archived commits stored: each of them holds what the newest one does."""
+    first = state.timeline.first_active
+    if first is not None and client.internal_schema(state) is not None:
+        # Imported here: few tables have column ids.
+        from lakefmt.filegroups.schema_history import SCHEMAS, unneeded_history_files
+
+        names = [item.name for item in client.store.list(SCHEMAS, recursive=False)]
+        client.store.delete(unneeded_history_files(names, first))
 
 
 def _check_archivable(config: TableConfig) -> None:

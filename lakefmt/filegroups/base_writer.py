@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from math import log
 
 import pyarrow as pa
 
@@ -18,6 +19,7 @@ from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.values import FILE_NAME, RECORD_KEY
 
 __all__ = [
+    "filter_bytes",
     "grown_filter",
     "named_rows",
     "new_filter",
@@ -150,6 +152,23 @@ def new_filter(settings: Settings, num_keys: int) -> BloomFilter:
     planned = settings.integer("hoodie.index.bloom.num_entries") or _planned(num_keys)
     most = max(planned, settings.integer("hoodie.bloom.index.filter.dynamic.max.entries"))
     return BloomFilter.sized(planned, settings.number("hoodie.index.bloom.fpp"), most)
+
+
+def filter_bytes(settings: Settings, num_keys: int) -> int:
+    """Return about how many bytes of a file the filter of its keys takes, as text.
+
+    Example:
+        >>> from lakefmt.config.settings import resolve_settings
+        >>> filter_bytes(resolve_settings({}), 1000)
+        8087
+    """
+    if not num_keys or not settings.flag("hoodie.parquet.bloom.filter.enabled"):
+        return 0
+    planned = settings.integer("hoodie.index.bloom.num_entries") or _planned(num_keys)
+    most = max(planned, settings.integer("hoodie.bloom.index.filter.dynamic.max.entries"))
+    rows = -(-min(num_keys, most) // planned)
+    bits = rows * planned * -log(settings.number("hoodie.index.bloom.fpp")) / log(2) ** 2
+    return int(bits / 6)  # a character holds six
 
 
 def grown_filter(

@@ -15,7 +15,14 @@ from lakefmt.storage.api import ObjectStore
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime
 
-__all__ = ["SCHEMAS", "choose_history_file", "load_schema_history", "schema_file_instant", "store_schema_history"]
+__all__ = [
+    "SCHEMAS",
+    "choose_history_file",
+    "load_schema_history",
+    "schema_file_instant",
+    "store_schema_history",
+    "unneeded_history_files",
+]
 
 SCHEMAS: Final = ".hoodie/.schema"
 _SUFFIX: Final = ".schemacommit"
@@ -56,6 +63,21 @@ def choose_history_file(names: Iterable[str], timeline: Timeline) -> str | None:
     completed = [name for name in files if schema_file_instant(name) in active]
     archived = [name for name in files if schema_file_instant(name) < first]
     return next(iter([*completed[::-1], *archived[::-1]]), None)
+
+
+def unneeded_history_files(names: Iterable[str], first_active: str) -> list[str]:
+    """Return the histories of archived commits but for the newest, which counts where no active commit has one. Pure.
+
+    Args:
+        names: the files of the directory.
+        first_active: the first instant of the active timeline.
+
+    Example:
+        >>> unneeded_history_files([f".hoodie/.schema/2026010100000000{n}.schemacommit" for n in range(4)], "20260101000000003")
+        ['.hoodie/.schema/20260101000000000.schemacommit', '.hoodie/.schema/20260101000000001.schemacommit']
+    """
+    files = sorted((name for name in names if name.endswith(_SUFFIX)), key=schema_file_instant)
+    return [name for name in files if schema_file_instant(name) < first_active][:-1]
 
 
 def schema_file_instant(name: str) -> str:

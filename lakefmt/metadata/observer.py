@@ -58,6 +58,10 @@ from lakefmt.values import InstantTime, WriteOperation
 __all__ = ["MetadataTableObserver"]
 
 
+#: Operations that change no column.
+_SERVICES = frozenset({WriteOperation.CLUSTER, WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
+
+
 @dataclass
 class MetadataTableObserver:
     """Keeps the metadata table of one table right; a table without one is left alone unless the settings ask for it.
@@ -192,7 +196,9 @@ class MetadataTableObserver:
     ) -> FactCollector:
         before = TableState(config, pending.timeline)
         completed = timeline_with(pending.timeline, pending.time, pending.action, pending.next_time())
-        text = None if pending.commit is None else pending.commit.schema_text
+        # A service may have the columns of its plan; those of today are found in its files as in those of any instant.
+        is_service = pending.commit is None or pending.commit.operation in _SERVICES
+        text = None if is_service or pending.commit is None else pending.commit.schema_text
         schema = self.client.schema(before) if text is None else without_meta_columns(avro_to_arrow(text))
         after = TableState(config, completed)
 

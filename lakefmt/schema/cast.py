@@ -47,11 +47,19 @@ _REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeEr
 _MOST_ELEMENTS: Final = np.iinfo(np.int32).max
 
 
-def conform(table: pa.Table, schema: pa.Schema, *, allow_null_list_elements: bool = False) -> pa.Table:
+def conform(
+    table: pa.Table, schema: pa.Schema, *, allow_null_list_elements: bool = False, drops_fields: bool = False
+) -> pa.Table:
     """Return `table` with exactly the columns and types of `schema`, without losing information.
 
     Columns match by name; a missing nullable column is null. A column with the right type is not
     copied.
+
+    Args:
+        table: the rows.
+        schema: the wanted columns.
+        allow_null_list_elements: lists may have null elements.
+        drops_fields: nested fields that the schema does not have are left out; False: they are refused.
 
     Raises:
         SchemaMismatch: an unknown column; a missing or null required value; a value that does not
@@ -68,7 +76,7 @@ def conform(table: pa.Table, schema: pa.Schema, *, allow_null_list_elements: boo
     if unknown:
         raise SchemaMismatch(f"the table has no column {', '.join(map(repr, unknown))}: it has {', '.join(names)}")
     _check_bytes(table)
-    walk = _Walk(_cast_exactly, SchemaMismatch, drops=False)
+    walk = _Walk(_cast_exactly, SchemaMismatch, drops=drops_fields)
     columns = walk.columns(table, schema)
     for column, field in zip(columns, schema, strict=True):
         if _has_promises(field):

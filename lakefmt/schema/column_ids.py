@@ -72,6 +72,16 @@ class ColumnPlaces:
         have = frozenset(stored)
         return frozenset({place.name for place in self.places if place.stored in have} | (have - self.known))
 
+    def left_out(self, stored: Iterable[str]) -> list[str]:
+        """Return those of a file's columns that the table does not have any more.
+
+        Example:
+            >>> ColumnPlaces((Place("c", "b"),), frozenset({"b", "gone"})).left_out(["b", "gone", "other"])
+            ['gone']
+        """
+        placed = {place.stored for place in self.places}
+        return [name for name in stored if name in self.known and name not in placed]
+
     def stays(self, name: str) -> bool:
         """Return whether the file has column `name`, if at all, as the table has it."""
         place = next((place for place in self.places if place.name == name), None)

@@ -45,6 +45,7 @@ MAX_SEGMENT_BYTES: Final = 1 << 31
 MAX_OFFSET_CHARACTERS: Final = 1_000_000
 _FORMAT: Final = 1
 _MOST: Final = 1 << 53
+_MOST_DIGITS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class SegmentHeader:
         across: a key is one row of the whole table (its index is global); False: of its partition.
         tail: it was sealed by itself behind the last mark of a stream that marks offsets: its source sends it again.
         stays: a row whose key is stored in another partition is written there, with the values of that partition.
+        columns: the instant from which the table had the columns of its rows; empty: an older release did not say so.
     """
 
     stream: str
@@ -76,6 +78,7 @@ class SegmentHeader:
     across: bool = False
     tail: bool = False
     stays: bool = False
+    columns: str = ""
 
     @property
     def position(self) -> SegmentPosition:
@@ -234,6 +237,7 @@ def decode_header(data: bytes, name: str) -> SegmentHeader:
             body.get("across") is True,
             body.get("tail") is True,
             body.get("stays") is True,
+            _instant(body, "columns"),
         )
     except ValueError as error:
         raise CorruptFile(f"{name} is no header of a segment: {error}") from None
@@ -330,6 +334,18 @@ def _position(value: object) -> SegmentPosition:
     if not isinstance(value, list) or len(value) != 2:
         raise ValueError("a noted segment is no position")
     return SegmentPosition(*(_count(each, "a noted segment") for each in value))
+
+
+def _instant(body: Mapping[str, object], key: str) -> str:
+    """Return the number of an instant; empty where there is none."""
+    value = body.get(key, "")
+    if (
+        not isinstance(value, str)
+        or len(value) > _MOST_DIGITS
+        or not ((value.isascii() and value.isdigit()) or not value)
+    ):
+        raise ValueError(f"{key} is no instant")
+    return value
 
 
 def _text(body: Mapping[str, object], key: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -37,49 +35,25 @@ def key_columns_of(spec: KeySpec) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.split(".", 1)[0] for name in names))
 
 
-def fitted(rows: pa.Table, schema: pa.Schema, renamed: Mapping[str, str] | None = None) -> pa.Table:
+def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return rows of segments with the columns of a table, all nullable, and the columns of the stream.
 
-    A column that the table does not have any more is left out, as it is from the table's own rows.
+    A column or field that the table does not have any more is left out, as it is from the table's own rows.
 
     Args:
-        rows: of segments.
+        rows: of segments, with the names of today.
         schema: the table's.
-        renamed: names that columns have got since the rows were flushed.
 
     Raises:
         SchemaMismatch: a value does not fit its column any more.
     """
-    for old, new in (renamed or {}).items():
-        rows = _renamed(rows, old, new)
     wanted = pa.schema([field.with_nullable(True) for field in schema])
-    made = conform(rows.select([name for name in rows.column_names if name in schema.names]), wanted)
+    kept = rows.select([name for name in rows.column_names if name in schema.names])
+    made = conform(kept, wanted, drops_fields=True)
     for name in (OPERATOR, COLUMNS):
         if name in rows.column_names:
             made = made.append_column(name, rows.column(name))
-    return _with_new_names(made, renamed) if renamed and COLUMNS in made.column_names else made
-
-
-def _with_new_names(rows: pa.Table, renamed: Mapping[str, str]) -> pa.Table:
-    """Return rows whose updates name the columns that they set by their new names."""
-    texts = rows.column(COLUMNS).combine_chunks().dictionary_encode()
-    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-    sets = [json.loads(text) for text in texts.dictionary.to_pylist()]  # sets of columns, not rows
-    named = pa.array([json.dumps([renamed.get(name, name) for name in each]) for each in sets], pa.string())
-    place = rows.schema.get_field_index(COLUMNS)
-    return rows.set_column(place, rows.schema.field(COLUMNS), named.take(texts.indices))
-
-
-def _renamed(rows: pa.Table, old: str, new: str) -> pa.Table:
-    """Return rows with a column under its new name; some of them may have it already."""
-    if old not in rows.column_names:
-        return rows
-    values = rows.column(old)
-    if new not in rows.column_names:
-        return rows.rename_columns([new if name == old else name for name in rows.column_names])
-    kept = pc.coalesce(rows.column(new), values.cast(rows.schema.field(new).type))
-    place = rows.schema.get_field_index(new)
-    return rows.set_column(place, rows.schema.field(new), kept).drop_columns([old])
+    return made
 
 
 def row_identities(spec: KeySpec, rows: pa.Table, *, across: bool) -> tuple[pa.Array, pa.Array, pa.Array]:

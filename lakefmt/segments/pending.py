@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-
-import pyarrow as pa
+from collections.abc import Iterable, Mapping
 
 from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.schema.history import kind_of
 from lakefmt.segments.claims import list_claims
-from lakefmt.segments.codec import COLUMNS, OPERATOR, Claim, Committed, SegmentHeader, committed_of
+from lakefmt.segments.codec import Claim, Committed, SegmentHeader, committed_of
 from lakefmt.segments.files import delete_segments, list_headers, list_streams
 from lakefmt.segments.names import STREAMS
 from lakefmt.segments.plan import StreamPlan, plan_stream
@@ -22,9 +19,7 @@ __all__ = [
     "committed_of_streams",
     "forget_committed",
     "load_streams",
-    "new_column_names",
     "plan_streams",
-    "without_dropped",
 ]
 
 
@@ -135,61 +130,3 @@ def _search(
             if fields is not None:
                 committed[stream] = committed_of(fields)
     return frozenset(looked)
-
-
-def new_column_names(client: TableClient, state: TableState, tables: Sequence[pa.Table]) -> dict[str, str]:
-    """Return the new names of columns that were renamed after rows were flushed.
-
-    Args:
-        client: the table.
-        state: its columns now.
-        tables: rows of segments.
-    """
-    current = client.schema(state).names
-    vanished = {name for table in tables for name in table.column_names} - {*current, OPERATOR, COLUMNS}
-    history = client.schema_history(state) if vanished else None
-    if history is None:
-        return {}
-    names: dict[int, str] = {column.number: column.name for column in history.latest.columns}
-    return {
-        column.name: names[column.number]
-        for schema in history.schemas
-        for column in schema.columns
-        if column.name in vanished and column.number in names
-    }
-
-
-def without_dropped(client: TableClient, state: TableState, tables: Sequence[pa.Table]) -> list[pa.Table]:
-    """Return rows of segments without columns that were dropped since, where another column has their name now.
-
-    Args:
-        client: the table.
-        state: its columns now.
-        tables: rows of segments.
-    """
-    now = client.schema(state)
-    current = {field.name: field.type for field in now}
-    odd = {
-        field.name
-        for table in tables
-        for field in table.schema
-        if field.name in current and field.type != current[field.name]
-    }
-    history = client.schema_history(state) if odd else None
-    if history is None:
-        return list(tables)
-    numbers = {column.name: column.number for column in history.latest.columns}
-    kinds: dict[tuple[str, bool], set[str]] = {}
-    for column in (column for schema in history.schemas for column in schema.columns if column.name in odd):
-        kinds.setdefault((column.name, column.number == numbers.get(column.name)), set()).add(column.kind)
-    left = []
-    for table in tables:
-        dropped = [
-            field.name
-            for field in table.schema
-            if field.name in odd
-            and kind_of(field) in kinds.get((field.name, False), ())
-            and kind_of(field) not in kinds.get((field.name, True), ())
-        ]
-        left.append(table.drop_columns(dropped) if dropped else table)
-    return left

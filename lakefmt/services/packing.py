@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from lakefmt.compaction.cluster.plan import full_bytes
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError
 from lakefmt.values import FileId, PartitionPath
@@ -26,7 +27,7 @@ class PackingRules:
     """When files are packed.
 
     Attributes:
-        small_bytes: only files below this size are packed.
+        small_bytes: only files below this size are packed, and none that is full.
         target_bytes: a packed file is full at this size.
         min_files: files of a level that are packed together, and the ratio of one level to the next.
     """
@@ -67,8 +68,9 @@ def choose_packed(
         9
     """
     by_partition: dict[PartitionPath, list[SliceSize]] = {}
+    limit = min(rules.small_bytes, full_bytes(rules.target_bytes))
     for each in slices:
-        if each.num_bytes < rules.small_bytes:
+        if each.num_bytes < limit:
             by_partition.setdefault(each.partition, []).append(each)
     chosen: set[tuple[PartitionPath, FileId]] = set()
     for small in by_partition.values():

@@ -22,6 +22,7 @@ from lakefmt.schema.evolve import Missing
 from lakefmt.schema.types import field_at
 from lakefmt.transactions.client import WriteClient
 from lakefmt.values import IS_DELETED
+from lakefmt.write.commit.new_columns import check_new_columns
 
 __all__ = ["bound_columns", "columns_after"]
 
@@ -79,10 +80,10 @@ def columns_after(
     if after is before:
         return after
     _check_types(before, after, bound_columns(client, state))
+    check_new_columns(client, state, before, after, comes_back=True)
     if missing == "drop":
         for name, what in bound_columns(client, state).items():
-            top = name.split(".", 1)[0]
-            if top in before.names and top not in after.names:
+            if field_at(before, name) is not None and field_at(after, name) is None:
                 raise SchemaMismatch(f"the data lack column {name!r}, which cannot be dropped: it is {what}")
     return after
 

@@ -317,6 +317,8 @@ class WriteRequest:
         alteration: what becomes of the table's columns; None: what the rows bring.
         entries: what the commit says of streams, applications and the watermark; a write with it commits without rows, too.
         replaces: of an overwrite: the partitions that are replaced, whichever the rows are for; none: those of the rows.
+        columns: the internal schema by which the rows were made, empty where the table had none: the write begins upon no
+            other one. None: whichever there is.
     """
 
     operation: WriteOperation
@@ -329,6 +331,7 @@ class WriteRequest:
     alteration: Alteration | None = None
     entries: CommitEntries | None = field(default=None, compare=False)
     replaces: tuple[PartitionPath, ...] = ()
+    columns: str | None = None
 
     def __post_init__(self) -> None:
         if text_argument(self.schema_change, "schema_change") not in ("add", "strict"):

@@ -152,6 +152,32 @@ class _HourAhead(SystemClock):
         return super().now() + timedelta(hours=1)
 
 
+@pytest.mark.parametrize("version", [6, 8])
+def test_histories_of_columns_leave_with_their_commits(version):
+    """Each commit of an altered table stores the whole history: these files were never removed."""
+    table, name = lived(3, version=version)
+    table.alter.rename_column("v", "w")
+    for n in range(5):
+        table.upsert(pa.table({"id": ["a"], "w": [n]}))
+    renamed = table.timeline.timeline.commits[-1].time
+    table.alter.rename_column("w", "v")
+    for n in range(5):
+        table.upsert(rows("a", v=n))
+    before = values(table.read())
+    table.archive(options=KEEP)
+    left = {commit.time for commit in table.timeline.timeline.commits}
+    files = [item.name for item in MemoryStore(name).list(".hoodie/.schema")]
+    instants = sorted(file.rpartition("/")[2].partition(".")[0].partition("_")[0] for file in files)
+    assert len(left) == 2
+    assert set(instants[1:]) == left, "the newest of the archived ones stays"
+    found = lakefmt.open_table(f"memory://{name}")
+    assert values(found.read()) == before
+    assert found.read(as_of=renamed, columns=["id", "w"]).num_rows == len(before)
+    found.upsert(rows("a", v=7))
+    found.alter.rename_column("v", "x")
+    assert found.read(filter="id = 'a'")["x"].to_pylist() == [7]
+
+
 def test_version_6_archives_no_state_as_reached_before_its_own_instant():
     _, name = lived(4, version=6)
     table = Table(TableClient(MemoryStore(name), OFF, clock=_HourAhead()))

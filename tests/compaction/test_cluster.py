@@ -558,6 +558,31 @@ def test_columns_that_were_altered_before_and_between_plan_and_run() -> None:
     assert_same(everything(table), before)
 
 
+def test_an_order_by_a_column_that_became_another_is_made_anew() -> None:
+    """A footer names the columns of its order as they were called: files were taken for ordered that were not."""
+    table = made(8)
+    assert table.cluster("v").num_rows == 40
+    table.alter.add_column("w", pa.float64())
+    assert table.cluster("v").instant is None, "a column beside it changes nothing"
+    table.alter.update_column("v", type=pa.string())
+    assert table.cluster("v").num_rows == 40
+    for city in ("sf", "oslo"):
+        texts = table.read(["v"], filter=[("city", "=", city)])["v"].to_pylist()
+        assert len(texts) == 20
+        assert texts == sorted(texts)
+    assert table.cluster("v").instant is None
+
+
+def test_a_plan_by_a_column_that_is_gone_gives_way() -> None:
+    """It could not be executed, and no other clustering either, until somebody withdrew it."""
+    table = made(8)
+    added = table.alter.add_column("late", pa.int64())
+    planned = table.cluster("late", schedule=True)
+    table.rollback(str(added.instant))
+    assert table.cluster().num_rows == 40
+    assert planned.instant not in {each.time for each in table.timeline.timeline.instants}
+
+
 @pytest.mark.parametrize("version", [6, 8])
 def test_a_clustering_that_another_process_ran_meanwhile_writes_no_file(
     version: int, monkeypatch: pytest.MonkeyPatch

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.compaction.cluster.partitions import PartitionFilter, PartitionMode, choose_cluster_partitions
-from lakefmt.compaction.cluster.plan import ClusteringRules, ClusteringStrategy, plan_clustering
+from lakefmt.compaction.cluster.plan import FULL, ClusteringRules, ClusteringStrategy, plan_clustering
 from lakefmt.compaction.cluster.records import clustering_plan_record, parse_clustering_plan
 from lakefmt.compaction.cluster.run import clustering_rules
 from lakefmt.config.settings import resolve_settings
@@ -30,22 +30,25 @@ def slice_of(number: int, size: int, *, partition: str = "p", log_bytes: int = 0
     return FileSlice(place, file_id, TIME, base, (log,) if log_bytes else ())
 
 
-def rewritten(sizes: list[int], target: int) -> list[int]:
+def rewritten(sizes: list[int], full: int) -> list[int]:
     """The files that a group's bytes become: full ones, and the rest."""
-    whole, rest = divmod(sum(sizes), target)
-    return [target] * whole + ([rest] if rest else [])
+    whole, rest = divmod(sum(sizes), full)
+    return [full] * whole + ([rest] if rest else [])
 
 
 @given(
     st.lists(st.integers(1, 130), min_size=1, max_size=60),
     st.integers(20, 120),
-    st.integers(0, 100),
+    st.integers(0, 300),
     st.integers(2, 5),
     st.integers(1, 4),
+    st.sampled_from([FULL, 0.97, 1.0]),
 )
 def test_small_files_become_few_and_nothing_is_rewritten_for_ever(
-    sizes: list[int], target: int, small_part: int, targets_per_group: int, groups: int
+    sizes: list[int], target: int, small_part: int, targets_per_group: int, groups: int, part: float
 ) -> None:
+    """A limit above the target, and files that are not full to the last byte, were packed again in each run."""
+    full = max(1, round(target * part))
     rules = ClusteringRules(
         small_bytes=max(1, target * small_part // 100),
         target_bytes=target,
@@ -63,11 +66,11 @@ def test_small_files_become_few_and_nothing_is_rewritten_for_ever(
             assert len(taken) > 1, "a file is rewritten alone"
             assert sum(taken) <= rules.group_bytes
             written += sum(taken)
-            files |= {max(files, default=0) + 1000 + n: size for n, size in enumerate(rewritten(taken, target))}
+            files |= {max(files, default=0) + 1000 + n: size for n, size in enumerate(rewritten(taken, full))}
     assert sum(files.values()) == total
     assert written <= 3 * total
-    assert len(files) <= -(-total // target) + 1
-    below = [size for size in files.values() if size < target]
+    assert len(files) <= -(-total // rules.full_bytes) + 1
+    below = [size for size in files.values() if size < rules.full_bytes]
     assert len(below) <= -(-sum(below) // target) + 1
 
 

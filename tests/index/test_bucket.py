@@ -220,6 +220,31 @@ def test_an_upsert_reads_no_data_file_to_find_its_keys(table_type: str) -> None:
     assert table.read().num_rows == 80
 
 
+@pytest.mark.parametrize("first_is_partial", [False, True])
+def test_partial_rows_of_keys_that_their_bucket_does_not_have(first_is_partial: bool) -> None:
+    """They ended in a ValueError where the table has an ordering column and none of a bucket's keys was stored."""
+    schema = pa.schema([("id", pa.string()), ("n", pa.int64()), ("v", pa.int64())])
+    table = lakefmt.create_table(
+        f"memory://bucket-partial-new-{first_is_partial}",
+        schema=schema,
+        record_key="id",
+        ordering="n",
+        table_type="mor",
+        index="bucket",
+        options={**FAST, "hoodie.bucket.index.num.buckets": 1},
+    )
+    table.upsert(pa.table({"id": ["a"], "n": [1], "v": [1]}))
+    if first_is_partial:
+        table.upsert(pa.table({"id": ["a"], "n": [2]}), partial=True)
+    table.upsert(pa.table({"id": ["b", "c"], "n": [3, 3]}), partial=True)
+    found = table.read().sort_by("id").to_pylist()
+    assert found == [
+        {"id": "a", "n": 2 if first_is_partial else 1, "v": 1},
+        {"id": "b", "n": 3, "v": None},
+        {"id": "c", "n": 3, "v": None},
+    ]
+
+
 def test_partial_rows_do_not_bring_back_what_a_log_has_deleted() -> None:
     table = make("partial", table_type="mor", partition_by=None)
     table.upsert(pa.table({"id": ["a", "b"], "n": [1, 2], "p": ["x", "y"], "v": [10, 20]}))

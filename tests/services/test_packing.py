@@ -17,8 +17,9 @@ RULES = PackingRules(small_bytes=300 * MIB, target_bytes=1024 * MIB)
 class Partition:
     """Files of one partition, packed as a service would."""
 
-    def __init__(self, rules: PackingRules) -> None:
+    def __init__(self, rules: PackingRules, full_bytes: int | None = None) -> None:
         self.rules = rules
+        self.full_bytes = full_bytes or rules.target_bytes
         self.files: dict[str, int] = {}
         self.appended = self.rewritten = self.number = 0
 
@@ -38,8 +39,8 @@ class Partition:
         total = sum(self.files.pop(file_id) for _, file_id in chosen)
         self.rewritten += total
         while total > 0:
-            self._put(min(total, self.rules.target_bytes))
-            total -= self.rules.target_bytes
+            self._put(min(total, self.full_bytes))
+            total -= self.full_bytes
         return True
 
 
@@ -55,6 +56,20 @@ def test_ap_24_small_files_end_up_in_as_few_as_their_bytes_need_and_one(sizes: l
     total = sum(sizes)
     assert len(partition.files) <= -(-total // RULES.target_bytes) + 1
     assert sum(partition.files.values()) == total
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+@given(st.lists(st.integers(4 * MIB, 9 * MIB), min_size=80, max_size=120), st.sampled_from([15 / 16, 0.97, 1.0]))
+def test_ap_24_full_files_stay_where_the_limit_is_above_the_target(quiet: bool, sizes: list[int], part: float) -> None:
+    """Ten full files were a full level: they were rewritten in each round."""
+    rules = PackingRules(small_bytes=300 * MIB, target_bytes=10 * MIB)
+    partition = Partition(rules, full_bytes=int(rules.target_bytes * part))
+    for size in sizes:
+        partition.append(size)
+    rounds = 0
+    while partition.pack(quiet=quiet):
+        rounds += 1
+        assert rounds < 10, "nothing is rewritten for ever"
 
 
 @given(st.integers(2_000, 200_000), st.integers(1, 900), st.integers(1, 40))

@@ -381,6 +381,48 @@ def test_a_column_that_the_table_is_built_on_is_not_dropped() -> None:
     assert [item.name for item in table.client.store.list()] == before
 
 
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_dropped_column_does_not_come_back_as_another(kind: str) -> None:
+    """Files without ids are read by name: the table could not be read any more."""
+    table = created(partition_by=None, table_type=kind)
+    kept = rows("k").drop_columns(["b"])
+    kept = kept.set_column(kept.schema.get_field_index("s"), "s", pa.array([{"p": 5}]))
+    table.upsert(kept, options={DROP: True})
+    wrong = kept.append_column("b", pa.array([7]))
+    with pytest.raises(SchemaMismatch, match="'b' cannot be added as int64"):
+        table.upsert(wrong)
+    inside = kept.set_column(kept.schema.get_field_index("s"), "s", pa.array([{"p": 5, "r": 1.5}]))
+    with pytest.raises(SchemaMismatch, match=r"'s\.r' cannot be added as double"):
+        table.upsert(inside)
+    for kind_of_b in (pa.int64(), pa.string()):
+        with pytest.raises(SchemaMismatch, match="'b' cannot be added"):
+            table.alter.add_column("b", kind_of_b)
+    table.alter.add_column("other", pa.int64())
+    with pytest.raises(SchemaMismatch, match="'b' cannot be added"):
+        table.alter.add_column("b", pa.int64())
+    table.alter.drop_column("other")
+    table.alter.add_column("other", pa.string())  # that one had an id
+    same = kept.append_column("other", pa.array(["o"])).append_column("b", pa.array(["back"]))
+    table.upsert(same)
+    assert sorted(column(table, "b"), key=str) == ["b0", "b1", "b2", "back"]
+
+
+@pytest.mark.parametrize("what", ["ordering", "index"])
+def test_a_field_that_the_table_is_built_on_is_not_dropped(what: str) -> None:
+    """A field inside a struct was dropped: later rows had no event time, an index no column."""
+    schema = pa.schema([("id", pa.string()), ("m", pa.struct([("ts", pa.int64()), ("x", pa.int64())]))])
+    index = {"kind": "secondary_index", "columns": ["m.ts"], "name": "by_ts"}
+    how: dict[str, Any] = {"ordering": "m.ts"} if what == "ordering" else {"indexes": ["record_index", index]}
+    table = lakefmt.create_table(
+        f"memory://alter-field-{what}", schema=schema, record_key="id", table_version=9, options=OPTIONS, **how
+    )
+    table.upsert(pa.table({"id": ["a"], "m": [{"ts": 5, "x": 1}]}, schema=schema))
+    lacking = pa.table({"id": ["b"], "m": [{"x": 1}]})
+    with pytest.raises(SchemaMismatch, match=r"'m\.ts', which cannot be dropped: it is"):
+        table.upsert(lacking, options={DROP: True})
+    assert table.schema.equals(schema)
+
+
 # ------------------------------------------------------------------------------------------------------------ beside others
 
 

@@ -10,6 +10,7 @@ from lakefmt.compaction.cluster.records import parse_clustering_plan
 from lakefmt.errors import CommitConflict, ObjectNotFound
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_base_file
+from lakefmt.schema.types import field_at
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, check_transition
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
@@ -48,7 +49,10 @@ def read_clustering_plan(client: TableClient, state: TableState, pending: Instan
 
 
 def is_outdated(client: TableClient, state: TableState, pending: Instant, plan: ClusteringPlan) -> bool:
-    """Return whether a file group of a plan was changed since it was made."""
+    """Return whether a file group of a plan was changed since it was made, or a column by which it orders rows was undone."""
+    schema = client.schema(client.columns_at(state, pending.time))
+    if any(field_at(schema, column) is None for column in plan.order.columns):
+        return True
     return _changed_by(client, state, pending.time, plan) is not None
 
 

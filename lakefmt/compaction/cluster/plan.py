@@ -2,8 +2,9 @@
 
 Small slices of a partition are packed into groups; a group becomes as many files as its bytes need. Slices that have not
 the wanted order are put into groups, too, whatever their size. Files between the small limit and the target size are left
-alone; when no two small ones are left and there are still more files than their bytes need, they are packed as well. So
-packing ends, and it writes a byte three times at most.
+alone; when no two small ones are left and there are still more files than their bytes need, they are packed as well. Files that
+are as large as the full ones that a clustering writes are never packed, whatever the limits. So packing ends, and it writes a byte
+three times at most.
 """
 
 from __future__ import annotations
@@ -23,18 +24,34 @@ from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import FileId, PartitionPath
 
 __all__ = [
+    "FULL",
     "ClusteringGroup",
     "ClusteringPlan",
     "ClusteringRules",
     "ClusteringSlice",
     "ClusteringStrategy",
+    "full_bytes",
     "is_clustering_due",
     "plan_clustering",
     "slice_to_cluster",
 ]
 
 _MIB = 1 << 20
+#: A file is full at this part of the target size: what is written next could be more than its rest.
+FULL = 15 / 16
+#: And a file of this part is taken for a full one: how large its filter becomes is known only when it is written.
+_AS_GOOD_AS_FULL = 7 / 8
 GroupKey = tuple[PartitionPath, FileId]
+
+
+def full_bytes(target_bytes: int) -> int:
+    """Return the size from which on a file is not packed: it would come back as it is.
+
+    Example:
+        >>> full_bytes(1024)
+        896
+    """
+    return max(1, int(target_bytes * _AS_GOOD_AS_FULL))
 
 
 class ClusteringStrategy(enum.Enum):
@@ -96,6 +113,11 @@ class ClusteringRules:
     def __post_init__(self) -> None:
         if min(self.target_bytes, self.group_bytes, self.max_groups, self.max_commits) < 1 or self.small_bytes < 0:
             raise InvalidInputError("limits of a clustering are at least 1, and the limit of small files at least 0")
+
+    @property
+    def full_bytes(self) -> int:
+        """From this size on a file is not packed."""
+        return full_bytes(self.target_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,13 +347,13 @@ def _with_logs(slices: Sequence[ClusteringSlice]) -> list[ClusteringSlice]:
 
 
 def _too_small(slices: Sequence[ClusteringSlice], rules: ClusteringRules) -> list[ClusteringSlice]:
-    """Return the slices that are packed: small ones, else all below the target where they are more than their bytes need."""
-    small = [each for each in slices if each.num_bytes < rules.small_bytes]
+    """Return the slices that are packed: small ones, else all that are not full where they are more than their bytes need."""
+    not_full = [each for each in slices if each.num_bytes < rules.full_bytes]
+    small = [each for each in not_full if each.num_bytes < rules.small_bytes]
     if len(small) > 1 or not rules.small_bytes:
         return small
-    below_target = [each for each in slices if each.num_bytes < rules.target_bytes]
-    needed = -(-sum(each.num_bytes for each in below_target) // rules.target_bytes)
-    return below_target if len(below_target) > needed + 1 else small
+    needed = -(-sum(each.num_bytes for each in not_full) // rules.target_bytes)
+    return not_full if len(not_full) > needed + 1 else small
 
 
 def _runs(members: Sequence[ClusteringSlice], group_bytes: int) -> list[list[ClusteringSlice]]:

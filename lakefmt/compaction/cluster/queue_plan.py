@@ -79,7 +79,7 @@ def _neighbours(
 
     def size_class(each: FileSlice) -> int:
         planned = slice_to_cluster(each)
-        if (each.partition, each.file_id) in busy or planned.num_bytes >= min(rules.small_bytes, rules.target_bytes):
+        if (each.partition, each.file_id) in busy or planned.num_bytes >= min(rules.small_bytes, rules.full_bytes):
             return -1
         return 0 if all_small else int(log(max(planned.num_bytes, 1), _FAN_IN))
 

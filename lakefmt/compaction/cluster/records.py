@@ -89,7 +89,7 @@ def parse_clustering_plan(store: ObjectStore, record: Mapping[str, Any], what: s
         CorruptFile: it names something that is no base file or log of its file group, a group of several partitions, a
             file group twice, or does not say how buckets change.
         UnsafePath: it names something outside the table.
-        UnsupportedFeature: a slice has a bootstrap file, or rows are to be changed by a class that lakefmt does not know.
+        UnsupportedFeature: a slice has a bootstrap file.
     """
     body = record.get("clusteringPlan") or {}
     strategy = body.get("strategy") or {}

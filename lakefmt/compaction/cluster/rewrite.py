@@ -8,7 +8,7 @@ time and sequence number; only the file name in them changes.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import field
 from functools import cached_property
@@ -17,13 +17,13 @@ from uuid import UUID, uuid5
 import numpy as np
 import pyarrow as pa
 
-from lakefmt.compaction.cluster.plan import ClusteringGroup, ClusteringSlice
+from lakefmt.compaction.cluster.plan import FULL, ClusteringGroup, ClusteringSlice
 from lakefmt.compaction.cluster.rings import index_of_buckets
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import merge_rule
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, SnapshotExpired, StateError, StorageError
-from lakefmt.filegroups.base_writer import named_rows, new_filter, rows_per_row_group
+from lakefmt.filegroups.base_writer import filter_bytes, named_rows, new_filter, rows_per_row_group
 from lakefmt.filegroups.logs.reader import read_log_rows
 from lakefmt.filegroups.merge.merged_slice import merge_logs
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, join_path
@@ -43,7 +43,7 @@ from lakefmt.storage.api import PutOutcome
 from lakefmt.timeline.markers import create_marker
 from lakefmt.values import RECORD_KEY, FileId, InstantTime, PartitionPath, WriteStat
 
-__all__ = ["ORDER_ENTRY", "GroupRewrite", "order_entry"]
+__all__ = ["ORDER_ENTRY", "GroupRewrite", "order_entry", "ordered_groups"]
 
 #: Footer entry of a base file whose rows were ordered by a clustering.
 ORDER_ENTRY = "lakefmt.order"
@@ -52,10 +52,6 @@ ORDER_ENTRY = "lakefmt.order"
 _PARTS = 8
 #: Keys of a file beyond this wait on the disk.
 _KEY_BYTES = 64 << 20
-#: A file is full at this part of the target size: what is written next could be more than its rest.
-_FULL = 15 / 16
-#: What a filter takes for each key, as text.
-_FILTER_BYTES = 5
 _BY_SAMPLE = "sample"
 
 
@@ -67,6 +63,24 @@ def order_entry(order: RowOrder) -> str:
         '{"columns": ["a", "b"], "layout": "linear"}'
     """
     return json.dumps({"columns": list(order.columns), "layout": order.layout.value})
+
+
+def ordered_groups(
+    client: TableClient, state: TableState, slices: Collection[FileSlice], order: RowOrder
+) -> frozenset[tuple[PartitionPath, FileId]]:
+    """Return the file groups whose rows have an order already: a clustering wrote it, and nothing changed them since."""
+    if not order.columns:
+        return frozenset()
+    # A footer names the columns as they were called then.
+    wanted, ids, tops = order_entry(order), client.column_ids(state), order_columns(order)
+    return frozenset(
+        (each.partition, each.file_id)
+        for each in slices
+        if each.base is not None
+        and not each.logs
+        and (ids is None or ids.keeps(tops, each.base.instant))
+        and client.reader.footer(each.base).entries.get(ORDER_ENTRY) == wanted
+    )
 
 
 @dataclass(frozen=True)
@@ -223,7 +237,7 @@ class GroupRewrite:
                     room = max(1, int((self.target_bytes - file.size) / row_bytes))
                     file.append(rows.slice(0, room))
                     rows = rows.slice(room)
-                    if file.size >= self.target_bytes * _FULL:
+                    if file.size >= self.target_bytes * FULL:
                         stats.append(file.finish())
                         file = None
             if file is not None:
@@ -304,7 +318,7 @@ class _NewFile:
     @property
     def size(self) -> int:
         """Bytes written so far, with what the key filter will take."""
-        return int(self._sink.size) + _FILTER_BYTES * len(self._keys)
+        return int(self._sink.size) + filter_bytes(self._rewrite.settings, len(self._keys))
 
     def append(self, rows: pa.Table) -> None:
         """Write rows that have all their columns."""

@@ -31,7 +31,7 @@ from lakefmt.compaction.cluster.plan import (
     plan_clustering,
 )
 from lakefmt.compaction.cluster.records import LAYOUT, SORT_COLUMNS, TARGET_BYTES, clustering_plan_record
-from lakefmt.compaction.cluster.rewrite import ORDER_ENTRY, GroupRewrite, order_entry
+from lakefmt.compaction.cluster.rewrite import GroupRewrite, ordered_groups
 from lakefmt.compaction.cluster.rings import changed_rings, index_of_buckets, keep_rings, mark_rings
 from lakefmt.compaction.compact.run import check_no_earlier_write
 from lakefmt.compaction.rewrite_result import RewriteResult
@@ -318,7 +318,7 @@ class _ClusteringService:
             check_no_earlier_write(self.write_client, state)
         slices = self._chosen(state, rules)
         busy = frozenset(planned_groups(self.write_client, state))
-        return plan_clustering(slices, busy, rules, ordered=_ordered_groups(client, slices, rules.order), due=due)
+        return plan_clustering(slices, busy, rules, ordered=ordered_groups(client, state, slices, rules.order), due=due)
 
     def _propose_in_order(self, state: TableState, rules: ClusteringRules, *, due: bool) -> ClusteringPlan:
         # Imported here: few tables keep the order of rows.
@@ -362,7 +362,7 @@ class _ClusteringService:
             resize_rules(settings, index.num_buckets),
             client.ids.new_uuid,
             only=self.wish.only,
-            ordered=_ordered_groups(client, slices, rules.order),
+            ordered=ordered_groups(client, state, slices, rules.order),
             due=due,
         )
 
@@ -463,20 +463,6 @@ class _ClusteringService:
 
 def _is_own(client: TableClient, state: TableState, pending: Instant) -> bool:
     return any(each.time == pending.time for each in pending_clusterings(client, state))
-
-
-def _ordered_groups(client: TableClient, slices: Collection[FileSlice], order: RowOrder) -> frozenset[GroupKey]:
-    """Return the file groups whose rows have an order already: a clustering wrote it, and nothing changed them since."""
-    if not order.columns:
-        return frozenset()
-    wanted = order_entry(order)
-    return frozenset(
-        (each.partition, each.file_id)
-        for each in slices
-        if each.base is not None
-        and not each.logs
-        and client.reader.footer(each.base).entries.get(ORDER_ENTRY) == wanted
-    )
 
 
 def _threads(settings: Settings, groups: int) -> int:

@@ -109,7 +109,7 @@ def _combined_of(table: pa.Table, codes: Rows, rows: Rows, rule: MergeRule) -> C
 
 def order_ranks(columns: list[pa.Array], count: int) -> Rows:
     """Return int64 ranks in the order of the rows (fields in order, nulls smallest); equal rows have equal ranks."""
-    if not columns:
+    if not columns or not count:
         return np.zeros(count, dtype=np.int64)
     columns = [comparable(column) for column in columns]
     keys = {f"{part}{n}": value for n, c in enumerate(columns) for part, value in (("valid", pc.is_valid(c)), ("v", c))}

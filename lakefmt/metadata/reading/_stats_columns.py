@@ -165,12 +165,11 @@ def _typed(ends: pa.Array, ordinals: pa.Array, kind: pa.DataType) -> pa.Array:
         return _decimals(ends, ordinals, kind) if pt.is_binary(ends.type) else pa.nulls(len(ends), kind)
     if pt.is_timestamp(kind) or pt.is_time(kind):
         return _moments(ends, ordinals, kind) if pt.is_integer(ends.type) else pa.nulls(len(ends), kind)
-    if pt.is_date32(kind) and pt.is_integer(ends.type):
-        return ends.cast(pa.int32()).cast(kind)
     if pt.is_string(ends.type) != (pt.is_string(kind) or pt.is_large_string(kind)):
         return pa.nulls(len(ends), kind)
     try:
-        return ends.cast(kind)
+        # Days are numbers of 32 bits; what was stored under the name of a column may be of another one.
+        return (ends.cast(pa.int32()) if pt.is_date32(kind) and pt.is_integer(ends.type) else ends).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return pa.nulls(len(ends), kind)
 

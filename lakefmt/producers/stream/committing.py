@@ -19,10 +19,11 @@ from lakefmt.errors import CommitConflict, ObjectNotFound, StreamUnavailable
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import choose_index, moves_between_partitions
 from lakefmt.producers.stream.stored import stored_rows
+from lakefmt.segments.altered import current_rows
 from lakefmt.segments.codec import COLUMNS, OPERATOR, Committed, SegmentHeader, committed_of
 from lakefmt.segments.files import read_segments
 from lakefmt.segments.keyed import codes_in, fill_required, fitted, number_keys, row_identities, stored_identities
-from lakefmt.segments.pending import committed_of_streams, new_column_names, without_dropped
+from lakefmt.segments.pending import committed_of_streams
 from lakefmt.segments.resolve import Resolved, joined_rows, needs_stored, operators_of, resolve_rows
 from lakefmt.storage.api import with_versions
 from lakefmt.storage.local.process_lock import process_locks
@@ -127,12 +128,13 @@ class SegmentCommit:
         if not left:
             return None
         try:
-            tables = without_dropped(client, state, read_segments(client.store, left))
+            tables = current_rows(client, state, left, read_segments(client.store, left))
         except ObjectNotFound as error:
             raise CommitConflict(f"{error}: another process committed it meanwhile") from None
-        request = replace(self._request, entries=self._entries(left, before))
+        columns = client.internal_schema(state) or ""
+        request = replace(self._request, entries=self._entries(left, before), columns=columns)
         schema = client.schema(state)
-        rows = fitted(joined_rows(tables), schema, new_column_names(client, state, tables))
+        rows = fitted(joined_rows(tables), schema)
         if request.operation is WriteOperation.INSERT:
             plain = fill_required(_without_marks(rows), schema)
             return run_write(client, request, schema, plain)

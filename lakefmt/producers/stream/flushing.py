@@ -12,6 +12,7 @@ import pyarrow as pa
 from lakefmt.arguments import shown
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import (
+    CorruptFile,
     DuplicateKey,
     FlushFailed,
     InvalidInputError,
@@ -27,11 +28,12 @@ from lakefmt.producers.stream.committing import KeyScope, has_record_keys, key_s
 from lakefmt.producers.stream.failures import FailedBatch, chained, pause_seconds, retry_status_of, tries_again
 from lakefmt.producers.stream.options import ErrorTypeHandler, StreamOptions
 from lakefmt.producers.stream.stored import stored_rows
+from lakefmt.schema import conform
+from lakefmt.segments.altered import columns_since, current_rows, moved_rows, places_since
 from lakefmt.segments.codec import OPERATOR, SegmentHeader, encode_segment
 from lakefmt.segments.files import read_segments
 from lakefmt.segments.keyed import check_storable, codes_in, fitted, number_keys, row_identities, stored_identities
 from lakefmt.segments.operators import RowOperator
-from lakefmt.segments.pending import new_column_names, without_dropped
 from lakefmt.segments.resolve import joined_rows, operators_of, strict_violations
 from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.values import PARTITION_PATH, RECORD_KEY
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from lakefmt.filegroups.table_client import TableClient, TableState
     from lakefmt.producers.stream.metrics import StreamMetrics
     from lakefmt.producers.stream.opening import SegmentWriter
+    from lakefmt.schema.column_ids import ColumnPlaces
 
 __all__ = ["Flusher"]
 
@@ -56,6 +59,7 @@ class _Segment:
     """A segment that is to be written; the same bytes at every attempt."""
 
     rows: pa.Table
+    columns: str
     offset: Any
     tail: bool
     header: SegmentHeader | None = None
@@ -156,15 +160,16 @@ class Flusher:
         before = list(self._pending()) if any(buffer.strict for buffer in buffers) else None
         state = self.client.load()
         self._see(state)
-        schema = self.client.schema(state)
+        schema, columns = self.client.schema(state), columns_since(self.client, state)
         tables = [table for buffer in buffers for table in buffer.tables()]
         offsets = [buffer.offset for buffer in buffers if buffer.marked is not None]
         offset = offsets[-1] if offsets else None
-        marked = [_Segment(_no_rows(schema), each, tail=False) for each in self._unmarked]
+        marked = [_Segment(_no_rows(schema), columns, each, tail=False) for each in self._unmarked]
         self._unmarked.clear()
         if not tables:
-            return [*marked, _Segment(_no_rows(schema), offset, tail)]
-        rows = _in_schema(tables, schema)
+            return [*marked, _Segment(_no_rows(schema), columns, offset, tail)]
+        since = next(buffer.checker.since for buffer in buffers if buffer.checker is not None)
+        rows = _in_schema(tables, schema, places_since(self.client, state, since))
         check_storable(self.client.key_spec(state.config), rows, keyed=has_record_keys(self.client, state))
         if before is not None:
             self._check_strict(state, rows, before)
@@ -174,9 +179,9 @@ class Flusher:
         # The source sends the rows before an offset again as long as the offset is not there.
         held = tail or (offset is not None and not self.writer.is_anonymous)
         parts = [
-            _Segment(rows.slice(first, step), offset, tail)
+            _Segment(rows.slice(first, step), columns, offset, tail)
             if first == starts[-1]
-            else _Segment(rows.slice(first, step), None, held)
+            else _Segment(rows.slice(first, step), columns, None, held)
             for first in starts
         ]
         return [*marked, *parts]
@@ -190,7 +195,12 @@ class Flusher:
                 scope = self._key_scope()
                 # Only a segment with an offset ends a part of the source.
                 segment.header = self.writer.header(
-                    segment.rows.num_rows, segment.data, offset=segment.offset, scope=scope, tail=segment.tail
+                    segment.rows.num_rows,
+                    segment.data,
+                    offset=segment.offset,
+                    scope=scope,
+                    tail=segment.tail,
+                    columns=segment.columns,
                 )
             self.writer.write(segment.header, segment.data)
             segments.pop(0)
@@ -226,7 +236,8 @@ class Flusher:
         self._unmarked[:] = offsets[-1:]
         try:
             state = self.client.load()
-            self._write([_Segment(_no_rows(self.client.schema(state)), offsets[-1], tail=False)], confirm)
+            columns = columns_since(self.client, state)
+            self._write([_Segment(_no_rows(self.client.schema(state)), columns, offsets[-1], tail=False)], confirm)
         except LakefmtError as error:
             _log.debug("stream %s: the offset of skipped rows waits for the next ones: %s", self.writer.stream, error)
         else:
@@ -255,7 +266,7 @@ class Flusher:
         """
         schema = self.client.schema(state)
         try:
-            tables = without_dropped(self.client, state, read_segments(self.client.store, pending))
+            tables = current_rows(self.client, state, pending, read_segments(self.client.store, pending))
         except ObjectNotFound:
             left = list(self._pending())
             if left == list(pending):
@@ -263,8 +274,7 @@ class Flusher:
             # Committed and deleted meanwhile: the table has them now.
             self._check_strict(self.client.load(), rows, left)
             return
-        renamed = new_column_names(self.client, state, tables)
-        before = [fitted(table, schema, renamed) for table in tables]
+        before = [fitted(table, schema) for table in tables]
         first = sum(table.num_rows for table in before)
         every = joined_rows([*before, rows])
         across = self._key_scope().across
@@ -335,26 +345,40 @@ def _no_rows(schema: pa.Schema) -> pa.Table:
     return pa.schema([*fields, pa.field(OPERATOR, pa.int8())]).empty_table()
 
 
-def _in_schema(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
+def _in_schema(tables: Sequence[pa.Table], schema: pa.Schema, places: ColumnPlaces | None) -> pa.Table:
     """Return the rows of buffers in the table's columns as they are now.
+
+    Args:
+        tables: the rows.
+        schema: the table's columns.
+        places: where these are in the rows; None: under their names.
 
     Raises:
         SchemaChanged: they do not fit any more.
     """
     rows = joined_rows(list(tables))
     try:
-        fit = fitted(rows, schema)
-    except SchemaMismatch as error:
+        fit = fitted(_moved(rows, schema, places), schema)
+    except (CorruptFile, SchemaMismatch) as error:
         buffered = pa.schema([field for field in rows.schema if not field.name.startswith("_lakefmt_")])
         raise SchemaChanged(
             f"the table's columns were changed so that rows of the stream do not fit: {error}; they were {buffered.names}, "
             f"and are {schema.names}; the rows are kept"
         ) from None
-    vanished = [name for name in rows.column_names if name not in schema.names and not name.startswith("_lakefmt_")]
-    # Rows flushed under the old columns keep what they set: their commit renames it, or leaves it out as the table does.
-    for name in vanished:
-        fit = fit.append_column(rows.schema.field(name), rows.column(name))
-    required = [field.name for field in schema if not field.nullable and field.name not in rows.column_names]
+    required = [field.name for field in schema if not field.nullable and field.name not in fit.column_names]
     if required:
         raise SchemaChanged(f"the table has new required columns {', '.join(required)}, which rows of the stream lack")
     return fit
+
+
+def _moved(rows: pa.Table, schema: pa.Schema, places: ColumnPlaces | None) -> pa.Table:
+    """Return the rows of buffers with the names and types of today.
+
+    Raises:
+        SchemaMismatch: a column was dropped, and a new one of its name takes no values of its type.
+    """
+    moved = moved_rows(rows, places)
+    new = frozenset(schema.names) - frozenset(moved.column_names)
+    taken = [] if places is None else [name for name in places.left_out(rows.column_names) if name in new]
+    conform(rows.select(taken).slice(0, 0), pa.schema([schema.field(name) for name in taken]))
+    return moved

@@ -12,6 +12,7 @@ from lakefmt.producers.stream.opening import Finish, SegmentWriter, recover_othe
 from lakefmt.producers.stream.options import FlushMode, StreamOptions
 from lakefmt.producers.stream.rows import RowChecker
 from lakefmt.producers.stream.stream import AddColumns, Stream
+from lakefmt.segments.altered import columns_since
 from lakefmt.segments.keyed import key_columns_of
 from lakefmt.segments.names import ANONYMOUS, check_writer_id
 from lakefmt.segments.operators import RowOperator
@@ -38,7 +39,8 @@ class FollowedColumns:
     def _checker(self, state: TableState) -> RowChecker:
         spec = self._client.key_spec(state.config)
         keys = key_columns_of(spec) if self._keyed else ()
-        return RowChecker(self._client.schema(state), keys, strict=self._options.strict_columns, spec=spec)
+        since = columns_since(self._client, state)
+        return RowChecker(self._client.schema(state), keys, strict=self._options.strict_columns, spec=spec, since=since)
 
     def refresh(self, state: TableState | None = None) -> bool:
         """Look at the table's columns again; return whether they changed.
@@ -47,7 +49,9 @@ class FollowedColumns:
             state: the table, where it was just loaded.
         """
         state = self._client.load() if state is None else state
-        if self._client.schema(state).equals(self.checker.schema):
+        # A column may have gone, and another one of its name have come.
+        is_same = columns_since(self._client, state) == self.checker.since
+        if is_same and self._client.schema(state).equals(self.checker.schema):
             return False
         self.checker = self._checker(state)
         return True

@@ -234,12 +234,23 @@ class SegmentWriter:
         """No commit requested up to this time holds an entry of the stream; empty: not known."""
         return self.held.claim.since
 
-    def header(self, rows: int, data: bytes, *, offset: object, scope: KeyScope, tail: bool) -> SegmentHeader:
+    def header(
+        self, rows: int, data: bytes, *, offset: object, scope: KeyScope, tail: bool, columns: str
+    ) -> SegmentHeader:
         """Return the header of the next segment; its number is used up when it is confirmed."""
-        now_ms = int(self.client.clock.now().timestamp() * 1000)
-        number, size, digest = self.sequence, len(data), checksum(data)
         return SegmentHeader(
-            self.stream, self.held.epoch, number, rows, size, digest, now_ms, offset, scope.across, tail, scope.stays
+            self.stream,
+            self.held.epoch,
+            self.sequence,
+            rows,
+            len(data),
+            checksum(data),
+            int(self.client.clock.now().timestamp() * 1000),
+            offset,
+            scope.across,
+            tail,
+            scope.stays,
+            columns,
         )
 
     def write(self, header: SegmentHeader, data: bytes) -> None:

@@ -70,12 +70,20 @@ class RowChecker:
         keys: the columns that make key and partition path; never null.
         strict: a row that lacks a nullable column is refused.
         spec: how keys and partition paths are made; None: they are checked when a segment is made.
+        since: the instant from which the table has these columns.
     """
 
     def __init__(
-        self, schema: pa.Schema, keys: Sequence[str], *, strict: bool = False, spec: KeySpec | None = None
+        self,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        *,
+        strict: bool = False,
+        spec: KeySpec | None = None,
+        since: str = "",
     ) -> None:
         self.schema = schema
+        self.since = since
         self.names = tuple(schema.names)
         self.keys = tuple(keys)
         self._known = frozenset(self.names)

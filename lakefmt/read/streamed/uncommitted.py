@@ -24,10 +24,11 @@ from lakefmt.read.filters import Filter, keep_rows
 from lakefmt.read.scan import Query, check_query_type, plan_query
 from lakefmt.read.snapshot import Snapshot
 from lakefmt.schema import with_meta_columns
+from lakefmt.segments.altered import current_rows
 from lakefmt.segments.codec import COLUMNS, OPERATOR, SegmentHeader
 from lakefmt.segments.files import read_segments
 from lakefmt.segments.keyed import codes_in, fill_required, fitted, number_keys, row_identities, stored_identities
-from lakefmt.segments.pending import load_streams, new_column_names, plan_streams, without_dropped
+from lakefmt.segments.pending import load_streams, plan_streams
 from lakefmt.segments.resolve import joined_rows, needs_stored, operators_of, resolve_rows
 from lakefmt.values import META_COLUMNS, PARTITION_PATH, RECORD_KEY
 
@@ -100,20 +101,20 @@ class UncommittedSnapshot(Snapshot):
     @cached_property
     def _changed(self) -> _Changed:
         try:
-            tables = without_dropped(self.client, self._known, read_segments(self.client.store, self.headers))
+            segments = read_segments(self.client.store, self.headers)
         except ObjectNotFound as error:
             raise SnapshotExpired(f"{error} is gone: it was committed meanwhile") from None
-        renamed = new_column_names(self.client, self._known, tables)
+        tables = current_rows(self.client, self._known, self.headers, segments)
         spec = self.client.key_spec(self._known.config)
         if spec.auto_keys or not spec.record_key_fields:
-            incoming = fitted(joined_rows(tables), self.schema, renamed)
+            incoming = fitted(joined_rows(tables), self.schema)
             plain = incoming.drop_columns([name for name in (OPERATOR, COLUMNS) if name in incoming.column_names])
             return _Changed(_with_meta(plain, self.schema, None, None), None, across=True)
         by_stream: dict[str, list[pa.Table]] = {}
         for header, table in zip(self.headers, tables, strict=True):
             by_stream.setdefault(header.stream, []).append(table)
         # Each stream has commits of its own.
-        return self._merged([fitted(joined_rows(each), self.schema, renamed) for each in by_stream.values()])
+        return self._merged([fitted(joined_rows(each), self.schema) for each in by_stream.values()])
 
     def _merged(self, streams: Sequence[pa.Table]) -> _Changed:
         """Return what the rows of the streams, one after the other, and the stored rows of their keys come to."""

@@ -20,6 +20,7 @@ import pyarrow as pa
 from lakefmt.config.table_config import TableConfig, check_writable, parse_table_config
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import (
+    CommitConflict,
     InstantNotPending,
     InternalError,
     StateError,
@@ -301,10 +302,15 @@ def _evolved(
 
     Raises:
         SchemaMismatch: the table's schema cannot become one that takes the data.
+        CommitConflict: the columns were altered since the rows were made.
     """
     before = write_client.client.schema(state)
+    if request.columns is not None and request.columns != (write_client.client.internal_schema(state) or ""):
+        raise CommitConflict("the table's columns were altered while the rows of this write were made: make them again")
     if request.alteration is not None:
-        return request.alteration.change(before)
+        from lakefmt.write.commit.new_columns import altered_columns  # alterations are rare
+
+        return altered_columns(write_client.client, state, before, request.alteration)
     if incoming is None or request.operation in (WriteOperation.DELETE, WriteOperation.DELETE_PARTITION):
         return before
     mode: Literal["add", "strict"] = "strict" if request.schema_change == "strict" else "add"

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
 from lakefmt.errors import FlushFailed, SchemaChanged, SchemaMismatch
+from lakefmt.producers.stream import committing
 from lakefmt.producers.stream.options import FlushMode
+from lakefmt.segments.codec import decode_header, encode_header
+from lakefmt.segments.files import list_headers, list_streams
+from lakefmt.segments.names import header_name
+from lakefmt.table import Table
 from tests.producers.stream.stream_kit import make, rows_of, table_over
 
 QUICK = {"flush_mode": FlushMode.AUTO_FLUSH_SYNC, "flush_interval": 0}
@@ -95,6 +103,152 @@ def test_rs_35_a_wider_type_is_accepted() -> None:
         stream.refresh_schema()
         stream.upsert({"id": "b", "v": 2**40})
     assert sorted(table_over(store).read()["v"].to_pylist()) == [1, 2**40]
+
+
+PLACE = pa.struct([("x", pa.int64()), ("y", pa.int64())])
+COLUMNS = pa.schema([("id", pa.string()), ("v", pa.int64()), ("w", pa.int64()), ("place", PLACE)])
+ROW = {"id": "a", "v": 1, "w": 2, "place": {"x": 3, "y": 4}}
+
+
+def swapped(table: Table, first: str, second: str, inside: str = "") -> None:
+    for old, new in ((first, "between"), (second, first), ("between", second)):
+        table.alter.rename_column(f"{inside}{old}", new)
+
+
+def renamed_and_added(table: Table) -> None:
+    table.alter.rename_column("v", "u")
+    table.alter.add_column("v", pa.int64())
+
+
+def dropped_and_added(table: Table) -> None:
+    table.alter.drop_column("v")
+    table.alter.add_column("v", pa.int64(), before="w")
+
+
+def dropped_and_renamed(table: Table) -> None:
+    table.alter.drop_column("place")
+    table.alter.rename_column("v", "place")
+
+
+def renamed_in_a_row(table: Table) -> None:
+    table.alter.rename_column("w", "x")
+    table.alter.rename_column("v", "w")
+
+
+def renamed_inside(table: Table) -> None:
+    table.alter.rename_column("place.x", "z")
+    table.alter.drop_column("place.y")
+
+
+#: What is altered behind the flush of a row, and what becomes of the row; the same in turn is asked of rows in a buffer.
+ALTERED: dict[str, tuple[Callable[[Table], object], dict[str, Any]]] = {
+    "swapped": (lambda table: swapped(table, "v", "w"), {"v": 2, "w": 1}),
+    "renamed and added": (renamed_and_added, {"u": 1, "v": None}),
+    "dropped and added": (dropped_and_added, {"v": None}),
+    "dropped and renamed": (dropped_and_renamed, {"place": 1}),
+    "renamed in a row": (renamed_in_a_row, {"w": 1, "x": 2}),
+    "renamed inside": (renamed_inside, {"place": {"z": 3}}),
+    "dropped inside": (lambda table: table.alter.drop_column("place.x"), {"place": {"y": 4}}),
+    "swapped inside": (lambda table: swapped(table, "x", "y", "place."), {"place": {"x": 4, "y": 3}}),
+    "made a text": (lambda table: table.alter.update_column("v", type=pa.string()), {"v": "1"}),
+}
+
+
+@pytest.mark.parametrize("name", ALTERED)
+@pytest.mark.parametrize("keyed", [True, False])
+def test_rs_35_values_follow_their_columns_by_id(name: str, keyed: bool) -> None:
+    """They went by name: two columns that changed names got each other's values, or no commit could take the rows."""
+    store = make(keyed, schema=COLUMNS)
+    alter, becomes = ALTERED[name]
+    with table_over(store).open_stream(**QUICK) as stream:
+        stream.insert(ROW)
+        stream.flush()
+        stream.insert({**ROW, "id": "b"})
+        alter(table_over(store))
+        stream.flush()
+        table = table_over(store)
+        expected = [
+            {field: None if field not in ROW else becomes.get(field, ROW[field]) for field in table.schema.names}
+            | becomes
+            | {"id": key}
+            for key in ("a", "b")
+        ]
+        assert rows_of(table.read(include_uncommitted=True), "id") == expected
+    assert rows_of(table_over(store).read(), "id") == expected
+
+
+def test_rs_35_updates_set_the_columns_of_their_ids() -> None:
+    store = make(schema=COLUMNS)
+    table = table_over(store)
+    table.upsert([ROW, {**ROW, "id": "b"}])
+    with table_over(store).open_stream(**QUICK) as stream:
+        stream.update({"id": "a", "v": 9})
+        stream.flush()
+        swapped(table_over(store), "v", "w")
+        stream.update({"id": "b", "v": 9})
+    assert rows_of(table_over(store).read(["id", "v", "w"]), "id") == [
+        {"id": "a", "v": 2, "w": 9},
+        {"id": "b", "v": 2, "w": 9},
+    ]
+
+
+def test_rs_35_an_update_of_a_dropped_column_leaves_its_successor_alone() -> None:
+    store = make(schema=COLUMNS)
+    table = table_over(store)
+    table.upsert([ROW])
+    with table_over(store).open_stream(**QUICK) as stream:
+        stream.update({"id": "a", "v": 9})
+        stream.flush()
+        dropped_and_added(table_over(store))
+        table_over(store).upsert([{**ROW, "v": 7}])
+    assert table_over(store).read(["v"]).to_pylist() == [{"v": 7}]
+
+
+def test_rs_35_rows_behind_a_refresh_have_the_columns_of_now() -> None:
+    """The columns look as before, and one of them is another."""
+    store = make(schema=COLUMNS)
+    with table_over(store).open_stream(**QUICK) as stream:
+        stream.upsert(ROW)
+        dropped_and_added(table_over(store))
+        assert stream.schema.equals(table_over(store).schema)
+        assert stream.refresh_schema()
+        stream.upsert({**ROW, "id": "b"})
+    assert rows_of(table_over(store).read(["id", "v"]), "id") == [{"id": "a", "v": None}, {"id": "b", "v": 1}]
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_rs_35_columns_that_change_while_a_commit_begins(keyed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make(keyed, schema=COLUMNS)
+    fitted, left = committing.fitted, [1]
+
+    def altering(*given: Any) -> pa.Table:
+        rows = fitted(*given)
+        if left:
+            left.clear()
+            swapped(table_over(store), "v", "w")
+        return rows
+
+    with table_over(store).open_stream(**QUICK) as stream:
+        stream.insert(ROW)
+        stream.flush()
+        monkeypatch.setattr(committing, "fitted", altering)
+    assert table_over(store).read(["v", "w"]).to_pylist() == [{"v": 2, "w": 1}]
+
+
+def test_segments_of_older_releases_have_the_columns_of_their_time() -> None:
+    """Their headers do not say which columns the rows have."""
+    store = make(schema=COLUMNS)
+    with table_over(store).open_stream(writer_id="w", **QUICK) as stream:
+        stream.upsert(ROW)
+        stream.flush()
+        (header,) = list_headers(store, *list_streams(store))
+        name = header_name(header.stream, header.position)
+        text = encode_header(header).replace(b',"columns":"0"', b"")
+        assert decode_header(text, name).columns == ""
+        store.delete([name])
+        store.put(name, text)
+        swapped(table_over(store), "v", "w")
+        assert table_over(store).read(["v", "w"], include_uncommitted=True).to_pylist() == [{"v": 2, "w": 1}]
 
 
 def test_rs_35_an_incompatible_change_keeps_the_rows() -> None:
