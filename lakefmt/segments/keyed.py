@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow.types as pt
 from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt.schema import check_required, conform
 from lakefmt.segments.codec import COLUMNS, OPERATOR
+from lakefmt.segments.resolve import joined_rows
 from lakefmt.values import PARTITION_PATH, RECORD_KEY
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "codes_in",
     "fill_required",
     "fitted",
+    "fitted_together",
     "key_columns_of",
     "number_keys",
     "row_identities",
@@ -54,6 +57,22 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         if name in rows.column_names:
             made = made.append_column(name, rows.column(name))
     return made
+
+
+def fitted_together(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Return the rows of several segments as one table, with the columns that :func:`fitted` gives them.
+
+    Args:
+        tables: the rows of each segment, with the names of today; their structs may have other fields.
+        schema: the table's.
+
+    Raises:
+        SchemaMismatch: a value does not fit its column any more.
+    """
+    if all(table.schema.equals(tables[0].schema) for table in tables[1:]):
+        return fitted(joined_rows(list(tables)), schema)
+    # Releases of Arrow join structs with other fields in different ways, or not at all.
+    return joined_rows([fitted(table, schema) for table in tables])
 
 
 def row_identities(spec: KeySpec, rows: pa.Table, *, across: bool) -> tuple[pa.Array, pa.Array, pa.Array]:

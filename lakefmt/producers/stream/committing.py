@@ -22,9 +22,16 @@ from lakefmt.producers.stream.stored import stored_rows
 from lakefmt.segments.altered import current_rows
 from lakefmt.segments.codec import COLUMNS, OPERATOR, Committed, SegmentHeader, committed_of
 from lakefmt.segments.files import read_segments
-from lakefmt.segments.keyed import codes_in, fill_required, fitted, number_keys, row_identities, stored_identities
+from lakefmt.segments.keyed import (
+    codes_in,
+    fill_required,
+    fitted_together,
+    number_keys,
+    row_identities,
+    stored_identities,
+)
 from lakefmt.segments.pending import committed_of_streams
-from lakefmt.segments.resolve import Resolved, joined_rows, needs_stored, operators_of, resolve_rows
+from lakefmt.segments.resolve import Resolved, needs_stored, operators_of, resolve_rows
 from lakefmt.storage.api import with_versions
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.timeline.commit_entries import decode_entry, encode_entry, stream_entry_name
@@ -134,7 +141,7 @@ class SegmentCommit:
         columns = client.internal_schema(state) or ""
         request = replace(self._request, entries=self._entries(left, before), columns=columns)
         schema = client.schema(state)
-        rows = fitted(joined_rows(tables), schema)
+        rows = fitted_together(tables, schema)
         if request.operation is WriteOperation.INSERT:
             plain = fill_required(_without_marks(rows), schema)
             return run_write(client, request, schema, plain)

@@ -27,7 +27,14 @@ from lakefmt.schema import with_meta_columns
 from lakefmt.segments.altered import current_rows
 from lakefmt.segments.codec import COLUMNS, OPERATOR, SegmentHeader
 from lakefmt.segments.files import read_segments
-from lakefmt.segments.keyed import codes_in, fill_required, fitted, number_keys, row_identities, stored_identities
+from lakefmt.segments.keyed import (
+    codes_in,
+    fill_required,
+    fitted_together,
+    number_keys,
+    row_identities,
+    stored_identities,
+)
 from lakefmt.segments.pending import load_streams, plan_streams
 from lakefmt.segments.resolve import joined_rows, needs_stored, operators_of, resolve_rows
 from lakefmt.values import META_COLUMNS, PARTITION_PATH, RECORD_KEY
@@ -107,14 +114,14 @@ class UncommittedSnapshot(Snapshot):
         tables = current_rows(self.client, self._known, self.headers, segments)
         spec = self.client.key_spec(self._known.config)
         if spec.auto_keys or not spec.record_key_fields:
-            incoming = fitted(joined_rows(tables), self.schema)
+            incoming = fitted_together(tables, self.schema)
             plain = incoming.drop_columns([name for name in (OPERATOR, COLUMNS) if name in incoming.column_names])
             return _Changed(_with_meta(plain, self.schema, None, None), None, across=True)
         by_stream: dict[str, list[pa.Table]] = {}
         for header, table in zip(self.headers, tables, strict=True):
             by_stream.setdefault(header.stream, []).append(table)
         # Each stream has commits of its own.
-        return self._merged([fitted(joined_rows(each), self.schema) for each in by_stream.values()])
+        return self._merged([fitted_together(each, self.schema) for each in by_stream.values()])
 
     def _merged(self, streams: Sequence[pa.Table]) -> _Changed:
         """Return what the rows of the streams, one after the other, and the stored rows of their keys come to."""

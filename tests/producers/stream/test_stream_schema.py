@@ -219,10 +219,10 @@ def test_rs_35_rows_behind_a_refresh_have_the_columns_of_now() -> None:
 @pytest.mark.parametrize("keyed", [True, False])
 def test_rs_35_columns_that_change_while_a_commit_begins(keyed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     store = make(keyed, schema=COLUMNS)
-    fitted, left = committing.fitted, [1]
+    made, left = committing.fitted_together, [1]
 
     def altering(*given: Any) -> pa.Table:
-        rows = fitted(*given)
+        rows = made(*given)
         if left:
             left.clear()
             swapped(table_over(store), "v", "w")
@@ -231,7 +231,7 @@ def test_rs_35_columns_that_change_while_a_commit_begins(keyed: bool, monkeypatc
     with table_over(store).open_stream(**QUICK) as stream:
         stream.insert(ROW)
         stream.flush()
-        monkeypatch.setattr(committing, "fitted", altering)
+        monkeypatch.setattr(committing, "fitted_together", altering)
     assert table_over(store).read(["v", "w"]).to_pylist() == [{"v": 2, "w": 1}]
 
 
