@@ -73,9 +73,10 @@ def cluster(logs: Path) -> Iterator[str]:
             process.wait(30)
 
 
-def session(url: str) -> SparkSession:
-    """Return a session on the cluster in which slow tasks are doubled."""
-    builder = SparkSession.builder.master(url).appName("faults")
+def session(url: str, builder: Any = None) -> SparkSession:
+    """Return a session on the cluster in which slow tasks are doubled; `builder` may set more."""
+    builder = (SparkSession.builder if builder is None else builder).master(url).appName("faults")
+    given = {name for name, _ in getattr(builder, "_options", {}).items()}
     for name, value in {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
@@ -89,7 +90,8 @@ def session(url: str) -> SparkSession:
         "spark.speculation.multiplier": "1.2",
         "spark.speculation.quantile": "0.3",
     }.items():
-        builder = builder.config(name, value)
+        if name not in given:
+            builder = builder.config(name, value)
     return builder.getOrCreate()
 
 

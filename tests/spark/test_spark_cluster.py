@@ -67,3 +67,33 @@ def test_two_drivers_and_a_plain_process_upsert_one_table(python_newest, tmp_pat
         "pending": [],
         "findings": [],
     }
+
+
+@pytest.fixture(scope="module")
+def strange(python_newest: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
+    """What workers answer that have no lakefmt, another release of it, or may not write."""
+    return run_script(python_newest, "strange_cluster.py", tmp_path_factory.mktemp("strange"))
+
+
+#: Kind of workers → what errors of writes say, and of reads, which need no right to write.
+STRANGE = {
+    "without": ("Spark's workers have no lakefmt: install it", "Spark's workers have no lakefmt: install it"),
+    "another": ("Spark's workers run lakefmt 0.0.9, this process", "Spark's workers run lakefmt 0.0.9, this process"),
+    "denied": ("permission denied; check who owns the table's directory", ""),
+}
+
+
+@pytest.mark.skipif(not THOROUGH, reason="takes minutes and six JVMs: make test-all asks for it")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", STRANGE)
+def test_workers_that_cannot_write_are_told_of_in_one_sentence_and_nothing_is_written(strange, kind):
+    answers, (write, read) = strange[kind], STRANGE[kind]
+    for call in ("new", "upsert", "save"):
+        assert write in answers[call]["text"], call
+        assert answers[call]["type"] == ("StorageError" if kind == "denied" else "UnsupportedFeature"), call
+    assert read in answers["read"]["text"]
+    assert bool(answers["read"]["type"]) is bool(read)
+    # Of a table that was to be made there is nothing, or nothing in it.
+    assert not answers["made"]["rows"]
+    assert answers["left"] == {"rows": 60, "commits": 1, "pending": [], "findings": []}
+    assert answers["after"] == {"rows": 80, "commits": 2, "pending": [], "findings": []}
