@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 from uuid import uuid4
 
@@ -17,7 +18,7 @@ from lakefmt.keys import plan_key_spec
 from lakefmt.storage.open import location_text
 from lakefmt.table import Table, create_table, open_table
 from lakefmt.values import CommitResult, WriteOperation
-from lakefmt.write.ingest import open_stream, read_all
+from lakefmt.write.ingest import handed_out, open_stream, read_all
 
 __all__ = ["check_agreement", "write_existing", "write_table"]
 
@@ -187,14 +188,7 @@ def _first_rows(
         held += more.nbytes
         more = next(tables, None)
     first = read_all(schema, parts)
-    return first, first if more is None else _handed_out([*parts, more], tables)
-
-
-def _handed_out(first: list[pa.Table], tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    first.reverse()
-    while first:
-        yield first.pop()  # nothing is held that was taken
-    yield from tables
+    return first, first if more is None else chain(handed_out([*parts, more]), tables)
 
 
 def write_existing(

@@ -197,8 +197,8 @@ class MetadataTableObserver:
         before = TableState(config, pending.timeline)
         completed = timeline_with(pending.timeline, pending.time, pending.action, pending.next_time())
         # A service may have the columns of its plan; those of today are found in its files as in those of any instant.
-        is_service = pending.commit is None or pending.commit.operation in _SERVICES
-        text = None if is_service or pending.commit is None else pending.commit.schema_text
+        commit = pending.commit
+        text = None if commit is None or commit.operation in _SERVICES else commit.schema_text
         schema = self.client.schema(before) if text is None else without_meta_columns(avro_to_arrow(text))
         after = TableState(config, completed)
 

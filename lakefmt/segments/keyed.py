@@ -70,7 +70,7 @@ def fitted_together(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
         SchemaMismatch: a value does not fit its column any more.
     """
     if all(table.schema.equals(tables[0].schema) for table in tables[1:]):
-        return fitted(joined_rows(list(tables)), schema)
+        return fitted(pa.concat_tables(tables), schema)
     # Releases of Arrow join structs with other fields in different ways, or not at all.
     return joined_rows([fitted(table, schema) for table in tables])
 

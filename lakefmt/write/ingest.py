@@ -224,6 +224,12 @@ def read_all(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:
         raise SchemaMismatch(f"batches of one write must have one schema: {error}") from error
 
 
+def handed_out(tables: list[pa.Table]) -> Iterator[pa.Table]:
+    """Yield tables without holding on to them; the list is emptied."""
+    while tables:
+        yield tables.pop(0)
+
+
 def holds_no_rows(rows: object) -> bool:
     """Return whether rows are a table without any; of a stream that is not known before it is read."""
     return isinstance(rows, pa.Table) and not rows.num_rows

@@ -21,6 +21,20 @@ _MEASURING = ("-Djol.skipHotspotSAAttach=true",)
 PLANS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
+def small_session(memory: str) -> dict[str, str]:
+    """The settings of a session for a few rows, on this machine alone, with a heap of `memory`."""
+    return {
+        **PLANS,
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": " ".join(java_options(memory)),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+
+
 def java_options(memory: str) -> list[str]:
     """The options of a JVM with a heap of `memory`."""
     return [*_JVM, f"-Xms{memory}", *_ROOM, *_MEASURING]

@@ -44,15 +44,19 @@ class Partition:
         return True
 
 
+def pack_until_nothing_is_left(partition: Partition, *, quiet: bool) -> None:
+    rounds = 0
+    while partition.pack(quiet=quiet):
+        rounds += 1
+        assert rounds < 10, "nothing is rewritten for ever"
+
+
 @given(st.lists(st.integers(1, 40 * MIB), min_size=1, max_size=400))
 def test_ap_24_small_files_end_up_in_as_few_as_their_bytes_need_and_one(sizes: list[int]) -> None:
     partition = Partition(RULES)
     for size in sizes:
         partition.append(size)
-    rounds = 0
-    while partition.pack(quiet=True):
-        rounds += 1
-        assert rounds < 10, "nothing is rewritten for ever"
+    pack_until_nothing_is_left(partition, quiet=True)
     total = sum(sizes)
     assert len(partition.files) <= -(-total // RULES.target_bytes) + 1
     assert sum(partition.files.values()) == total
@@ -66,10 +70,7 @@ def test_ap_24_full_files_stay_where_the_limit_is_above_the_target(quiet: bool, 
     partition = Partition(rules, full_bytes=int(rules.target_bytes * part))
     for size in sizes:
         partition.append(size)
-    rounds = 0
-    while partition.pack(quiet=quiet):
-        rounds += 1
-        assert rounds < 10, "nothing is rewritten for ever"
+    pack_until_nothing_is_left(partition, quiet=quiet)
 
 
 @given(st.integers(2_000, 200_000), st.integers(1, 900), st.integers(1, 40))

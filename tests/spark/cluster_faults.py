@@ -11,9 +11,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from unittest import mock
 
@@ -73,10 +74,9 @@ def cluster(logs: Path) -> Iterator[str]:
             process.wait(30)
 
 
-def session(url: str, builder: Any = None) -> SparkSession:
-    """Return a session on the cluster in which slow tasks are doubled; `builder` may set more."""
-    builder = (SparkSession.builder if builder is None else builder).master(url).appName("faults")
-    given = {name for name, _ in getattr(builder, "_options", {}).items()}
+def session(url: str, more: Mapping[str, str] = MappingProxyType({})) -> SparkSession:
+    """Return a session on the cluster in which slow tasks are doubled, with `more` settings."""
+    builder = SparkSession.builder.master(url).appName("faults")
     for name, value in {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
@@ -89,9 +89,9 @@ def session(url: str, builder: Any = None) -> SparkSession:
         "spark.speculation.interval": "100ms",
         "spark.speculation.multiplier": "1.2",
         "spark.speculation.quantile": "0.3",
+        **more,
     }.items():
-        if name not in given:
-            builder = builder.config(name, value)
+        builder = builder.config(name, value)
     return builder.getOrCreate()
 
 

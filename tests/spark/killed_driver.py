@@ -26,7 +26,7 @@ import lakefmt.spark as lakefmt_spark
 from lakefmt.spark.streams import sink as stream_sink
 from lakefmt.spark.writing import distributed
 from lakefmt.testing import crash
-from tests.judges.spark_settings import PLANS, java_options
+from tests.judges.spark_settings import small_session
 
 MEMORY = "512m"
 #: Rows without a key: a batch that is written twice shows. A batch of more rows than ten is written by tasks, and who is dead
@@ -44,16 +44,7 @@ OPTIONS = {
 def session() -> SparkSession:
     """Return a small session."""
     builder = SparkSession.builder.master("local[2]").appName("killed")
-    for name, value in {
-        **PLANS,
-        "spark.driver.memory": MEMORY,
-        "spark.driver.extraJavaOptions": " ".join(java_options(MEMORY)),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-    }.items():
+    for name, value in small_session(MEMORY).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 

@@ -27,7 +27,7 @@ import write_scenarios
 from pyspark.sql import SparkSession
 
 import lakefmt.spark as lakefmt_spark
-from tests.judges.spark_settings import PLANS, java_options
+from tests.judges.spark_settings import small_session
 
 #: What a session needs that reads and writes by Hudi's JAR.
 HUDI = {
@@ -65,15 +65,8 @@ def session() -> SparkSession:
     for name, value in {
         **hudi,
         **_connect_server(),
-        **PLANS,
-        "spark.driver.memory": MEMORY,
-        "spark.driver.extraJavaOptions": " ".join(java_options(MEMORY)),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
+        **small_session(MEMORY),
         "spark.sql.session.timeZone": "America/New_York",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
     }.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

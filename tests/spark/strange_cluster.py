@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from cluster_faults import SOON_DEAD, cluster, session  # beside this file
-from pyspark.sql import SparkSession
 from write_scenarios import OPTIONS, frame_of
 
 import lakefmt
@@ -67,10 +66,7 @@ def main() -> None:
             place.mkdir()
             strange = {"STRANGE": kind, "DENIED": str(place)}
             strange["PYTHONPATH"] = os.pathsep.join([str(HERE / "strange_workers"), os.environ.get("PYTHONPATH", "")])
-            builder = SparkSession.builder
-            for name in strange:
-                builder = builder.config(f"spark.executorEnv.{name}", strange[name])
-            spark = session(url, builder)
+            spark = session(url, {f"spark.executorEnv.{name}": value for name, value in strange.items()})
             spark.sparkContext.setLogLevel("OFF")
             lakefmt_spark.register(spark)
             table = lakefmt.create_table(place / "old", **created(frame_of(spark, 0, 60)))

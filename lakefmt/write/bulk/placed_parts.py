@@ -20,7 +20,7 @@ from lakefmt.index import IndexKeys, PlacingIndex
 from lakefmt.sorting.external_sort import gather_windows, sort_stream
 from lakefmt.values import PartitionPath
 from lakefmt.write.context import MOVED_AWAY
-from lakefmt.write.ingest import KeyedBatch, read_all, record_keys
+from lakefmt.write.ingest import KeyedBatch, handed_out, read_all, record_keys
 
 __all__ = ["combined_rows", "group_names", "parts_by_key", "placed_parts"]
 
@@ -83,7 +83,7 @@ def placed_parts(
             return
         begun = [first, second[0]]
         del first, second
-        rest = chain(_emptying(begun), (window for window, _ in windows))
+        rest = chain(handed_out(begun), (window for window, _ in windows))
         with closing(sort_stream(rest, names, memory_bytes)) as ordered:
             yield from _whole_groups(ordered, names)
 
@@ -131,12 +131,6 @@ def _key_order(batch: KeyedBatch, across_partitions: bool) -> pa.Array:
     if across_partitions:
         return keys
     return pc.binary_join_element_wise(batch.partitions.cast(pa.string()), keys, "\x00")
-
-
-def _emptying(tables: list[pa.Table]) -> Iterator[pa.Table]:
-    """Yield tables without holding on to them."""
-    while tables:
-        yield tables.pop(0)
 
 
 def _whole_groups(ordered: Iterable[pa.Table], names: Callable[[pa.Table], pa.Array]) -> Iterator[pa.Table]:
