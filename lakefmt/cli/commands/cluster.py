@@ -20,7 +20,7 @@ __all__ = ["cluster"]
 
 @click.command(short_help="Pack small files of a table, and put their rows in an order.")
 @table_argument
-@click.option("--by", "columns", metavar="COLUMN", multiple=True, help="Order rows by COLUMN; may be repeated.")
+@click.option("--column", "columns", metavar="COLUMN", multiple=True, help="Order rows by COLUMN. Repeatable.")
 @click.option(
     "--order",
     type=click.Choice(["linear", "zorder", "hilbert"]),
