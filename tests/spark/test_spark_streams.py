@@ -110,6 +110,16 @@ def test_clustering_runs_as_tasks(pyspark_4):
     assert told["rows"] is True
     assert told["increment"] == 1
     assert told["clean"] is True
+    assert "needs lakefmt.spark.register(spark) before the stream" in told["staged"] or not has(pyspark_4, 1)
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_stream_is_clustered_beside_its_batches(pyspark_4, folder_4, spark_judge, kind):
+    """Every batch changes one row, and so one that is clustered."""
+    expected = sorted([*([f"{batch}-{n}", n] for batch in range(4) for n in range(3)), ["same", 3]])
+    assert pyspark_4["clustering"]["beside"][kind] == [True, expected, True]
+    table = folder_4 / f"clustered-{kind}"
+    spark_judge.assert_same_rows(table, lakefmt.open_table(table).read(["id", "v", "ts"]))
 
 
 def test_hudi_reads_what_tasks_clustered(pyspark_4, folder_4, spark_judge):
