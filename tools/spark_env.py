@@ -1,14 +1,14 @@
-"""Prepare what the Spark judge needs: a Python with pyspark, Java 17 and Hudi's Spark bundle.
+"""Prepare what the Spark judge needs: a Python with pyspark, Java 17, Hudi's Spark bundle and Spark 3.5's Connect server.
 
     python tools/spark_env.py               find everything, install or fetch what is missing
     python tools/spark_env.py --find        find only, change nothing but the summary
-    python tools/spark_env.py --releases    the other releases of PySpark, too (constraints/pyspark.txt)
+    python tools/spark_env.py --releases    the other releases of PySpark (constraints/pyspark.txt) and that server, too
 
 The summary goes to ``.cache/spark_env.json`` and to standard output. What could not be had is named under ``missing``
 and the exit code stays 0: whether a missing judge fails a run is decided by the tests. Standard library only.
 
     LAKEFMT_SPARK_PYTHON      an interpreter that already has pyspark, used instead of .venv-spark
-    LAKEFMT_HUDI_BUNDLE_DIR   a directory that holds bundle jars, searched first
+    LAKEFMT_HUDI_BUNDLE_DIR   a directory that holds these jars, searched first
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ VENVS |= {release: ROOT / f".venv-pyspark-{release}" for release in RELEASES}
 JAVA = 17
 GROUP, ARTIFACT = "org.apache.hudi", "hudi-spark3.5-bundle_2.12"
 BUNDLES = ("1.2.0", "1.0.2", "0.15.0")
+#: The server of Spark Connect, which PySpark 3.5 does not bring. Maven's newest one that was to be had serves PySpark 3.5.9.
+CONNECT = ("org.apache.spark", "spark-connect_2.12", "3.5.7")
+#: What the extra `connect` of pyspark 3.5 asks for, but NumPy 1, with which PyArrow from 26 on is not imported.
+CLIENT_OF_CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos")
 #: Asks an interpreter which pyspark it has, without importing it.
 PROBE = "from importlib.metadata import version; print(version('pyspark'))"
 
@@ -94,8 +98,8 @@ def find_python(release: str) -> str | None:
 
 def wanted(release: str) -> list[str]:
     """What the environment of a release of pyspark holds; pyspark knows no pandas from 3 on."""
-    extra = "" if release == PYSPARK else "[connect]"
-    return [f"pyspark{extra}=={release}", "pandas<3", "--editable", str(ROOT)]
+    spark = [f"pyspark=={release}", *CLIENT_OF_CONNECT] if release == PYSPARK else [f"pyspark[connect]=={release}"]
+    return [*spark, "pandas<3", "--editable", str(ROOT)]
 
 
 def make_python(release: str) -> str | None:
@@ -175,36 +179,37 @@ def java_from_pypi() -> str | None:
     return find_java()
 
 
-# --- bundles ------------------------------------------------------------------------------------------------------
+# --- jars ---------------------------------------------------------------------------------------------------------
 
 
-def bundle_places(version: str) -> Iterator[Path]:
-    jar = f"{ARTIFACT}-{version}.jar"
+def jar_places(group: str, artifact: str, version: str) -> Iterator[Path]:
+    jar = f"{artifact}-{version}.jar"
     given = os.environ.get("LAKEFMT_HUDI_BUNDLE_DIR")
     if given:
         yield Path(given) / jar
         yield Path(given) / version / jar
-    yield Path.home() / ".m2" / "repository" / Path(*GROUP.split(".")) / ARTIFACT / version / jar
+    yield Path.home() / ".m2" / "repository" / Path(*group.split(".")) / artifact / version / jar
     for ivy in (Path.home() / ".ivy2", CACHE / "ivy2"):
-        yield ivy / "jars" / f"{GROUP}_{jar}"
-        yield ivy / "cache" / GROUP / ARTIFACT / "jars" / jar
+        yield ivy / "jars" / f"{group}_{jar}"
+        yield ivy / "cache" / group / artifact / "jars" / jar
 
 
-def find_bundle(version: str) -> str | None:
-    """The bundle's jar; a half-fetched one (no zip directory at its end) does not count."""
-    return next((str(path) for path in bundle_places(version) if path.is_file() and zipfile.is_zipfile(path)), None)
+def find_jar(group: str, artifact: str, version: str) -> str | None:
+    """A jar; a half-fetched one (no zip directory at its end) does not count."""
+    places = jar_places(group, artifact, version)
+    return next((str(path) for path in places if path.is_file() and zipfile.is_zipfile(path)), None)
 
 
-def fetch_bundle(version: str, python: str | None, java: str | None) -> str | None:
-    coordinate = f"{GROUP}:{ARTIFACT}:{version}"
+def fetch_jar(group: str, artifact: str, version: str, python: str | None, java: str | None) -> str | None:
+    coordinate = f"{group}:{artifact}:{version}"
     say(f"fetching {coordinate} (some 100 MB)")
     if shutil.which("mvn"):
         run(["mvn", "-q", "-B", "dependency:get", f"-Dartifact={coordinate}", "-Dtransitive=false"], 900)
-    found = find_bundle(version)
+    found = find_jar(group, artifact, version)
     if found or not (python and java):
         return found
     run([python, "-c", RESOLVE, coordinate, str(CACHE / "ivy2")], 900, JAVA_HOME=java)
-    return find_bundle(version)
+    return find_jar(group, artifact, version)
 
 
 #: Spark's own resolver fetches packages before the session starts; a session that then fails has fetched them all the same.
@@ -230,18 +235,21 @@ def prepare(versions: list[str], may_get: bool, releases: bool = False) -> dict[
         pythons[release] = had(partial(find_python, release), partial(make_python, release), may_make)
     python = pythons[PYSPARK]
     java = had(find_java, install_java, may_get)
+    connect = had(partial(find_jar, *CONNECT), partial(fetch_jar, *CONNECT, python, java), may_get and releases)
     bundles = {}
     for version in versions:
-        jar = find_bundle(version) or (fetch_bundle(version, python, java) if may_get else None)
+        named = (GROUP, ARTIFACT, version)
+        jar = had(partial(find_jar, *named), partial(fetch_jar, *named, python, java), may_get)
         if jar:
             bundles[version] = jar
     asked = [release for release in pythons if releases or release not in RELEASES]
     missing = [f"a Python with pyspark {release}" for release in asked if not pythons[release]]
     missing += [] if java else [f"Java {JAVA} (set JAVA_HOME, or install openjdk-{JAVA}-jre-headless)"]
+    missing += [] if connect or not releases else [" ".join(CONNECT[1:])]
     missing += [f"{ARTIFACT} {version}" for version in versions if version not in bundles]
     others = {release: pythons[release] for release in RELEASES if pythons[release]}
     found = {"python": python, "newest": pythons[PYSPARK_NEWEST], "releases": others}
-    return {**found, "java": java, "bundles": bundles, "missing": missing}
+    return {**found, "java": java, "bundles": bundles, "connect": connect, "missing": missing}
 
 
 @contextlib.contextmanager
@@ -259,7 +267,9 @@ def alone() -> Iterator[None]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Prepare the environment of the Spark judge.")
     parser.add_argument("--find", action="store_true", help="find only: install and fetch nothing")
-    parser.add_argument("--releases", action="store_true", help="the releases of constraints/pyspark.txt, too")
+    parser.add_argument(
+        "--releases", action="store_true", help="the releases of constraints/pyspark.txt and the Connect server, too"
+    )
     parser.add_argument("--bundles", default=",".join(BUNDLES), help="bundle versions, comma separated")
     arguments = parser.parse_args()
     with alone():

@@ -133,6 +133,10 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     "hoodie.datasource.compaction.async.enable": _honoured(
         "of a stream: a merge-on-read table is compacted beside it; default `true`"
     ),
+    "hoodie.clustering.async.enabled": _honoured(
+        "of a stream: the table is clustered beside it, every `hoodie.clustering.async.max.commits` commits (default 4); default "
+        "`false`; a write that is no stream plans no clustering by it, as in Hudi"
+    ),
     "hoodie.datasource.streaming.startoffset": _honoured(
         "of a stream that reads, without a checkpoint: `earliest` (default), `latest` or a time; written `startOffset`"
     ),
@@ -145,7 +149,6 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     "failondataloss": _honoured("of a stream that reads: `false` leaves out what a clean removed; `failOnDataLoss`"),
     "checkpointlocation": _inert("Spark's own"),
     # --- other writers
-    "hoodie.clustering.async.enabled": _refused("there is no clustering beside a write"),
     "hoodie.datasource.overwrite.mode": _inert("the operation says what is overwritten"),
     "hoodie.sql.insert.mode": _inert(_VIEWS_ONLY),
     "hoodie.sql.bulk.insert.enable": _inert(_VIEWS_ONLY),

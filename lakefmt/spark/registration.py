@@ -107,7 +107,8 @@ def _rows_of(writer: Any) -> Any:
         return writer._df
     from pyspark.sql.connect.dataframe import DataFrame
 
-    return DataFrame(writer._df, writer._spark)
+    make = getattr(DataFrame, "withPlan", DataFrame)  # Spark 3.5 has a method for it
+    return make(writer._df, writer._spark)
 
 
 def _wrap(kind: type, name: str, make: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:

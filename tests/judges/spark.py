@@ -89,6 +89,7 @@ class SparkEnvironment:
     bundles: Mapping[str, str]
     newest: str | None = None
     releases: Mapping[str, str] = field(default_factory=dict)
+    connect: str | None = None
 
     def missing(self, bundle: str) -> str | None:
         """What keeps `bundle` from judging, or None."""
@@ -101,14 +102,15 @@ def spark_environment() -> SparkEnvironment:
     """What the last preparation found; looked for again (without installing) when it is not there any more."""
     found = _summary()
     several = (*found.get("bundles", {}).values(), *found.get("releases", {}).values())
-    named = [found.get("python"), found.get("newest"), found.get("java"), *several] if found else []
+    named = [*(found.get(name) for name in ("python", "newest", "java", "connect")), *several] if found else []
     if not found or not all(path and Path(path).exists() for path in named):
         subprocess.run(
             [sys.executable, str(ROOT / "tools" / "spark_env.py"), "--find"], capture_output=True, check=False
         )
         found = _summary()
     python, java, bundles = found.get("python"), found.get("java"), found.get("bundles", {})
-    return SparkEnvironment(python, java, bundles, found.get("newest"), found.get("releases", {}))
+    newest, releases = found.get("newest"), found.get("releases", {})
+    return SparkEnvironment(python, java, bundles, newest, releases, found.get("connect"))
 
 
 def _summary() -> dict[str, Any]:

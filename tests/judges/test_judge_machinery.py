@@ -224,16 +224,17 @@ def test_the_tool_takes_no_half_fetched_bundle_and_names_what_is_missing(tool, t
     monkeypatch.setenv("LAKEFMT_HUDI_BUNDLE_DIR", str(tmp_path))
     jar = tmp_path / f"{tool.ARTIFACT}-9.9.9.jar"
     jar.write_bytes(b"PK\x03\x04 the rest never came")
-    assert tool.find_bundle("9.9.9") is None
+    assert tool.find_jar(tool.GROUP, tool.ARTIFACT, "9.9.9") is None
     assert tool.prepare(["9.9.9"], may_get=False)["missing"][-1] == f"{tool.ARTIFACT} 9.9.9"
     with zipfile.ZipFile(jar, "w") as whole:
         whole.writestr("a", "b")
-    assert tool.find_bundle("9.9.9") == str(jar)
+    assert tool.find_jar(tool.GROUP, tool.ARTIFACT, "9.9.9") == str(jar)
 
 
 def test_the_tool_misses_other_releases_of_pyspark_only_where_they_are_asked_for(tool, monkeypatch):
     monkeypatch.setattr(tool, "find_python", lambda release: None if release == tool.RELEASES[0] else "python")
     monkeypatch.setattr(tool, "find_java", lambda: "java")
+    monkeypatch.setattr(tool, "find_jar", lambda *_: "jar")
     assert tool.prepare([], may_get=False)["missing"] == []
     found = tool.prepare([], may_get=False, releases=True)
     assert found["missing"] == [f"a Python with pyspark {tool.RELEASES[0]}"]

@@ -37,6 +37,8 @@ OLDEST = (
     "sinks",
     "takeovers",
 )
+#: PySpark 3.5 among the releases that serve Spark Connect; what else it answers is :func:`pyspark_oldest`.
+CONNECT_3_5 = "3.5"
 
 
 def run_scenarios(python: str, folder: Path, *names: str) -> dict[str, dict]:
@@ -50,6 +52,8 @@ def run_scenarios(python: str, folder: Path, *names: str) -> dict[str, dict]:
     variables |= {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, HERE / "preloaded")))}
     if "same_job_of_hudi" in names:
         variables["LAKEFMT_HUDI_BUNDLE"] = environment.bundles["1.2.0"]
+    if "connect" in names:
+        variables["LAKEFMT_CONNECT_JAR"] = required(environment.connect)
     answers = folder / "answers.json"
     command = [python, str(HERE / "scenarios.py"), str(folder), str(answers), *names]
     with (folder / "log").open("w") as log:
@@ -76,23 +80,24 @@ def folder_of_run(factory: pytest.TempPathFactory, name: str) -> Path:
     return folder
 
 
-def required(python: str | None) -> str:
-    """Return an interpreter with pyspark, or say that there is none."""
-    if python is None or spark_environment().java is None:
-        pytest.fail("pyspark or Java is missing: run python tools/spark_env.py --releases")
-    return python
+def required(file: str | None) -> str:
+    """Return an interpreter with pyspark, or a JAR, or say that there is none."""
+    if file is None or spark_environment().java is None:
+        pytest.fail("pyspark, Java or a JAR is missing: run python tools/spark_env.py --releases")
+    return file
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Let a run of `spark_release` ask the sessions of all its releases; any other asks that of the newest one."""
     if "release" in metafunc.fixturenames and metafunc.config.option.markexpr == "spark_release":
-        releases = [pytest.param(release, marks=pytest.mark.spark_release) for release in RELEASES]
+        asked = [*RELEASES, *([CONNECT_3_5] if "connected" in metafunc.fixturenames else [])]
+        releases = [pytest.param(release, marks=pytest.mark.spark_release) for release in asked]
         metafunc.parametrize("release", releases, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
 def release(request: pytest.FixtureRequest) -> str:
-    """A release of PySpark 4; empty: the newest."""
+    """A release of PySpark 4, or 3.5 for Spark Connect; empty: the newest."""
     return getattr(request, "param", "")
 
 
@@ -106,7 +111,15 @@ def folder_4(tmp_path_factory: pytest.TempPathFactory, release: str) -> Path:
 def pyspark_4(folder_4: Path, release: str) -> dict[str, dict]:
     """What a release of PySpark 4 answers, with the data source that it finds on its own."""
     environment = spark_environment()
+    if release == CONNECT_3_5:
+        return asked_once(environment.python, folder_4, "connect")
     return asked_once(environment.releases.get(release) if release else environment.newest, folder_4)
+
+
+@pytest.fixture(scope="session")
+def connected(pyspark_4: dict[str, dict]) -> dict[str, dict]:
+    """What a client of Spark Connect was answered."""
+    return pyspark_4["connect"]
 
 
 @pytest.fixture(scope="session")

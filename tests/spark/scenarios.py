@@ -61,10 +61,12 @@ def session() -> SparkSession:
     """Return a small local session, in a zone that is not UTC."""
     builder = SparkSession.builder.master("local[2,4]").appName("lakefmt")
     bundle = os.environ.get("LAKEFMT_HUDI_BUNDLE")
-    hudi = {} if bundle is None else {"spark.driver.extraClassPath": bundle, **HUDI}
+    connect = os.environ.get("LAKEFMT_CONNECT_JAR")  # Spark 3.5 has its server in a JAR of its own
+    jars = [jar for jar in (bundle, connect) if jar]
     for name, value in {
-        **hudi,
-        **_connect_server(),
+        **({} if bundle is None else HUDI),
+        **({"spark.driver.extraClassPath": os.pathsep.join(jars)} if jars else {}),
+        **(_connect_server() if connect or not pyspark.__version__.startswith("3.") else {}),
         **small_session(MEMORY),
         "spark.sql.session.timeZone": "America/New_York",
     }.items():
@@ -73,9 +75,7 @@ def session() -> SparkSession:
 
 
 def _connect_server() -> dict[str, str]:
-    """Return what lets the newest release serve Spark Connect beside, on a port that is free."""
-    if pyspark.__version__.startswith("3."):
-        return {}
+    """Return what lets a session serve Spark Connect beside, on a port that is free."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -87,8 +87,11 @@ def connect(spark: SparkSession, root: Path) -> dict[str, Any]:
     """Let a client of Spark Connect, a process of its own, ask this session's server."""
     url, answers = f"sc://127.0.0.1:{spark.conf.get('spark.connect.grpc.binding.port')}", root / "connected.json"
     client = [sys.executable, str(Path(__file__).with_name("connect_client.py")), url, str(root), str(answers)]
-    asked = subprocess.run(client, capture_output=True, text=True, timeout=300, check=False)
-    return json.loads(answers.read_text("utf-8")) if answers.exists() else {"failed": asked.stderr[-4000:]}
+    try:
+        failed = subprocess.run(client, capture_output=True, text=True, timeout=300, check=False).stderr[-4000:]
+    except subprocess.TimeoutExpired as error:
+        failed = str(error)
+    return json.loads(answers.read_text("utf-8")) if answers.exists() else {"failed": failed}
 
 
 def refusal(call: Callable[[], Any]) -> str:

@@ -327,7 +327,29 @@ def clustering(spark: Any, root: Path) -> dict[str, Any]:
     (root / "lost.parquet").rename(lost)
     finished = lakefmt_spark.cluster(spark, path)
     table = lakefmt.open_table(path)
+    source = root / "clustered-in"
+    batches(source, 4)
+    asked = {"hoodie.clustering.async.enabled": True, "hoodie.clustering.async.max.commits": 2}
+    beside = {}
+    for kind in ("COPY_ON_WRITE", "MERGE_ON_READ"):
+        place, at = str(root / f"clustered-{kind}"), root / f"clustered-{kind}-at"
+        options = {**OPTIONS, "hoodie.datasource.write.table.type": kind, "hoodie.parquet.small.file.limit": 0, **asked}
+        sink = lakefmt_spark.stream_batch(place, **options)
+        stream = stream_of(spark, source).writeStream
+        error = run(stream.foreachBatch(sink), at)  # every batch after the second changes a row that is being clustered
+        sink.wait()
+        streamed = lakefmt.open_table(place)
+        beside[kind] = error or [commits(place).count("CLUSTER") > 0, rows(place), not streamed.check("full").findings]
+    try:
+        from lakefmt.spark.streams.staged_sink import StagedStreamWriter
+    except ImportError:  # before 4.1
+        staged = ""
+    else:
+        given = {name: str(value).lower() for name, value in asked.items()}
+        staged = refusal(lambda: StagedStreamWriter(path, given, False, pa.schema([])))
     return {
+        "beside": beside,
+        "staged": staged,
         "planned": [planned.completion_time, len(planned.plan.groups)],
         "done": [len(done.files), done.num_rows],
         "again": [len(again.files), again.num_rows],

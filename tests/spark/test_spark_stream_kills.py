@@ -17,11 +17,15 @@ from pathlib import Path
 import pytest
 
 import lakefmt
+from lakefmt.check.findings import Kind
 from lakefmt.spark.streams.stored_labels import list_labels
+from lakefmt.transactions.clustering_plans import pending_clusterings
 
 BATCHES, ROWS = 5, 3
 EXPECTED = sorted(f"{batch}-{n}" for batch in range(BATCHES) for n in range(ROWS))
 Run = Callable[..., int]
+#: It takes room, and no reader sees it.
+LEFT_BY_A_DEATH = {Kind.ORPHAN_TEMPORARY, Kind.ORPHAN_HEARTBEAT, Kind.ORPHAN_MARKERS}
 
 
 @pytest.fixture
@@ -33,8 +37,15 @@ def run_query(tmp_path) -> Iterator[Run]:
         assert asked.stdin is not None
         assert asked.stdout is not None
 
-        def run(effect: int | None = None, *, looks: bool = True) -> int:
-            asked.stdin.write(json.dumps([str(tmp_path), effect, looks]) + "\n")
+        def run(
+            effect: int | None = None,
+            *,
+            looks: bool = True,
+            root: Path = tmp_path,
+            kind: str | None = None,
+            batches: int = BATCHES,
+        ) -> int:
+            asked.stdin.write(json.dumps([str(root), effect, looks, kind, batches]) + "\n")
             asked.stdin.flush()
             return int(asked.stdout.readline())
 
@@ -68,3 +79,26 @@ def test_a_sink_that_does_not_look_doubles_a_batch(tmp_path, run_query):
             (tmp_path / "commits" / str(batch)).unlink()
         assert run_query(looks=looks) == 0
         assert len(rows_of(tmp_path)) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_driver_that_dies_while_its_stream_is_clustered(tmp_path, run_query, kind):
+    """The next one executes the plan before a batch that would be refused because of it."""
+    last = [f"{BATCHES}-{n}" for n in range(ROWS)]
+    left, ended, effect = 0, -signal.SIGKILL, 60  # before come two commits
+    while ended != 0:
+        root = tmp_path / str(effect)
+        (root / "commits").mkdir(parents=True)
+        ended = run_query(effect, root=root, kind=kind)
+        assert ended in (0, -signal.SIGKILL)
+        client = lakefmt.open_table(root / "table").client
+        left += bool(pending_clusterings(client, client.load()))
+        assert run_query(root=root, kind=kind, batches=BATCHES + 1) == 0  # what the death has left is found by a write
+        table = lakefmt.open_table(root / "table")
+        assert {finding.kind for finding in table.check("full").findings} <= LEFT_BY_A_DEATH
+        stored = dict(zip(*table.read(["id", "v"]).to_pydict().values(), strict=True))
+        assert stored == {**dict.fromkeys(last, BATCHES), **{key: int(key[0]) for key in EXPECTED}, "same": BATCHES}
+        assert not pending_clusterings(table.client, table.client.load())
+        effect += 23
+    assert left  # some died in the midst of one

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from lakefmt.data_classes import dataclass
-from lakefmt.errors import UnknownSetting
+from lakefmt.errors import InvalidInputError, UnknownSetting
 
 __all__ = ["SinkOptions", "take_sink_options", "without_spark_options"]
 
 _STREAMING: Final = "hoodie.datasource.write.streaming."
+#: The names of one option.
+_CLUSTERS: Final = ("hoodie.clustering.async.enabled", "hoodie.datasource.clustering.async.enable")
 #: Options of a stream that are Spark's own.
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "failondataloss"})
 
@@ -25,6 +27,7 @@ class SinkOptions:
         interval_ms: pause before the second attempt; each later one is twice as long.
         ignore_failed: a batch that fails every time is left out with a warning.
         compacts: merge-on-read tables are compacted beside the stream.
+        clusters: tables are clustered beside the stream.
     """
 
     identifier: str = "default_single_writer"
@@ -32,6 +35,7 @@ class SinkOptions:
     interval_ms: int = 2000
     ignore_failed: bool = False
     compacts: bool = True
+    clusters: bool = False
 
 
 def take_sink_options(options: Mapping[str, str]) -> tuple[SinkOptions, dict[str, str]]:
@@ -42,6 +46,7 @@ def take_sink_options(options: Mapping[str, str]) -> tuple[SinkOptions, dict[str
 
     Raises:
         UnknownSetting: a value that an option does not take.
+        InvalidInputError: an option is given twice, with two values.
 
     Example:
         >>> took, rest = take_sink_options({"checkpointLocation": "/c", "hoodie.table.name": "t",
@@ -65,9 +70,12 @@ def take_sink_options(options: Mapping[str, str]) -> tuple[SinkOptions, dict[str
     beside = _flag(
         "hoodie.datasource.compaction.async.enable", take("hoodie.datasource.compaction.async.enable", "true")
     )
+    clusters = {_flag(name, take(name, "")) for name in _CLUSTERS if name in lowered}
+    if len(clusters) > 1:
+        raise InvalidInputError(f"the option {_CLUSTERS[0]} is given twice, with two values")
     if not identifier:
         raise UnknownSetting(f"{_STREAMING}checkpoint.identifier does not take an empty text")
-    return SinkOptions(identifier, max(1, attempts), interval, ignore, beside and not disabled), rest
+    return SinkOptions(identifier, max(1, attempts), interval, ignore, beside and not disabled, any(clusters)), rest
 
 
 def without_spark_options(options: Mapping[str, str]) -> dict[str, str]:

@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt import Table
 from lakefmt.arguments import text_argument
-from lakefmt.errors import InvalidInputError, TableNotFound, UnsupportedError
+from lakefmt.errors import CommitConflict, InvalidInputError, TableNotFound, UnsupportedError
 from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
-from lakefmt.spark.streams.compaction_beside import INLINE, SCHEDULE, CompactionBeside
 from lakefmt.spark.streams.labels import BatchLabel, BatchStep, choose_step, encode_label
 from lakefmt.spark.streams.options import take_sink_options
 from lakefmt.spark.streams.stored_labels import list_labels
+from lakefmt.spark.streams.stream_services import (
+    CLUSTER_INLINE,
+    INLINE,
+    SCHEDULE,
+    SCHEDULE_CLUSTERING,
+    StreamServices,
+)
 from lakefmt.spark.writing.commit import existing_table
 from lakefmt.spark.writing.dataframe import write_dataframe, write_few_rows
 from lakefmt.storage.time_source import SystemTimeSource
@@ -75,19 +81,22 @@ class StreamSink:
         if self.replaces:
             rest = {name: value for name, value in rest.items() if name.lower() != _OPERATION}
             rest[_OPERATION] = "insert_overwrite_table"
-        # A batch plans a compaction alone: the tasks of the cluster execute it, beside the stream or before the next batch.
-        given = {name.lower(): value for name, value in rest.items()}
+        # A batch plans services alone: the tasks of the cluster execute them, beside the stream or before the next batch.
+        given = parse_write_options(_of_writes(rest)).settings
         self.compacts_inline = given.get(INLINE, "false").lower() == "true"
         self.compacts = self.compacts_inline or self.options.compacts
+        self.clusters = self.options.clusters and given.get(CLUSTER_INLINE, "false").lower() != "true"
         if self.compacts:
             rest = {name: value for name, value in rest.items() if name.lower() not in (INLINE, SCHEDULE)}
             rest[SCHEDULE] = "true"
+        if self.clusters:
+            rest = {name: value for name, value in rest.items() if name.lower() != SCHEDULE_CLUSTERING}
+            rest[SCHEDULE_CLUSTERING] = "true"
         self.write_options = rest
-        parse_write_options({name: value for name, value in rest.items() if not name.startswith("lakefmt.spark.")})
         self._last: BatchLabel | None = None
         self._table: Table | None = None
         self._batches_without_try = 1  # the first batch may make the table
-        self._beside = CompactionBeside(path, rest)
+        self._beside = self._services()
         self._sleep = SystemTimeSource().sleep
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
@@ -97,14 +106,17 @@ class StreamSink:
             LakefmtError: the batch could not be written; nothing of it is visible, and Spark runs it again after a restart.
         """
         self.query = self.query or query_of_batch(df, self.checkpoint)
-        pause = self.options.interval_ms / 1000
-        for attempt in range(1, self.options.attempts + 1):
+        pause, attempt = self.options.interval_ms / 1000, 1
+        while True:
+            clustered = self._beside.ended_clusterings
             try:
                 return self._write(df, BatchLabel(int(batch_id), self.query))
             except (InvalidInputError, UnsupportedError):
                 raise  # the next attempt would say the same
             except Exception as error:  # every kind of failure of a batch is tried again, as Hudi does
                 self._last = self._table = None  # it may have been committed all the same
+                if isinstance(error, CommitConflict) and self._ends_clustering(df, clustered):
+                    continue
                 if attempt == self.options.attempts:
                     if not self.options.ignore_failed:
                         raise
@@ -113,7 +125,17 @@ class StreamSink:
                 _log.warning("%s: batch %d failed and is tried again: %s", self.path, batch_id, error)
                 self._sleep(pause)
                 pause *= 2
-        return None
+                attempt += 1
+
+    def _ends_clustering(self, df: DataFrame, before: int) -> bool:
+        """Wait for the clusterings that a batch may have met; return whether one has ended since there were `before`.
+
+        A write of file groups that are being clustered is refused. After the clustering it is not, so this is no failure.
+        """
+        if self.clusters:
+            self._beside.wake(df.sparkSession)  # nothing executes a plan that a dead driver has left
+            self._beside.wait()
+        return self._beside.ended_clusterings > before
 
     def _write(self, df: DataFrame, label: BatchLabel) -> None:
         follows = self._last is not None and self._last.batch < label.batch
@@ -122,10 +144,10 @@ class StreamSink:
         entries = encode_label(self.options.identifier, label)
         options: dict[str, Any] = dict(self.write_options)
         if self._write_few(df, entries, options):
-            self._compact(df)
+            self._serve(df)
         elif not df.isEmpty() or (self.replaces and existing_table(self.path, self._call()) is not None):
             write_dataframe(df, self.path, "append", commit_metadata=entries, **options)
-            self._compact(df)
+            self._serve(df)
         self._last = label
 
     def _write_few(self, df: DataFrame, entries: Mapping[str, str], options: dict[str, Any]) -> bool:
@@ -137,14 +159,20 @@ class StreamSink:
         self._batches_without_try = 0 if is_written else _BATCHES_WITHOUT_TRY
         return is_written
 
-    def _compact(self, df: DataFrame) -> None:
-        table = self._existing() if self.compacts else None
-        if table is None or table.properties.table_type is not TableType.MERGE_ON_READ:
+    def _serve(self, df: DataFrame) -> None:
+        """Execute planned services, or let them be executed beside the stream."""
+        table = self._existing() if self.compacts or self.clusters else None
+        if table is None:
             return
-        if self.compacts_inline:
-            self._beside.run(df.sparkSession)
-        else:
+        compacts = self.compacts and table.properties.table_type is TableType.MERGE_ON_READ
+        if compacts and self.compacts_inline:
+            self._beside.compact(df.sparkSession)
+        if self.clusters or (compacts and not self.compacts_inline):
             self._beside.wake(df.sparkSession)
+
+    def _services(self) -> StreamServices:
+        compacts = self.compacts and not self.compacts_inline
+        return StreamServices(self.path, self.write_options, compacts=compacts, clusters=self.clusters)
 
     def _existing(self) -> Table | None:
         """Return the table, None where there is none; one handle for all batches, since it knows what earlier ones read."""
@@ -158,19 +186,22 @@ class StreamSink:
         return self._table
 
     def wait(self) -> None:
-        """Return when no compaction runs beside the stream any more."""
+        """Return when no service runs beside the stream any more."""
         self._beside.wait()
 
     def _call(self) -> WriteCall:
-        names = {name: value for name, value in self.write_options.items() if not name.startswith("lakefmt.spark.")}
-        return parse_write_options(names)
+        return parse_write_options(_of_writes(self.write_options))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_last": None, "_table": None, "_beside": None}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)
-        self._beside = CompactionBeside(self.path, self.write_options)
+        self._beside = self._services()
+
+
+def _of_writes(options: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in options.items() if not name.startswith("lakefmt.spark.")}
 
 
 def choose_batch(path: str, call: WriteCall, identifier: str, label: BatchLabel) -> bool:

@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from lakefmt.data_classes import dataclass
-from lakefmt.errors import InvalidInputError
+from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.spark.options import parse_write_options
 from lakefmt.spark.streams.labels import BatchLabel, encode_label
 from lakefmt.spark.streams.options import take_sink_options
@@ -54,6 +54,11 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, path: str, options: Mapping[str, str], overwrite: bool, schema: pa.Schema) -> None:
         self.path, self.overwrite, self.rows_schema, self.stage = path, overwrite, schema, new_stage()
         self.sink, rest = take_sink_options({name: value for name, value in options.items() if name.lower() != "path"})
+        if self.sink.clusters:
+            raise UnsupportedFeature(
+                "hoodie.clustering.async.enabled needs lakefmt.spark.register(spark) before the stream: without it no process of "
+                "lakefmt has a session whose tasks could cluster"
+            )
         self.limit = take_limits(rest).stage_bytes
         self.call = parse_write_options(rest)
 
