@@ -337,6 +337,7 @@ def test_version_6_refuses_keys_that_hudi_0_15_puts_elsewhere() -> None:
     make("nine").upsert(pa.table({"id": ["a:b"], "n": [1], "p": ["p0"], "v": [1]}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["SIMPLE", "CONSISTENT_HASHING"])
 def test_a_bulk_insert_of_a_long_stream_holds_no_more_than_its_window(engine: str) -> None:
     """Rows wait on the disk, sorted by file group; each file group is written once, stored ones by one log."""
@@ -369,6 +370,7 @@ def test_a_bulk_insert_of_a_long_stream_holds_no_more_than_its_window(engine: st
     assert table.read().num_rows == 82_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["SIMPLE", "CONSISTENT_HASHING"])
 def test_a_record_index_learns_keys_that_come_in_logs(engine: str) -> None:
     """Nobody looks them up, so the commit counts them as updates."""

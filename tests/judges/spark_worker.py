@@ -21,7 +21,7 @@ import spark_worker_locks  # beside this file; nothing of lakefmt
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
-from spark_settings import PLANS, java_options
+from spark_settings import PLANS, class_path, java_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ def session(jar: str, scratch: str, memory: str) -> SparkSession:
     # Hudi measures the bloom index's view of files, locks included, when it reads ranges from the metadata table.
     java += [f"--add-opens=java.base/java.util.concurrent{part}=ALL-UNNAMED" for part in ("", ".atomic", ".locks")]
     settings = {
-        "spark.driver.extraClassPath": jar,
+        "spark.driver.extraClassPath": class_path(jar),
         "spark.executor.extraClassPath": jar,
         "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",

@@ -104,6 +104,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
         yield counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [8, 9])
 def test_a_new_handle_reads_what_was_written_since(
     version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -127,6 +128,7 @@ def test_a_new_handle_reads_what_was_written_since(
     assert later["files"] <= before["files"]
 
 
+@pytest.mark.slow
 def test_a_new_handle_reads_the_archive_of_the_metadata_table_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

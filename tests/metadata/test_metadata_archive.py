@@ -73,6 +73,7 @@ def test_the_timeline_of_the_metadata_table_stays_short(version: int) -> None:
     check_metadata_table(table)
 
 
+@pytest.mark.slow
 def test_every_instant_is_active_or_archived_and_a_new_index_gets_an_instant_of_its_own() -> None:
     table = make("cow", 8, SHORT)
     write(table, 30)

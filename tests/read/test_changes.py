@@ -266,6 +266,7 @@ def test_somebody_elses_change_file_is_not_taken_over() -> None:
             lowlevel.write_files(context, assignment, batches)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("abandon", [False, True])
 def test_a_compaction_that_dies_anywhere_leaves_no_change_file_behind(abandon: bool) -> None:
     made = make("DATA_BEFORE_AFTER", table_type="mor")

@@ -83,6 +83,7 @@ def partitions_left(table: lakefmt.Table, query: str) -> int:
     return steps.get("partition_stats", len(PLACES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_partitions_from_before_and_after_a_rename(table_type: str) -> None:
     """By the first name where nothing was written since, by today's where an index has all rows; of logs nobody knows when."""

@@ -73,6 +73,7 @@ def sorted_rows(found: pa.Table) -> list[str]:
     return sorted(map(repr, found.to_pylist()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [NOT_PARTITIONED, PARTITIONED_INDEX, VERSION_6])
 def test_tables_by_spark_give_the_same_rows(name: str, tmp_path: Path):
     root = unpacked(name, tmp_path)
@@ -111,6 +112,7 @@ def test_a_secondary_index_leads_to_the_file_groups(tmp_path: Path, table_type: 
         assert set(table.read(filter=query)["id"].to_pylist()) == ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [8, 9])
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_a_secondary_index_may_be_on_a_field_of_a_struct(tmp_path: Path, kind: str, version: int):

@@ -60,6 +60,7 @@ ALTERED: dict[str, Callable[[Table], tuple[str, str, str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alter", ALTERED)
 @pytest.mark.parametrize("service", ["cluster", "compact", "log_compact"])
 @pytest.mark.parametrize("version", [6, 8])
@@ -109,10 +110,23 @@ VALUES: dict[str, tuple[pa.DataType, object]] = {
 }
 
 
+def partners(first: str) -> list[str]:
+    """The types whose names a type exchanges, each pair once: an exchange is one of both columns, and both are read."""
+    names = list(VALUES)
+    at = names.index(first)
+    return [name for other, name in enumerate(names) if (other <= at if (at + other) % 2 else other >= at)]
+
+
+def test_every_pair_of_types_exchanges_its_names() -> None:
+    assert {frozenset((first, second)) for first in VALUES for second in partners(first)} == {
+        frozenset((first, second)) for first in VALUES for second in VALUES
+    }
+
+
 @pytest.mark.parametrize("first", VALUES)
 def test_names_that_were_another_types(first: str) -> None:
     """Ends of a number that no date can be ended reads of the date that has its name now, in an error of Arrow's."""
-    for second in VALUES:
+    for second in partners(first):
         kinds = [VALUES[first], VALUES[second]]
         schema = pa.schema([("id", pa.string()), ("a", kinds[0][0]), ("b", kinds[1][0])])
         table = lakefmt.create_table(

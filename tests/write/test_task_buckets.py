@@ -88,6 +88,7 @@ def upsert(table: lakefmt.Table, model: dict[str, int], first: int, last: int, v
     write(table, rows(first, last, v), **how)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_tasks_write_rows_into_the_file_group_of_their_node(version: int) -> None:
     table, model = make(f"tasks-{next(NUMBERS)}", table_version=version), dict[str, int]()
@@ -143,6 +144,7 @@ def test_rows_go_to_the_old_and_the_new_buckets_while_a_plan_waits(version: int,
     whole(table, model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_keys_that_do_not_say_their_partition_are_looked_up_in_the_ring_of_each(version: int) -> None:
     table, model = make(f"tasks-{next(NUMBERS)}", table_version=version), dict[str, int]()

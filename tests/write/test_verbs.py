@@ -89,6 +89,7 @@ def test_combine_before_insert() -> None:
     assert content(table) == [("a", "sf", 2, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", ["simple", "global_simple"])
 @pytest.mark.parametrize("sort", ["none", "partition", "global", "linear:ts"])
 def test_combine_before_a_bulk_insert(index: str, sort: str) -> None:

@@ -120,6 +120,7 @@ def test_rs_32_c30_a_lost_answer_at_any_effect_writes_no_row_twice(mode: FaultMo
         assert sorted(table_over(store).read()["v"].to_pylist()) == list(range(10)), story
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keyed", [False, True])
 def test_rs_3_recovery_may_die_at_any_effect_too(keyed: bool) -> None:
     made = make(keyed)

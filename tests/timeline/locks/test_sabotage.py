@@ -62,6 +62,7 @@ def storage_kind(make_keeper=StorageLockBackend, wrap=lambda store: store, lock_
     return LockKind(open_lock, 30.0, 31.0)
 
 
+@pytest.mark.slow
 def test_an_honest_lock_passes():
     assert failing(storage_kind) == set()
 
@@ -117,6 +118,7 @@ class Silent(LeasedLock):
         return lease
 
 
+@pytest.mark.slow
 def test_no_heartbeat():
     assert failing(lambda: storage_kind(lock_class=Silent)) >= {"slow"}
 
