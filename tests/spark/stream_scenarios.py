@@ -122,12 +122,58 @@ def sinks(spark: Any, root: Path) -> dict[str, Any]:
         complete = counts.writeStream.format("lakefmt").outputMode("complete").options(**OPTIONS)
         failed = run(complete, root / "totals-checkpoint", totals)
         answers["complete"] = [failed, commits(totals)[-1], dict(rows(totals)).get("same"), len(rows(totals))]
+        answers["collected"] = collected(spark, str(root / "sinks-collected"))
         answers["table"] = refusal(lambda: whole.writeStream.format("lakefmt").toTable("nowhere"))
         answers["source"] = refusal(lambda: spark.readStream.format("lakefmt").load(path))
     finally:
         lakefmt_spark.unregister()
     answers["restored"] = methods(spark) == before
     return answers
+
+
+#: Columns of many types. Ten keys are in every partition, with one ordering value.
+_KINDS = (
+    "concat('k', id % 10) id",
+    "7L ts",
+    "timestamp_seconds(id) t",
+    "date_add(date'2026-01-01', int(id)) d",
+    "decimal(id) / 8 c",
+    "array(named_struct('x', id)) a",
+    "map('m', id) m",
+    "to_binary(string(id), 'utf-8') b",
+    "if(id > 35, null, 'n') n",
+)
+
+
+def collected(spark: Any, path: str) -> dict[str, Any]:
+    """Write batches of four partitions: as one of many rows, by tasks that key few, and by the driver, which collects them."""
+    from lakefmt.spark.writing import dataframe
+
+    collect, zone = dataframe.collect_few, spark.conf.get("spark.sql.session.timeZone")
+    sink = lakefmt_spark.stream_batch(path, **OPTIONS, **{"lakefmt.spark.driver.max.rows": "50"})
+    sink.query = "q"
+    jobs, counts, tables = [_num_jobs(spark)], list[int](), list[pa.Table]()
+    dataframe.collect_few = lambda *given: counts.append(1) or collect(*given)
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        for number, (count, first) in enumerate([(40, 0)] * 4 + [(60, 100), (40, 200)]):
+            sink(spark.range(0, count, 1, 4).selectExpr(*_KINDS, f"{first} + id v"), number)
+            jobs.append(_num_jobs(spark))
+            tables.append(lakefmt.open_table(path).read().drop_columns(["v"]).sort_by("id"))
+    finally:
+        dataframe.collect_few = collect
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    return {
+        "same": [table == tables[0] for table in tables[:4]],
+        "collected": len(counts),
+        "jobs": [after - before for before, after in itertools.pairwise(jobs)][2:4],
+        "rows": dict(rows(path)),
+        "commits": len(commits(path)),
+    }
+
+
+def _num_jobs(spark: Any) -> int:
+    return int(spark._sc._jsc.sc().dagScheduler().numTotalJobs())
 
 
 def crashing(sink: Callable[[Any, int], None], at: int) -> Callable[[Any, int], None]:

@@ -10,9 +10,12 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt.errors import InvalidInputError, InvalidKey
 from lakefmt.spark.options import parse_write_options
 from lakefmt.spark.streams.sink import StreamSink
+from lakefmt.spark.writing.dataframe import write_few_rows
 from lakefmt.spark.writing.distributed import SparkWrite
+from lakefmt.spark.writing.few_rows import FewRows
 from lakefmt.spark.writing.plan import Limits
 
 PATH = "memory://few-rows"
@@ -38,6 +41,41 @@ class Frame:
     def collect(self) -> list[dict[str, Any]]:
         self.jobs += 1
         return [row for batches in self.partitions for done in self._task(iter(batches)) for row in done.to_pylist()]
+
+
+class ArrowFrame:
+    """Stands in for a DataFrame whose rows the driver gets as Arrow has them; its partitions come last one first."""
+
+    sparkSession = None  # noqa: N815 - as Spark calls it
+
+    def __init__(self, parts: list[pa.Table], most: int | None = None) -> None:
+        self.parts, self.most, self.jobs, self.schema = parts, most, 0, parts[0].schema
+
+    def selectExpr(self, *texts: str) -> ArrowFrame:
+        every, number = texts
+        assert (every, number.split(" AS ")[0]) == ("*", "spark_partition_id()")
+        columns = [pa.array([n] * part.num_rows, pa.int32()) for n, part in enumerate(self.parts)]
+        numbered = zip(self.parts, columns, strict=True)
+        self.parts = [part.append_column(number.split(" AS ")[1], column) for part, column in numbered]
+        return self
+
+    def limit(self, most: int) -> ArrowFrame:
+        self.most = most
+        return self
+
+    def _rows(self) -> pa.Table:
+        self.jobs += 1
+        return pa.concat_tables(self.parts[::-1]).slice(0, self.most)
+
+
+class FrameOf4(ArrowFrame):
+    def toArrow(self) -> pa.Table:
+        return self._rows()
+
+
+class FrameOf35(ArrowFrame):
+    def _collect_as_arrow(self) -> list[pa.RecordBatch]:
+        return self._rows().to_batches()
 
 
 def rows_of(count: int, value: int) -> pa.Table:
@@ -90,11 +128,13 @@ def test_many_rows_are_left_to_the_other_ways(table, limits):
 
 def test_a_query_stops_trying_after_a_batch_of_many_rows(monkeypatch):
     calls: list[str] = []
+    sizes: list[float | None] = []
     is_few = {2: False}
 
-    def few(frame: int, *_: object, **__: object) -> bool:
+    def few(frame: int, *_: object, row_bytes: float | None, **__: object) -> FewRows | None:
         calls.append(f"few {frame}")
-        return is_few.get(frame, True)
+        sizes.append(row_bytes)
+        return FewRows(frame % 3, 60 * frame) if is_few.get(frame, True) else None
 
     class Batch(int):
         sparkSession = None  # noqa: N815 - as Spark calls it
@@ -111,15 +151,32 @@ def test_a_query_stops_trying_after_a_batch_of_many_rows(monkeypatch):
         sink(Batch(number), number)
     left = [f"any {number}" for number in range(3, 13)]
     assert calls == ["any 0", "few 1", "few 2", "any 2", *left, "few 13", "few 14"]
+    assert sizes == [None, 60, 60, 780]  # the bytes of a row of the batch before
+
+
+def test_a_batch_without_rows_says_nothing_of_the_size_of_rows(monkeypatch):
+    sizes: list[float | None] = []
+    done = iter([FewRows(2, 80), FewRows(0, 0), FewRows(0, 0)])
+
+    def few(*_: object, row_bytes: float | None, **__: object) -> FewRows:
+        sizes.append(row_bytes)
+        return next(done)
+
+    monkeypatch.setattr("lakefmt.spark.streams.sink.write_few_rows", few)
+    sink = StreamSink("memory://few-sizes", "append", {}, "q")
+    sink._batches_without_try = 0
+    for number in range(3):
+        sink(ArrowFrame([rows_of(0, 0)]), number)  # type: ignore[arg-type]
+    assert sizes == [None, 40, 40]
 
 
 def test_batches_share_one_handle_of_the_table(table, monkeypatch):
     """What a handle has learned of a table, such as that it has no logs, outlives the batch."""
     given: list[lakefmt.Table | None] = []
 
-    def few(_frame: Frame, _path: str, *, table: lakefmt.Table | None, **_: object) -> bool:
+    def few(_frame: Frame, _path: str, *, table: lakefmt.Table | None, **_: object) -> FewRows:
         given.append(table)
-        return True
+        return FewRows(3, 60)
 
     monkeypatch.setattr("lakefmt.spark.streams.sink.write_few_rows", few)
     sink = StreamSink(PATH, "append", OPTIONS, "q")
@@ -131,3 +188,83 @@ def test_batches_share_one_handle_of_the_table(table, monkeypatch):
     table.client.store.delete_tree("")
     sink(Frame(rows_of(3, 3)), 3)  # type: ignore[arg-type]
     assert given[3] is None
+
+
+@pytest.fixture
+def collect(table, monkeypatch) -> Callable[..., FewRows | None]:
+    """A function that writes what a frame sends to the driver; no worker of Python is asked for anything."""
+    monkeypatch.setattr("lakefmt.spark.writing.input.dataframe_schema", lambda schema, _: schema)
+    monkeypatch.setattr("lakefmt.spark.writing.input.check_workers", lambda _: pytest.fail("workers were asked"))
+
+    def write(frame: ArrowFrame, row_bytes: float = 60, **more: str) -> FewRows | None:
+        return write_few_rows(frame, PATH, table=table, row_bytes=row_bytes, **{**OPTIONS, **more})
+
+    return write
+
+
+@pytest.mark.parametrize("kind", [FrameOf4, FrameOf35])
+def test_the_driver_collects_few_rows_in_their_order(collect, kind):
+    """Of two rows of one key and one ordering value the later one wins, in whatever order Spark sends partitions."""
+    parts = [rows_of(12, 5), rows_of(3, 7), rows_of(2, 7).append_column("w", pa.array([1, 1]))]
+    texts = [pa.array([f"{number}"] * part.num_rows) for number, part in enumerate(parts)]
+    frame = kind([part.select(SCHEMA.names).append_column("w", text) for part, text in zip(parts, texts, strict=True)])
+    done = collect(frame)
+    rows = lakefmt.open_table(PATH).read()
+    values = dict(
+        zip(rows["id"].to_pylist(), zip(rows["v"].to_pylist(), rows["w"].to_pylist(), strict=True), strict=True)
+    )
+    assert (frame.jobs, done is not None and done.rows) == (1, 17)
+    assert values == {"k0": (7, "2"), "k1": (7, "2"), "k2": (7, "1")} | {f"k{n}": (5, "0") for n in range(3, 12)}
+
+
+@pytest.mark.parametrize("kind", [FrameOf4, FrameOf35])
+def test_no_collected_rows_make_no_commit(collect, kind):
+    before = lakefmt.open_table(PATH).client.load().timeline.instants
+    assert collect(kind([rows_of(0, 5), rows_of(0, 5)])) == FewRows(0, 0)
+    assert lakefmt.open_table(PATH).client.load().timeline.instants == before
+
+
+@pytest.mark.parametrize(
+    ("size", "limits"),
+    [
+        (60, {"driver.max.rows": "11"}),
+        (60, {"driver.max.bytes": "719"}),
+        (1, {"driver.max.bytes": "200"}),
+        (60, {"driver.max.partitions": "2"}),
+    ],
+    ids=["rows", "rows of the size before", "rows larger than before", "partition paths"],
+)
+def test_collected_rows_that_are_many_are_left_to_the_other_ways(collect, size, limits):
+    frame = FrameOf4([rows_of(12, 5)])
+    assert collect(frame, size, **{f"lakefmt.spark.{name}": value for name, value in limits.items()}) is None
+    assert (frame.jobs, values_of()) == (1, {f"k{n}": 0 for n in range(9)})
+
+
+def test_no_more_rows_are_asked_for_than_are_few_and_one(collect):
+    frame = FrameOf4([rows_of(12, 5)])
+    collect(frame, 60, **{"lakefmt.spark.driver.max.bytes": "600"})
+    assert frame.most == 11
+
+
+def test_partition_paths_that_are_few_are_counted_where_rows_are_more(collect):
+    assert collect(FrameOf4([rows_of(12, 5)]), **{"lakefmt.spark.driver.max.partitions": "3"}) is not None
+
+
+def test_a_key_or_options_that_cannot_be_are_refused_as_before(collect):
+    bad = pa.table({"id": [None, "k1"], "day": ["d0", "d1"], "v": [1, 1]}, schema=SCHEMA)
+    with pytest.raises(InvalidKey):
+        collect(FrameOf4([bad]))
+    frame = FrameOf4([rows_of(2, 1)])
+    with pytest.raises(InvalidInputError, match="record_key"):
+        collect(frame, **{"hoodie.datasource.write.recordkey.field": "day"})
+    assert (frame.jobs, values_of()) == (0, {f"k{n}": 0 for n in range(9)})
+
+
+def test_a_bulk_insert_is_not_collected(collect, monkeypatch):
+    monkeypatch.setattr("lakefmt.spark.writing.input.check_workers", lambda _: None)
+    monkeypatch.setattr("lakefmt.spark.writing.dataframe._shuffle_partitions", lambda _: 2)
+    frame = FrameOf4([rows_of(12, 5)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SparkWrite, "run_few", lambda _: None)
+        assert collect(frame, **{"hoodie.datasource.write.operation": "bulk_insert"}) is None
+    assert frame.jobs == 0

@@ -167,7 +167,7 @@ def tries(monkeypatch):
 
     failures = [0]
     monkeypatch.setattr("lakefmt.spark.streams.sink.write_dataframe", write)
-    monkeypatch.setattr("lakefmt.spark.streams.sink.write_few_rows", lambda *_, **__: False)
+    monkeypatch.setattr("lakefmt.spark.streams.sink.write_few_rows", lambda *_, **__: None)
     monkeypatch.setattr("lakefmt.spark.streams.sink.existing_table", lambda *_: None)
     monkeypatch.setattr("lakefmt.spark.streams.sink.choose_batch", lambda *_: told.append("look") or True)
     return told, failures

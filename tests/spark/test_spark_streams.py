@@ -19,6 +19,14 @@ def check_sinks(told: dict) -> None:
     assert "catalog table" in told["table"]
     assert told["other formats"] == ["", 12]
     assert told["restored"] is True
+    # The first batch makes the table, the second tells the size of rows; the driver asks for two, and for one of many rows.
+    assert told["collected"] == {
+        "same": [True] * 4,
+        "collected": 3,
+        "jobs": [1, 1],
+        "rows": {f"k{n}": 230 + n for n in range(10)},
+        "commits": 6,
+    }
 
 
 def test_a_stream_writes_every_batch_once(pyspark_4):

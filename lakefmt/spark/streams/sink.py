@@ -87,6 +87,7 @@ class StreamSink:
         self._last: BatchLabel | None = None
         self._table: Table | None = None
         self._batches_without_try = 1  # the first batch may make the table
+        self._row_bytes: float | None = None  # of the latest batch of few rows
         self._beside = CompactionBeside(path, rest)
         self._sleep = SystemTimeSource().sleep
 
@@ -133,9 +134,12 @@ class StreamSink:
         if self._batches_without_try or self.replaces:
             self._batches_without_try = max(0, self._batches_without_try - 1)
             return False
-        is_written = write_few_rows(df, self.path, commit_metadata=entries, table=self._existing(), **options)
-        self._batches_without_try = 0 if is_written else _BATCHES_WITHOUT_TRY
-        return is_written
+        table, size = self._existing(), self._row_bytes
+        few = write_few_rows(df, self.path, commit_metadata=entries, table=table, row_bytes=size, **options)
+        self._batches_without_try = _BATCHES_WITHOUT_TRY if few is None else 0
+        if few is not None and few.rows:
+            self._row_bytes = few.num_bytes / few.rows
+        return few is not None
 
     def _compact(self, df: DataFrame) -> None:
         table = self._existing() if self.compacts else None

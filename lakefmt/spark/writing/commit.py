@@ -9,13 +9,21 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakefmt import Table, open_table, write_table
-from lakefmt.create_and_write import write_existing
+from lakefmt.create_and_write import check_agreement, write_existing
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
 from lakefmt.spark.options import WriteCall
 from lakefmt.values import CommitResult, WriteOperation
 from lakefmt.write.context import WriteRequest, parse_call
 
-__all__ = ["MODES", "existing_table", "request_of", "resolve_operation", "write_and_commit", "write_few_and_commit"]
+__all__ = [
+    "MODES",
+    "check_creation",
+    "existing_table",
+    "request_of",
+    "resolve_operation",
+    "write_and_commit",
+    "write_few_and_commit",
+]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
 #: Spark's save modes.
@@ -28,6 +36,16 @@ def existing_table(path: str, call: WriteCall) -> Table | None:
         return open_table(path, options=call.settings, storage_options=call.storage)
     except TableNotFound:
         return None
+
+
+def check_creation(table: Table, call: WriteCall) -> None:
+    """Raise when options that create a table contradict the one that is there.
+
+    Raises:
+        InvalidInputError: they do.
+    """
+    names = ("record_key", "ordering", "partition_by")
+    check_agreement(table, **{name: call.creation.get(name) for name in names})
 
 
 def write_few_and_commit(table: Table, mode: str, call: WriteCall, rows: Sequence[pa.Table]) -> CommitResult:

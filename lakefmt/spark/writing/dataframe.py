@@ -15,11 +15,18 @@ import pyarrow as pa
 from lakefmt import Table
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
 from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
-from lakefmt.spark.writing.commit import MODES, existing_table, write_and_commit
-from lakefmt.spark.writing.distributed import SparkWrite
-from lakefmt.spark.writing.input import accept_rows
+from lakefmt.spark.writing.commit import (
+    MODES,
+    check_creation,
+    existing_table,
+    write_and_commit,
+    write_few_and_commit,
+)
+from lakefmt.spark.writing.distributed import SparkWrite, job_description
+from lakefmt.spark.writing.few_rows import FewRows, can_collect, collect_few
+from lakefmt.spark.writing.input import accept_rows, shape_rows
 from lakefmt.spark.writing.limits import take_limits, take_sort
-from lakefmt.spark.writing.plan import SparkWritePlan
+from lakefmt.spark.writing.plan import Limits, SparkWritePlan
 from lakefmt.spark.writing.staging import (
     StagedRows,
     check_size,
@@ -96,32 +103,55 @@ def write_few_rows(
     *,
     commit_metadata: Mapping[str, str] | None = None,
     table: Table | None = None,
+    row_bytes: float | None = None,
     **options: object,
-) -> bool:
+) -> FewRows | None:
     """Append the rows of a DataFrame to a table if they are few, by one job of Spark; no rows make no commit.
+
+    Where the size of a row is known no worker of Python takes part.
 
     Args:
         df: the rows.
         path: the table.
         commit_metadata: as for :func:`write_dataframe`.
         table: a handle of the table that these options opened; None: one is opened.
+        row_bytes: about the bytes of a row, as Arrow holds them; None: that is not known.
         **options: as for :func:`write_dataframe`.
 
     Returns:
-        False: nothing was done, and :func:`write_dataframe` has to write the rows.
+        What was written; None: nothing was done, and :func:`write_dataframe` has to write the rows.
     """
     texts = option_texts(options)
-    limits, sort = take_limits(texts, _shuffle_partitions(df)), take_sort(texts)
+    # How many tasks there may be matters to those ways alone that have tasks.
+    collects = row_bytes is not None and can_collect(df)
+    limits, sort = take_limits(texts) if collects else take_limits(texts, _shuffle_partitions(df)), take_sort(texts)
     call = with_commit_metadata(parse_write_options(texts), commit_metadata)
     table = existing_table(path, call) if table is None else table
     if table is None or call.operation in ("delete", "delete_partition"):
-        return False
+        return None
+    if row_bytes is not None and collects and call.operation in (None, "upsert", "insert"):
+        return _collect_and_write(df, path, call, limits, table, row_bytes)
     df, schema = accept_rows(df, call, table)
     with closing(SparkWrite(df, path, "append", schema, call, limits, table, sort)) as write:
         result = write.run_few()
     if result is not None and result.instant is not None:
         _remember(path, result)
-    return result is not None
+    return None if result is None else write.few
+
+
+def _collect_and_write(
+    df: DataFrame, path: str, call: WriteCall, limits: Limits, table: Table, row_bytes: float
+) -> FewRows | None:
+    """Let Spark send the rows to this process, if they are few, and write them here."""
+    df, schema = shape_rows(df, call, table)
+    check_creation(table, call)
+    with job_description(df.sparkSession, f"lakefmt: send few rows to the driver ({path})"):
+        rows = collect_few(df, schema, limits, row_bytes, table, call)
+    if rows is None:
+        return None
+    if rows.num_rows:
+        _remember(path, write_few_and_commit(table, "append", call, [rows]))
+    return FewRows(rows.num_rows, rows.nbytes)
 
 
 def explain_write(df: DataFrame, path: str, mode: str = "append", **options: object) -> SparkWritePlan:

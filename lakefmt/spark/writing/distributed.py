@@ -15,14 +15,20 @@ import pyarrow as pa
 
 from lakefmt import Table, create_table
 from lakefmt.compaction.scheduler import run_services
-from lakefmt.create_and_write import check_agreement
 from lakefmt.index import Index, places_new_keys, rings_of
 from lakefmt.index.custom import CheckedIndex
 from lakefmt.keys import key_spec_from_properties
 from lakefmt.schema import field_at
 from lakefmt.spark.options import WriteCall
-from lakefmt.spark.writing.commit import request_of, resolve_operation, write_and_commit, write_few_and_commit
+from lakefmt.spark.writing.commit import (
+    check_creation,
+    request_of,
+    resolve_operation,
+    write_and_commit,
+    write_few_and_commit,
+)
 from lakefmt.spark.writing.driver_lookup import COMBINED, combine_task, join_answers, look_up_here
+from lakefmt.spark.writing.few_rows import FewRows
 from lakefmt.spark.writing.lookup import (
     HANDED,
     LOCATED,
@@ -77,6 +83,9 @@ class SparkWrite:
         table: the table; None: there is none yet.
         sort: the order of a bulk insert: ``none``, ``partition`` (in each task) or ``global``.
         say: called with a text for everything that is done.
+
+    Attributes:
+        few: the rows that :meth:`run_few` has counted.
     """
 
     def __init__(
@@ -104,9 +113,7 @@ class SparkWrite:
         planned_table = table or trial
         assert planned_table is not None  # noqa: S101  (one of the two)
         if table is not None:
-            check_agreement(
-                table, **{name: call.creation.get(name) for name in ("record_key", "ordering", "partition_by")}
-            )
+            check_creation(table, call)
         try:
             planned = WriteTransaction.plan_only(planned_table.client, self._request, schema)
             self._index = planned.index
@@ -122,6 +129,7 @@ class SparkWrite:
         self._plan: SparkWritePlan | None = None
         self._stored_files = 0
         self._few: list[Any] = []
+        self.few = FewRows(0, 0)
         self._transaction: WriteTransaction | None = None
         self._kept: list[DataFrame] = []
 
@@ -251,6 +259,7 @@ class SparkWrite:
         rows = sum(line["rows"] for line in lines)  # packed rows count none
         tables = in_order_of_source([line for line in lines if line["data"] is not None])
         num_bytes = sum(line["bytes"] for line in lines)
+        self.few = FewRows(rows, num_bytes)
         partitions = len({line["partition"] for line in lines if line["partition"] is not None})
         is_whole = sum(table.num_rows for table in tables) == rows
         if not is_whole or not self._limits.fit_driver(rows, num_bytes, partitions):

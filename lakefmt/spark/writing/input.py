@@ -14,7 +14,7 @@ from lakefmt.spark.workers import check_workers
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["accept_rows"]
+__all__ = ["accept_rows", "shape_rows"]
 
 
 def accept_rows(df: DataFrame, call: WriteCall, table: Table | None) -> tuple[DataFrame, pa.Schema]:
@@ -28,11 +28,21 @@ def accept_rows(df: DataFrame, call: WriteCall, table: Table | None) -> tuple[Da
     Raises:
         UnsupportedFeature: a column holds times without a zone, or the workers do not run this release.
     """
+    df, schema = shape_rows(df, call, table)
+    check_workers(df.sparkSession)
+    return df, schema
+
+
+def shape_rows(df: DataFrame, call: WriteCall, table: Table | None) -> tuple[DataFrame, pa.Schema]:
+    """Return the rows to write and their schema, as :func:`accept_rows`; no worker is asked.
+
+    Raises:
+        UnsupportedFeature: a column holds times without a zone.
+    """
     schema = dataframe_schema(df.schema, call.zoneless)
     if call.fills_missing and table is not None and call.operation != "delete":
         df = _filled(df, spark_schema(table.schema))
         schema = dataframe_schema(df.schema, call.zoneless)
-    check_workers(df.sparkSession)
     return df, schema
 
 
