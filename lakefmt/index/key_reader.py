@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from threading import Lock
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from lakefmt.data_classes import replace
 from lakefmt.errors import CorruptFile
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import BaseFileReader, Kept, KnownFooter, parquet_file, reading
@@ -45,6 +45,8 @@ _THREADS_FAR: Final = 16
 _THREADS_NEAR: Final = 8
 #: Up to this number of keys are compared with every row group's bounds, more only as a whole.
 _MOST_COMPARED: Final = 1 << 16
+#: With its type, which Arrow would infer slowly (lakefmt.keys.generate).
+_TRUE: Final = pa.scalar(True, pa.bool_())
 
 
 class KeyFiles:
@@ -232,7 +234,7 @@ def _any_within(texts: pa.BinaryArray, first: pa.BinaryScalar, last: pa.BinarySc
 
 
 def _is_true(answer: pa.BooleanScalar) -> bool:
-    return bool(answer == pa.scalar(True))
+    return bool(answer.equals(_TRUE))
 
 
 _known_tables: WeakKeyDictionary[BaseFileReader, KeyFiles] = WeakKeyDictionary()
