@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from threading import RLock
 from time import perf_counter
@@ -22,6 +21,7 @@ from lakefmt.config.mergers import MergeFunction, with_merger
 from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import check_merger
 from lakefmt.consumers.verbs import ConsumerVerbs
+from lakefmt.data_classes import replace
 from lakefmt.errors import InvalidInputError, TableExists
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.keys import partition_items

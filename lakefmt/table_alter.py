@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakefmt.arguments import check_flags, check_texts, text_argument
+from lakefmt.data_classes import replace
 from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.schema.alter import Alteration, Position, add_column, drop_column, last_name, rename_column, update_column

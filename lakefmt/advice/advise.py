@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from lakefmt.advice.amounts import predict_amounts
@@ -13,7 +12,7 @@ from lakefmt.advice.choices import DEFAULT_FILE_BYTES, GLOBAL_INDEXES, INDEXES, 
 from lakefmt.advice.curves import CostCurves, ExpectedCost, expected_cost
 from lakefmt.advice.profile import TableProfile
 from lakefmt.advice.reasons import give_reasons
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError
 
 __all__ = ["TableAdvice", "advise_choice", "candidate_choices"]

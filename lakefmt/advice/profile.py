@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import field, fields, replace
+from dataclasses import field, fields
 from typing import Any, Final
 
 from lakefmt.advice.choices import TableChoice, check_count, check_names_tuple, checked_fields
 from lakefmt.arguments import number_argument
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError
 
 __all__ = ["TableProfile"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any, Final
 
 from lakefmt.advice.choices import DEFAULT_FILE_BYTES, TableChoice, check_count, checked_fields
 from lakefmt.advice.profile import TableProfile
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError
 
 __all__ = ["SUITES", "BenchCell", "choices_to_try", "plan_cells"]

@@ -15,7 +15,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -26,7 +25,7 @@ from lakefmt.check._facts import FooterFacts, NotesFacts, PropertiesFacts, Table
 from lakefmt.check.findings import LOST_KEY
 from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import TableConfig, check_readable, parse_table_config
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, FormatError, LakefmtError, ObjectNotFound, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.listing import partition_levels
 from lakefmt.filegroups.logs.log_inspection import LogInspection

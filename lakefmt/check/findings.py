@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.timeline.instant import Instant
 from lakefmt.values import FileId, InstantTime, PartitionPath

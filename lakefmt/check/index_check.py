@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 
 from lakefmt.check.index_comparison import IndexDamage, IndexFinding
 from lakefmt.check.index_contents import IndexContents
 from lakefmt.config.table_config import TableConfig
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, LakefmtError, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.layout import METADATA_DIRECTORY, PartitionKind, kind_of_partition

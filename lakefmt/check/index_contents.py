@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -23,7 +22,7 @@ from lakefmt.check.index_comparison import (
     excludes_values,
 )
 from lakefmt.config.settings import resolve_settings
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.model import FileSlice, join_path
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_base_file

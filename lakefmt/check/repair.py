@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 from lakefmt.arguments import check_flags, instance_argument
@@ -40,6 +39,7 @@ from lakefmt.check.findings import (
 from lakefmt.compaction.compact.run import run_compaction
 from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import TableConfig, check_writable
+from lakefmt.data_classes import replace
 from lakefmt.errors import LakefmtError, StorageError, UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice, join_path
 from lakefmt.filegroups.reader import reading

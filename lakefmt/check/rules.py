@@ -13,7 +13,6 @@ cannot be restored.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 
 from lakefmt.check._collect_keys import DuplicateKeys, KeyFacts
@@ -34,6 +33,7 @@ from lakefmt.check.findings import (
     SweepTemporary,
     UndoWrites,
 )
+from lakefmt.data_classes import replace
 from lakefmt.filegroups.logs.log_inspection import LogInspection, Standing, inspect_log
 from lakefmt.filegroups.model import BaseFile, LogFile
 from lakefmt.timeline.instant import Action, Instant, State

@@ -6,13 +6,12 @@ reads the key columns of the newest files and the footers of all others.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from lakefmt.check._facts import PropertiesFacts, TableFacts
 from lakefmt.check._stream_files import find_stream_damage
 from lakefmt.check.collect import gather_facts, look_at_properties
 from lakefmt.check.findings import CheckReport
 from lakefmt.check.rules import find_damage, find_notes, find_property_damage
+from lakefmt.data_classes import replace
 from lakefmt.errors import InvalidInputError, LakefmtError, TableNotFound
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.keys import partition_items

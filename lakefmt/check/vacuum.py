@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import Final
@@ -21,7 +20,7 @@ from lakefmt.check.findings import Kind
 from lakefmt.check.rules import find_damage
 from lakefmt.check.vacuum_plan import Archived, VacuumFacts, VacuumPlan, find_archived_orphans, plan_vacuum
 from lakefmt.compaction.clean.run import saved_files
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, InvalidInputError, LakefmtError, ObjectNotFound, StateError, StorageError
 from lakefmt.filegroups.model import BaseFile, LogFile
 from lakefmt.filegroups.table_client import TableClient, TableState

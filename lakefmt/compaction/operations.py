@@ -8,13 +8,13 @@ every file is fixed by the attempt of the process that plans, and a file that is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 
 from lakefmt.compaction.compact.merge import SliceFiles, SliceMerge
 from lakefmt.compaction.compact.plan import CompactionPlan
 from lakefmt.compaction.log_compact.merge import LogMerge
 from lakefmt.config.settings import resolve_settings
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InstantNotPending
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.storage.open import open_store

@@ -101,11 +101,14 @@ def _settings_of(client: TableClient, options: Mapping[str, object], config: Tab
 
 def _compact(client: TableClient, options: Mapping[str, object], settings: Settings, *, plans_only: bool) -> list[str]:
     """Compact, or request a compaction, when the trigger asks for it; pending ones are executed first."""
-    from lakefmt.compaction.compact.run import run_compaction
+    inline, planned = settings.flag("hoodie.compact.inline"), settings.flag("hoodie.compact.schedule.inline")
+    if not inline and not plans_only and not planned:
+        return []
+    from lakefmt.compaction.compact.run import run_compaction  # by default no commit compacts
 
-    if settings.flag("hoodie.compact.inline"):
+    if inline:
         return _attempt("compaction", lambda: run_compaction(client, options, force=False))
-    if (plans_only or settings.flag("hoodie.compact.schedule.inline")) and not _waiting(client, Action.COMPACTION):
+    if not _waiting(client, Action.COMPACTION):
         return _attempt("compaction's plan", lambda: run_compaction(client, options, schedule=True, force=False))
     return []
 

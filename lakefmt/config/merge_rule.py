@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from lakefmt.config.mergers import CustomMerge
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.values import MergeMode
 

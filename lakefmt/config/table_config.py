@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, tzinfo
 from functools import cached_property, lru_cache
 from typing import Final
 
 from lakefmt.config.merge_rule import PAYLOAD_MODES, PAYLOAD_STRATEGY, MergeRule, plan_merge_rule
 from lakefmt.config.mergers import FUNCTION, find_merger, strategy_id
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import (
     CorruptFile,
     InvalidInputError,

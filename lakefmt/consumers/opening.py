@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from lakefmt.arguments import check_flags, instance_argument, number_argument
@@ -25,7 +24,7 @@ from lakefmt.consumers.position import StreamPosition
 from lakefmt.consumers.progress import ConsumerProgress
 from lakefmt.consumers.starting import start_position
 from lakefmt.consumers.stream import FollowOptions, TableStream
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.read.filters import Filter

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
@@ -12,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.consumers.steps import StreamPart, StreamStep
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.filegroups.cdc.rows import DELETE, INSERT, UPDATE
 from lakefmt.filegroups.model import FileSlice

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from lakefmt.consumers.arguments import BucketFilter, shard_of
@@ -19,7 +18,7 @@ from lakefmt.consumers.steps import (
     with_watermarks,
     written_parts,
 )
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import LakefmtError
 from lakefmt.filegroups.model import join_path
 from lakefmt.filegroups.queue_order import in_queue_order

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from lakefmt.consumers.position import StreamPosition
+from lakefmt.data_classes import replace
 from lakefmt.errors import ConsumerActive, InvalidInputError, LakefmtError, LeaseLost, ObjectNotFound, StorageError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.api import PutOutcome, with_versions

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import re
-from dataclasses import replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Final
@@ -21,7 +20,7 @@ from lakefmt.consumers.progress import (
 )
 from lakefmt.consumers.starting import completion_moment, start_position
 from lakefmt.consumers.stream import StreamLag
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import ConsumerActive, InvalidInputError, ObjectNotFound
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.timeline.consumers import CONSUMER_EXPIRY, CONSUMERS, ConsumerRecord

@@ -8,11 +8,10 @@ give parts only on request.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from lakefmt.consumers.position import part_key
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt.formats.names import has_bucket_number, parse_base_file, parse_log_file
 from lakefmt.formats.queue_names import queue_bucket_of

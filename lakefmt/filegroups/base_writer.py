@@ -138,7 +138,7 @@ def repeated(text: str, count: int) -> pa.ChunkedArray:
         >>> repeated("a", 3).to_pylist()
         ['a', 'a', 'a']
     """
-    chunk = pa.repeat(pa.scalar(text), min(count, _CONSTANT_ROWS))
+    chunk = pa.repeat(pa.scalar(text, pa.string()), min(count, _CONSTANT_ROWS))
     whole, rest = divmod(count, _CONSTANT_ROWS)
     return pa.chunked_array([*([chunk] * whole if count >= _CONSTANT_ROWS else []), chunk.slice(0, rest)], pa.string())
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.config.merge_rule import DeleteMark, MergeRule, Order, Partial, PartialMode
+from lakefmt.data_classes import replace
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.schema.avro import AVRO_DEFAULT
 from lakefmt.values import IS_DELETED

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakefmt.config.mergers import adopt_merger
 from lakefmt.config.table_config import TableConfig, check_readable, parse_table_config
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
 from lakefmt.filegroups.listed_table import ListedTable
 from lakefmt.filegroups.listing import ChoosesListing, FileListing, KnownListing, StorageListing, partition_levels

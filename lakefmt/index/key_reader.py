@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from lakefmt.data_classes import replace
 from lakefmt.errors import CorruptFile
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import BaseFileReader, Kept, KnownFooter, parquet_file, reading
@@ -37,6 +37,8 @@ _KEPT_BYTES: Final = 256 << 20
 #: Bytes of key columns that are kept. Base files of merge-on-read tables stay while commit after commit looks into them;
 #: copy-on-write replaces the very files that were looked into, and decodes their keys once.
 _KEPT_KEY_BYTES: Final = 64 << 20
+#: The keys of local files up to this size are read with their footers: to open a file takes twice as long as its few keys.
+_SMALL_BYTES: Final = 64 << 10
 #: What a parsed footer takes beside its bytes and a second copy of the filter's text.
 _OVERHEAD_BYTES: Final = 16 << 10
 #: Threads that ask a store which is far away: they mostly wait.
@@ -45,6 +47,8 @@ _THREADS_FAR: Final = 16
 _THREADS_NEAR: Final = 8
 #: Up to this number of keys are compared with every row group's bounds, more only as a whole.
 _MOST_COMPARED: Final = 1 << 16
+#: With its type, which Arrow would infer slowly (lakefmt.keys.generate).
+_TRUE: Final = pa.scalar(True, pa.bool_())
 
 
 class KeyFiles:
@@ -62,8 +66,8 @@ class KeyFiles:
 
     def __init__(self, store: ObjectStore, kept_bytes: int = _KEPT_BYTES, kept_key_bytes: int = 0) -> None:
         self._filesystem, self._prefix = store.arrow_filesystem()
-        near = isinstance(self._filesystem, pafs.LocalFileSystem)
-        self.threads = min(_THREADS_NEAR, os.cpu_count() or 1) if near else _THREADS_FAR
+        self._near = isinstance(self._filesystem, pafs.LocalFileSystem)
+        self.threads = min(_THREADS_NEAR, os.cpu_count() or 1) if self._near else _THREADS_FAR
         self._known: Kept[KnownFooter] = Kept(kept_bytes)
         self._keys: Kept[pa.ChunkedArray] = Kept(kept_key_bytes)
         self.kept: tuple[Kept[Any], ...] = (self._known, self._keys)
@@ -143,9 +147,23 @@ class KeyFiles:
             with self._open(file) as parquet:
                 metadata = parquet.metadata
                 footer = decode_footer(metadata)
+                if self._is_small(file):
+                    self._keep_keys_of(file, parquet)
             kept_footer = KnownFooter(metadata, footer)
             self._known.keep(file, kept_footer, 2 * metadata.serialized_size + _OVERHEAD_BYTES)
         return kept_footer
+
+    def _is_small(self, file: BaseFile) -> bool:
+        return self._near and bool(self._keys.most) and file.size <= _SMALL_BYTES
+
+    def _keep_keys_of(self, file: BaseFile, parquet: pq.ParquetFile) -> None:
+        """Keep the keys of a small file that is open; damage is named by the look-up that asks for its keys."""
+        with suppress(CorruptFile, pa.ArrowException, OSError):
+            metadata = parquet.metadata
+            _key_column(metadata, file)
+            keys = _as_text(parquet.read(columns=[RECORD_KEY], use_threads=False).column(0), file)
+            if len(keys) == metadata.num_rows:
+                self._keys.keep(file, keys, keys.nbytes)
 
     @contextmanager
     def _open(self, file: BaseFile, metadata: pq.FileMetaData | None = None) -> Iterator[pq.ParquetFile]:
@@ -232,7 +250,7 @@ def _any_within(texts: pa.BinaryArray, first: pa.BinaryScalar, last: pa.BinarySc
 
 
 def _is_true(answer: pa.BooleanScalar) -> bool:
-    return bool(answer == pa.scalar(True))
+    return bool(answer.equals(_TRUE))
 
 
 _known_tables: WeakKeyDictionary[BaseFileReader, KeyFiles] = WeakKeyDictionary()

@@ -64,6 +64,9 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _PLACES_PER_KEY, _LEAST_BITS, _MOST_BITS = 64, 12, 22
 #: Keys of a file for each that is looked for, below which there is little to leave out.
 _WORTH = 8
+#: Keys of a file below which Arrow has looked at each in less time than these calls take: measured with a tenth and a
+#: hundredth of them looked for, 120 keys take it 0.01 ms instead of 0.18, 8,000 as long.
+_FEW_STORED = 1 << 13
 #: Keys that are looked at together: what is made of them stays in the cache, and in memory that is there already.
 _AT_ONCE = 1 << 13
 
@@ -90,6 +93,10 @@ def prefilter_rows(wanted: pa.StringArray, stored: pa.ChunkedArray) -> Rows | No
     return np.flatnonzero(
         np.concatenate([table.take(_candidate_places(each, bits)) for each in last_words if each is not None])
     )
+
+
+def _likely_rows(wanted: pa.StringArray, stored: pa.ChunkedArray) -> Rows | None:
+    return None if len(stored) < _FEW_STORED else prefilter_rows(wanted, stored)
 
 
 def _parts(keys: pa.ChunkedArray) -> Iterator[pa.StringArray]:
@@ -382,7 +389,7 @@ def _filter(footer: BaseFileFooter, num_keys: int) -> StoredFilter | None:
 def _present(wanted: pa.StringArray, stored: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     """Return which of my keys are stored; the smaller side is hashed."""
     if len(wanted) < len(stored):
-        likely = prefilter_rows(wanted, stored)
+        likely = _likely_rows(wanted, stored)
         if likely is not None:
             stored = stored.take(pa.array(likely))
         stored = stored.filter(pc.is_in(stored, value_set=wanted))
@@ -392,7 +399,7 @@ def _present(wanted: pa.StringArray, stored: pa.ChunkedArray) -> npt.NDArray[np.
 
 def _places(wanted: pa.StringArray, stored: pa.ChunkedArray, numbers: Rows) -> tuple[npt.NDArray[np.bool_], Rows]:
     """Return which of my keys are stored, and the row of each; -1 where several rows have the key."""
-    likely = prefilter_rows(wanted, stored)
+    likely = _likely_rows(wanted, stored)
     if likely is not None:
         stored, numbers = stored.take(pa.array(likely)), numbers[likely]
     is_wanted = pc.is_in(stored, value_set=wanted)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakefmt.arguments import check_levels, foreign, shown
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, LakefmtError
 from lakefmt.keys.generate import build_partition_paths
 from lakefmt.keys.partition_path import divide_path

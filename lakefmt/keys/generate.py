@@ -22,6 +22,12 @@ _NULL_PART: Final = "__null__"
 _EMPTY_PART: Final = "__empty__"
 #: Below this count the calls cost more than the digits.
 _MANY_NUMBERS: Final = 1000
+#: Without a type, Arrow tries to import dateutil and pandas before it infers one, at every call: 0.1 ms each where
+#: they are not installed, as long as a join of a thousand texts takes.
+_EMPTY: Final = pa.scalar("", pa.string())
+_SLASH: Final = pa.scalar("/", pa.string())
+_DEFAULT: Final = pa.scalar(DEFAULT_PARTITION, pa.string())
+_TRUE: Final = pa.scalar(True, pa.bool_())
 
 
 # ------------------------------------------------------------------------------------------------------ record keys
@@ -52,7 +58,7 @@ def build_record_keys(spec: KeySpec, table: pa.Table) -> pa.Array:
         )
     names = spec.record_key_fields
     texts = [_key_text(table, name, spec) for name in names]
-    missing = [pc.fill_null(pc.equal(text, ""), True) for text in texts]
+    missing = [pc.fill_null(pc.equal(text, _EMPTY), _TRUE) for text in texts]
     nothing = missing[0]
     for each in missing[1:]:
         nothing = pc.and_(nothing, each)
@@ -186,7 +192,7 @@ def build_auto_keys(instant: str, partition_id: int, start: int, n: int) -> pa.A
     prefix = f"{instant}_{partition_id}_"
     if n < _MANY_NUMBERS:
         rows = pa.array(np.arange(start, start + n, dtype=np.int64)).cast(pa.string())
-        return pc.binary_join_element_wise(prefix, rows, "")
+        return pc.binary_join_element_wise(pa.scalar(prefix, pa.string()), rows, _EMPTY)
     parts = []
     for width in range(len(str(start)), len(str(start + n - 1)) + 1):
         low, high = (10 ** (width - 1) if width > 1 else 0), 10**width
@@ -232,7 +238,7 @@ def build_partition_paths(spec: KeySpec, table: pa.Table) -> pa.DictionaryArray:
         (<pyarrow.StringScalar: 'city=s%2Ff'>, <pyarrow.StringScalar: 'city=__HIVE_DEFAULT_PARTITION__'>)
     """
     _check_supported(spec)
-    codes, paths = np.zeros(table.num_rows, np.int64), pa.array([""])
+    codes, paths = np.zeros(table.num_rows, np.int64), pa.array([""], pa.string())
     for number, field in enumerate(spec.partition_fields):
         more, parts = _encoded_parts(field, _leaf(table, field.name), spec)
         codes, paths = _combined(codes, paths, more, parts) if number else (more, parts)
@@ -256,10 +262,12 @@ def _encoded_parts(field: PartitionField, column: pa.ChunkedArray, spec: KeySpec
     else:
         codes, values = distinct_values(column)
         text = java_text(values, field.name, spec.consistent_logical_timestamps)
-        text = pc.fill_null(pc.if_else(pc.equal(text, ""), DEFAULT_PARTITION, text), DEFAULT_PARTITION)
+        text = pc.fill_null(pc.if_else(pc.equal(text, _EMPTY), _DEFAULT, text), _DEFAULT)
     if spec.url_encode:
         text = encode_path_values(text)
-    return codes, pc.binary_join_element_wise(f"{field.name}=", text, "") if spec.hive_style else text
+    if spec.hive_style:
+        text = pc.binary_join_element_wise(pa.scalar(f"{field.name}=", pa.string()), text, _EMPTY)
+    return codes, text
 
 
 def _combined(codes: Times, paths: pa.Array, more: Times, parts: pa.Array) -> tuple[Times, pa.Array]:
@@ -267,4 +275,5 @@ def _combined(codes: Times, paths: pa.Array, more: Times, parts: pa.Array) -> tu
     pairs = pa.array(codes * len(parts) + more).dictionary_encode()
     pairs_present = pairs.dictionary.to_numpy(zero_copy_only=False)
     left, right = paths.take(pa.array(pairs_present // len(parts))), parts.take(pa.array(pairs_present % len(parts)))
-    return pairs.indices.to_numpy(zero_copy_only=False).astype(np.int64), pc.binary_join_element_wise(left, right, "/")
+    joined = pc.binary_join_element_wise(left, right, _SLASH)
+    return pairs.indices.to_numpy(zero_copy_only=False).astype(np.int64), joined

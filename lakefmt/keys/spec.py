@@ -8,10 +8,10 @@ read.
 from __future__ import annotations
 
 import enum
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Final, Literal
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import UnknownSetting
 from lakefmt.keys.joda import compile_pattern
 

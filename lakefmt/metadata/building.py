@@ -8,10 +8,9 @@ the lock, they are put below what writers have added, and the partitions become 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from lakefmt.config.table_config import TableConfig
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, InvalidInputError
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.reader import parquet_file, reading

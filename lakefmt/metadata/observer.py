@@ -7,7 +7,6 @@ settings do not ask for. An instant that is recorded twice, because its process 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from itertools import compress
 
@@ -16,7 +15,7 @@ import pyarrow.compute as pc
 
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import MetadataTablePresent, StateError
 from lakefmt.filegroups.pending_plans import copied_logs
 from lakefmt.filegroups.table_client import TableClient, TableState

@@ -6,10 +6,10 @@ They are what was stored, widened by the new files: the cost of a commit does no
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
 import pyarrow as pa
 
+from lakefmt.data_classes import replace
 from lakefmt.metadata.keys import partition_stats_key
 from lakefmt.metadata.layout import PartitionKind, partition_identifier
 from lakefmt.metadata.merge import combine_records

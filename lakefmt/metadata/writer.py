@@ -7,14 +7,14 @@ and completes before it; until that one is complete, readers pass the deltacommi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from datetime import datetime
 from functools import cached_property, partial
 
 import pyarrow as pa
 
 from lakefmt.config.table_config import TableConfig
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile
 from lakefmt.formats.hfile.writer import HFileOptions, encode_hfile
 from lakefmt.formats.log.blocks import MAX_LOG_BYTES, BlockKind, HeaderKey, encode_block, scan_blocks

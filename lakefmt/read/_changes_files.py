@@ -7,9 +7,9 @@ that needs one is an error instead of a smaller state.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import SnapshotExpired
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, all_slices
 from lakefmt.filegroups.table_client import TableClient, TableState

@@ -9,7 +9,7 @@ is true for every selected row.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Final, TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.types as pt
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidFilter
 
 __all__ = ["Condition", "all_of", "any_of", "exactly", "holds_floats", "one_of", "satisfiable"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +11,7 @@ import pyarrow as pa
 from lakefmt.arguments import flag_argument, foreign, text_argument
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig
+from lakefmt.data_classes import replace
 from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableVerbs

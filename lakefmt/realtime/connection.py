@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 import pyarrow as pa
 
 from lakefmt.arguments import check_texts, mapping_argument, shown, text_argument
+from lakefmt.data_classes import replace
 from lakefmt.errors import InvalidInputError, TableNotFound
 from lakefmt.producers.stream.options import FlushMode
 from lakefmt.realtime.catalog import FolderCatalog, TableCatalog

@@ -7,13 +7,12 @@ Spark's ``ALTER TABLE``. What would lose values, or change what keys and partiti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, SchemaMismatch
 from lakefmt.schema.avro import AVRO_DEFAULT, AVRO_DOC
 from lakefmt.schema.evolve import check_names

@@ -12,10 +12,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import NoReturn
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 
 __all__ = ["ABSENT", "AvroField", "AvroType", "MalformedAvro", "UnsupportedAvro", "avro_tree", "parse_avro_schema"]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 
+from lakefmt.data_classes import replace
 from lakefmt.errors import LakefmtError, ObjectNotFound, StreamUnavailable
 from lakefmt.segments.codec import MAX_HEADER_BYTES, Claim, Committed, decode_claim, encode_claim, encode_note
 from lakefmt.segments.files import list_positions

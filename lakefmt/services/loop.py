@@ -6,11 +6,11 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from lakefmt.arguments import mapping_argument
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, LakefmtError
 from lakefmt.filegroups.table_client import TableState
 from lakefmt.services.lease import hold_table

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, field
 from datetime import datetime
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 
 __all__ = [
     "RESULTS",

@@ -11,7 +11,6 @@ import random
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
@@ -19,7 +18,7 @@ import pyarrow as pa
 
 from lakefmt.config.settings import resolve_settings
 from lakefmt.create import run_creation
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import LakefmtError, ObjectNotFound, StorageError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.api import CasResult, ObjectInfo, ObjectStore, PutOutcome

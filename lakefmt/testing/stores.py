@@ -12,13 +12,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import StorageError
 from lakefmt.storage.api import Capabilities, ObjectStore, ObjectWriter
 from lakefmt.storage.arrow_filesystem import arrow_view

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cache, cached_property
 from itertools import chain, islice, pairwise, repeat, takewhile
 from operator import attrgetter
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InstantNotFound
 from lakefmt.timeline.instant import (
     COMMIT_ACTIONS,

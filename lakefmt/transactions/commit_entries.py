@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
+from lakefmt.data_classes import replace
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.commit_entries import combine_entries, milliseconds_of

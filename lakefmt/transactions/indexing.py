@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from lakefmt.config.table_config import check_writable, parse_table_config
+from lakefmt.data_classes import replace
 from lakefmt.errors import (
     CorruptFile,
     InstantNotFound,

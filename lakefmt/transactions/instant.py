@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from types import TracebackType
 
 from lakefmt.config.table_config import TableConfig
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InstantNotPending, StorageError
 from lakefmt.filegroups.table_client import TableState
 from lakefmt.sorting.written_keys import WrittenKeys

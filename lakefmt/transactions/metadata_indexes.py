@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from lakefmt.config.table_config import TableConfig, check_writable, parse_table_config
+from lakefmt.data_classes import replace
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.index_definitions import IndexDefinition

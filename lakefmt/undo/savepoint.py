@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from lakefmt.config.table_config import check_writable
+from lakefmt.data_classes import replace
 from lakefmt.errors import AlreadyExistsError, InstantNotFound, StateError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant

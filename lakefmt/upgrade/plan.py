@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from datetime import timedelta
 
 from lakefmt.config.table_config import PAYLOADS, STRATEGY_IDS, TableConfig, check_writable
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, InvalidInputError, StateError, UnsupportedFeature
 from lakefmt.formats.avro.container import MAGIC
 from lakefmt.keys import key_properties, key_spec_from_properties

@@ -22,12 +22,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from lakefmt.compaction.compact.run import run_compaction
 from lakefmt.compaction.log_compact.run import run_log_compaction
 from lakefmt.config.table_config import TableConfig
+from lakefmt.data_classes import replace
 from lakefmt.errors import CommitConflict, CorruptFile, InvalidInputError, StateError, StorageError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.storage.api import remove_abandoned

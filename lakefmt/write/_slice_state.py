@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config.table_config import merge_rule
+from lakefmt.data_classes import replace
 from lakefmt.filegroups.merge.precombine import order_ranks
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.ordering import Mask, has_order, ordering_columns, to_mask

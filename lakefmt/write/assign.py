@@ -6,14 +6,14 @@ Counts in equal counts out: every routed row is in exactly one assignment per pl
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.formats.names import base_file_name, has_bucket_number
 from lakefmt.index.api import KeyPlacement, Located

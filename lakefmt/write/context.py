@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt.arguments import flag_argument, is_encodable, mapping_argument, shown, text_argument
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, UnknownSetting
 from lakefmt.filegroups.model import BaseFile, join_path
 from lakefmt.schema.history import LATEST_SCHEMA

@@ -81,7 +81,7 @@ def record_keys(batch: KeyedBatch) -> pa.StringArray:
 
 def in_no_partition(rows: int) -> pa.DictionaryArray:
     """Return the partitions of rows that are meant for none in particular, as a delete by key has them."""
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([""]))
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([""], pa.string()))
 
 
 def with_keys(table: pa.Table, keys: pa.StringArray | None) -> pa.Table:

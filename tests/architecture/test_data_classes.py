@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.data_classes import _dataclass
+from lakefmt.data_classes import _dataclass, _replace
 
 ROOT = Path(lakefmt.__file__).parent
 FLAGS = ("init", "repr", "compare")
@@ -58,6 +58,49 @@ def made(decorator: Any, fields: dict[str, dict[str, Any]], chosen: dict[str, bo
 
 def standard(cls: type, **chosen: bool) -> type:
     return dataclasses.dataclass(**chosen)(cls)
+
+
+@given(bodies(), bodies("own"), options, options, st.lists(st.integers(), min_size=10, max_size=10), st.data())
+def test_replace_is_that_of_the_standard_library(
+    fields: dict[str, dict[str, Any]],
+    own: dict[str, dict[str, Any]],
+    of_base: dict[str, bool],
+    chosen: dict[str, bool],
+    values: list[int],
+    data: st.DataObject,
+) -> None:
+    chosen = {**chosen, "eq": True, "repr": True, "frozen": of_base["frozen"]}
+    cls = outcome(lambda: made(_dataclass, own, chosen, made(_dataclass, fields, of_base)))
+    if not isinstance(cls, type) or issubclass(cls, Exception):
+        return  # a field without a default behind one that has one
+    names = list(fields | own)
+    taken = [name for name in names if (fields | own)[name].get("init", True)]
+    one = outcome(lambda: cls(**dict(zip(taken, values, strict=False))))
+    if not isinstance(one, cls):
+        return
+    changes = data.draw(st.dictionaries(st.sampled_from([*names, "unknown"]), st.integers(), max_size=3))
+    ours = outcome(lambda: _replace(one, **changes))
+    theirs = outcome(lambda: dataclasses.replace(one, **changes))
+    assert outcome(lambda: repr(ours)) == outcome(lambda: repr(theirs))
+    assert type(ours) is type(theirs)
+
+
+def test_replace_makes_no_class_of_the_standard_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    @_dataclass
+    class Point:
+        x: int
+        y: int = 0
+
+    @dataclasses.dataclass
+    class Plain:
+        x: int
+
+    point = Point(1, 2)
+    monkeypatch.setattr(dataclasses, "make_dataclass", None)
+    moved = _replace(point, x=3)
+    assert (moved.x, moved.y, _replace(Plain(1), x=2).x) == (3, 2, 2)
+    with pytest.raises(TypeError):
+        _replace(3, x=1)
 
 
 def outcome(call: Any) -> object:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lakefmt.errors import InvalidInputError, InvalidKey
 from lakefmt.formats.bloom import murmur
-from lakefmt.formats.bloom.murmur import HashChain, hash_positions, key_blocks, murmur_hadoop
+from lakefmt.formats.bloom.murmur import HashChain, chained_hashes, key_blocks, murmur_hadoop, positions_of
 
 MASK = 0xFFFFFFFF
 M = 0x5BD1E995
@@ -87,7 +87,7 @@ def test_hash_vectors_together_keep_their_order():
 
 
 def test_positions_of_the_specification():
-    assert hash_positions(pa.array(["id1"]), 30, 2587966).tolist() == [ID1_POSITIONS]
+    assert positions_of(chained_hashes(pa.array(["id1"]), 30), 2587966).T.tolist() == [ID1_POSITIONS]
 
 
 @given(raw_keys, st.integers(0, MASK))
@@ -98,7 +98,7 @@ def test_raw_bytes_hash_as_the_reference(keys, seed):
 @given(st.lists(st.text(max_size=70)), st.integers(1, 12), st.integers(1, 2**31 - 1))
 def test_text_positions_are_those_of_the_reference(keys, k, m):
     expected = [reference_positions(key.encode(), k, m) for key in keys]
-    assert hash_positions(pa.array(keys, pa.string()), k, m).tolist() == expected
+    assert positions_of(chained_hashes(pa.array(keys, pa.string()), k), m).T.tolist() == expected
 
 
 @given(raw_keys, st.integers(1, 5), st.integers(0, 2))
@@ -228,4 +228,4 @@ def test_keys_that_are_none(keys, message):
 @pytest.mark.parametrize(("k", "m"), [(0, 5), (1, 0), (1, 2**31), (-1, 1)])
 def test_positions_in_impossible_filters(k, m):
     with pytest.raises(InvalidInputError, match="does not exist"):
-        hash_positions(pa.array(["a"]), k, m)
+        positions_of(chained_hashes(pa.array(["a"]), k), m)

@@ -424,3 +424,46 @@ def test_keys_that_are_too_long_for_a_footer_are_found(index: str) -> None:
     table.upsert(pa.table({"id": keys, "v": [1, 1, 1]}))
     table.upsert(pa.table({"id": keys[1:], "v": [2, 2]}))
     assert sorted(table.read()["v"].to_pylist()) == [1, 2, 2]
+
+
+def small_table(path: Path) -> tuple[Table, BaseFile]:
+    data = pa.table({"id": pa.array(["a", "b", "c"], pa.string())})
+    table = lakefmt.create_table(str(path), data=data, record_key="id", options={"lakefmt.durability": "none"})
+    table.bulk_insert(data)
+    (piece,) = table.file_groups()
+    assert piece.base is not None
+    return table, piece.base
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_small_local_file_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool) -> None:
+    table, file = small_table(tmp_path / "t")
+    opened: list[str] = []
+    plain = KeyFiles._open
+
+    def counted(self: KeyFiles, file: BaseFile, *given: Any) -> Any:
+        opened.append(file.name)
+        return plain(self, file, *given)
+
+    monkeypatch.setattr(KeyFiles, "_open", counted)
+    files = KeyFiles(table.client.store, kept_bytes=1 << 20, kept_key_bytes=(1 << 20) if keeps else 0)
+    assert files.footer(file).num_rows == 3
+    placed = files.keys_with_positions(file, pa.array(["b"], pa.string()))
+    assert placed is not None
+    assert (placed[0].to_pylist(), placed[1].tolist()) == (["a", "b", "c"], [0, 1, 2])
+    assert len(opened) == (1 if keeps else 2)
+
+
+def test_damaged_keys_of_a_small_file_are_named_by_who_asks_for_them(tmp_path: Path) -> None:
+    table, file = small_table(tmp_path / "t")
+    where = tmp_path / "t" / file.path
+    metadata = pq.ParquetFile(where).metadata
+    column = next(n for n in range(metadata.num_columns) if metadata.schema.column(n).path == RECORD_KEY)
+    chunk = metadata.row_group(0).column(column)
+    raw = bytearray(where.read_bytes())
+    raw[chunk.data_page_offset + chunk.total_compressed_size - 1] ^= 0xFF
+    where.write_bytes(raw)
+    files = KeyFiles(table.client.store, kept_bytes=1 << 20, kept_key_bytes=1 << 20)
+    assert files.footer(file).num_rows == 3
+    with pytest.raises(CorruptFile):
+        files.keys_with_positions(file, pa.array(["b"], pa.string()))

@@ -58,3 +58,13 @@ def test_few_others_are_left_and_places_are_the_same(made, monkeypatch):
 )
 def test_where_it_does_not_pay_or_cannot_be_told_nothing_is_left_out(wanted, stored):
     assert prefilter_rows(wanted, stored) is None
+
+
+def test_few_stored_keys_are_compared_at_once(monkeypatch):
+    def refused(*_: object) -> None:
+        raise AssertionError("the calls take longer than the keys")
+
+    monkeypatch.setattr("lakefmt.index.lookup.prefilter_rows", refused)
+    stored = pa.chunked_array([[f"key-{n:06}" for n in range(1000)]])
+    flags, places = _places(pa.array(["key-000007", "key-001000"]), stored, pc.add(pa.array(range(1000)), 5).to_numpy())
+    assert (flags.tolist(), places.tolist()) == ([True, False], [12, -1])

@@ -13,6 +13,7 @@ import lakefmt
 from lakefmt.config.settings import resolve_settings
 from lakefmt.filegroups.base_writer import new_filter
 from lakefmt.formats.bloom.bloom_filter import BloomFilter, add_to_filters
+from lakefmt.formats.bloom.murmur import HashChain
 from lakefmt.write import pipeline
 from tests.example_counts import examples
 
@@ -23,21 +24,41 @@ SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("_hoodie_is_dele
 @settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.lists(st.text("abé\U0001f600", max_size=9), max_size=12), min_size=1, max_size=6),
-    st.sampled_from([(1000, None), (8, None), (8, 20), (60_000, None)]),
+    st.lists(st.sampled_from([(1000, None), (1013, None), (8, None), (8, 20), (60_000, None)]), min_size=6, max_size=6),
+    st.booleans(),
 )
-def test_together_as_alone(groups: list[list[str]], size: tuple[int, int | None]) -> None:
+def test_together_as_alone(groups: list[list[str]], sizes: list[tuple[int, int | None]], same: bool) -> None:
+    sizes = sizes[:1] * len(sizes) if same else sizes
     keys = [pa.array(group, pa.string()) for group in groups]
-    together = [BloomFilter.sized(size[0], 1e-9, size[1]) for _ in keys]
+    together = [BloomFilter.sized(size, 1e-9, most) for _, (size, most) in zip(keys, sizes, strict=False)]
     add_to_filters(together, keys)
-    for mine, bloom in zip(keys, together, strict=True):
-        alone = BloomFilter.sized(size[0], 1e-9, size[1])
+    for mine, (size, most), bloom in zip(keys, sizes, together, strict=False):
+        alone = BloomFilter.sized(size, 1e-9, most)
         alone.add(mine)
         assert bloom.encode() == alone.encode()
 
 
-def test_filters_of_several_sizes_are_filled_one_by_one() -> None:
+def test_filters_of_several_sizes_are_hashed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds: list[int] = []
+    plain = HashChain.advance
+
+    def counted(self: HashChain) -> object:
+        rounds.append(self.block.size)
+        return plain(self)
+
+    monkeypatch.setattr(HashChain, "advance", counted)
     keys = [pa.array(["a", "b"]), pa.array(["c"])]
     blooms = [BloomFilter.sized(1000, 1e-9), BloomFilter.sized(2000, 1e-9)]
+    add_to_filters(blooms, keys)
+    assert rounds == [3] * blooms[0].k
+    assert [bloom.contains(mine).all() for bloom, mine in zip(blooms, keys, strict=True)] == [True, True]
+    assert [bloom.num_keys for bloom in blooms] == [2, 1]
+
+
+def test_filters_of_several_rates_are_filled_one_by_one() -> None:
+    keys = [pa.array(["a", "b"]), pa.array(["c"])]
+    blooms = [BloomFilter.sized(1000, 1e-9), BloomFilter.sized(1000, 1e-6)]
+    assert blooms[0].k != blooms[1].k
     add_to_filters(blooms, keys)
     assert [bloom.contains(mine).all() for bloom, mine in zip(blooms, keys, strict=True)] == [True, True]
     assert [bloom.num_keys for bloom in blooms] == [2, 1]

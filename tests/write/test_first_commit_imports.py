@@ -13,6 +13,8 @@ import lakefmt, pyarrow as pa
 rows = pa.table({"id": ["a", "b"], "n": [1, 2]})
 for number in range(100):
     lakefmt.create_table(f"t{number}", schema=rows.schema, record_key="id")
+table = lakefmt.create_table("mor", schema=rows.schema, record_key="id", table_type="mor")
+table.insert(rows)
 """
 
 FIRST = """
@@ -53,5 +55,9 @@ def test_what_is_not_needed_is_not_imported(tmp_path: Path) -> None:
         assert not late, (verb, late)
         # Before anything was imported late there were 342.
         assert int(number) <= 180, verb
+    number, *late = run(FIRST + "lakefmt.open_table('mor').upsert(rows)" + COUNT, tmp_path)
+    logs = ("lakefmt.formats.log", "lakefmt.formats.avro.columnar", "lakefmt.filegroups.logs")
+    assert not [name for name in late if not name.startswith(logs)], late
+    assert int(number) <= 210
     number, *late = run(FIRST + "import lakefmt.undo.rollback" + COUNT, tmp_path)
     assert "lakefmt.undo.rollback" in late, "an import is seen"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from datetime import timedelta, tzinfo
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, UnknownSetting
 from lakefmt.filegroups.model import FileSlice, LogFile, join_path
 from lakefmt.formats.names import parse_base_file

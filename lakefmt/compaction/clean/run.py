@@ -7,7 +7,6 @@ became reachable again (by a rollback) are taken off it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ from lakefmt.compaction.clean.plan import (
 )
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig, cdc_mode, check_writable
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import WriterActive
 from lakefmt.filegroups.model import all_slices, build_slices, join_path
 from lakefmt.filegroups.table_client import TableClient, TableState

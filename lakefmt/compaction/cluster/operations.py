@@ -7,12 +7,12 @@ same rows, and a file that is there already is taken as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 
 from lakefmt.compaction.cluster.plan import ClusteringPlan
 from lakefmt.compaction.cluster.rewrite import GroupRewrite
 from lakefmt.config.settings import resolve_settings
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InstantNotPending
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index.bucket.ring import HashRing

@@ -6,7 +6,6 @@ Memory is bounded by the slice. Rows keep their commit time and sequence number;
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +13,7 @@ import pyarrow.compute as pc
 from lakefmt.compaction.compact.plan import CompactionOperation
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import cdc_mode, merge_rule
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InternalError, SnapshotExpired
 from lakefmt.filegroups.base_writer import grown_filter, named_rows, write_base_file
 from lakefmt.filegroups.cdc.files import cdc_file_name, write_change_file

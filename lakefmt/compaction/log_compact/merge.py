@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from os import cpu_count
 
 from lakefmt.compaction.compact.merge import SliceFiles, slice_of
@@ -15,7 +14,7 @@ from lakefmt.compaction.compact.pending import partitions_of
 from lakefmt.compaction.compact.plan import CompactionOperation, CompactionPlan
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import merge_rule
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.logs.reader import LogRows, read_log_rows
 from lakefmt.filegroups.logs.writer import LogRowsOut, WrittenLog, log_form, write_logs
 from lakefmt.filegroups.merge.log_compaction_merge import merge_log_blocks

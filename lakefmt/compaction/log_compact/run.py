@@ -8,7 +8,6 @@ or a compaction was planned after it: planning anew is cheap, and Hudi does the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,7 @@ from lakefmt.compaction.log_compact.plan import (
 )
 from lakefmt.compaction.service import find_pending, load_for_service, run_pending, run_service
 from lakefmt.config.table_config import TableConfig, merge_rule
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import (
     CommitConflict,
     InstantNotPending,

@@ -7,7 +7,6 @@ value, and a delete flag. Nothing is merged here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -18,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.config.merge_rule import MergeRule
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import (
     CorruptFile,
     InvalidInputError,

@@ -8,14 +8,13 @@ they contain, and the remaining rows follow.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt.config.settings import Settings
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, InternalError, StorageError
 from lakefmt.filegroups.model import join_path
 from lakefmt.filegroups.ordering import ordering_values

@@ -8,7 +8,6 @@ into the base file's rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 
 from lakefmt.config.merge_rule import MergeRule
 from lakefmt.config.mergers import CustomMerge
+from lakefmt.data_classes import replace
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.logs.reader import LogRows
 from lakefmt.filegroups.merge._custom import fold_rows

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config.merge_rule import MergeRule
+from lakefmt.data_classes import replace
 from lakefmt.errors import CorruptFile
 from lakefmt.filegroups.merge.base import Incoming, Merged, merge_into_base, with_inserts
 from lakefmt.filegroups.ordering import to_mask

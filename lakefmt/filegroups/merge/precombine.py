@@ -9,14 +9,12 @@ time discards the rows before it in any case.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config.merge_rule import MergeRule, Partial
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.merge.base import choose_survivors
 from lakefmt.filegroups.ordering import (
     Mask,

@@ -56,8 +56,8 @@ def grouped_rows(rows: pa.Table, counts: Sequence[int]) -> pa.Table | None:
     if keys.null_count:
         return None
     numbers = pa.array(np.repeat(np.arange(len(counts), dtype=np.int32), counts))
-    texts = pa.array([f"{number:0{_WIDTH}x}" for number in range(len(counts))])
-    marked = pc.binary_join_element_wise(texts.take(numbers), keys, "")
+    texts = pa.array([f"{number:0{_WIDTH}x}" for number in range(len(counts))], pa.string())
+    marked = pc.binary_join_element_wise(texts.take(numbers), keys, pa.scalar("", pa.string()))
     return rows.set_column(index, rows.schema.field(index), marked).append_column(GROUP_NUMBER, numbers)
 
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
-from lakefmt.formats.bloom.murmur import HashChain, hash_positions, key_arrays, key_blocks
+from lakefmt.formats.bloom.murmur import HashChain, chained_hashes, key_arrays, key_blocks, positions_of
 
 __all__ = [
     "DYNAMIC",
@@ -338,11 +338,11 @@ class BloomFilter:
         finally:
             self._pack()
 
-    def _add_placed(self, positions: U32) -> None:
-        """Add keys that fit into the last row, by their bit positions."""
+    def _add_hashed(self, hashes: U32) -> None:
+        """Add keys that fit into the last row, by their chained hashes, one column for each key."""
         self._text = None
-        _set_placed(self._bits[-1:], positions.reshape(-1).astype(np.intp))
-        self._in_row += len(positions)
+        _set_placed(self._bits[-1:], positions_of(hashes, self.m).reshape(-1).astype(np.intp))
+        self._in_row += hashes.shape[1]
 
     def _pack(self) -> None:
         if self._flags is not None:
@@ -452,7 +452,7 @@ def add_to_filters(filters: Sequence[BloomFilter], keys: Sequence[pa.Array]) -> 
     """Add keys to small filters, each its own, as :meth:`BloomFilter.add`; the keys are hashed together.
 
     For few keys the calls dominate: thirty filters of forty keys would cost as much as one of
-    1,200.
+    1,200. A hash does not depend on the size of its filter; only its bit position does.
 
     Raises:
         InvalidKey: as :meth:`BloomFilter.add`; no filter is changed then.
@@ -464,15 +464,15 @@ def add_to_filters(filters: Sequence[BloomFilter], keys: Sequence[pa.Array]) -> 
         [1, 2]
     """
     counts = [len(filter_keys) for filter_keys in keys]
-    alike = {(bloom.type_code, bloom.k, bloom.m, bloom.rows) for bloom in filters}
+    hashes_of_each = {bloom.k for bloom in filters}
     fits = all(bloom.type_code == DYNAMIC and bloom.has_room(n) for bloom, n in zip(filters, counts, strict=True))
-    if len(alike) != 1 or not fits:
+    if len(hashes_of_each) != 1 or not fits:
         for bloom, filter_keys in zip(filters, keys, strict=True):
             bloom.add(filter_keys)
         return
-    positions = hash_positions(pa.chunked_array(keys), filters[0].k, filters[0].m)
-    for bloom, filter_keys in zip(filters, np.split(positions, np.cumsum(counts)[:-1]), strict=True):
-        bloom._add_placed(filter_keys)
+    hashes = chained_hashes(pa.chunked_array(keys), filters[0].k)
+    for bloom, of_filter in zip(filters, np.split(hashes, np.cumsum(counts)[:-1], axis=1), strict=True):
+        bloom._add_hashed(of_filter)
 
 
 def decode_bloom_filter(text: str | bytes, type_code: str | None = None) -> BloomFilter:

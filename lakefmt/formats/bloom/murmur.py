@@ -24,7 +24,15 @@ from lakefmt.arrays import text_offsets
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, InvalidKey
 
-__all__ = ["HashChain", "KeyBlock", "hash_positions", "key_arrays", "key_blocks", "murmur_hadoop"]
+__all__ = [
+    "HashChain",
+    "KeyBlock",
+    "chained_hashes",
+    "key_arrays",
+    "key_blocks",
+    "murmur_hadoop",
+    "positions_of",
+]
 
 U8 = npt.NDArray[np.uint8]
 U32 = npt.NDArray[np.uint32]
@@ -91,26 +99,37 @@ def murmur_hadoop(keys: pa.Array | pa.ChunkedArray, seed: int = 0) -> U32:
     return out
 
 
-def hash_positions(keys: pa.Array | pa.ChunkedArray, k: int, m: int) -> U32:
-    """Return the `k` bit positions of every key in a filter of `m` bits, shape ``(n_keys, k)``.
+def chained_hashes(keys: pa.Array | pa.ChunkedArray, k: int) -> U32:
+    """Return `k` chained hashes of every key, shape ``(k, n_keys)``; :func:`positions_of` makes bit positions of them.
 
     Raises:
-        InvalidInputError: `k` or `m` is not positive, or `m` exceeds 2**31 - 1.
+        InvalidInputError: `k` is not positive.
         InvalidKey: see :func:`key_arrays`.
 
     Example:
-        >>> hash_positions(pa.array(["id1"]), k=3, m=2587966).tolist()
-        [[773447, 542080, 1764904]]
+        >>> positions_of(chained_hashes(pa.array(["id1"]), 3), m=2587966)[:, 0].tolist()
+        [773447, 542080, 1764904]
     """
-    if k < 1 or not 1 <= m < 1 << 31:
-        raise InvalidInputError(f"a bloom filter of {m} bits with {k} hashes does not exist")
-    out = np.empty((len(keys), k), np.uint32)
-    for block, target in _placed(keys, out):
-        chain = HashChain(block)
-        for i in range(k):
-            chain.advance()
-            target[block.rows, i] = chain.positions(m)
-    return out
+    if k < 1:
+        raise InvalidInputError(f"a bloom filter with {k} hashes does not exist")
+    hashes = np.empty((k, len(keys)), np.uint32)
+    start = 0
+    for chunk in key_arrays(keys):
+        for block in key_blocks(chunk):
+            HashChain(block).advance_into(hashes[:, start : start + len(chunk)])
+        start += len(chunk)
+    return hashes
+
+
+def positions_of(hashes: U32, m: int) -> U32:
+    """Return the bit position of every hash in a filter of `m` bits; `hashes` stay.
+
+    Raises:
+        InvalidInputError: `m` is not positive, or exceeds 2**31 - 1.
+    """
+    if not 1 <= m < 1 << 31:
+        raise InvalidInputError(f"a bloom filter of {m} bits does not exist")
+    return _positions(hashes, np.empty(hashes.shape, np.uint32), m)
 
 
 def _placed(keys: pa.Array | pa.ChunkedArray, out: U32) -> Iterator[tuple[KeyBlock, U32]]:

@@ -8,9 +8,8 @@ Only the bytes of an incomplete block are buffered.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.formats.log.blocks import MAGIC, BlockKind, LogBlock, NotABlock, read_block, read_entries
 
 __all__ = ["Corrupt", "LogBlockReader", "Torn", "WholeBlock"]

@@ -85,7 +85,7 @@ def same_text(text: str, count: int) -> pa.DictionaryArray:
         >>> same_text("a", 2).to_pylist()
         ['a', 'a']
     """
-    return pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [text])
+    return pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), pa.array([text], pa.string()))
 
 
 def replaced_codes(

@@ -12,13 +12,12 @@ import json
 import re
 import struct
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, InternalError, UnknownSetting, UnsupportedFeature
 from lakefmt.index.bucket.counts import MAX_BUCKETS, NUM_BUCKETS
 from lakefmt.values import FileId, PartitionPath

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from lakefmt.data_classes import replace
 from lakefmt.errors import CommitConflict, CorruptFile, InternalError, InvalidInputError, StorageError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import ring_directory, ring_files

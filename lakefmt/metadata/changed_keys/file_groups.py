@@ -7,7 +7,7 @@ process wrote the file, or its keys were many) is found by comparing the file sl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from threading import Lock
 from weakref import WeakKeyDictionary
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config.table_config import merge_rule
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.logs.reader import LogRows
 from lakefmt.filegroups.merge.merged_slice import only_rows
 from lakefmt.filegroups.model import FileSlice

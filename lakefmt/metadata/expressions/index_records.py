@@ -7,13 +7,12 @@ beside them under a key of their own (docs/format.md, Expression indexes).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.formats.bloom.bloom_filter import SIMPLE, BloomFilter
 from lakefmt.metadata.expressions.functions import Expression

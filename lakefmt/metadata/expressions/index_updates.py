@@ -7,12 +7,12 @@ the index itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.config.table_config import TableConfig
+from lakefmt.data_classes import replace
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt.metadata.collect import FactCollector, files_of_slice

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sized
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakefmt.arguments import flag_argument, shown, text_argument
+from lakefmt.data_classes import replace
 from lakefmt.errors import InstantNotFound, InvalidInputError, LakefmtError, StorageError
 from lakefmt.filegroups.table_client import TableVerbs
 from lakefmt.producers.append.entries import AppendEntries, parse_txn, parse_watermark

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import field
 from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.producers.stream.failures import FailedBatch
 from lakefmt.producers.stream.operators import RowOperator
 from lakefmt.producers.stream.rows import RowChecker

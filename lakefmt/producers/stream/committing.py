@@ -7,7 +7,6 @@ process committed meanwhile is not committed again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow as pa
 
 from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import merge_rule
+from lakefmt.data_classes import replace
 from lakefmt.errors import CommitConflict, ObjectNotFound, StreamUnavailable
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import choose_index, moves_between_partitions

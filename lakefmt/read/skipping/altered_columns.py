@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
+from lakefmt.data_classes import replace
 from lakefmt.filegroups.model import FileSlice, LogFile
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.reading.altered_stats import DatedFiles, read_altered_stats

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from lakefmt.data_classes import replace
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.reader import parquet_file, reading
 from lakefmt.filegroups.table_client import TableClient, TableState

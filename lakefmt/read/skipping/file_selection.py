@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import field
 from functools import partial
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig, merge_rule
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import FormatError, SnapshotExpired, UnsupportedError
 from lakefmt.filegroups.listing import FileListing
 from lakefmt.filegroups.model import FileSlice

@@ -9,7 +9,7 @@ say. What is not known here, or what Arrow may compare otherwise than exactly, s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, InvalidFilter, LakefmtError
 from lakefmt.formats.schema_message import decode_schema_metadata
 from lakefmt.read._filter_conditions import Condition, all_of, any_of, exactly

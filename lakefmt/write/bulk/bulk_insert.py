@@ -347,7 +347,8 @@ def _in_lanes(partition: PartitionPath, rows: pa.Table, lanes: int) -> list[tupl
         >>> [(lane, part.num_rows) for lane, part in _in_lanes(PartitionPath("p"), pa.table({"v": [1, 2]}), 2)]
         [(('p', 0), 2)]
     """
-    count = max(1, min(lanes, rows.nbytes // _LANE_BYTES))
+    # To count the bytes of few rows takes longer than to slice them, and a write of many partitions has one lane for each.
+    count = max(1, min(lanes, rows.nbytes // _LANE_BYTES)) if lanes > 1 else 1
     step = max(1, -(-rows.num_rows // count))
     starts = range(0, max(1, rows.num_rows), step)  # fewer than asked for, where no row would be left for the last ones
     return [((partition, number), rows.slice(start, step)) for number, start in enumerate(starts)]

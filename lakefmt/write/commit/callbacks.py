@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 
+from lakefmt.data_classes import replace
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.values import CommitResult
 from lakefmt.write.context import OnCommit, WriteRequest

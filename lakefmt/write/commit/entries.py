@@ -8,10 +8,9 @@ has done the same: then the write is undone, and its result names the earlier on
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Protocol
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.commit_entries import combine_entries, milliseconds_of

@@ -5,10 +5,9 @@ A table has column ids from its first alteration on. Then every commit repeats t
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pyarrow as pa
 
+from lakefmt.data_classes import replace
 from lakefmt.errors import CommitConflict
 from lakefmt.filegroups.schema_history import store_schema_history
 from lakefmt.filegroups.table_client import TableClient, TableState

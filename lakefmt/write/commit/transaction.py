@@ -11,14 +11,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, cast
 
 import pyarrow as pa
 
 from lakefmt.config.table_config import TableConfig, check_writable, parse_table_config
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import (
     CommitConflict,
     InstantNotPending,

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakefmt.config.merge_rule import MergeRule
+from lakefmt.data_classes import replace
 from lakefmt.errors import CorruptFile, InternalError, InvalidInputError, StorageError
 from lakefmt.filegroups.base_writer import grown_filter, new_filter, row_group_bytes, rows_per_row_group
 from lakefmt.filegroups.merge.base import Incoming, Merged, merge_into_base

@@ -7,13 +7,13 @@ readers do not see it before the clustering completes, and then it lies on top o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import Index, IndexKeys, rings_of
 from lakefmt.index.bucket.consistent import ConsistentBucketIndex

@@ -8,7 +8,6 @@ when a log rolls over count on from its version. :mod:`~lakefmt.filegroups.logs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -18,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.config.merge_rule import MergeRule
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.logs.writer import LogForm, LogRowsOut, WrittenLog, log_form, write_logs
 from lakefmt.filegroups.model import join_path

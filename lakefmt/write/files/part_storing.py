@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import replace
 
 import pyarrow as pa
 
+from lakefmt.data_classes import replace
 from lakefmt.filegroups.merge.base import Merged
 from lakefmt.filegroups.merge.parts import sum_of_parts
 from lakefmt.values import RECORD_KEY

@@ -7,12 +7,12 @@ them; a file that is rewritten takes one of them, by the table's rule.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from lakefmt.config.merge_rule import MergeRule
+from lakefmt.data_classes import replace
 from lakefmt.write.assign import Assigned
 from lakefmt.write.ingest import KeyedBatch, combine_alike, record_keys
 

@@ -188,7 +188,7 @@ def _cut(
     met, ignored = _counted(of_base[merged.met], files), _counted(of_incoming[merged.ignored], files)
     new_keys, old_keys = stored_keys(merged.inserted_keys), stored_keys(merged.removed_keys)
     table, sizes = split_groups(merged.table, files)
-    names = pa.array([assignment.file_name for assignment in assignments])
+    names = pa.array([assignment.file_name for assignment in assignments], pa.string())
     index = schema.get_field_index(FILE_NAME)
     table = table.add_column(index, FILE_NAME, names.take(pa.array(np.repeat(np.arange(files), sizes))))
     parts, row, key, old_key = [], 0, 0, 0
