@@ -17,6 +17,7 @@ from lakefmt.spark.options import parse_write_options
 from lakefmt.spark.streams.sink import StreamSink
 from lakefmt.spark.writing.commit import existing_table, write_and_commit, write_few_and_commit
 from lakefmt.spark.writing.dataframe import with_commit_metadata
+from lakefmt.spark.writing.few_rows import FewRows
 from lakefmt.transactions.clustering_plans import pending_clusterings
 
 ASYNC = "hoodie.clustering.async.enabled"
@@ -85,11 +86,13 @@ def write_frame(df: Any, path: str, mode: str, *, commit_metadata: dict[str, str
     write_and_commit(path, mode, call, SCHEMA, lambda: [df.rows])
 
 
-def write_few(df: Any, path: str, *, table: Any, commit_metadata: dict[str, str], **options: Any) -> bool:
+def write_few(
+    df: Any, path: str, *, table: Any, row_bytes: float | None, commit_metadata: dict[str, str], **options: Any
+) -> FewRows:
     """Write as ``write_few_rows`` does."""
     call = with_commit_metadata(parse_write_options(options), commit_metadata)
     write_few_and_commit(table, "append", call, [df.rows])
-    return True
+    return FewRows(df.rows.num_rows, df.rows.nbytes)
 
 
 @pytest.fixture
