@@ -7,7 +7,7 @@ than one process can take are refused (``lakefmt.spark.stage.max.bytes``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.spark.options import WriteCall, parse_write_options
 from lakefmt.spark.pushdown import PushedFilter, translate_filters

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from fnmatch import translate
 from os import cpu_count
 
 import pyarrow as pa
 
 from lakefmt import open_table
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableState
 from lakefmt.read.changes import ChangesPlan, plan_changes_read, read_planned_changes

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import datasource
 
 from lakefmt import open_table
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.read.incremental import is_rewrite, select_commits

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 
 from lakefmt import Table, open_table, write_table
 from lakefmt.create_and_write import check_agreement, write_existing
+from lakefmt.data_classes import replace
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
 from lakefmt.spark.options import WriteCall
 from lakefmt.values import CommitResult, WriteOperation

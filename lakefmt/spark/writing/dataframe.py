@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from lakefmt import Table
+from lakefmt.data_classes import replace
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
 from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
 from lakefmt.spark.writing.commit import (
@@ -35,6 +33,7 @@ from lakefmt.spark.writing.staging import (
     remove_stage,
     stage_rows,
 )
+from lakefmt.spark.writing.task_bar import SilentSteps, WriteSteps
 from lakefmt.storage.open import open_store
 from lakefmt.values import CommitResult, WriteOperation
 
@@ -67,7 +66,7 @@ def write_dataframe(
         mode: ``append`` runs the operation of the options; ``overwrite`` replaces all rows, older states stay readable;
             ``error`` and ``ignore`` if there is a table.
         commit_metadata: texts to keep in the commit, beside those of the options.
-        progress: say on the standard error stream what is done.
+        progress: say on the standard error stream what is done, in a terminal and a notebook with a bar of the tasks.
         **options: Hudi's options by their names, settings of lakefmt, and ``storage.…`` for the store.
 
     Returns:
@@ -89,7 +88,8 @@ def write_dataframe(
     if call.operation == "delete_partition":
         result = write_and_commit(path, mode, call, schema, list)
     elif table is not None or call.operation != "delete":
-        with closing(SparkWrite(df, path, mode, schema, call, limits, table, sort, _printer(progress))) as write:
+        steps = WriteSteps() if progress else SilentSteps()
+        with closing(SparkWrite(df, path, mode, schema, call, limits, table, sort, steps)) as write:
             result = write.run()
     if result is None:
         result = _stage_and_commit(df, path, mode, call, schema, limits.stage_bytes)
@@ -183,10 +183,6 @@ def explain_write(df: DataFrame, path: str, mode: str = "append", **options: obj
 def _shuffle_partitions(df: DataFrame) -> int:
     text = df.sparkSession.conf.get("spark.sql.shuffle.partitions", "200") or "200"
     return max(1, int(text))
-
-
-def _printer(progress: bool) -> Callable[[str], object]:
-    return partial(print, "lakefmt:", file=sys.stderr, flush=True) if progress else lambda _: None
 
 
 def _stage_and_commit(

@@ -5,7 +5,7 @@ Only DataFrames are used, no RDDs and no context of Spark, so that Spark 3.5, 4 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lakefmt import Table, create_table
 from lakefmt.compaction.scheduler import run_services
+from lakefmt.data_classes import replace
 from lakefmt.index import Index, places_new_keys, rings_of
 from lakefmt.index.custom import CheckedIndex
 from lakefmt.keys import key_spec_from_properties
@@ -41,6 +42,7 @@ from lakefmt.spark.writing.lookup import (
 from lakefmt.spark.writing.packed_rows import COUNTED, PREPARED, ROUTED, unpack
 from lakefmt.spark.writing.plan import Limits, PartitionRows, SparkWritePlan, WriteFacts, plan_spark_write
 from lakefmt.spark.writing.spread import slot_images, slot_of, spread_over
+from lakefmt.spark.writing.task_bar import SilentSteps
 from lakefmt.spark.writing.task_errors import typed_errors
 from lakefmt.spark.writing.tasks import (
     DONE,
@@ -82,7 +84,7 @@ class SparkWrite:
         limits: how much one process takes.
         table: the table; None: there is none yet.
         sort: the order of a bulk insert: ``none``, ``partition`` (in each task) or ``global``.
-        say: called with a text for everything that is done.
+        steps: shows what is done.
 
     Attributes:
         few: the rows that :meth:`run_few` has counted.
@@ -98,10 +100,10 @@ class SparkWrite:
         limits: Limits,
         table: Table | None,
         sort: str = "none",
-        say: Callable[[str], object] = lambda _: None,
+        steps: SilentSteps | None = None,
     ) -> None:
         self._df, self._path, self._schema, self._call, self._limits = df, path, schema, call, limits
-        self._table, self._sort, self._say = table, sort, say
+        self._table, self._sort, self._steps = table, sort, steps or SilentSteps()
         self._mode = mode
         operation = resolve_operation(call, mode, table)
         if operation is None:
@@ -226,7 +228,7 @@ class SparkWrite:
             InvalidInputError: the input is not repeatable, and was asked for twice; the table is as it was.
         """
         plan = self.plan()
-        self._say(str(plan))
+        self._steps.say(str(plan))
         if plan.way == "driver" and self._prepared is not None:
             return self._write_here()
         if plan.way == "driver":
@@ -330,7 +332,7 @@ class SparkWrite:
             handed = located.mapInArrow(hand_out_task(handing, slot_images(self._df, handing.num_slots)), HANDED)
             task = group_task(handing, shared, storage, slot_of(self._df, handing.num_slots))
             written = spread_over(handed, handing.num_slots).mapInArrow(task, DONE)
-            self._say(f"{len(groups):,} files, {sum(each.rows for each in located_rows):,} rows for them")
+            self._steps.say(f"{len(groups):,} files, {sum(each.rows for each in located_rows):,} rows for them")
             with self._stage("write files by lookup"):
                 results = results_of(written.collect())
             check_conservation(sum(each.rows for each in located_rows), results)
@@ -349,9 +351,9 @@ class SparkWrite:
 
     @contextmanager
     def _stage(self, text: str) -> Iterator[None]:
-        self._say(text)
         spark = self._df.sparkSession
         with (
+            self._steps.step(spark, text),
             typed_errors(),
             job_description(spark, f"lakefmt: {text} ({self._path})"),
             small_batches(spark, self._prepared),
@@ -433,6 +435,4 @@ def small_batches(spark: SparkSession, packed: DataFrame | None) -> Iterator[Non
 
 
 def _with_warnings(result: CommitResult, more: Sequence[str]) -> CommitResult:
-    from dataclasses import replace
-
     return replace(result, warnings=(*result.warnings, *more))

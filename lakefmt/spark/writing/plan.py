@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any, Final
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 
 __all__ = [
     "FILES_OF_A_TASK",
