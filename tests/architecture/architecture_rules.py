@@ -465,6 +465,7 @@ def forbidden_words() -> dict[str, re.Pattern[bytes]]:
         "a path of somebody's machine": either(
             r"(?<![\w.])/" + "work/", "/" + "root/", r"(?<![\w.])/" + r"home/\w", "/" + r"Users/\w", "/tmp" + "/w/"
         ),
+        "a file of one machine's temporary folder": either(r"""\b(Path|open)\(f?["']/(tmp|var)""" + "/"),
         "a package registry's host": either(
             "pythonhosted" + r"\.org",
             "pypi" + r"\.org/simple",

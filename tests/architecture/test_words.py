@@ -39,6 +39,7 @@ def test_no_file_tells_where_it_was_made():
     [
         ("open('/" + "home/someone/x')", "a path of somebody's machine"),
         ("see /" + "work/x", "a path of somebody's machine"),
+        ('Path("/' + 'tmp/x/counts")', "a file of one machine's temporary folder"),
         ("pip install --index" + "-url https://x", "a package registry's host"),
         ("https://repo1." + "maven.org/x", "a package registry's host"),
         ("written by Clau" + "de", "a word of the workplace"),

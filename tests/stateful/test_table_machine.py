@@ -458,7 +458,6 @@ def test_every_verb_ran_often_enough() -> None:
     assert COUNTED["steps"] >= STEPS_WANTED, f"{COUNTED['steps']} steps, {STEPS_WANTED} are wanted"
     assert COUNTED["hudi-rs"] >= STEPS_WANTED // 10 - RUNS_WANTED, f"hudi-rs read {COUNTED['hudi-rs']} states"
     rare = {name: COUNTED[name] for name in (*VERBS, *SERVICES) if COUNTED[name] < EACH_WANTED}
-    Path("/tmp/h1p/counted.txt").write_text(str(dict(COUNTED)))
     assert not rare, f"each verb has to run {EACH_WANTED} times; too rare: {rare} of {dict(COUNTED)}"
 
 
