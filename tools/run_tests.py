@@ -2,7 +2,7 @@
 
 Every stage runs, also after a failed one; its output goes straight to the terminal, its counts come from pytest's own
 report file, never from a pipe. The environments of later stages are made while earlier ones run: that waits for a network.
-Stages that repeat tests on other dependencies run beside the others, in one process of a lower priority: a tenth of a
+Stages that repeat tests on other dependencies run beside the others, with one process of a lower priority: a tenth of a
 run the processors would wait for files, for other processes and for the last test of a stage. What they print comes in the end.
 The exit status is 0 only when every stage passed and nothing that had to be judged was left out. With ``CI=true`` a missing
 judge is a failure; elsewhere the closing lines name it.
@@ -356,8 +356,7 @@ def run_stage(stage: Stage, prepared: Prepared, extra: list[str], beside: Beside
     report.unlink(missing_ok=True)
     begin = time.monotonic()
     limit = stage.limit_seconds * (4 if os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough" else 1)
-    # Without a process that only hands out: to send its one worker thousands of tests and take their reports took 25 s.
-    alone = () if beside is None else ("-n", "0", f"--timeout={SECONDS_BESIDE}")
+    alone = () if beside is None else ("-n", "1", f"--timeout={SECONDS_BESIDE}")
     command = [stage.python, "-m", "pytest", *stage.arguments, *alone, f"--junitxml={report}", *extra]
     with folder_of_files() as folder:
         status = run_bounded(command, limit, folder, beside)

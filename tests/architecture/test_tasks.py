@@ -145,7 +145,7 @@ def test_stages_on_other_dependencies_run_beside_the_others(monkeypatch, tmp_pat
             return 0
         began.set()
         assert ended.wait(60), "nobody waits for what runs beside"
-        assert command[-4:-1] == ["-n", "0", "--timeout=600"]
+        assert command[-3:-1] == ["1", "--timeout=600"]
         beside.output.write(b"second\n")
         return 1
 
