@@ -15,13 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from played_writes import RowsFrame, write_few, write_frame  # beside this file
 
 from lakefmt.spark import services
-from lakefmt.spark.options import parse_write_options
 from lakefmt.spark.streams import sink as stream_sink
-from lakefmt.spark.writing.commit import write_and_commit, write_few_and_commit
-from lakefmt.spark.writing.dataframe import with_commit_metadata
-from lakefmt.spark.writing.few_rows import FewRows
 from lakefmt.testing.crash import die_at
 
 BATCHES, ROWS = 5, 3
@@ -45,32 +42,12 @@ CLUSTERED = {
 SHARED = "same"
 
 
-class Frame:
-    """Stands in for the rows of one batch."""
-
-    sparkSession = None  # noqa: N815 - as Spark calls it
+class Frame(RowsFrame):
+    """The rows of one batch."""
 
     def __init__(self, batch: int, *more: str) -> None:
         keys = [*(f"{batch}-{n}" for n in range(ROWS)), *more]
-        self.rows = pa.table({"id": keys, "v": [batch] * len(keys)}, schema=SCHEMA)
-
-    def isEmpty(self) -> bool:
-        return False
-
-
-def write_frame(df: Any, path: str, mode: str, *, commit_metadata: dict[str, str], **options: str) -> None:
-    """Write as ``write_dataframe`` does when the rows are few."""
-    call = with_commit_metadata(parse_write_options(options), commit_metadata)
-    write_and_commit(path, mode, call, SCHEMA, lambda: [df.rows])
-
-
-def write_few(
-    df: Any, path: str, *, table: Any, row_bytes: float | None, commit_metadata: dict[str, str], **options: Any
-) -> FewRows:
-    """Write as ``write_few_rows`` does, which later batches of a query go through."""
-    call = with_commit_metadata(parse_write_options(options), commit_metadata)
-    write_few_and_commit(table, "append", call, [df.rows])
-    return FewRows(df.rows.num_rows, df.rows.nbytes)
+        super().__init__(pa.table({"id": keys, "v": [batch] * len(keys)}, schema=SCHEMA))
 
 
 def run_query(root: Path) -> None:

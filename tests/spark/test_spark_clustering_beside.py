@@ -15,10 +15,9 @@ import lakefmt
 from lakefmt.errors import CommitConflict, InvalidInputError, ServicesFailed, UnknownSetting
 from lakefmt.spark.options import parse_write_options
 from lakefmt.spark.streams.sink import StreamSink
-from lakefmt.spark.writing.commit import existing_table, write_and_commit, write_few_and_commit
-from lakefmt.spark.writing.dataframe import with_commit_metadata
-from lakefmt.spark.writing.few_rows import FewRows
+from lakefmt.spark.writing.commit import existing_table
 from lakefmt.transactions.clustering_plans import pending_clusterings
+from tests.spark.played_writes import RowsFrame, write_few, write_frame
 
 ASYNC = "hoodie.clustering.async.enabled"
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
@@ -34,16 +33,11 @@ OPTIONS = {
 Tasks = Callable[[Callable[[int], Any], int], list[Any]]
 
 
-class Frame:
-    """Stands in for the rows of one batch."""
-
-    sparkSession = None  # noqa: N815 - as Spark calls it
+class Frame(RowsFrame):
+    """The rows of one batch."""
 
     def __init__(self, batch: int, keys: list[str]) -> None:
-        self.rows = pa.table({"id": keys, "v": [batch] * len(keys), "ts": [batch] * len(keys)}, schema=SCHEMA)
-
-    def isEmpty(self) -> bool:
-        return False
+        super().__init__(pa.table({"id": keys, "v": [batch] * len(keys), "ts": [batch] * len(keys)}, schema=SCHEMA))
 
 
 def new_keys(batch: int) -> Frame:
@@ -78,21 +72,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr("lakefmt.spark.streams.sink.write_dataframe", write_frame)
     monkeypatch.setattr("lakefmt.spark.streams.sink.write_few_rows", write_few)
     return played
-
-
-def write_frame(df: Any, path: str, mode: str, *, commit_metadata: dict[str, str], **options: str) -> None:
-    """Write as ``write_dataframe`` does when the rows are few."""
-    call = with_commit_metadata(parse_write_options(options), commit_metadata)
-    write_and_commit(path, mode, call, SCHEMA, lambda: [df.rows])
-
-
-def write_few(
-    df: Any, path: str, *, table: Any, row_bytes: float | None, commit_metadata: dict[str, str], **options: Any
-) -> FewRows:
-    """Write as ``write_few_rows`` does."""
-    call = with_commit_metadata(parse_write_options(options), commit_metadata)
-    write_few_and_commit(table, "append", call, [df.rows])
-    return FewRows(df.rows.num_rows, df.rows.nbytes)
 
 
 @pytest.fixture

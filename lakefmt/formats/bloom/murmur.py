@@ -113,11 +113,8 @@ def chained_hashes(keys: pa.Array | pa.ChunkedArray, k: int) -> U32:
     if k < 1:
         raise InvalidInputError(f"a bloom filter with {k} hashes does not exist")
     hashes = np.empty((k, len(keys)), np.uint32)
-    start = 0
-    for chunk in key_arrays(keys):
-        for block in key_blocks(chunk):
-            HashChain(block).advance_into(hashes[:, start : start + len(chunk)])
-        start += len(chunk)
+    for block, target in _placed(keys, hashes.T):
+        HashChain(block).advance_into(target.T)
     return hashes
 
 
@@ -217,12 +214,9 @@ class HashChain:
     def positions(self, m: int) -> U32:
         """Return each key's bit position in a filter of `m` bits (valid until the next call).
 
-        The hash is signed: its magnitude is the smaller of h and 2**32 - h, also for the smallest
-            number, and the magnitude of Java's truncated remainder is the remainder of the
-            magnitude. NumPy divides vectors by one number fast, but has no fast remainder, so it is
-            computed from the quotient.
-        the magnitude of Java's truncated remainder is the remainder of the magnitude. Numpy divides vectors by
-        one number fast, but has no fast remainder, hence the way back from the quotient.
+        The hash is signed: its magnitude is the smaller of h and 2**32 - h, also for the smallest number, and the
+        magnitude of Java's truncated remainder is the remainder of the magnitude. NumPy divides vectors by one number
+        fast, but has no fast remainder, so it is computed from the quotient.
         """
         return _positions(self._hash, self._scratch, m)
 
