@@ -27,6 +27,7 @@ from typing import IO, Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.judges.spark_settings import hudi_defaults
 from tests.judges.table_facts import (
     META_COLUMNS,
     a_millisecond_later,
@@ -131,7 +132,7 @@ class _Worker:
         self._log = log
         variables = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "PYTHON"))}
         variables |= {"JAVA_HOME": str(environment.java), "TZ": "UTC", "TMPDIR": str(scratch)}
-        variables |= {"SPARK_LOCAL_IP": "127.0.0.1"}
+        variables |= {"SPARK_LOCAL_IP": "127.0.0.1", "HUDI_CONF_DIR": str(hudi_defaults(scratch))}
         command = [str(environment.python), str(WORKER), environment.bundles[bundle], str(scratch), memory]
         with open(log, "wb") as noise:
             self._process = subprocess.Popen(

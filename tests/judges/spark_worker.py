@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import spark_worker_indexing
 import spark_worker_locks  # beside this file; nothing of lakefmt
+from py4j.java_gateway import JavaClass
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
-from spark_settings import PLANS, class_path, java_options
+from spark_settings import BUFFER_BYTES, FEW_ROWS, class_path, java_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +38,7 @@ SIDE, ROWS = "__side", "__rows"
 #: Settings of Hadoop that Spark makes, and one without a default in the code.
 HADOOP_KEPT = (
     "fs.AbstractFileSystem.file.impl",
+    "fs.local.block.size",
     "fs.s3a.downgrade.syncable.exceptions",
     "fs.s3a.endpoint",
     "io.file.buffer.size",
@@ -64,6 +66,7 @@ def session(jar: str, scratch: str, memory: str) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": scratch,
+        "spark.hadoop.fs.local.block.size": str(BUFFER_BYTES),  # Hudi's buffer for an HFile; the default is 32 MiB
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
         "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
@@ -74,7 +77,7 @@ def session(jar: str, scratch: str, memory: str) -> SparkSession:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",
-        **PLANS,
+        **FEW_ROWS,
         "spark.sql.adaptive.enabled": "false",
     }
     builder = SparkSession.builder.master("local[2]").appName("lakefmt-judge")
@@ -83,6 +86,7 @@ def session(jar: str, scratch: str, memory: str) -> SparkSession:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")  # to the log only; without it a failed record write has no cause
     forget_defaults(spark)
+    open_with_small_buffers(spark)
     return spark
 
 
@@ -98,6 +102,17 @@ def forget_defaults(spark: SparkSession) -> None:
     hadoop.clear()
     for name, value in kept.items():
         hadoop.set(name, value)
+
+
+def open_with_small_buffers(spark: SparkSession) -> None:
+    """Change the default of the size of a log's buffer, 16 MiB, which Hudi 1.2 takes in metadata tables whatever is set."""
+    settings = spark._jvm.org.apache.hudi.common.config.HoodieMemoryConfig
+    if not isinstance(settings, JavaClass):
+        return  # before 1.0 it is elsewhere, and heeded
+    buffer = settings.MAX_DFS_STREAM_BUFFER_SIZE
+    default = buffer.getClass().getDeclaredField("defaultValue")
+    default.setAccessible(True)
+    default.set(buffer, BUFFER_BYTES)
 
 
 def load(spark: SparkSession, request: Request) -> DataFrame:

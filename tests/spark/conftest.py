@@ -17,6 +17,7 @@ import pytest
 from examples.quickstart.flights import extract_flights, read_flights
 from examples.spark.demo import store_batches
 from tests.judges.spark import spark_environment
+from tests.judges.spark_settings import hudi_defaults
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -52,6 +53,7 @@ def run_scenarios(python: str, folder: Path, *names: str) -> dict[str, dict]:
     variables |= {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, HERE / "preloaded")))}
     if "same_job_of_hudi" in names:
         variables["LAKEFMT_HUDI_BUNDLE"] = environment.bundles["1.2.0"]
+        variables["HUDI_CONF_DIR"] = str(hudi_defaults(folder))
     if "connect" in names:
         variables["LAKEFMT_CONNECT_JAR"] = required(environment.connect)
     answers = folder / "answers.json"
