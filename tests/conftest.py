@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,9 +54,34 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if only_spark and collection_path.is_dir() and collection_path.name not in SPARK_FOLDERS else None
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a run ask part of the cases."""
+    parser.addoption(
+        "--cases-of-each", type=int, default=1, metavar="N", help="ask one in N of a test's cases, and the first one"
+    )
+
+
+#: Folders whose tests have cases for types and encodings: all of them are asked, always.
+OF_TYPES = {"formats", "keys", "realtime", "schema", "sorting", "spark"}
+
+
+def _some_cases(items: list[pytest.Item], of_each: int) -> list[pytest.Item]:
+    """Return one in so many of each test's cases, and the first: by their names, or a cycle of parameters would choose."""
+    known: set[str] = set()
+    kept = []
+    for item in items:
+        test, _, case = item.nodeid.partition("[")
+        chosen = zlib.crc32(item.nodeid.encode()) % of_each == 0 or _folder(item) in OF_TYPES
+        if chosen or not case or test not in known:
+            kept.append(item)
+        known.add(test)
+    return kept
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark every test that asks a judge, and refuse a mark without one: such a test would judge nothing."""
+    items[:] = _some_cases(items, config.getoption("cases_of_each"))
     for item in items:
         used = set(getattr(item, "fixturenames", ()))
         for marker, fixtures in JUDGES.items():
@@ -70,16 +96,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _require_folder_of_spark(item: pytest.Item, marker: str) -> None:
-    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    folder = _folder(item)
     if marker == "judge_spark" and folder not in SPARK_FOLDERS:
         raise pytest.UsageError(
             f"{item.nodeid} asks Spark outside {sorted(SPARK_FOLDERS)}: a run of Spark would miss it"
         )
 
 
+def _folder(item: pytest.Item) -> str:
+    return item.path.relative_to(Path(__file__).parent).parts[0]
+
+
 def _keep_together(item: pytest.Item) -> None:
     """Have one process run the tests of a file that share what is made for all of them, or two would make it."""
     if item.get_closest_marker("xdist_group") is not None:
+        return
+    if _folder(item) == "architecture":
+        item.add_marker(pytest.mark.xdist_group("architecture"))  # they read all modules, once
         return
     made = getattr(item, "_fixtureinfo", None)
     scopes = {of_name[-1].scope for of_name in made.name2fixturedefs.values()} if made is not None else set()

@@ -33,8 +33,8 @@ REPORTS = ROOT / ".cache" / "reports"
 SPARK_ENVIRONMENT = ROOT / ".cache" / "spark_env.json"
 UNJUDGED = "NOT JUDGED BY SPARK"
 KILL_AFTER_SECONDS = 15.0
-#: The priority of a stage beside others: they get three quarters of a processor that all want.
-NICE = 5
+#: The priority of a stage beside others: it gets a sixth of a processor, and what they leave, of which there is most with Spark.
+NICE = 8
 #: What one of its tests may take there.
 SECONDS_BESIDE = 600
 #: A folder in memory, where Linux has one: a run writes 1.1 GB of small tables, and would wait for a disk with each of them.
@@ -80,7 +80,8 @@ def stages(workers: str) -> dict[str, Stage]:
     """Return every stage by name; `workers` is the number of processes for tests without a JVM."""
     venv, oldest, newest = (f".venv{name}/bin/python" for name in ("", "-oldest", "-newest"))
     spread = ("-n", workers, "--dist", "loadgroup")
-    # What is left out makes the same calls of pyarrow and NumPy again, in other orders; laws need fewer examples there.
+    # What is left out makes the same calls of pyarrow and NumPy again, in other orders; laws need fewer examples there, and
+    # other tests a third of their cases: these reach as many lines of lakefmt.
     left_out = (
         "advice",
         "architecture",
@@ -104,7 +105,7 @@ def stages(workers: str) -> dict[str, Stage]:
         "undo",
         "upgrade",
     )
-    few_examples = () if os.environ.get("LAKEFMT_HYPOTHESIS") else ("--hypothesis-profile=few",)
+    few_examples = () if os.environ.get("LAKEFMT_HYPOTHESIS") else ("--hypothesis-profile=few", "--cases-of-each=3")
     # To write asserts anew takes a third of a minute, and these tests have passed or failed with them in the first stage.
     quickly = ("--assert=plain", *few_examples)
     touching_dependencies = (*quickly, *(f"--ignore=tests/{name}" for name in left_out))

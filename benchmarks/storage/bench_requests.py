@@ -25,6 +25,7 @@ import pyarrow as pa
 
 import lakefmt
 from benchmarks.storage.request_depth import RequestClock
+from benchmarks.storage.s3_server import options_of, s3_server
 
 PARTITIONS, FILES_OF_ONE = 30, 8
 #: Of the table that is read: 30 files of the load, 7 more in one partition, one more in each of 29.
@@ -46,31 +47,21 @@ class Step:
 def counted_service(delay_seconds: float = 0.0) -> Iterator[tuple[dict[str, Any], list[str]]]:
     """Yield the options of a service on this machine, and the list that grows by every request it gets."""
     import s3fs
-    from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    application, requests = server._server.app, []
+    with s3_server() as server:
+        application, requests = server._server.app, []
 
-    def gate(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
-        requests.append(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}?{environ.get('QUERY_STRING', '')}")
-        if delay_seconds:
-            time.sleep(delay_seconds)
-        return application(environ, start_response)
+        def gate(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+            requests.append(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}?{environ.get('QUERY_STRING', '')}")
+            if delay_seconds:
+                time.sleep(delay_seconds)
+            return application(environ, start_response)
 
-    options = {
-        "key": "made-up",
-        "secret": "made-up",
-        "client_kwargs": {"endpoint_url": f"http://{host}:{port}", "region_name": "us-east-1"},
-    }
-    try:
+        options = options_of(server)
         s3fs.S3FileSystem(**options, skip_instance_cache=True).call_s3("create_bucket", Bucket=BUCKET)
         server._server.app = gate
         yield options, requests
-    finally:
-        server.stop()
 
 
 def rows(first: int, count: int, partition: int | None = None, ts: int = 1) -> pa.Table:

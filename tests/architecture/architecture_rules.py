@@ -331,13 +331,15 @@ def unreadable_imports(root: Path) -> list[str]:
 # ---------------------------------------------------------------------------------------- row loops, purity, sizes
 
 
-def _with_owner(tree: ast.AST, owner: tuple[str, ...] = ()) -> Iterator[tuple[str, ast.AST]]:
-    """Yield every node with the dotted name of the function or class around it."""
-    for child in ast.iter_child_nodes(tree):
-        named = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        inner = (*owner, child.name) if named else owner
-        yield ".".join(inner) or "<module>", child
-        yield from _with_owner(child, inner)
+def _with_owner(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Yield every node, in the order of the text, with the dotted name of the function or class around it."""
+    waiting = [(child, "") for child in reversed(list(ast.iter_child_nodes(tree)))]
+    while waiting:
+        node, owner = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            owner = f"{owner}.{node.name}" if owner else node.name
+        yield owner or "<module>", node
+        waiting += [(child, owner) for child in reversed(list(ast.iter_child_nodes(node)))]
 
 
 def _places(root: Path, only: Iterable[str] = ("*",)) -> Iterator[tuple[str, str, ast.AST]]:
@@ -401,6 +403,7 @@ def absent(root: Path, pure: Iterable[str]) -> list[str]:
     return [p for p in pure if not any(fnmatch.fnmatchcase(module, p) for module in modules(root))]
 
 
+@functools.cache
 def function_sizes(root: Path) -> dict[str, int]:
     """Return the length in lines of every function, decorators and docstring left out, ``file::name`` → lines."""
     return {

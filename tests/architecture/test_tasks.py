@@ -219,6 +219,10 @@ def test_files_of_a_stage_go_to_the_usual_folder_where_memory_lacks(monkeypatch,
     assert list(tmp_path.iterdir()) == []
 
 
+#: A run that asks all cases.
+ALL_CASES = types.SimpleNamespace(getoption={"cases_of_each": 1}.get)
+
+
 @pytest.mark.parametrize(
     ("fixtures", "marks", "gets"),
     [
@@ -241,15 +245,30 @@ def test_who_asks_a_judge_is_marked(fixtures, marks, gets):
         add_marker=mark,
         get_closest_marker=lambda n: n if n in marks else None,
     )
-    shared.pytest_collection_modifyitems([item])
+    shared.pytest_collection_modifyitems(ALL_CASES, [item])
     assert marked == gets | ({"timeout"} if gets else set())
+
+
+def test_a_run_of_some_cases_asks_the_first_of_each_test_and_all_that_are_of_types():
+    shared = load(ROOT / "tests" / "conftest.py")
+    items = [
+        types.SimpleNamespace(nodeid=f"{folder}::test_{test}[{case}]", path=ROOT / "tests" / folder / "test_x.py")
+        for folder in ("read", "formats")
+        for test in range(20)
+        for case in range(9)
+    ]
+    some = shared._some_cases(items, 3)
+    assert shared._some_cases(items, 1) == items
+    assert {item.nodeid.partition("[")[0] for item in some} == {item.nodeid.partition("[")[0] for item in items}
+    assert sum(item.path.parent.name == "formats" for item in some) == 180
+    assert 50 <= sum(item.path.parent.name == "read" for item in some) <= 90
 
 
 def test_a_mark_without_a_judge_is_refused():
     shared = load(ROOT / "tests" / "conftest.py")
     item = types.SimpleNamespace(nodeid="test_x", fixturenames={"tmp_path"}, get_closest_marker=lambda name: name)
     with pytest.raises(pytest.UsageError, match="test_x is marked judge_spark"):
-        shared.pytest_collection_modifyitems([item])
+        shared.pytest_collection_modifyitems(ALL_CASES, [item])
 
 
 def test_spark_is_asked_in_its_folders_only():
@@ -262,7 +281,7 @@ def test_spark_is_asked_in_its_folders_only():
         get_closest_marker=lambda name: None,
     )
     with pytest.raises(pytest.UsageError, match="test_x asks Spark outside"):
-        shared.pytest_collection_modifyitems([item])
+        shared.pytest_collection_modifyitems(ALL_CASES, [item])
 
 
 @pytest.mark.parametrize("marks", ["judge_spark", "spark_release", "not judge_spark", ""])

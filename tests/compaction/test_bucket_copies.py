@@ -29,6 +29,7 @@ from tests.compaction.test_cluster import pending
 from tests.compaction.test_cluster_buckets import made, sizes
 from tests.consumers.stream_tables import bag, read_all
 from tests.crash.repeatable import Repeatable
+from tests.crash.roles import asked_with_another_version
 from tests.index.ring_tables import FAST, check, make, rows
 from tests.index.test_resized_buckets import LEAST, MERGE_ALL, MOST, SPLIT_ALL
 from tests.judges.compare import assert_same_multiset
@@ -434,7 +435,7 @@ def test_a_write_that_dies_anywhere_leaves_all_or_nothing_in_both(mode: FaultMod
     whole_write = FaultStore(origin.copy(), no_faults)
     origin.table(whole_write, DYING).upsert(rows(3, 12, 2))
     assert len(whole_write.effects) >= 10
-    for number in range(1, len(whole_write.effects) + 1):
+    for number in asked_with_another_version(version, whole_write.effects):
         copy = origin.copy()
         dying = origin.table(FaultStore(copy, fail_at(number, mode, crash=mode is FaultMode.AFTER)), DYING)
         with contextlib.suppress(LakefmtError, SimulatedCrash):
@@ -466,7 +467,7 @@ def test_a_clustering_that_dies_anywhere_loses_no_copied_row(version: int, how: 
     whole_run = FaultStore(origin.copy(), no_faults)
     origin.table(whole_run, DYING).cluster(**{how: instant})
     assert len(whole_run.effects) >= 10
-    for number in range(1, len(whole_run.effects) + 1):
+    for number in asked_with_another_version(version, whole_run.effects):
         copy = origin.copy()
         story = f"effect {number}, {whole_run.effects[number - 1]}"
         dying = origin.table(FaultStore(copy, fail_at(number, FaultMode.AFTER, crash=True)), DYING)

@@ -28,6 +28,7 @@ from tests.compaction.test_bucket_copies import (
 )
 from tests.compaction.test_cluster import pending
 from tests.compaction.test_cluster_buckets import made
+from tests.crash.roles import asked_with_another_version
 from tests.index.ring_tables import FAST, check, make, rows
 from tests.index.test_resized_buckets import SPLIT_ALL
 
@@ -159,7 +160,7 @@ def test_an_overwrite_that_dies_anywhere_leaves_all_or_nothing(mode: FaultMode, 
     whole_write = FaultStore(origin.copy(), no_faults)
     origin.table(whole_write, DYING).insert_overwrite_table(rows(0, 2, 5))
     assert len(whole_write.effects) >= 10
-    for number in range(1, len(whole_write.effects) + 1):
+    for number in asked_with_another_version(version, whole_write.effects):
         copy = origin.copy()
         faults = FaultStore(copy, fail_at(number, mode, crash=mode is FaultMode.AFTER))
         with contextlib.suppress(LakefmtError, SimulatedCrash):

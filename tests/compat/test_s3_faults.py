@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
+from benchmarks.storage.s3_server import s3_server
 from lakefmt.errors import LakefmtError, StorageError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.remote.store import RemoteStore
@@ -75,14 +76,9 @@ async def without_pause(seconds: float) -> None:
 def network() -> Iterator[Network]:
     s3fs = pytest.importorskip("s3fs")
     from moto.s3.models import s3_backends
-    from moto.server import ThreadedMotoServer
 
     from lakefmt.storage.remote import s3
 
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    faulty = FaultyNetwork(host, port)
     hurried = types.SimpleNamespace(**{**vars(asyncio), "sleep": without_pause})
 
     def connect(endpoint: str) -> Any:
@@ -94,7 +90,9 @@ def network() -> Iterator[Network]:
             use_listings_cache=False,
         )
 
-    with pytest.MonkeyPatch.context() as patch:
+    with s3_server() as server, pytest.MonkeyPatch.context() as patch:
+        host, port = server.get_host_and_port()
+        faulty = FaultyNetwork(host, port)
         patch.setattr(s3fs.S3FileSystem, "retries", 1)  # what the client repeats by itself hides the answer
         patch.setattr(s3fs.core, "asyncio", hurried)
         patch.setattr(s3, "asyncio", hurried, raising=False)
@@ -117,8 +115,7 @@ def network() -> Iterator[Network]:
         logging.disable(logging.CRITICAL)  # the clients tell of every fault
         yield made
         logging.disable(logging.NOTSET)
-    faulty.close()
-    server.stop()
+        faulty.close()
 
 
 def in_order(found: pa.Table) -> list[dict[str, Any]]:

@@ -124,7 +124,7 @@ def test_we_share_curators_mutex(spark_judge: SparkJudge) -> None:
         thread.join()
     assert most == [1] * 6
     assert tokens == sorted(tokens), "in the order in which they came"
-    impatient = settings | {"hoodie.write.lock.zookeeper.connection_timeout_ms": "2000"}
+    impatient = settings | {"hoodie.write.lock.zookeeper.connection_timeout_ms": "1000"}
     with ours(provider, impatient).hold() as lease:
         spark_judge.request("stop_zookeeper")
         with pytest.raises(LeaseLost):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import lakefmt
+from benchmarks.storage.s3_server import options_of, s3_server
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.segments.files import list_streams
 from lakefmt.storage.open import open_store
@@ -24,20 +25,11 @@ BUCKETS = itertools.count()
 def s3() -> Iterator[tuple[str, dict[str, Any]]]:
     """A fresh bucket of a service on this machine, and the options that reach it."""
     s3fs = pytest.importorskip("s3fs")
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {
-        "key": "made-up",
-        "secret": "very-secret-text",
-        "client_kwargs": {"endpoint_url": f"http://{host}:{port}", "region_name": "us-east-1"},
-    }
     bucket = f"streams-{next(BUCKETS)}"
-    s3fs.S3FileSystem(**options, skip_instance_cache=True).call_s3("create_bucket", Bucket=bucket)
-    yield f"s3://{bucket}/trips", options
-    server.stop()
+    with s3_server() as server:
+        options = options_of(server)
+        s3fs.S3FileSystem(**options, skip_instance_cache=True).call_s3("create_bucket", Bucket=bucket)
+        yield f"s3://{bucket}/trips", options
 
 
 def test_rs_3_rs_32_another_machine_goes_on(s3: tuple[str, dict[str, Any]]) -> None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,6 +28,7 @@ from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.store_wrapper import Effect
 from lakefmt.testing.stores import FaultMode, FaultStore, Plan, SimulatedCrash, fail_at, no_faults
 from tests.crash.repeatable import Repeatable
+from tests.crash.roles import THOROUGH, first_of_each_role, role_of
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.read.pulling import Pulled
@@ -44,7 +43,6 @@ OPTIONS: dict[str, object] = {
 KEEP_ONE: dict[str, object] = {"hoodie.keep.min.commits": 1, "hoodie.keep.max.commits": 2}
 #: Rows of a stream that are more wait in temporary files, and are written file group by file group.
 FEW_BYTES: dict[str, object] = {"lakefmt.write.window.bytes": 1024}
-THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
 
 
 @dataclass(frozen=True)
@@ -249,15 +247,6 @@ class Scene:
         return f"effect {number} ({reached}), {mode.value}{', dies' if crash else ''}"
 
 
-#: What tells effects of one role apart: times, numbers, file ids and the partition.
-_WHICH_ONE = re.compile(r"city=\w+/|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+")
-
-
-def role_of(effect: Effect) -> str:
-    """What an effect does, whichever instant, file group and partition it does it for."""
-    return f"{effect.kind} {_WHICH_ONE.sub('', effect.name)}"
-
-
 def asked_of(verb: str, version: int, effects: Sequence[Effect]) -> list[int]:
     """The numbers of the effects that are made to fail.
 
@@ -267,10 +256,7 @@ def asked_of(verb: str, version: int, effects: Sequence[Effect]) -> list[int]:
     """
     if version == 8 or THOROUGH:
         return list(range(1, len(effects) + 1))
-    first: dict[str, int] = {}
-    for number, effect in enumerate(effects, 1):
-        first.setdefault(role_of(effect), number)
-    numbers = list(first.values())
+    numbers = first_of_each_role(effects)
     return numbers if version == 6 else numbers[list(VERBS).index(verb) % 2 :: 2]
 
 

@@ -33,6 +33,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 import lakefmt
+from benchmarks.storage.s3_server import options_of, s3_server
 from lakefmt.errors import CommitConflict, SnapshotExpired
 from lakefmt.storage import ObjectStore
 from lakefmt.testing.invariants import View, check_invariants, check_no_orphans, check_partitions
@@ -419,19 +420,10 @@ def address(request: pytest.FixtureRequest) -> Iterator[Callable[[], tuple[str, 
 
 def _on_s3() -> Iterator[Callable[[], tuple[str, dict[str, Any]]]]:
     s3fs = pytest.importorskip("s3fs")
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {
-        "key": "made-up",
-        "secret": "made-up",
-        "client_kwargs": {"endpoint_url": f"http://{host}:{port}", "region_name": "us-east-1"},
-    }
-    s3fs.S3FileSystem(**options, skip_instance_cache=True).call_s3("create_bucket", Bucket="machines")
-    yield lambda: (f"s3://machines/{next(NUMBERS)}/t", options)
-    server.stop()
+    with s3_server() as server:
+        options = options_of(server)
+        s3fs.S3FileSystem(**options, skip_instance_cache=True).call_s3("create_bucket", Bucket="machines")
+        yield lambda: (f"s3://machines/{next(NUMBERS)}/t", options)
 
 
 @pytest.mark.slow

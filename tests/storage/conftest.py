@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from benchmarks.storage.s3_server import s3_server
 from tests.judges.gcs import gcs_options, gcs_service
 
 pytest.register_assert_rewrite("lakefmt.testing.suites")
@@ -44,14 +45,10 @@ class Service:
 @pytest.fixture(scope="module")
 def s3_service() -> Iterator[Service]:
     pytest.importorskip("s3fs")
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    service = Service(server, server._server.app)
-    server._server.app = service
-    yield service
-    server.stop()
+    with s3_server() as server:
+        service = Service(server, server._server.app)
+        server._server.app = service
+        yield service
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,34 @@
+"""What effects do, whichever instant, file group and partition they do it for: after two of one role readers find alike."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+from lakefmt.testing.store_wrapper import Effect
+
+__all__ = ["THOROUGH", "asked_with_another_version", "first_of_each_role", "role_of"]
+
+#: A run that asks all there is.
+THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
+#: What tells effects of one role apart: times, numbers, file ids and the partition.
+_WHICH_ONE = re.compile(r"city=\w+/|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+")
+
+
+def role_of(effect: Effect) -> str:
+    """What an effect does."""
+    return f"{effect.kind} {_WHICH_ONE.sub('', effect.name)}"
+
+
+def first_of_each_role(effects: Sequence[Effect]) -> list[int]:
+    """The numbers, from one, of the effects that are the first of their role."""
+    first: dict[str, int] = {}
+    for number, effect in enumerate(effects, 1):
+        first.setdefault(role_of(effect), number)
+    return list(first.values())
+
+
+def asked_with_another_version(version: int, effects: Sequence[Effect]) -> list[int]:
+    """The numbers of the effects at which a death is asked on versions 6 and 9: all of version 9, on 6 one of each role."""
+    return list(range(1, len(effects) + 1)) if version == 9 or THOROUGH else first_of_each_role(effects)
