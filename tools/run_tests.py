@@ -33,8 +33,9 @@ REPORTS = ROOT / ".cache" / "reports"
 SPARK_ENVIRONMENT = ROOT / ".cache" / "spark_env.json"
 UNJUDGED = "NOT JUDGED BY SPARK"
 KILL_AFTER_SECONDS = 15.0
-#: The priority of a stage beside others: it gets a sixth of a processor, and what they leave, of which there is most with Spark.
-NICE = 8
+#: The priority of a stage beside others: they get three quarters of a processor that all want, but where the system shares
+#: it out by sessions.
+NICE = 5
 #: What one of its tests may take there.
 SECONDS_BESIDE = 600
 #: A folder in memory, where Linux has one: a run writes 1.1 GB of small tables, and would wait for a disk with each of them.
