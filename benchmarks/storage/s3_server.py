@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,9 +15,9 @@ def s3_server() -> Iterator[Any]:
     from moto import backends
     from moto.server import ThreadedMotoServer
 
-    if not hasattr(backends.list_of_moto_modules, "cache_info"):
-        # It looks through the folder of all services at every request, for a tenth of the time of these tests.
-        backends.list_of_moto_modules = functools.cache(functools.partial(frozenset, backends.list_of_moto_modules()))
+    # It looks through the folder of all services at every request, for a tenth of the time of these tests.
+    services = frozenset(backends.list_of_moto_modules())
+    backends.list_of_moto_modules = lambda: services
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
