@@ -19,6 +19,7 @@ from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.values import FILE_NAME, RECORD_KEY
 
 __all__ = [
+    "carried_filter",
     "filter_bytes",
     "grown_filter",
     "named_rows",
@@ -190,14 +191,22 @@ def grown_filter(
         new_keys: the keys that the old file lacks.
         settings: a filter of another size or false positive rate is not reused.
     """
+    carried = carried_filter(old, old_rows, num_keys, len(new_keys), settings)
+    if carried is not None and len(new_keys):
+        carried.add(new_keys)
+    return carried
+
+
+def carried_filter(
+    old: BloomFilter | None, old_rows: int, num_keys: int, num_new: int, settings: Settings
+) -> BloomFilter | None:
+    """Return a file's filter if `num_new` keys may be added to it, None if a new filter is better (:func:`grown_filter`)."""
     counted = None if old is None or old.type_code != DYNAMIC else old.num_keys
     if old is None or counted is None or counted < old_rows:
         return None
     capacity = old.capacity
-    if counted + len(new_keys) > capacity or not _is_wanted_size(old, capacity, num_keys, settings):
+    if counted + num_new > capacity or not _is_wanted_size(old, capacity, num_keys, settings):
         return None
-    if len(new_keys):
-        old.add(new_keys)
     return old
 
 

@@ -42,6 +42,7 @@ __all__ = [
     "PlacingIndex",
     "PositionalKeyReader",
     "SelectiveKeyReader",
+    "SmallKeyReader",
     "SupportsCommit",
     "SupportsGlobalLookup",
     "SupportsKeyLocations",
@@ -104,6 +105,15 @@ class PositionalKeyReader(SelectiveKeyReader, Protocol):
         self, file: BaseFile, wanted: pa.StringArray
     ) -> tuple[pa.ChunkedArray, npt.NDArray[np.int64]] | None:
         """Return the keys of the parts that may hold some of `wanted`, and the row of each; None: no part does."""
+        ...
+
+
+@runtime_checkable
+class SmallKeyReader(PositionalKeyReader, Protocol):
+    """A reader that has all keys of small files at hand when it has their footers."""
+
+    def is_small(self, file: BaseFile) -> bool:
+        """Tell whether a file is so small that its keys are read with its footer."""
         ...
 
 

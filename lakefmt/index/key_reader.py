@@ -147,13 +147,14 @@ class KeyFiles:
             with self._open(file) as parquet:
                 metadata = parquet.metadata
                 footer = decode_footer(metadata)
-                if self._is_small(file):
+                if self.is_small(file):
                     self._keep_keys_of(file, parquet)
             kept_footer = KnownFooter(metadata, footer)
             self._known.keep(file, kept_footer, 2 * metadata.serialized_size + _OVERHEAD_BYTES)
         return kept_footer
 
-    def _is_small(self, file: BaseFile) -> bool:
+    def is_small(self, file: BaseFile) -> bool:
+        """Tell whether a file is so small that its keys are read with its footer."""
         return self._near and bool(self._keys.most) and file.size <= _SMALL_BYTES
 
     def _keep_keys_of(self, file: BaseFile, parquet: pq.ParquetFile) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, compress
 from typing import overload
 
 import numpy as np
@@ -30,6 +31,7 @@ from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.formats.parquet.base_file import BaseFileFooter, in_java_order, java_order_key
 from lakefmt.index._bloom_probe import SharedHashes, StoredFilter, stored_filter
+from lakefmt.index._small_files import match_small_files
 from lakefmt.index.api import (
     FilterTally,
     IndexKeys,
@@ -38,6 +40,7 @@ from lakefmt.index.api import (
     LookUpStep,
     PositionalKeyReader,
     SelectiveKeyReader,
+    SmallKeyReader,
 )
 
 __all__ = [
@@ -207,6 +210,10 @@ _THREADS = 4
 _MOST_AT_A_TIME = 8
 _SHARES_PER_THREAD = 4
 
+#: From this number of small files on their keys are compared together, by this number of files.
+_MANY_SMALL = 32
+_SMALL_AT_A_TIME = 64
+
 #: Up to this number of keys a filter is asked about, however few rows its file has.
 _ALWAYS_ASKED = 10_000
 
@@ -249,6 +256,7 @@ class _Seen:
     passed: int
     has_filter: bool  # … and was asked
     opened: bool
+    is_small: bool  # … and all its keys were compared at once
     found: Rows
     positions: Rows | None
 
@@ -278,7 +286,8 @@ def look_up_candidates(how: LookUp, wanted: IndexKeys, candidates: Sequence[Cand
     """
     task = _Task(how, wanted, candidates, reader)
     threads = how.threads or (reader.threads if isinstance(reader, SelectiveKeyReader) else _THREADS)
-    seen = list(_each(task, candidates, threads))
+    small, others = _apart(how, candidates, reader)
+    seen = [*_each(task.together, small, threads, _SMALL_AT_A_TIME), *_each(task.one_by_one, others, threads)]
     return ordered_pairs(
         [file.found for file in seen],
         [np.full(len(file.found), file.slice_number, dtype=np.int64) for file in seen],
@@ -288,16 +297,32 @@ def look_up_candidates(how: LookUp, wanted: IndexKeys, candidates: Sequence[Cand
     )
 
 
-def _each(work: Callable[[Candidate], _Seen], items: Sequence[Candidate], threads: int) -> Iterator[_Seen]:
-    if threads < 2 or len(items) < 2:
-        yield from map(work, items)
-        return
+def _apart(
+    how: LookUp, candidates: Sequence[Candidate], reader: KeyReader
+) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
+    """Return the small files that are looked at together, and the others."""
+    if how.is_global or len(candidates) < _MANY_SMALL or not isinstance(reader, SmallKeyReader):
+        return [], candidates
+    are_small = [reader.is_small(candidate.file) for candidate in candidates]
+    if sum(are_small) < _MANY_SMALL:
+        return [], candidates
+    return list(compress(candidates, are_small)), [c for c, small in zip(candidates, are_small, strict=True) if not small]
+
+
+def _each(
+    work: Callable[[Sequence[Candidate]], list[_Seen]],
+    items: Sequence[Candidate],
+    threads: int,
+    most: int = _MOST_AT_A_TIME,
+) -> Iterator[_Seen]:
     # Some files at a time where there are many: to hand one over costs about as much as to find out that it is out of range.
-    size = max(1, min(_MOST_AT_A_TIME, len(items) // (_SHARES_PER_THREAD * threads)))
+    size = max(1, min(most, len(items) // (_SHARES_PER_THREAD * max(1, threads))))
     shares = [items[begin : begin + size] for begin in range(0, len(items), size)]
+    if threads < 2 or len(shares) < 2:
+        yield from chain.from_iterable(map(work, shares))
+        return
     with ThreadPoolExecutor(min(threads, len(shares)), "lakefmt-index") as pool:
-        for share in pool.map(lambda some: [work(item) for item in some], shares):
-            yield from share
+        yield from chain.from_iterable(pool.map(work, shares))
 
 
 def _partition_rows(wanted: IndexKeys, slices: Sequence[FileSlice], is_global: bool) -> Iterator[Candidate]:
@@ -335,7 +360,32 @@ class _Task:
         # One file alone asks each key once: there is nothing to share.
         self._hashes = SharedHashes(wanted.keys, None if len(candidates) > 1 else 0)
 
-    def __call__(self, candidate: Candidate) -> _Seen:
+    def one_by_one(self, candidates: Sequence[Candidate]) -> list[_Seen]:
+        """Look at some files, one after the other."""
+        return [self._look(candidate) for candidate in candidates]
+
+    def together(self, candidates: Sequence[Candidate]) -> list[_Seen]:
+        """Look at some small files by comparing all their keys at once."""
+        stored = [self._reader.keys(candidate.file) for candidate in candidates]
+        matches = match_small_files(self._wanted.keys, [candidate.rows for candidate in candidates], stored)
+        if matches is None:
+            return self.one_by_one(candidates)
+        return [
+            _Seen(
+                slice_number=candidate.slice_number,
+                considered=len(candidate.rows),
+                in_range=len(candidate.rows),
+                passed=len(candidate.rows),
+                has_filter=False,
+                opened=True,
+                is_small=True,
+                found=found,
+                positions=positions,
+            )
+            for candidate, (found, positions) in zip(candidates, matches, strict=True)
+        ]
+
+    def _look(self, candidate: Candidate) -> _Seen:
         """Take a file from step to step, as long as rows are left."""
         asks_footer = self._ranges is not None or self._how.filters
         footer = self._reader.footer(candidate.file) if asks_footer else None
@@ -352,6 +402,7 @@ class _Task:
             passed=len(rows),
             has_filter=stored is not None,
             opened=matches is not None,
+            is_small=False,
             found=nothing if matches is None else matches[0],
             positions=nothing if matches is None else matches[1],
         )
@@ -420,10 +471,13 @@ def _places(wanted: pa.StringArray, stored: pa.ChunkedArray, numbers: Rows) -> t
 
 def _steps(how: LookUp, seen: Sequence[_Seen]) -> Iterator[LookUpStep]:
     yield _left("considered", [file.considered for file in seen])
+    asked = [file for file in seen if not file.is_small]
+    if len(asked) < len(seen):
+        yield _left("small, compared at once", [file.considered for file in seen if file.is_small])
     if how.ranges:
-        yield _left("left by key range", [file.in_range for file in seen])
+        yield _left("left by key range", [file.in_range for file in asked])
     if how.filters:
-        yield _left("left by bloom filter", [file.passed for file in seen])
+        yield _left("left by bloom filter", [file.passed for file in asked])
     yield _left("opened", [file.passed for file in seen if file.opened])
 
 

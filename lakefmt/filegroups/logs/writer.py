@@ -255,6 +255,8 @@ def _with_order(deletes: pa.Table, form: LogForm) -> npt.NDArray[np.bool_]:
 
 def _ordered_first(out: LogRowsOut, form: LogForm) -> LogRowsOut:
     """Return the rows with deletes that have an ordering value before the others."""
+    if not out.deletes.num_rows:
+        return out
     missing = ~_with_order(out.deletes, form)
     if missing.all() or not missing.any():
         return out
@@ -278,7 +280,9 @@ def _cut(
     table: pa.Table, places: I64 | None, first: int, block_bytes: int
 ) -> Iterator[tuple[int, pa.Table, I64 | None]]:
     """Yield the rows of each block with the number of its first row and its positions."""
-    step = max(1, int(table.num_rows * block_bytes / max(block_bytes, table.nbytes)))
+    # Whole buffers know their size; a slice is counted column by column, which took a tenth of a millisecond for each log.
+    size = table.get_total_buffer_size()
+    step = max(1, int(table.num_rows * block_bytes / max(block_bytes, table.nbytes if size > block_bytes else size)))
     for start in range(first, table.num_rows, step):
         yield start, table.slice(start, step), None if places is None else places[start : start + step]
 

@@ -9,8 +9,7 @@ Traps that this module closes:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 from typing import BinaryIO
@@ -34,8 +33,10 @@ from lakefmt.values import COMMIT_SEQNO, RECORD_KEY
 __all__ = [
     "BaseFileFooter",
     "BaseFileWriter",
+    "ColumnTraits",
     "KeySummary",
     "check_row_counts",
+    "column_traits",
     "decode_footer",
     "key_footers",
     "key_range",
@@ -78,6 +79,34 @@ _TO_UTF16_ORDER = bytes.maketrans(b"\xee\xef", b"\xfe\xff")
 _FROM_UTF16_ORDER = bytes.maketrans(b"\xfe\xff", b"\xee\xef")
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnTraits:
+    """What the rows of small files that are written together have in common, so that it is not asked of each file.
+
+    Attributes:
+        repeating: the flat columns whose values repeat.
+        with_nan: the columns that have NaN, or a field with NaN, in some of the files.
+    """
+
+    repeating: tuple[str, ...]
+    with_nan: frozenset[str]
+
+
+def column_traits(rows: pa.Table, most_rows: int) -> ColumnTraits:
+    """Return what is to be known of the rows of several files.
+
+    Args:
+        rows: of all files.
+        most_rows: of one file.
+
+    Example:
+        >>> column_traits(pa.table({"a": [1.0, float("nan")], "b": [1.0, 2.0]}), 2).with_nan
+        frozenset({'a'})
+    """
+    repeating = _repeating(rows, _plain_columns(rows.schema)) if most_rows >= _FEW_ROWS else []
+    return ColumnTraits(tuple(repeating), frozenset(leaf.split(".", 1)[0] for leaf in leaves_with_nan(rows)))
+
+
 class BaseFileWriter:
     """Writes one base file, batch by batch, into an open binary file.
 
@@ -95,7 +124,7 @@ class BaseFileWriter:
         self._num_groups = 0
         self.num_rows = 0
 
-    def _open(self, first: pa.Table) -> tuple[pq.ParquetWriter, DuplicatePages]:
+    def _open(self, first: pa.Table, traits: ColumnTraits | None = None) -> tuple[pq.ParquetWriter, DuplicatePages]:
         # Opened when the first rows are there: they tell which columns are worth a dictionary.
         if self._writer is None or self._copies is None:
             options = {
@@ -103,18 +132,22 @@ class BaseFileWriter:
                 "compression_level": self._level,
                 "store_schema": False,
                 "use_compliant_nested_type": True,
-                "write_batch_size": _batch_rows(first),
+                "write_batch_size": _batch_rows(first, whole=traits is not None),
                 "write_page_checksum": True,  # a flipped bit in a page is an error, not another value
                 "version": "2.6",
             }
             self._copies = DuplicatePages(self._sink, {**options, "use_dictionary": False})
-            coded = _worth_a_dictionary(first) or False
+            coded = _worth_a_dictionary(first, traits) or False
             schema = with_dictionaries(self._schema, first.schema)
             self._writer = pq.ParquetWriter(self._copies.stream, schema, use_dictionary=coded, **options)
         return self._writer, self._copies
 
     def write(
-        self, table: pa.Table, row_group_rows: int = _MOST_GROUP_ROWS, kept: Mapping[str, Pages] | None = None
+        self,
+        table: pa.Table,
+        row_group_rows: int = _MOST_GROUP_ROWS,
+        kept: Mapping[str, Pages] | None = None,
+        traits: ColumnTraits | None = None,
     ) -> None:
         """Append rows; their columns are the file's, in its order.
 
@@ -122,6 +155,7 @@ class BaseFileWriter:
             table: the rows.
             row_group_rows: the most rows of a row group.
             kept: the pages of some of the columns, where they are encoded already; then the rows are one row group.
+            traits: those of the rows, where they are known and these are all rows of the file.
 
         Raises:
             InternalError: pages are given for more rows than a row group takes.
@@ -134,16 +168,18 @@ class BaseFileWriter:
             raise InternalError(f"pages of {rows.num_rows:,} rows do not fit row groups of {step:,}")
         copy = None if kept and RECORD_KEY in kept else duplicate_key_column(rows)
         try:
-            writer, copies = self._open(table)
+            writer, copies = self._open(table, traits)
+            among = None if traits is None else traits.with_nan
             for start in range(0, max(1, rows.num_rows), step):
                 group = rows.slice(start, step)
                 pages = {**({} if copy is None else copies.twice(group, copy)), **(kept or {})}
-                copies.leave_out_ends(leaves_with_nan(group, pages), self._num_groups)
+                copies.leave_out_ends(leaves_with_nan(group, pages, among), self._num_groups)
                 if pages:
                     copies.write(writer, group, pages, self._num_groups)
                 else:
                     writer.write_table(group, row_group_size=step)
                 self._num_groups += 1
+            copies.stream.flush()  # the sink tells how large the file is
         except OSError as error:
             raise StorageError(f"writing a base file failed: {error}") from error
         self.num_rows += table.num_rows
@@ -167,13 +203,13 @@ class BaseFileWriter:
 
     def discard(self) -> None:
         """Let go of a file that will not be finished; after :meth:`close` there is nothing to do."""
-        if self._writer is not None and self._writer.is_open:
-            # What it still writes goes into a temporary object, which no reader sees.
-            with suppress(OSError, ValueError, pa.ArrowException):
-                self._writer.close()
+        if self._copies is not None and self._writer is not None:
+            self._copies.discard(self._writer)
 
 
-def leaves_with_nan(rows: pa.Table, passed_over: Collection[str] = ()) -> list[str]:
+def leaves_with_nan(
+    rows: pa.Table, passed_over: Collection[str] = (), among: Collection[str] | None = None
+) -> list[str]:
     """Return the columns, and fields of structs with dots, that have NaN.
 
     Arrow leaves NaN out of a column's ends. For Spark NaN is larger than every number: it would pass over such a row group.
@@ -181,15 +217,18 @@ def leaves_with_nan(rows: pa.Table, passed_over: Collection[str] = ()) -> list[s
     Args:
         rows: of a row group.
         passed_over: columns that are not looked at.
+        among: the only columns that may have NaN; None: all.
 
     Example:
         >>> leaves_with_nan(pa.table({"a": [1.0, float("nan")], "s": [{"b": 1.0}, None], "n": [1, 2]}))
         ['a']
     """
+    if among is not None and not among:
+        return []
     return [
         leaf
         for name, column in zip(rows.column_names, rows.columns, strict=True)
-        if name not in passed_over and _may_have_nan(column.type)
+        if name not in passed_over and (among is None or name in among) and _may_have_nan(column.type)
         for leaf in _leaves_with_nan(name, column)
     ]
 
@@ -214,10 +253,12 @@ def _has_nan(column: pa.ChunkedArray) -> bool:
     return any(chunk.true_count for chunk in pc.is_nan(column).chunks)
 
 
-def _batch_rows(rows: pa.Table) -> int:
-    """Return how many rows of a column are encoded together, by the widest column of the first rows."""
+def _batch_rows(rows: pa.Table, *, whole: bool) -> int:
+    """Return how many rows of a column are encoded together, by the widest column of the first rows, which may be all."""
     fewest, most = _BATCH_ROWS
     if rows.num_rows <= fewest:
+        if whole:
+            return fewest  # one batch in any case
         # All columns together are wider than the widest, and counted by one call, where most files are of so few rows.
         return int(min(most, max(fewest, _BATCH_BYTES * rows.num_rows // max(1, rows.nbytes))))
     first = rows.slice(0, _SAMPLE_ROWS)  # of many chunks, to count all bytes takes half a millisecond
@@ -225,7 +266,7 @@ def _batch_rows(rows: pa.Table) -> int:
     return int(min(most, max(fewest, _BATCH_BYTES // max(1, widest))))
 
 
-def _worth_a_dictionary(rows: pa.Table) -> list[str]:
+def _worth_a_dictionary(rows: pa.Table, traits: ColumnTraits | None = None) -> Sequence[str]:
     """Return the flat columns whose values repeat in the first rows.
 
     A dictionary of values that do not repeat is built, found too large and thrown away: that was half the time of
@@ -233,9 +274,17 @@ def _worth_a_dictionary(rows: pa.Table) -> list[str]:
     """
     if rows.num_rows < _HARDLY_ANY_ROWS:
         return []
-    plain = [f.name for f in rows.schema if f.name not in _NO_DICTIONARY and not pa.types.is_nested(f.type)]
     if rows.num_rows < _FEW_ROWS:
-        return plain
+        return _plain_columns(rows.schema)
+    return _repeating(rows, _plain_columns(rows.schema)) if traits is None else traits.repeating
+
+
+def _plain_columns(schema: pa.Schema) -> list[str]:
+    return [f.name for f in schema if f.name not in _NO_DICTIONARY and not pa.types.is_nested(f.type)]
+
+
+def _repeating(rows: pa.Table, names: Sequence[str]) -> list[str]:
+    """Return those of some columns whose values repeat in the first rows."""
     first, sample = rows.slice(0, _GLANCE_ROWS), rows.slice(0, _SAMPLE_ROWS)
     most = _DISTINCT_SHARE * sample.num_rows
 
@@ -245,7 +294,7 @@ def _worth_a_dictionary(rows: pa.Table) -> list[str]:
             return bool(len(sample.column(name).unique()) <= most)
         return bool(seen <= _FEW_DISTINCT)
 
-    return list(filter(is_worth_it, plain))
+    return list(filter(is_worth_it, names))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import pyarrow as pa
@@ -349,6 +350,9 @@ def _begin(chunk: pq.ColumnChunkMetaData) -> int:
     return int(chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset)
 
 
+#: Arrow writes a page in several parts, and each that goes to Python waits for its lock: a file of 20 columns has some
+#: hundred of them.
+_BUFFER_BYTES = 64 << 10
 #: With fewer bytes of keys than this, encoding them twice is faster than copying their pages.
 _WORTH_BYTES = 192 << 10
 
@@ -382,7 +386,6 @@ class PageWriter(io.RawIOBase):
     def __init__(self, sink: BinaryIO) -> None:
         self._sink = sink
         self._held: list[bytes] = []
-        # Arrow writes a page in several parts: they go to the sink straight.
         self.write = sink.write  # type: ignore[method-assign]
 
     def writable(self) -> bool:
@@ -396,6 +399,10 @@ class PageWriter(io.RawIOBase):
     def hold(self) -> None:
         """Hold back what comes from now on."""
         self.write = self._hold  # type: ignore[method-assign]
+
+    def drop(self) -> None:
+        """Drop what comes from now on."""
+        self.write = len  # type: ignore[method-assign, assignment]
 
     def let_go(self) -> bytes:
         """Return what was held back, and hold nothing back any more."""
@@ -422,7 +429,7 @@ class DuplicatePages:
     def __init__(self, sink: BinaryIO, options: Mapping[str, Any]) -> None:
         self._sink = PageWriter(sink)
         #: Where Arrow and this object write: it knows how many bytes there are already.
-        self.stream = pa.PythonFile(self._sink, mode="w")
+        self.stream = pa.BufferedOutputStream(pa.PythonFile(self._sink, mode="w"), _BUFFER_BYTES)
         self._options = options
         self._placed: dict[int, list[ChunkPlace]] = {}
         self._endless: dict[int, tuple[str, ...]] = {}
@@ -479,9 +486,12 @@ class DuplicatePages:
         """
         if not self._placed and not self._endless:
             writer.close()
+            self.stream.flush()
             return
+        self.stream.flush()
         self._sink.hold()
         writer.close()
+        self.stream.flush()
         metadata = writer.writer.metadata
         if metadata.num_row_groups != groups:
             raise InternalError(f"a base file has {metadata.num_row_groups} row groups, and {groups} were written")
@@ -490,3 +500,15 @@ class DuplicatePages:
         endless = {g: [leaves.index(name) for name in names] for g, names in self._endless.items()}
         footer = footer_of(memoryview(self._sink.let_go()))
         self.stream.write(with_length(place_chunks(footer, placed, endless)))
+        self.stream.flush()
+
+    def discard(self, writer: pq.ParquetWriter) -> None:
+        """Let go of a file that will not be finished: what is not in the sink yet never gets there.
+
+        Args:
+            writer: Arrow's.
+        """
+        self._sink.drop()
+        for each in (writer, self.stream):
+            with suppress(OSError, ValueError, pa.ArrowException):
+                each.close()

@@ -28,6 +28,7 @@ from lakefmt.formats.names import PARTITION_METADATA, MarkerType
 from lakefmt.formats.parquet.base_file import (
     BaseFileFooter,
     BaseFileWriter,
+    ColumnTraits,
     KeySummary,
     key_footers,
     key_range,
@@ -388,6 +389,7 @@ class FileInProgress:
             merges = merge_in_parts(bases, old_rows, self._incoming(rows), self._rule(rows))
             merged, keys = store_parts(map(with_group, merges), store, beside=beside)
             self._take_merged(merged, keys, old_rows, footer, {})
+            self._grow_filter(merged, len(keys), old_rows, footer)
             return
         base = next(bases)
         merged = with_group(self._merge(base, rows))
@@ -395,20 +397,30 @@ class FileInProgress:
         change_counts = {} if cdc is None else log_changes(self._bound, self._assignment, base, merged)
         del base  # what is merged has values of its own
         self._take_merged(merged, merged.table.column(RECORD_KEY), old_rows, footer, change_counts)
+        self._grow_filter(merged, merged.table.num_rows, old_rows, footer)
         store(merged)
 
-    def store_merged(self, merged: Merged, rows_in: int, old_rows: int, footer: BaseFileFooter) -> None:
+    def store_merged(
+        self,
+        merged: Merged,
+        rows_in: int,
+        footer: BaseFileFooter,
+        bloom: BloomFilter | None,
+        traits: ColumnTraits,
+    ) -> None:
         """Write merged rows of the assigned base file, all columns there.
 
         Args:
             merged: the rows, and what became of those that were routed.
             rows_in: how many were routed.
-            old_rows: rows of the base file.
-            footer: its footer.
+            footer: that of the base file.
+            bloom: the filter of all keys; None: make one.
+            traits: what is known of the rows.
         """
         self._rows_in += rows_in
-        self._take_merged(merged, merged.table.column(RECORD_KEY), old_rows, footer, {})
-        self._store_rows(merged.table)
+        self._bloom = bloom
+        self._take_merged(merged, merged.table.column(RECORD_KEY), footer.num_rows, footer, {})
+        self._writer.write(merged.table, traits=traits)
 
     def _take_merged(
         self,
@@ -432,8 +444,11 @@ class FileInProgress:
                 self._key_change = key_change_of(self._assignment, merged, keys)
             ends = None if merged.deleted else _ends(footer.min_key, footer.max_key)
             self._keys.add(keys, ends=_wider(ends, merged.inserted_keys) if old_rows else None)
+
+    def _grow_filter(self, merged: Merged, num_keys: int, old_rows: int, footer: BaseFileFooter) -> None:
+        if self._has_keys:
             old_filter = footer.bloom_filter()
-            self._bloom = grown_filter(old_filter, old_rows, len(keys), merged.inserted_keys, self._settings)
+            self._bloom = grown_filter(old_filter, old_rows, num_keys, merged.inserted_keys, self._settings)
 
     def _store_named(self, old: KeptColumns | None, merged: Merged) -> None:
         name = same_text(self._assignment.file_name, merged.table.num_rows)

@@ -1,4 +1,4 @@
-"""The bloom filters of small new files, made together: for few keys the calls cost more than the hashes."""
+"""The bloom filters of small files, made together: for few keys the calls cost more than the hashes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from lakefmt.filegroups.base_writer import new_filter
+from lakefmt.filegroups.base_writer import carried_filter, new_filter
+from lakefmt.filegroups.merge.base import Merged
 from lakefmt.formats.bloom.bloom_filter import BloomFilter, add_to_filters
+from lakefmt.formats.parquet.base_file import BaseFileFooter
 from lakefmt.values import RECORD_KEY
 from lakefmt.write.assign import Assigned
 from lakefmt.write.bound_context import BoundContext
 
-__all__ = ["bloom_filters_of_parts", "bloom_filters_of_small_files"]
+__all__ = ["bloom_filters_of_parts", "bloom_filters_of_small_files", "grown_filters"]
 
 #: Filters of files with more keys are made file by file: there the calls cost less than the hashes.
 _FEW_KEYS = 1000
@@ -52,6 +54,26 @@ def bloom_filters_of_parts(bound: BoundContext, parts: Sequence[pa.Table]) -> li
     keys = [parts[number].column(RECORD_KEY).combine_chunks() for number in few]
     for number, bloom in zip(few, _filters_of(bound, keys), strict=True):
         blooms[number] = bloom
+    return blooms
+
+
+def grown_filters(
+    bound: BoundContext, footers: Sequence[BaseFileFooter], parts: Sequence[Merged]
+) -> list[BloomFilter | None]:
+    """Return the key filters of rewritten files: each one's own with its new keys, None where a new filter is better.
+
+    Args:
+        bound: the write.
+        footers: those of the files that are rewritten.
+        parts: the merged rows of each file.
+    """
+    blooms = [
+        carried_filter(footer.bloom_filter(), footer.num_rows, part.table.num_rows, part.inserted, bound.settings)
+        for footer, part in zip(footers, parts, strict=True)
+    ]
+    growing = [(b, part.inserted_keys) for b, part in zip(blooms, parts, strict=True) if b is not None and part.inserted]
+    if growing:
+        add_to_filters([bloom for bloom, _ in growing], [keys.combine_chunks() for _, keys in growing])
     return blooms
 
 

@@ -28,12 +28,13 @@ from lakefmt.filegroups.merge.side_by_side import (
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.ordering import has_order
 from lakefmt.filegroups.reader import BaseFileReader, KnownFooter
-from lakefmt.formats.parquet.base_file import BaseFileFooter
+from lakefmt.formats.parquet.base_file import BaseFileFooter, ColumnTraits, column_traits
 from lakefmt.values import FILE_NAME, META_COLUMNS, WriteOperation
 from lakefmt.write.assign import Assigned
 from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.context import FileAssignment, WriteStatus
 from lakefmt.write.files.base_file import FileInProgress, adopt, prepare, write_assigned
+from lakefmt.write.files.key_filters import grown_filters
 from lakefmt.write.files.meta_columns import routed_deletes, with_meta_of
 
 __all__ = ["FEWEST_FILES", "bundle_rewrites", "rewrite_together"]
@@ -114,11 +115,15 @@ def rewrite_together(
     merged = _merge(bound, assignments, counts, rows, stored, base_rows)
     if merged is None:
         return _one_by_one(bound, assignments, counts, rows, announced)
+    parts, traits = merged
+    footers = [base.footer for base in bases]
     statuses = []
-    for assignment, part, count, base in zip(assignments, merged, counts, bases, strict=True):
+    for assignment, part, count, footer, bloom in zip(
+        assignments, parts, counts, footers, grown_filters(bound, footers, parts), strict=True
+    ):
         with ExitStack() as stack:
             file = FileInProgress(bound, assignment, stack)
-            file.store_merged(part, count, base.rows.num_rows, base.footer)
+            file.store_merged(part, count, footer, bloom, traits)
             statuses.append(file.finish())
     return statuses
 
@@ -157,8 +162,8 @@ def _merge(
     rows: pa.Table,
     base: pa.Table,
     base_rows: Sequence[int],
-) -> list[Merged] | None:
-    """Return each file's merged rows with all columns; None if a row has no key."""
+) -> tuple[list[Merged], ColumnTraits] | None:
+    """Return each file's merged rows with all columns, and what these have in common; None if a row has no key."""
     rule = bound.rule
     if bound.operation is WriteOperation.DELETE or not has_order(rule.stored, rows.column_names):
         rule = rule.without_order()  # without an event time the later write wins
@@ -178,8 +183,8 @@ def _cut(
     assignments: Sequence[FileAssignment],
     counts: Sequence[int],
     base_rows: Sequence[int],
-) -> list[Merged]:
-    """Return the part of each file, with its name in its rows."""
+) -> tuple[list[Merged], ColumnTraits]:
+    """Return the part of each file, with its name in its rows, and what the rows of all have in common."""
     files = len(assignments)
     new = merged.table.column(GROUP_NUMBER).slice(merged.table.num_rows - merged.inserted).to_numpy()
     inserted = _counted(new, files)
@@ -205,7 +210,7 @@ def _cut(
         )
         parts.append(part)
         row, key, old_key = row + sizes[number], key + inserted[number], old_key + deleted[number]
-    return parts
+    return parts, column_traits(table, max(sizes))
 
 
 def _counted(numbers: npt.NDArray[np.int64], files: int) -> list[int]:
