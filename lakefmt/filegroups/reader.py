@@ -36,6 +36,8 @@ from lakefmt.values import RECORD_KEY, PartitionPath
 __all__ = ["BaseFileReader", "FilePart", "FileParts", "InSchema", "Kept", "KnownFooter", "parquet_file", "reading"]
 
 _CACHED_FOOTERS = 2048
+#: In a smaller file decoding the keys twice takes less time than finding out that a column has the same bytes.
+_WORTH_COMPARING = 64 << 10
 
 T = TypeVar("T")
 
@@ -442,7 +444,7 @@ class BaseFileReader:
 
         For local files only: elsewhere reading the bytes twice costs more than decoding them.
         """
-        if self._virtual_columns is not None or not self.is_local:
+        if self._virtual_columns is not None or not self.is_local or file.size < _WORTH_COMPARING:
             return None
         match = find_duplicate_column(metadata, RECORD_KEY)
         if match is None:

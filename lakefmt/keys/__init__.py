@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from lakefmt.keys._partition_selection import choose_partitions, partition_items
 from lakefmt.keys._time_zones import find_zone, to_local
-from lakefmt.keys.generate import build_auto_keys, build_partition_paths, build_record_keys, check_colliding_keys
+from lakefmt.keys.generate import (
+    build_auto_keys,
+    build_auto_keys_of_many,
+    build_partition_paths,
+    build_record_keys,
+    check_colliding_keys,
+)
 from lakefmt.keys.partition_path import (
     DEFAULT_PARTITION,
     decode_path_value,
@@ -37,6 +43,7 @@ __all__ = [
     "TimestampSpec",
     "TimestampType",
     "build_auto_keys",
+    "build_auto_keys_of_many",
     "build_partition_paths",
     "build_record_keys",
     "check_colliding_keys",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -16,7 +17,13 @@ from lakefmt.keys.spec import KeySpec, PartitionField
 from lakefmt.schema.java_text import distinct_values, java_text, plain_array
 from lakefmt.schema.types import field_at, storage_type
 
-__all__ = ["build_auto_keys", "build_partition_paths", "build_record_keys", "check_colliding_keys"]
+__all__ = [
+    "build_auto_keys",
+    "build_auto_keys_of_many",
+    "build_partition_paths",
+    "build_record_keys",
+    "check_colliding_keys",
+]
 
 _NULL_PART: Final = "__null__"
 _EMPTY_PART: Final = "__empty__"
@@ -198,6 +205,30 @@ def build_auto_keys(instant: str, partition_id: int, start: int, n: int) -> pa.A
         low, high = (10 ** (width - 1) if width > 1 else 0), 10**width
         parts.append(_numbered(prefix.encode(), max(start, low), min(start + n, high), width))
     return pa.concat_arrays(parts)
+
+
+def build_auto_keys_of_many(instant: str, partition_ids: Sequence[int], counts: Sequence[int]) -> pa.Array:
+    """Return generated keys from row 0 on for each of some partition ids, one's behind the other's.
+
+    Args:
+        instant: the writing instant.
+        partition_ids: the ids.
+        counts: how many keys of each.
+
+    Example:
+        >>> build_auto_keys_of_many("20260101000000000", [3, 5], [2, 1]).to_pylist()
+        ['20260101000000000_3_0', '20260101000000000_3_1', '20260101000000000_5_0']
+    """
+    total = sum(counts)
+    if total >= _MANY_NUMBERS * len(counts):
+        pairs = zip(partition_ids, counts, strict=True)
+        return pa.concat_arrays([build_auto_keys(instant, number, 0, count) for number, count in pairs])
+    starts = np.cumsum([0, *counts[:-1]])
+    rows = pa.array(np.arange(total) - np.repeat(starts, counts), pa.int64()).cast(pa.string())
+    prefixes = pa.array([f"{instant}_{number}_" for number in partition_ids], pa.string())
+    return pc.binary_join_element_wise(
+        prefixes.take(pa.array(np.repeat(np.arange(len(counts)), counts))), rows, _EMPTY
+    )
 
 
 def _numbered(prefix: bytes, low: int, high: int, width: int) -> pa.Array:

@@ -61,6 +61,13 @@ from lakefmt.write.files.base_file import (
 )
 from lakefmt.write.files.key_filters import bloom_filters_of_small_files
 from lakefmt.write.files.meta_columns import POSITION
+from lakefmt.write.files.small_new_files import (
+    FEWEST_NEW_FILES,
+    MOST_NEW_FILES,
+    MOST_NEW_ROWS,
+    can_be_written_together,
+    write_small_files,
+)
 from lakefmt.write.files.small_rewrites import FEWEST_FILES, bundle_rewrites, rewrite_together
 from lakefmt.write.files.workers import WorkerPool, results, thread_count
 from lakefmt.write.ingest import KeyedBatch, in_no_partition, record_keys, with_keys
@@ -431,6 +438,23 @@ def _num_threads(bound: BoundContext, assigned: Sequence[Assigned]) -> int:
     return thread_count(bound.threads, len(assigned), rows, only_logs=only_logs, waits=waits)
 
 
+def _bundle_new(bound: BoundContext, assigned: Sequence[Assigned], threads: int) -> list[list[int]]:
+    """Return which small new files are written together, as numbers of `assigned`."""
+    small = [
+        number
+        for number, each in enumerate(assigned)
+        if each.assignment.base is None
+        and each.assignment.log is None
+        and each.leaving is None
+        and each.stored is None
+        and 0 < len(each.rows) <= MOST_NEW_ROWS
+    ]
+    if len(small) < FEWEST_NEW_FILES or not can_be_written_together(bound):
+        return []
+    most = min(MOST_NEW_FILES, max(FEWEST_NEW_FILES, -(-len(small) // threads)))
+    return [small[first : first + most] for first in range(0, len(small), most)]
+
+
 def write_assigned_files(
     bound: BoundContext,
     batch: KeyedBatch,
@@ -475,9 +499,18 @@ def write_assigned_files(
         assignments, counts = [each.assignment for each in some], [len(each.rows) for each in some]
         return rewrite_together(bound, assignments, counts, route(batch, joined(some)), footer_of, announced=announced)
 
+    def write_new(numbers: Sequence[int]) -> list[WriteStatus]:
+        some = [assigned[number] for number in numbers]
+        assignments, counts = [each.assignment for each in some], [len(each.rows) for each in some]
+        made = [blooms.get(number) for number in numbers]
+        return write_small_files(bound, assignments, counts, route(batch, joined(some)), made, announced=announced)
+
     with WorkerPool(threads) as workers:
         together = bundle_rewrites(bound, assigned) if len(assigned) >= FEWEST_FILES else []
         rewrites = [(numbers, workers.submit(rewrite, numbers)) for numbers in together]
+        rewrites += [
+            (numbers, workers.submit(write_new, numbers)) for numbers in _bundle_new(bound, assigned, threads)
+        ]
         bundles = bundle_logs(assigned, batch.table)
         bundled = {number for bundle in (*bundles, *(numbers for numbers, _ in rewrites)) for number in bundle}
         for number in range(len(assigned)):

@@ -55,6 +55,7 @@ class LogRowsOut:
         data_positions: rows of the base file that `data` replace, ascending int64; None: unknown.
         delete_positions: the same for `deletes`.
         records: `data` as Avro records, if the rows of several logs were encoded together.
+        fits_block: the rows are known to be fewer bytes than a block may have.
     """
 
     data: pa.Table
@@ -63,6 +64,7 @@ class LogRowsOut:
     data_positions: I64 | None = None
     delete_positions: I64 | None = None
     records: EncodedRows | None = None
+    fits_block: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,8 @@ def _write_one(
 
 def _blocks(out: LogRowsOut, form: LogForm, rows: int, deletes: int) -> Iterator[_Block]:
     """Yield blocks with their numbers of rows and deletes, starting at the given offsets: rows first, as Hudi does."""
-    for start, part, places in _cut(out.data, out.data_positions, rows, form.block_bytes):
+    block_bytes = None if out.fits_block else form.block_bytes
+    for start, part, places in _cut(out.data, out.data_positions, rows, block_bytes):
         header = _header(form, form.data_schema, places, is_partial=out.partial)
         if form.parquet:
             yield encode_parquet_block(part, header, form.codec, form.level), part.num_rows, 0
@@ -229,7 +232,7 @@ def _blocks(out: LogRowsOut, form: LogForm, rows: int, deletes: int) -> Iterator
             yield encode_record_block(out.records.slice(start, part.num_rows), header), part.num_rows, 0
         else:
             yield encode_data_block(part, header), part.num_rows, 0
-    for _, part, places in _cut(out.deletes, out.delete_positions, deletes, form.block_bytes):
+    for _, part, places in _cut(out.deletes, out.delete_positions, deletes, block_bytes):
         # hudi-rs cannot read a block in which only some records have an ordering value.
         first = int(np.count_nonzero(_with_order(part, form)))
         for start, count in ((0, first), (first, part.num_rows - first)):
@@ -277,12 +280,12 @@ def _header(form: LogForm, schema: str, places: I64 | None, *, is_partial: bool 
 
 
 def _cut(
-    table: pa.Table, places: I64 | None, first: int, block_bytes: int
+    table: pa.Table, places: I64 | None, first: int, block_bytes: int | None
 ) -> Iterator[tuple[int, pa.Table, I64 | None]]:
-    """Yield the rows of each block with the number of its first row and its positions."""
-    # Whole buffers know their size; a slice is counted column by column, which took a tenth of a millisecond for each log.
-    size = table.get_total_buffer_size()
-    step = max(1, int(table.num_rows * block_bytes / max(block_bytes, table.nbytes if size > block_bytes else size)))
+    """Yield the rows of each block with the number of its first row and its positions; without a size there is one block."""
+    step = max(1, table.num_rows)
+    if block_bytes is not None:
+        step = max(1, int(table.num_rows * block_bytes / max(block_bytes, table.nbytes)))
     for start in range(first, table.num_rows, step):
         yield start, table.slice(start, step), None if places is None else places[start : start + step]
 

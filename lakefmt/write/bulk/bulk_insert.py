@@ -30,6 +30,13 @@ from lakefmt.write.bulk._partition_splitter import PartitionSplitter, partition_
 from lakefmt.write.context import FileAssignment, WriteStatus
 from lakefmt.write.files.base_file import FileInProgress, announce, prepare
 from lakefmt.write.files.key_filters import bloom_filters_of_parts
+from lakefmt.write.files.small_new_files import (
+    FEWEST_NEW_FILES,
+    MOST_NEW_FILES,
+    MOST_NEW_ROWS,
+    can_be_written_together,
+    write_small_files,
+)
 from lakefmt.write.files.workers import WorkerPool, results
 from lakefmt.write.ingest import KeyedBatch
 
@@ -237,15 +244,47 @@ class _PartitionWriter:
             new = [(lane, rows) for lane, rows in parts if lane not in self._open]
             # Of files that get no other rows the filters can be made together.
             blooms = bloom_filters_of_parts(self._bound, [rows for _, rows in new]) if last else [None] * len(new)
-            for (lane, _), bloom in zip(new, blooms, strict=True):
-                self._open[lane] = self._start(lane[0], bloom)
-            del new, blooms
-            ends = [last or (ordered and lane[0] != going_on) for lane, _ in parts]
-            self._running.append([self._give(*part, last=end) for part, end in zip(parts, ends, strict=True)])
-            del group, parts
+            if last and len(new) == len(parts) and self._are_small(parts):
+                works = self._give_together(parts, blooms)
+            else:
+                for (lane, _), bloom in zip(new, blooms, strict=True):
+                    self._open[lane] = self._start(lane[0], bloom)
+                ends = [last or (ordered and lane[0] != going_on) for lane, _ in parts]
+                works = [self._give(*part, last=end) for part, end in zip(parts, ends, strict=True)]
+            self._running.append(works)
+            del group, parts, new, blooms, works
             self._settle(_GROUPS_WRITTEN - 1)
         if spread.shares_rows:
             self._settle()
+
+    def _are_small(self, parts: Sequence[tuple[_Lane, pa.Table]]) -> bool:
+        """Tell whether these are many small files, each with all of its rows."""
+        most = min(MOST_NEW_ROWS, self._sizing.rows_per_file)
+        if len(parts) < FEWEST_NEW_FILES or not can_be_written_together(self._bound):
+            return False
+        schema = parts[0][1].schema
+        return all(lane[1] == 0 and rows.num_rows <= most and rows.schema.equals(schema) for lane, rows in parts)
+
+    def _give_together(
+        self, parts: Sequence[tuple[_Lane, pa.Table]], blooms: Sequence[BloomFilter | None]
+    ) -> list[Future[list[WriteStatus]]]:
+        works = []
+        for first in range(0, len(parts), MOST_NEW_FILES):
+            some = parts[first : first + MOST_NEW_FILES]
+            with self._starting:
+                assigned = [self._next_file(lane[0]) for lane, _ in some]
+            announced = assigned[0][1]
+            write = partial(
+                write_small_files,
+                self._bound,
+                [assignment for assignment, _ in assigned],
+                [rows.num_rows for _, rows in some],
+                pa.concat_tables([rows for _, rows in some]),
+                blooms[first : first + MOST_NEW_FILES],
+                announced=announced,
+            )
+            works.append(self._workers.submit(write))
+        return works
 
     def _make_room(self, parts: Sequence[tuple[_Lane, pa.Table]]) -> None:
         """Finish the files that were written to longest ago, where these parts would open more than may be."""
@@ -313,13 +352,18 @@ class _PartitionWriter:
 
     def _start(self, partition: PartitionPath, bloom: BloomFilter | None = None) -> FileInProgress:
         with self._starting:
-            assignment, announced = self._announced.pop(partition, None), self._first_attempt
-            if assignment is None:
-                assignment = self._assign(partition)
-                announced = announce(self._bound, [assignment], more=True) if self._together else None
+            assignment, announced = self._next_file(partition)
             prepare(self._bound, assignment, announced=announced)
-            self._has_files = True
             return FileInProgress(self._bound, assignment, self._stack, bloom)
+
+    def _next_file(self, partition: PartitionPath) -> tuple[FileAssignment, bool | None]:
+        """Return a partition's next file, and what announcing it together with others said."""
+        assignment, announced = self._announced.pop(partition, None), self._first_attempt
+        if assignment is None:
+            assignment = self._assign(partition)
+            announced = announce(self._bound, [assignment], more=True) if self._together else None
+        self._has_files = True
+        return assignment, announced
 
     def finish_passed(self) -> list[WriteStatus]:
         """Finish the files of partitions that a sorted stream has left behind: their keys need not be held."""

@@ -328,6 +328,19 @@ class FileInProgress:
         for start in range(0, rows.num_rows, step):
             self._append_group(rows.slice(start, step))
 
+    def store_new(self, complete: pa.Table, traits: ColumnTraits) -> None:
+        """Write all rows of a new file, none of which deletes its key.
+
+        Args:
+            complete: the rows, all columns there.
+            traits: what is known of them.
+        """
+        self._rows_in += complete.num_rows
+        self._counts["inserts"] += complete.num_rows
+        if self._has_keys:
+            self._keys.add(complete.column(RECORD_KEY))
+        self._writer.write(complete, traits=traits)
+
     def _append_group(self, rows: pa.Table) -> None:
         self._rows_in += rows.num_rows
         deletes = routed_deletes(self._bound, rows)

@@ -14,7 +14,7 @@ from lakefmt.filegroups.base_writer import repeated
 from lakefmt.filegroups.merge.base import Mask
 from lakefmt.filegroups.ordering import marked_deletes, to_mask
 from lakefmt.formats.parquet.dictionary_columns import same_text, with_dictionaries
-from lakefmt.keys import build_auto_keys
+from lakefmt.keys import build_auto_keys, build_auto_keys_of_many
 from lakefmt.values import (
     COMMIT_SEQNO,
     COMMIT_TIME,
@@ -98,8 +98,7 @@ def with_meta_of(
         return pa.array(texts, pa.string()).take(pa.array(np.repeat(np.arange(len(counts)), counts)))
 
     def numbered() -> pa.Array:
-        pairs = zip(assignments, counts, strict=True)
-        return pa.concat_arrays([build_auto_keys(instant, each.sequence, 0, count) for each, count in pairs])
+        return build_auto_keys_of_many(instant, [each.sequence for each in assignments], counts)
 
     partitions, files = [str(each.partition) for each in assignments], [each.shown_file for each in assignments]
     times = repeated(instant, rows.num_rows)

@@ -1,0 +1,78 @@
+"""Writes many small new files together: their rows are completed as one table, and cut into files.
+
+A file of a hundred rows costs its calls, not its rows. Every file has its marker, its name and its commit entry as if it
+had been written alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import accumulate
+
+import pyarrow as pa
+
+from lakefmt.filegroups.base_writer import row_group_bytes
+from lakefmt.formats.bloom.bloom_filter import BloomFilter
+from lakefmt.formats.parquet.base_file import column_traits
+from lakefmt.write.bound_context import BoundContext
+from lakefmt.write.context import FileAssignment, WriteStatus
+from lakefmt.write.files.base_file import FileInProgress, adopt, prepare, write_assigned
+from lakefmt.write.files.meta_columns import routed_deletes, with_meta_of
+
+__all__ = ["FEWEST_NEW_FILES", "MOST_NEW_FILES", "MOST_NEW_ROWS", "can_be_written_together", "write_small_files"]
+
+#: Fewer files are written one by one; the most files that are written together, and the most rows of one of them.
+FEWEST_NEW_FILES, MOST_NEW_FILES, MOST_NEW_ROWS = 8, 64, 999
+
+
+def can_be_written_together(bound: BoundContext) -> bool:
+    """Return whether new files of a write have all meta columns, and no changes to log."""
+    return bound.cdc is None and bound.virtual_columns is None
+
+
+def write_small_files(
+    bound: BoundContext,
+    assignments: Sequence[FileAssignment],
+    counts: Sequence[int],
+    rows: pa.Table,
+    blooms: Sequence[BloomFilter | None],
+    *,
+    announced: bool | None,
+) -> list[WriteStatus]:
+    """Write new base files of few rows, or adopt those that an earlier attempt wrote.
+
+    Args:
+        bound: the write.
+        assignments: the files, none with a base.
+        counts: how many of the rows are each one's.
+        rows: routed rows with their record keys, one file's behind the other's.
+        blooms: for each file the filter of all its keys, where it has been made.
+        announced: what :func:`~lakefmt.write.files.base_file.announce` said of the write's files.
+
+    Raises:
+        StorageError: the store failed; the call may be repeated.
+    """
+    firsts = [prepare(bound, assignment, announced=announced) for assignment in assignments]
+    cuts = list(zip(assignments, accumulate(counts, initial=0), counts, blooms, strict=False))
+    is_repeated = not all(firsts) and any(adopt(bound, assignment) is not None for assignment in assignments)
+    if is_repeated or _is_large(rows) or routed_deletes(bound, rows).any():
+        return [
+            write_assigned(bound, assignment, [rows.slice(first, count)], bloom=bloom, announced=announced)
+            for assignment, first, count, bloom in cuts
+        ]
+    complete = with_meta_of(bound.instant, assignments, counts, rows, bound.file_schema)
+    traits = column_traits(complete, max(counts))
+    statuses = []
+    for assignment, first, count, bloom in cuts:
+        with ExitStack() as stack:
+            file = FileInProgress(bound, assignment, stack, bloom)
+            file.store_new(complete.slice(first, count), traits)
+            statuses.append(file.finish())
+    return statuses
+
+
+def _is_large(rows: pa.Table) -> bool:
+    """Tell whether all rows together take more than a row group, so that one file alone may."""
+    # Whole buffers know their size; slices are counted one by one.
+    return bool(rows.get_total_buffer_size() > row_group_bytes() and rows.nbytes > row_group_bytes())
