@@ -128,13 +128,14 @@ def measure(participant: str, python: str, folder: Path, inputs: tuple[Path, Pat
     # As a user's: modules are compiled once, and not by every process.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     figures = {}
-    with tempfile.TemporaryDirectory(dir=folder) as home:
-        for step in STEPS:
-            command = [python, "-m", "benchmarks.write.bench_partitions", "--participants", participant]
-            command += ["--step", step, "--path", f"{home}/t"]
-            command += ["--data", str(data[step])] if step in data else []
-            done = subprocess.run(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True, check=True)
-            figures[step] = json.loads(done.stdout)
+    # It stays to the end: for half a minute after many files were removed, ext4 takes longer to make one.
+    home = tempfile.mkdtemp(dir=folder)
+    for step in STEPS:
+        command = [python, "-m", "benchmarks.write.bench_partitions", "--participants", participant]
+        command += ["--step", step, "--path", f"{home}/t"]
+        command += ["--data", str(data[step])] if step in data else []
+        done = subprocess.run(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True, check=True)
+        figures[step] = json.loads(done.stdout)
     return figures
 
 
