@@ -38,9 +38,9 @@ from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import WriteClient
 from lakefmt.values import COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY, InstantTime, PartitionPath
 from lakefmt.write.assign import new_file, rewrite_file
-from lakefmt.write.bound_context import BoundContext
+from lakefmt.write.bound_context import BoundContext, prepare
 from lakefmt.write.context import FileAssignment, WriteStatus
-from lakefmt.write.files.base_file import STAT_KEY, adopt, prepare
+from lakefmt.write.files.base_file import STAT_KEY, adopt
 from lakefmt.write.files.cdc import log_no_changes, refuse_silent_rewrites
 
 __all__ = ["KEPT", "find_free_logs", "keep_copy", "rewrite_files", "rewrite_log"]

@@ -26,7 +26,6 @@ from lakefmt.formats.parquet.duplicate_columns import (
     Pages,
     Span,
     are_within,
-    find_duplicate_column,
 )
 from lakefmt.schema import reconcile
 from lakefmt.storage.api import ObjectStore
@@ -36,7 +35,7 @@ from lakefmt.values import RECORD_KEY, PartitionPath
 __all__ = ["BaseFileReader", "FilePart", "FileParts", "InSchema", "Kept", "KnownFooter", "parquet_file", "reading"]
 
 _CACHED_FOOTERS = 2048
-#: In a smaller file decoding the keys twice takes less time than finding out that a column has the same bytes.
+#: In a smaller file decoding the keys twice takes less time than comparing their bytes with those of a column.
 _WORTH_COMPARING = 64 << 10
 
 T = TypeVar("T")
@@ -440,14 +439,12 @@ class BaseFileReader:
         return isinstance(self._filesystem, pafs.LocalFileSystem)
 
     def _duplicate_of_keys(self, file: BaseFile, metadata: pq.FileMetaData) -> str | None:
-        """Return the column whose bytes in the file equal those of the record keys, or None.
-
-        For local files only: elsewhere reading the bytes twice costs more than decoding them.
-        """
+        """Return the column of a local file whose bytes are those of its record keys, or None: far away, decoding costs less."""
         if self._virtual_columns is not None or not self.is_local or file.size < _WORTH_COMPARING:
             return None
-        match = find_duplicate_column(metadata, RECORD_KEY)
-        if match is None:
+        from lakefmt.formats.parquet.duplicate_chunks import find_duplicate_column  # for files that are not small
+
+        if (match := find_duplicate_column(metadata, RECORD_KEY)) is None:
             return None
         name, pairs = match
         with self._filesystem.open_input_file(self._prefix + file.path) as source:

@@ -53,8 +53,6 @@ def match_small_files(
     where, key, file = where[meant], key[meant], file[meant]
     _, first, times = np.unique(file * len(keys) + key, return_index=True, return_counts=True)
     file = file[first]
-    found, places = all_rows[key[first]], np.where(times > 1, -1, where[first] - starts[file])
-    ends = np.searchsorted(file, np.arange(len(stored) + 1))
-    return [
-        (found[begin:end], places[begin:end]) for begin, end in zip(ends.tolist(), ends[1:].tolist(), strict=False)
-    ]
+    stored_rows, places = all_rows[key[first]], np.where(times > 1, -1, where[first] - starts[file])
+    cuts = np.searchsorted(file, np.arange(1, len(stored)))
+    return list(zip(np.split(stored_rows, cuts), np.split(places, cuts), strict=True))

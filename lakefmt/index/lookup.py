@@ -6,11 +6,6 @@ and no more footers are held than there are tasks at work.
 Which of many keys lie in a file's key range (docs/format.md, Parquet footer). Pure.
 
 All keys of a look-up are sorted once; a file is then two binary searches, whatever the number of keys.
-
-Which of a file's keys may be among some that are looked for, told by their last bytes. Pure.
-
-To hash a key whole costs ten times as much as to look at one word of it, and of a base file's keys nearly all are not
-looked for. The last bytes are taken because keys that count up differ there.
 """
 
 from __future__ import annotations
@@ -26,12 +21,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.arrays import common_length, text_offsets
 from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.formats.parquet.base_file import BaseFileFooter, in_java_order, java_order_key
 from lakefmt.index._bloom_probe import SharedHashes, StoredFilter, stored_filter
-from lakefmt.index._small_files import match_small_files
 from lakefmt.index.api import (
     FilterTally,
     IndexKeys,
@@ -45,7 +38,6 @@ from lakefmt.index.api import (
 
 __all__ = [
     "I64",
-    "U64",
     "Candidate",
     "KeyRanges",
     "LookUp",
@@ -53,82 +45,21 @@ __all__ = [
     "look_up_candidates",
     "look_up_keys",
     "ordered_pairs",
-    "prefilter_rows",
     "rows_by_partition",
 ]
 
 
-U64 = npt.NDArray[np.uint64]
-
-_WORD = 8
-#: Spreads words over the highest bits: the odd number next to 2^64 divided by the golden ratio.
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)
-#: Places of the table: this number for every key that is looked for, within these bounds.
-_PLACES_PER_KEY, _LEAST_BITS, _MOST_BITS = 64, 12, 22
-#: Keys of a file for each that is looked for, below which there is little to leave out.
-_WORTH = 8
 #: Keys of a file below which Arrow has looked at each in less time than these calls take: measured with a tenth and a
 #: hundredth of them looked for, 120 keys take it 0.01 ms instead of 0.18, 8,000 as long.
 _FEW_STORED = 1 << 13
-#: Keys that are looked at together: what is made of them stays in the cache, and in memory that is there already.
-_AT_ONCE = 1 << 13
-
-
-def prefilter_rows(wanted: pa.StringArray, stored: pa.ChunkedArray) -> Rows | None:
-    """Return the rows of `stored` that may hold a key of `wanted`; None where it does not pay to tell, or cannot be told.
-
-    Example:
-        >>> stored = pa.chunked_array([[f"key-{number:05}" for number in range(100)]])
-        >>> prefilter_rows(pa.array(["key-00007", "key-00042"]), stored).tolist()
-        [7, 42]
-    """
-    if not len(wanted) or len(stored) < _WORTH * len(wanted) or stored.type != pa.string():
-        return None
-    if wanted.null_count or stored.null_count:
-        return None
-    words = _last_words(wanted, short=False)
-    if words is None:
-        return None
-    bits = min(_MOST_BITS, max(_LEAST_BITS, (_PLACES_PER_KEY * len(wanted)).bit_length()))
-    table = np.zeros(1 << bits, np.bool_)
-    table[_candidate_places(words, bits)] = True
-    last_words = (_last_words(part, short=True) for part in _parts(stored))
-    return np.flatnonzero(
-        np.concatenate([table.take(_candidate_places(each, bits)) for each in last_words if each is not None])
-    )
 
 
 def _likely_rows(wanted: pa.StringArray, stored: pa.ChunkedArray) -> Rows | None:
-    return None if len(stored) < _FEW_STORED else prefilter_rows(wanted, stored)
-
-
-def _parts(keys: pa.ChunkedArray) -> Iterator[pa.StringArray]:
-    for chunk in keys.chunks:
-        for start in range(0, len(chunk), _AT_ONCE):
-            yield chunk.slice(start, _AT_ONCE)
-
-
-def _candidate_places(words: U64, bits: int) -> Rows:
-    spread = words * _SPREAD
-    spread >>= np.uint64(64 - bits)
-    return spread.view(np.int64)
-
-
-def _last_words(keys: pa.StringArray, *, short: bool) -> U64 | None:
-    """Return the last eight bytes of each key; of a shorter one any eight, or None for all without `short`."""
-    from lakefmt.formats.avro.columnar.varint import overlapping_words
-
-    data, ends = keys.buffers()[2], text_offsets(keys)
-    if not short and np.diff(ends).min() < _WORD:
+    if len(stored) < _FEW_STORED:
         return None
-    if data is None or data.size < _WORD:
-        return np.zeros(len(keys), np.uint64)
-    raw = np.frombuffer(data, np.uint8)
-    length = common_length(ends)
-    if length is not None and length >= _WORD:
-        return np.ndarray((len(keys),), "<u8", raw, int(ends[1]) - _WORD, (length,))
-    words: U64 = overlapping_words(raw)[np.maximum(ends[1:], _WORD) - _WORD]
-    return words
+    from lakefmt.index._key_prefilter import prefilter_rows  # for large files
+
+    return prefilter_rows(wanted, stored)
 
 
 I64 = npt.NDArray[np.int64]
@@ -306,7 +237,9 @@ def _apart(
     are_small = [reader.is_small(candidate.file) for candidate in candidates]
     if sum(are_small) < _MANY_SMALL:
         return [], candidates
-    return list(compress(candidates, are_small)), [c for c, small in zip(candidates, are_small, strict=True) if not small]
+    return list(compress(candidates, are_small)), [
+        c for c, small in zip(candidates, are_small, strict=True) if not small
+    ]
 
 
 def _each(
@@ -366,6 +299,8 @@ class _Task:
 
     def together(self, candidates: Sequence[Candidate]) -> list[_Seen]:
         """Look at some small files by comparing all their keys at once."""
+        from lakefmt.index._small_files import match_small_files  # for tables of many
+
         stored = [self._reader.keys(candidate.file) for candidate in candidates]
         matches = match_small_files(self._wanted.keys, [candidate.rows for candidate in candidates], stored)
         if matches is None:
@@ -379,10 +314,10 @@ class _Task:
                 has_filter=False,
                 opened=True,
                 is_small=True,
-                found=found,
+                found=rows,
                 positions=positions,
             )
-            for candidate, (found, positions) in zip(candidates, matches, strict=True)
+            for candidate, (rows, positions) in zip(candidates, matches, strict=True)
         ]
 
     def _look(self, candidate: Candidate) -> _Seen:

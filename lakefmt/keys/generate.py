@@ -226,9 +226,7 @@ def build_auto_keys_of_many(instant: str, partition_ids: Sequence[int], counts: 
     starts = np.cumsum([0, *counts[:-1]])
     rows = pa.array(np.arange(total) - np.repeat(starts, counts), pa.int64()).cast(pa.string())
     prefixes = pa.array([f"{instant}_{number}_" for number in partition_ids], pa.string())
-    return pc.binary_join_element_wise(
-        prefixes.take(pa.array(np.repeat(np.arange(len(counts)), counts))), rows, _EMPTY
-    )
+    return pc.binary_join_element_wise(prefixes.take(pa.array(np.repeat(np.arange(len(counts)), counts))), rows, _EMPTY)
 
 
 def _numbered(prefix: bytes, low: int, high: int, width: int) -> pa.Array:

@@ -1,26 +1,37 @@
-"""A write's context together with the table's store, and what the context's texts mean: parsed once per process."""
+"""A write's context together with the table's store, and the markers that tell of its files before they are written.
+
+What the context's texts mean is parsed once per process. Any engine's rollback finds a file by its marker.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakefmt.config.mergers import adopt_merger
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig, cdc_mode, merge_rule, parse_table_config
+from lakefmt.filegroups.model import join_path
 from lakefmt.filegroups.virtual_columns import virtual_columns_of
+from lakefmt.formats.names import PARTITION_METADATA, MarkerType
+from lakefmt.formats.properties import encode_properties
 from lakefmt.schema import avro_to_arrow
 from lakefmt.sorting.written_keys import WrittenKeys
-from lakefmt.storage.api import ObjectStore
+from lakefmt.storage.api import ObjectStore, remove_abandoned
 from lakefmt.storage.parallel import BegunRequest
-from lakefmt.timeline.markers import OwnMarkers
+from lakefmt.timeline.markers import OwnMarkers, create_marker, create_markers
+from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.transactions.concurrency import is_beside
-from lakefmt.write.context import WriteContext
+from lakefmt.write.context import FileAssignment, WriteContext
 
 if TYPE_CHECKING:
     from lakefmt.schema.column_ids import ColumnIds
 
-__all__ = ["BoundContext"]
+__all__ = ["Announcements", "BoundContext", "announce", "marker_of", "prepare"]
+
+#: With this number of files or more, their markers are written together: two requests, or two small files, not one each.
+_MANY_MARKERS, _MANY_NEAR_MARKERS = 3, 16
 
 
 class BoundContext:
@@ -116,3 +127,87 @@ def _column_ids(history: str) -> ColumnIds:
     from lakefmt.schema.history import parse_history
 
     return ColumnIds(parse_history(history, "the context of a write"))
+
+
+def announce(bound: BoundContext, assignments: Sequence[FileAssignment], *, more: bool = False) -> bool | None:
+    """Announce files together, before the first of them is written, where that takes less than a marker for each.
+
+    The markers of an instant have one form: what is announced together once is announced so in the whole write.
+
+    Args:
+        bound: the write.
+        assignments: the files.
+        more: files of this write were announced together before.
+
+    Returns:
+        None where each file has to be announced by itself; else whether this is certainly the first attempt at them.
+
+    Raises:
+        StorageError: the store does not confirm the markers.
+    """
+    if bound.cdc is not None:
+        return None  # the files of changes have markers of their own
+    least = _MANY_NEAR_MARKERS if bound.store.capabilities.low_latency else _MANY_MARKERS
+    if len(assignments) < least and not more:
+        return None
+    new = {each.partition for each in assignments if each.new_partition}
+    if bound.durable and bound.store.capabilities.directories and len(new) >= least:
+        # Many new directories are synced together; else each file syncs all that are above it.
+        bound.store.make_directories(sorted(new), durable=True)
+    marked = [(each.path, marker_of(bound, each)) for each in assignments]
+    return create_markers(bound.store, bound.instant, marked, more=more, own=bound.own_markers)
+
+
+class Announcements:
+    """Announces the files of one write in several calls: all of its markers have one form."""
+
+    def __init__(self, bound: BoundContext) -> None:
+        self._bound = bound
+        self._each_alone = self._together = False
+
+    def announce(self, assignments: Sequence[FileAssignment]) -> bool | None:
+        """Announce files as those before were, and return what :func:`announce` says."""
+        if self._each_alone or not assignments:
+            return None
+        announced = announce(self._bound, assignments, more=self._together)
+        self._together = announced is not None
+        self._each_alone = not self._together
+        return announced
+
+
+def prepare(bound: BoundContext, assignment: FileAssignment, *, announced: bool | None = None) -> bool:
+    """Announce the file by its marker, and make its partition one; False when an earlier attempt may have written it.
+
+    Args:
+        bound: the write.
+        assignment: the file.
+        announced: what :func:`announce` said of the write's files.
+    """
+    store = bound.store
+    is_first = announced
+    if is_first is None:
+        own, marker = bound.own_markers, marker_of(bound, assignment)
+        own.is_complete &= bound.cdc is None  # the files of changes have markers that are not told here
+        is_first = create_marker(store, bound.instant, assignment.path, marker, own)
+    if not is_first:
+        # The earlier attempt may have died with its file half written.
+        remove_abandoned(store, assignment.partition, recursive=False)
+    if bound.inflight is not None:
+        bound.inflight()  # a rollback removes no file of an instant that was only requested
+    if assignment.new_partition:
+        name = join_path(assignment.partition, PARTITION_METADATA)
+        if store.capabilities.low_latency and store.info(name) is not None:
+            return is_first  # a look costs less than a file that is written only to be refused
+        depth = assignment.partition.count("/") + 1 if assignment.partition else 0
+        content = {"commitTime": bound.instant, "partitionDepth": str(depth)}
+        # Readers skip files in a directory without this one; another writer may have put it already.
+        put_if_absent_confirmed(store, name, encode_properties(content, ["partition metadata"]), durable=False)
+    return is_first
+
+
+def marker_of(bound: BoundContext, assignment: FileAssignment) -> MarkerType:
+    """Return the type of a file's marker."""
+    if assignment.log is not None:
+        # From version 8 on a log has one instant, in its name, and counts as a new file (docs/format.md, Markers).
+        return "APPEND" if bound.config.version.layout == 1 else "CREATE"
+    return "CREATE" if assignment.base is None else "MERGE"

@@ -23,8 +23,8 @@ from lakefmt.schema import reconcile
 from lakefmt.values import RECORD_KEY, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 from lakefmt.write._slice_state import SliceReader
 from lakefmt.write.assign import open_file_group
+from lakefmt.write.bound_context import prepare
 from lakefmt.write.context import WriteRequest, WriteStatus
-from lakefmt.write.files.base_file import prepare
 from lakefmt.write.transaction import WriteTransaction
 
 __all__ = ["ResizeResult", "resize_buckets"]

@@ -32,6 +32,7 @@ __all__ = [
     "is_stream",
     "key_batch",
     "open_stream",
+    "pick_rows",
     "read_all",
     "record_keys",
     "with_keys",
@@ -82,6 +83,19 @@ def record_keys(batch: KeyedBatch) -> pa.StringArray:
 def in_no_partition(rows: int) -> pa.DictionaryArray:
     """Return the partitions of rows that are meant for none in particular, as a delete by key has them."""
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([""], pa.string()))
+
+
+def pick_rows(batch: KeyedBatch, rows: Rows) -> pa.Table:
+    """Return rows by number with their record keys; rows that follow one another are not copied."""
+    if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
+        first = int(rows[0])
+        table = batch.table.slice(first, len(rows))
+        keys = None if batch.keys is None else batch.keys.slice(first, len(rows))
+    else:
+        numbers = pa.array(rows)
+        table = batch.table.take(numbers)
+        keys = None if batch.keys is None else batch.keys.take(numbers)
+    return with_keys(table, keys)
 
 
 def with_keys(table: pa.Table, keys: pa.StringArray | None) -> pa.Table:

@@ -20,8 +20,8 @@ from lakefmt.schema import reconcile
 from lakefmt.values import FileId, PartitionPath, WriteOperation, WriteStat
 from lakefmt.write._slice_state import SliceReader
 from lakefmt.write.assign import MOST_SMALL_FILES, FileSizing, is_small, new_file
+from lakefmt.write.bound_context import prepare
 from lakefmt.write.context import WriteRequest, WriteStatus
-from lakefmt.write.files.base_file import prepare
 from lakefmt.write.small_files import choose_files_to_merge
 
 if TYPE_CHECKING:

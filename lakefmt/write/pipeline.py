@@ -52,25 +52,14 @@ from lakefmt.write.assign import (
     joined,
     new_rows,
 )
-from lakefmt.write.bound_context import BoundContext
-from lakefmt.write.context import APPENDING, MOVED_AWAY, REPLACING, WriteStatus
-from lakefmt.write.files.base_file import (
-    Announcements,
-    write_assigned,
-    write_assigned_log,
-)
+from lakefmt.write.bound_context import Announcements, BoundContext
+from lakefmt.write.context import APPENDING, MOVED_AWAY, REPLACING, FileAssignment, WriteStatus
+from lakefmt.write.files.base_file import write_assigned, write_assigned_log
 from lakefmt.write.files.key_filters import bloom_filters_of_small_files
 from lakefmt.write.files.meta_columns import POSITION
-from lakefmt.write.files.small_new_files import (
-    FEWEST_NEW_FILES,
-    MOST_NEW_FILES,
-    MOST_NEW_ROWS,
-    can_be_written_together,
-    write_small_files,
-)
 from lakefmt.write.files.small_rewrites import FEWEST_FILES, bundle_rewrites, rewrite_together
 from lakefmt.write.files.workers import WorkerPool, results, thread_count
-from lakefmt.write.ingest import KeyedBatch, in_no_partition, record_keys, with_keys
+from lakefmt.write.ingest import KeyedBatch, in_no_partition, pick_rows, record_keys
 from lakefmt.write.mutations import DeleteKeys
 
 __all__ = [
@@ -402,7 +391,7 @@ def _with_leaving(table: pa.Table, leaving: npt.NDArray[np.bool_]) -> pa.Table:
 
 def route(batch: KeyedBatch, assigned: Assigned) -> pa.Table:
     """Return an assignment's rows with their record keys, the way the workers take them."""
-    table = _pick(batch, assigned.rows)
+    table = pick_rows(batch, assigned.rows)
     if assigned.leaving is not None:
         table = _with_leaving(table, assigned.leaving)
     if assigned.positions is not None:
@@ -418,19 +407,6 @@ def route(batch: KeyedBatch, assigned: Assigned) -> pa.Table:
     return table
 
 
-def _pick(batch: KeyedBatch, rows: Rows) -> pa.Table:
-    """Return rows by number with their record keys; rows that follow one another are not copied."""
-    if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
-        first = int(rows[0])
-        table = batch.table.slice(first, len(rows))
-        keys = None if batch.keys is None else batch.keys.slice(first, len(rows))
-    else:
-        numbers = pa.array(rows)
-        table = batch.table.take(numbers)
-        keys = None if batch.keys is None else batch.keys.take(numbers)
-    return with_keys(table, keys)
-
-
 def _num_threads(bound: BoundContext, assigned: Sequence[Assigned]) -> int:
     waits = bound.durable or not bound.store.capabilities.low_latency
     only_logs = all(each.assignment.log for each in assigned)
@@ -438,21 +414,12 @@ def _num_threads(bound: BoundContext, assigned: Sequence[Assigned]) -> int:
     return thread_count(bound.threads, len(assigned), rows, only_logs=only_logs, waits=waits)
 
 
-def _bundle_new(bound: BoundContext, assigned: Sequence[Assigned], threads: int) -> list[list[int]]:
-    """Return which small new files are written together, as numbers of `assigned`."""
-    small = [
-        number
-        for number, each in enumerate(assigned)
-        if each.assignment.base is None
-        and each.assignment.log is None
-        and each.leaving is None
-        and each.stored is None
-        and 0 < len(each.rows) <= MOST_NEW_ROWS
-    ]
-    if len(small) < FEWEST_NEW_FILES or not can_be_written_together(bound):
-        return []
-    most = min(MOST_NEW_FILES, max(FEWEST_NEW_FILES, -(-len(small) // threads)))
-    return [small[first : first + most] for first in range(0, len(small), most)]
+def _parts_of(
+    batch: KeyedBatch, assigned: Sequence[Assigned], numbers: Sequence[int]
+) -> tuple[list[FileAssignment], list[int], pa.Table]:
+    """Return files that are written together, how many rows each takes, and the rows, one file's behind the other's."""
+    some = [assigned[number] for number in numbers]
+    return [each.assignment for each in some], [len(each.rows) for each in some], route(batch, joined(some))
 
 
 def write_assigned_files(
@@ -493,24 +460,19 @@ def write_assigned_files(
     if threads > 1:
         pa.default_memory_pool().release_unused()  # what the look-up took
     works: dict[int, Future[WriteStatus]] = {}
+    parts_of = partial(_parts_of, batch, assigned)
 
     def rewrite(numbers: Sequence[int]) -> list[WriteStatus]:
-        some = [assigned[number] for number in numbers]
-        assignments, counts = [each.assignment for each in some], [len(each.rows) for each in some]
-        return rewrite_together(bound, assignments, counts, route(batch, joined(some)), footer_of, announced=announced)
-
-    def write_new(numbers: Sequence[int]) -> list[WriteStatus]:
-        some = [assigned[number] for number in numbers]
-        assignments, counts = [each.assignment for each in some], [len(each.rows) for each in some]
-        made = [blooms.get(number) for number in numbers]
-        return write_small_files(bound, assignments, counts, route(batch, joined(some)), made, announced=announced)
+        return rewrite_together(bound, *parts_of(numbers), footer_of, announced=announced)
 
     with WorkerPool(threads) as workers:
         together = bundle_rewrites(bound, assigned) if len(assigned) >= FEWEST_FILES else []
         rewrites = [(numbers, workers.submit(rewrite, numbers)) for numbers in together]
-        rewrites += [
-            (numbers, workers.submit(write_new, numbers)) for numbers in _bundle_new(bound, assigned, threads)
-        ]
+        if new_files >= FEWEST_FILES:
+            from lakefmt.write.files.small_new_files import writes_together  # few writes have many
+
+            for numbers, write_new in writes_together(bound, assigned, parts_of, blooms, announced):
+                rewrites.append((numbers, workers.submit(write_new)))
         bundles = bundle_logs(assigned, batch.table)
         bundled = {number for bundle in (*bundles, *(numbers for numbers, _ in rewrites)) for number in bundle}
         for number in range(len(assigned)):
@@ -519,10 +481,7 @@ def write_assigned_files(
         for bundle in bundles:
             from lakefmt.write.files.log_payloads import build_log_payloads  # brings the formats of logs along
 
-            some = [assigned[number] for number in bundle]
-            counts = [len(each.rows) for each in some]
-            made = build_log_payloads(bound, [each.assignment for each in some], counts, route(batch, joined(some)))
-            for number, work in zip(bundle, made, strict=True):
+            for number, work in zip(bundle, build_log_payloads(bound, *parts_of(bundle)), strict=True):
                 works[number] = workers.submit(partial(write_assigned_log, announced=announced), bound, work)
             wait([works[number] for number in bundle])  # or else all bundles' records would be held at once
         written = {

@@ -47,6 +47,7 @@ from lakefmt.transactions.concurrency import check_non_blocking
 from lakefmt.values import CommitResult, FileId, PartitionPath, TableType, WriteOperation
 from lakefmt.write._slice_state import SliceReader, apply_log_deletes, find_stored
 from lakefmt.write.assign import MOST_SMALL_FILES, Assigned, FileSizing, Routes, is_small
+from lakefmt.write.bound_context import Announcements
 from lakefmt.write.commit.conflict_resolution import Footprint, check_early
 from lakefmt.write.commit.transaction import (
     FirstSchema,
@@ -57,7 +58,6 @@ from lakefmt.write.commit.transaction import (
     plan_instant,
 )
 from lakefmt.write.context import APPENDING, REPLACING, FileAssignment, WritePlan, WriteRequest, WriteStatus
-from lakefmt.write.files.base_file import Announcements
 from lakefmt.write.ingest import KeyedBatch, combine, key_batch, read_all, record_keys
 from lakefmt.write.mutations import DeleteKeys
 from lakefmt.write.pipeline import (

@@ -26,7 +26,9 @@ def look_ups(draw: st.DrawFn) -> tuple[list[str], list[list[int]], list[int], li
     partitions = draw(st.integers(1, 3))
     of_rows = draw(st.lists(st.integers(0, partitions - 1), min_size=len(wanted), max_size=len(wanted)))
     rows = [[row for row, partition in enumerate(of_rows) if partition == number] for number in range(partitions)]
-    files = draw(st.lists(st.tuples(st.integers(0, partitions - 1), st.lists(KEYS, max_size=6)), min_size=1, max_size=6))
+    files = draw(
+        st.lists(st.tuples(st.integers(0, partitions - 1), st.lists(KEYS, max_size=6)), min_size=1, max_size=6)
+    )
     return wanted, rows, [partition for partition, _ in files], [keys for _, keys in files]
 
 

@@ -18,6 +18,7 @@ from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.store_wrapper import SimulatedCrash, Step
 from lakefmt.values import SystemClock
+from lakefmt.write import bound_context
 from lakefmt.write.files import base_file
 from tests.storage.tree_store import TreeStore
 
@@ -96,7 +97,7 @@ def test_a_file_comes_after_its_marker_and_the_inflight_file() -> None:
 def test_without_waiting_the_file_would_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sabotage twin: a rollback by Hudi removes no file of an instant that was only requested."""
     store = SlowInflight(make("unordered"))
-    prepare = base_file.prepare
+    prepare = bound_context.prepare
 
     def at_once(bound: base_file.BoundContext, *arguments: object, **named: object) -> bool:
         inflight, bound.inflight = bound.inflight, None

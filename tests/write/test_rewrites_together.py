@@ -138,7 +138,7 @@ def test_only_the_file_with_nan_tells_no_ends(make, tmp_path):
     table.upsert(rows(1, range(25), range(10, 20), 0.0))
     table.upsert(rows(2, range(3, 40), range(5, 25), 0.2))
     ends = {
-        part: dict((path, has_ends) for path, _, has_ends, _ in told)["v"]
+        part: {path: has_ends for path, _, has_ends, _ in told}["v"]
         for part, (_, _, told) in stored_files(table, tmp_path / "t").items()
     }
     assert ends == {f"part={part}": part != PARTITIONS[3] for part in PARTITIONS}

@@ -15,9 +15,9 @@ import lakefmt
 from lakefmt.errors import InvalidKey, SchemaMismatch, StorageError
 from lakefmt.sorting import key_spill
 from lakefmt.values import PartitionPath
+from lakefmt.write.bound_context import Announcements
 from lakefmt.write.bulk import grouped_rows, spooled_rows
 from lakefmt.write.bulk.spooled_rows import SpooledRows
-from lakefmt.write.files.base_file import Announcements
 from tests.example_counts import examples
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])

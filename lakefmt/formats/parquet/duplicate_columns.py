@@ -6,8 +6,7 @@ column, and rewrites the footer so that both column chunks point to their copy. 
 in the file and nothing points to them. The result is a plain Parquet file: every byte range that its footer names is a
 whole column chunk.
 
-When reading, :func:`find_duplicate_column` finds columns whose chunks agree in sizes, value counts and encodings; the
-caller compares the bytes and decodes one of them.
+When reading, :func:`~lakefmt.formats.parquet.duplicate_chunks.find_duplicate_column` finds such a column.
 
 The footer functions walk Thrift's compact protocol of footers that this process has just written; a footer from a file
 is read by Arrow only.
@@ -57,7 +56,6 @@ __all__ = [
     "chunk_notes",
     "duplicate_key_column",
     "equal_column",
-    "find_duplicate_column",
     "footer_of",
     "leaf_paths",
     "note_chunk",
@@ -296,60 +294,6 @@ def leaf_paths(metadata: pq.FileMetaData) -> list[str]:
     return [metadata.schema.column(number).path for number in range(metadata.num_columns)]
 
 
-def find_duplicate_column(metadata: pq.FileMetaData, name: str) -> tuple[str, list[tuple[Span, Span]]] | None:
-    """Return a column that may hold the same bytes as the column `name`, and where both have theirs; None: there is none.
-
-    Args:
-        metadata: a file's footer.
-        name: a column of text that is not nested.
-    """
-    paths = leaf_paths(metadata)
-    if name not in paths or not metadata.num_row_groups:
-        return None
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    key_leaf = paths.index(name)
-    wanted = [_looks(group.column(key_leaf)) for group in groups]
-    for leaf, path in enumerate(paths):
-        first = metadata.row_group(0).column(leaf)
-        if (
-            leaf == key_leaf
-            or first.total_compressed_size != wanted[0][0]
-            or not _same_kind(metadata.schema, leaf, key_leaf)
-        ):
-            continue
-        if [_looks(group.column(leaf)) for group in groups] == wanted:
-            return path, [(_span(group.column(key_leaf)), _span(group.column(leaf))) for group in groups]
-    return None
-
-
-def _looks(chunk: pq.ColumnChunkMetaData) -> tuple[int, int, int, str, Sequence[str], int]:
-    """Return what two chunks of the same bytes have in common: sizes, values, how they are encoded, where pages begin."""
-    return (
-        chunk.total_compressed_size,
-        chunk.total_uncompressed_size,
-        chunk.num_values,
-        chunk.compression,
-        chunk.encodings,
-        chunk.data_page_offset - _begin(chunk),
-    )
-
-
-def _same_kind(schema: pq.ParquetSchema, first: int, other: int) -> bool:
-    leaf, two = schema.column(first), schema.column(other)
-    kinds = [
-        (c.physical_type, str(c.logical_type), c.max_definition_level, c.max_repetition_level) for c in (leaf, two)
-    ]
-    return kinds[0] == kinds[1] and "." not in leaf.path
-
-
-def _span(chunk: pq.ColumnChunkMetaData) -> Span:
-    return Span(_begin(chunk), chunk.total_compressed_size)
-
-
-def _begin(chunk: pq.ColumnChunkMetaData) -> int:
-    return int(chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset)
-
-
 #: Arrow writes a page in several parts, and each that goes to Python waits for its lock: a file of 20 columns has some
 #: hundred of them.
 _BUFFER_BYTES = 64 << 10
@@ -392,6 +336,10 @@ class PageWriter(io.RawIOBase):
         """Say that it takes bytes."""
         return True
 
+    def stream(self) -> pa.NativeFile:
+        """Return what Arrow writes into: it hands bytes on when its buffer is full, or when it is flushed."""
+        return pa.BufferedOutputStream(pa.PythonFile(self, mode="w"), _BUFFER_BYTES)
+
     def _hold(self, part: Any) -> int:
         self._held.append(bytes(part))
         return len(part)
@@ -429,7 +377,7 @@ class DuplicatePages:
     def __init__(self, sink: BinaryIO, options: Mapping[str, Any]) -> None:
         self._sink = PageWriter(sink)
         #: Where Arrow and this object write: it knows how many bytes there are already.
-        self.stream = pa.BufferedOutputStream(pa.PythonFile(self._sink, mode="w"), _BUFFER_BYTES)
+        self.stream = self._sink.stream()
         self._options = options
         self._placed: dict[int, list[ChunkPlace]] = {}
         self._endless: dict[int, tuple[str, ...]] = {}

@@ -25,10 +25,10 @@ from lakefmt.keys import KeySpec
 from lakefmt.sorting.external_sort import gather_windows, sort_stream
 from lakefmt.values import PartitionPath
 from lakefmt.write.assign import FileSizing, new_file
-from lakefmt.write.bound_context import BoundContext
+from lakefmt.write.bound_context import BoundContext, announce, prepare
 from lakefmt.write.bulk._partition_splitter import PartitionSplitter, partition_constants
 from lakefmt.write.context import FileAssignment, WriteStatus
-from lakefmt.write.files.base_file import FileInProgress, announce, prepare
+from lakefmt.write.files.base_file import FileInProgress
 from lakefmt.write.files.key_filters import bloom_filters_of_parts
 from lakefmt.write.files.small_new_files import (
     FEWEST_NEW_FILES,

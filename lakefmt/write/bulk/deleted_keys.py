@@ -11,10 +11,9 @@ import pyarrow as pa
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import Index
 from lakefmt.values import PARTITION_PATH, RECORD_KEY, CommitResult, PartitionPath, Partitions
-from lakefmt.write.bound_context import BoundContext
+from lakefmt.write.bound_context import Announcements, BoundContext
 from lakefmt.write.bulk.grouped_rows import GroupOptions, write_by_group
 from lakefmt.write.context import WriteStatus
-from lakefmt.write.files.base_file import Announcements
 from lakefmt.write.ingest import KeyedBatch, in_no_partition, record_keys
 from lakefmt.write.mutations import DeleteKeys, GivenKeys, keys_and_partitions
 from lakefmt.write.pipeline import LocatedRows, PlacedRows

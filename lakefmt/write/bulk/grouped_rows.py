@@ -29,10 +29,10 @@ from lakefmt.sorting.external_sort import gather_windows, sort_stream
 from lakefmt.values import RECORD_KEY, FileId, PartitionPath, TableType
 from lakefmt.write._slice_state import log_placing
 from lakefmt.write.assign import Assigned, FileSizing, new_file, new_rows
-from lakefmt.write.bound_context import BoundContext
+from lakefmt.write.bound_context import Announcements, BoundContext
 from lakefmt.write.bulk.placed_parts import parts_by_key
 from lakefmt.write.context import MOVED_AWAY, FileAssignment, WriteStatus
-from lakefmt.write.files.base_file import Announcements, write_assigned
+from lakefmt.write.files.base_file import write_assigned
 from lakefmt.write.files.meta_columns import POSITION
 from lakefmt.write.ingest import KeyedBatch, in_no_partition, with_keys
 from lakefmt.write.pipeline import LocatedRows, PlacedRows, complete_log_rows

@@ -7,7 +7,7 @@ writes nothing but its own marker and its own new file.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,11 +20,10 @@ from lakefmt.errors import CorruptFile, InternalError, InvalidInputError, Storag
 from lakefmt.filegroups.base_writer import grown_filter, new_filter, row_group_bytes, rows_per_row_group
 from lakefmt.filegroups.merge.base import Incoming, Merged, merge_into_base
 from lakefmt.filegroups.merge.parts import merge_in_parts
-from lakefmt.filegroups.model import BaseFile, join_path
+from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.ordering import has_order
 from lakefmt.filegroups.reader import BaseFileReader, FileParts, InSchema, KnownFooter
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
-from lakefmt.formats.names import PARTITION_METADATA, MarkerType
 from lakefmt.formats.parquet.base_file import (
     BaseFileFooter,
     BaseFileWriter,
@@ -36,13 +35,11 @@ from lakefmt.formats.parquet.base_file import (
 )
 from lakefmt.formats.parquet.dictionary_columns import appended, same_text, without_unused
 from lakefmt.formats.parquet.duplicate_columns import Pages
-from lakefmt.formats.properties import encode_properties
 from lakefmt.schema import with_meta_columns
 from lakefmt.sorting.key_spill import FileKeys, row_memory
 from lakefmt.sorting.written_keys import FileKeyChange
-from lakefmt.storage.api import PutOutcome, remove_abandoned
+from lakefmt.storage.api import PutOutcome
 from lakefmt.timeline.markers import create_marker, create_markers
-from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.values import (
     FILE_NAME,
     META_COLUMNS,
@@ -50,7 +47,7 @@ from lakefmt.values import (
     WriteOperation,
     WriteStat,
 )
-from lakefmt.write.bound_context import BoundContext
+from lakefmt.write.bound_context import BoundContext, marker_of, prepare
 from lakefmt.write.commit.key_stats import MOST_HASHES, hash_keys
 from lakefmt.write.context import FileAssignment, WriteStatus
 from lakefmt.write.files.cdc import cdc_stats, log_changes
@@ -63,10 +60,7 @@ if TYPE_CHECKING:
     from lakefmt.write.files.log_payloads import LogPayload
 
 __all__ = [
-    "Announcements",
     "FileInProgress",
-    "announce",
-    "prepare",
     "write_assigned",
     "write_assigned_log",
 ]
@@ -75,8 +69,6 @@ __all__ = [
 #: A filter takes eight times its size while it is made. For this number of keys that is 20 MB: what the rows took then goes
 #: back to the system first. After every file that would cost a fifth of an upsert, in pages that are asked for again.
 _MANY_KEYS = 500_000
-#: With this number of files or more, their markers are written together: two requests, or two small files, not one each.
-_MANY_MARKERS, _MANY_NEAR_MARKERS = 3, 16
 #: From this size on pages are taken from a rewritten file where their column has not changed.
 _LARGE_BYTES = 1 << 20
 #: With fewer rows a column of one text is as quick without a dictionary.
@@ -111,7 +103,7 @@ def write_assigned(
             files share the threads: each one's memory is then used again for the next.
         bloom: of a new file, the filter of all its keys, where it has been made.
         known_footer: the footer of the assigned base file, where it has been read.
-        announced: what :func:`announce` said of the write's files.
+        announced: what :func:`~lakefmt.write.bound_context.announce` said of the write's files.
 
     Raises:
         InternalError: more or fewer rows came than were assigned.
@@ -144,14 +136,14 @@ def write_assigned_log(bound: BoundContext, work: LogPayload, *, announced: bool
     Args:
         bound: the write.
         work: the log and its rows.
-        announced: what :func:`announce` said of the write's files.
+        announced: what :func:`~lakefmt.write.bound_context.announce` said of the write's files.
 
     Raises:
         StorageError: the store failed; the call may be repeated.
     """
     from lakefmt.write.files.log_payloads import write_log
 
-    marker, own = _marker(bound, work.assignment), bound.own_markers
+    marker, own = marker_of(bound, work.assignment), bound.own_markers
 
     def mark(path: str) -> None:
         if announced is None:
@@ -161,89 +153,6 @@ def write_assigned_log(bound: BoundContext, work: LogPayload, *, announced: bool
 
     prepare(bound, work.assignment, announced=announced)
     return write_log(bound, work, mark)
-
-
-def announce(bound: BoundContext, assignments: Sequence[FileAssignment], *, more: bool = False) -> bool | None:
-    """Announce files together, before the first of them is written, where that takes less than a marker for each.
-
-    The markers of an instant have one form: what is announced together once is announced so in the whole write.
-
-    Args:
-        bound: the write.
-        assignments: the files.
-        more: files of this write were announced together before.
-
-    Returns:
-        None where each file has to be announced by itself; else whether this is certainly the first attempt at them.
-
-    Raises:
-        StorageError: the store does not confirm the markers.
-    """
-    if bound.cdc is not None:
-        return None  # the files of changes have markers of their own
-    least = _MANY_NEAR_MARKERS if bound.store.capabilities.low_latency else _MANY_MARKERS
-    if len(assignments) < least and not more:
-        return None
-    new = {each.partition for each in assignments if each.new_partition}
-    if bound.durable and bound.store.capabilities.directories and len(new) >= least:
-        # Many new directories are synced together; else each file syncs all that are above it.
-        bound.store.make_directories(sorted(new), durable=True)
-    marked = [(each.path, _marker(bound, each)) for each in assignments]
-    return create_markers(bound.store, bound.instant, marked, more=more, own=bound.own_markers)
-
-
-class Announcements:
-    """Announces the files of one write in several calls: all of its markers have one form."""
-
-    def __init__(self, bound: BoundContext) -> None:
-        self._bound = bound
-        self._each_alone = self._together = False
-
-    def announce(self, assignments: Sequence[FileAssignment]) -> bool | None:
-        """Announce files as those before were, and return what :func:`announce` says."""
-        if self._each_alone or not assignments:
-            return None
-        announced = announce(self._bound, assignments, more=self._together)
-        self._together = announced is not None
-        self._each_alone = not self._together
-        return announced
-
-
-def prepare(bound: BoundContext, assignment: FileAssignment, *, announced: bool | None = None) -> bool:
-    """Announce the file by its marker, and make its partition one; False when an earlier attempt may have written it.
-
-    Args:
-        bound: the write.
-        assignment: the file.
-        announced: what :func:`announce` said of the write's files.
-    """
-    store = bound.store
-    is_first = announced
-    if is_first is None:
-        own, marker = bound.own_markers, _marker(bound, assignment)
-        own.is_complete &= bound.cdc is None  # the files of changes have markers that are not told here
-        is_first = create_marker(store, bound.instant, assignment.path, marker, own)
-    if not is_first:
-        # The earlier attempt may have died with its file half written.
-        remove_abandoned(store, assignment.partition, recursive=False)
-    if bound.inflight is not None:
-        bound.inflight()  # a rollback removes no file of an instant that was only requested
-    if assignment.new_partition:
-        name = join_path(assignment.partition, PARTITION_METADATA)
-        if store.capabilities.low_latency and store.info(name) is not None:
-            return is_first  # a look costs less than a file that is written only to be refused
-        depth = assignment.partition.count("/") + 1 if assignment.partition else 0
-        content = {"commitTime": bound.instant, "partitionDepth": str(depth)}
-        # Readers skip files in a directory without this one; another writer may have put it already.
-        put_if_absent_confirmed(store, name, encode_properties(content, ["partition metadata"]), durable=False)
-    return is_first
-
-
-def _marker(bound: BoundContext, assignment: FileAssignment) -> MarkerType:
-    if assignment.log is not None:
-        # From version 8 on a log has one instant, in its name, and counts as a new file (docs/format.md, Markers).
-        return "APPEND" if bound.config.version.layout == 1 else "CREATE"
-    return "CREATE" if assignment.base is None else "MERGE"
 
 
 def adopt(bound: BoundContext, assignment: FileAssignment) -> WriteStatus | None:

@@ -71,7 +71,9 @@ def grown_filters(
         carried_filter(footer.bloom_filter(), footer.num_rows, part.table.num_rows, part.inserted, bound.settings)
         for footer, part in zip(footers, parts, strict=True)
     ]
-    growing = [(b, part.inserted_keys) for b, part in zip(blooms, parts, strict=True) if b is not None and part.inserted]
+    growing = [
+        (b, part.inserted_keys) for b, part in zip(blooms, parts, strict=True) if b is not None and part.inserted
+    ]
     if growing:
         add_to_filters([bloom for bloom, _ in growing], [keys.combine_chunks() for _, keys in growing])
     return blooms

@@ -6,8 +6,9 @@ had been written alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import accumulate
 
 import pyarrow as pa
@@ -15,12 +16,20 @@ import pyarrow as pa
 from lakefmt.filegroups.base_writer import row_group_bytes
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.parquet.base_file import column_traits
-from lakefmt.write.bound_context import BoundContext
+from lakefmt.write.assign import Assigned
+from lakefmt.write.bound_context import BoundContext, prepare
 from lakefmt.write.context import FileAssignment, WriteStatus
-from lakefmt.write.files.base_file import FileInProgress, adopt, prepare, write_assigned
+from lakefmt.write.files.base_file import FileInProgress, adopt, write_assigned
 from lakefmt.write.files.meta_columns import routed_deletes, with_meta_of
 
-__all__ = ["FEWEST_NEW_FILES", "MOST_NEW_FILES", "MOST_NEW_ROWS", "can_be_written_together", "write_small_files"]
+__all__ = [
+    "FEWEST_NEW_FILES",
+    "MOST_NEW_FILES",
+    "MOST_NEW_ROWS",
+    "can_be_written_together",
+    "write_small_files",
+    "writes_together",
+]
 
 #: Fewer files are written one by one; the most files that are written together, and the most rows of one of them.
 FEWEST_NEW_FILES, MOST_NEW_FILES, MOST_NEW_ROWS = 8, 64, 999
@@ -29,6 +38,47 @@ FEWEST_NEW_FILES, MOST_NEW_FILES, MOST_NEW_ROWS = 8, 64, 999
 def can_be_written_together(bound: BoundContext) -> bool:
     """Return whether new files of a write have all meta columns, and no changes to log."""
     return bound.cdc is None and bound.virtual_columns is None
+
+
+def writes_together(
+    bound: BoundContext,
+    assigned: Sequence[Assigned],
+    parts_of: Callable[[Sequence[int]], tuple[list[FileAssignment], list[int], pa.Table]],
+    blooms: Mapping[int, BloomFilter],
+    announced: bool | None,
+) -> Iterator[tuple[list[int], Callable[[], list[WriteStatus]]]]:
+    """Yield the small new files of a write that are written together, by their numbers, and what writes them.
+
+    Args:
+        bound: the write.
+        assigned: its files.
+        parts_of: tells files by their numbers, how many rows each takes, and the rows, one file's behind the other's.
+        blooms: by number, the filters of all keys of files, where they have been made.
+        announced: what :func:`~lakefmt.write.bound_context.announce` said of the write's files.
+    """
+
+    def write(numbers: Sequence[int]) -> list[WriteStatus]:
+        filters = [blooms.get(number) for number in numbers]
+        return write_small_files(bound, *parts_of(numbers), filters, announced=announced)
+
+    for numbers in _bundles(bound, assigned):
+        yield numbers, partial(write, numbers)
+
+
+def _bundles(bound: BoundContext, assigned: Sequence[Assigned]) -> list[list[int]]:
+    small = [
+        number
+        for number, each in enumerate(assigned)
+        if each.assignment.base is None
+        and each.assignment.log is None
+        and each.leaving is None
+        and each.stored is None
+        and 0 < len(each.rows) <= MOST_NEW_ROWS
+    ]
+    if len(small) < FEWEST_NEW_FILES or not can_be_written_together(bound):
+        return []
+    most = min(MOST_NEW_FILES, max(FEWEST_NEW_FILES, -(-len(small) // bound.threads)))
+    return [small[first : first + most] for first in range(0, len(small), most)]
 
 
 def write_small_files(
@@ -48,7 +98,7 @@ def write_small_files(
         counts: how many of the rows are each one's.
         rows: routed rows with their record keys, one file's behind the other's.
         blooms: for each file the filter of all its keys, where it has been made.
-        announced: what :func:`~lakefmt.write.files.base_file.announce` said of the write's files.
+        announced: what :func:`~lakefmt.write.bound_context.announce` said of the write's files.
 
     Raises:
         StorageError: the store failed; the call may be repeated.

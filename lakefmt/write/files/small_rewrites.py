@@ -31,9 +31,9 @@ from lakefmt.filegroups.reader import BaseFileReader, KnownFooter
 from lakefmt.formats.parquet.base_file import BaseFileFooter, ColumnTraits, column_traits
 from lakefmt.values import FILE_NAME, META_COLUMNS, WriteOperation
 from lakefmt.write.assign import Assigned
-from lakefmt.write.bound_context import BoundContext
+from lakefmt.write.bound_context import BoundContext, prepare
 from lakefmt.write.context import FileAssignment, WriteStatus
-from lakefmt.write.files.base_file import FileInProgress, adopt, prepare, write_assigned
+from lakefmt.write.files.base_file import FileInProgress, adopt, write_assigned
 from lakefmt.write.files.key_filters import grown_filters
 from lakefmt.write.files.meta_columns import routed_deletes, with_meta_of
 
@@ -99,7 +99,7 @@ def rewrite_together(
         counts: how many of the rows are each one's.
         rows: routed rows with their record keys, one file's behind the other's.
         footer_of: tells the footer of a base file, where the look-up has read it.
-        announced: what :func:`~lakefmt.write.files.base_file.announce` said of the write's files.
+        announced: what :func:`~lakefmt.write.bound_context.announce` said of the write's files.
 
     Raises:
         StorageError: the store failed; the call may be repeated.
