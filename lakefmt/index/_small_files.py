@@ -1,6 +1,6 @@
 """The keys of many small files compared by one call with those that are looked for. Pure.
 
-To ask one file for two keys costs its calls: a range, a filter and a comparison of a hundred keys take a millisecond.
+To ask a file of few keys costs its calls, not its keys: a range, a filter, statistics and a comparison.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt.formats.parquet.base_file import column_traits
 from lakefmt.keys import build_auto_keys, build_auto_keys_of_many
 from lakefmt.write.files import small_new_files
 
@@ -140,6 +141,13 @@ def test_partitions_without_a_value_are_written_beside_the_others(tmp_path: Path
     read = table.read()
     assert sorted(read["id"].to_pylist()) == sorted(data["id"].to_pylist())
     assert read["part"].null_count == parts.null_count
+
+
+def test_columns_with_nan_go_by_their_own_names() -> None:
+    """A name with a dot is not that of a field."""
+    nan = float("nan")
+    data = pa.table({"a.b": [1.0, nan], "a": [1.0, 2.0], "s": [{"x": nan, "y": 1.0}, None], "n": [1, 2]})
+    assert column_traits(data, 2).with_nan == {"a.b", "s"}
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 1_200)), min_size=1, max_size=8))

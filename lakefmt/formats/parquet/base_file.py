@@ -104,7 +104,8 @@ def column_traits(rows: pa.Table, most_rows: int) -> ColumnTraits:
         frozenset({'a'})
     """
     repeating = _repeating(rows, _plain_columns(rows.schema)) if most_rows >= _FEW_ROWS else []
-    return ColumnTraits(tuple(repeating), frozenset(leaf.split(".", 1)[0] for leaf in leaves_with_nan(rows)))
+    with_nan = (name for name in rows.column_names if leaves_with_nan(rows, among=(name,)))
+    return ColumnTraits(tuple(repeating), frozenset(with_nan))
 
 
 class BaseFileWriter:

@@ -294,8 +294,7 @@ def leaf_paths(metadata: pq.FileMetaData) -> list[str]:
     return [metadata.schema.column(number).path for number in range(metadata.num_columns)]
 
 
-#: Arrow writes a page in several parts, and each that goes to Python waits for its lock: a file of 20 columns has some
-#: hundred of them.
+#: Arrow writes a page in several parts, and each that goes to Python waits for its lock.
 _BUFFER_BYTES = 64 << 10
 #: With fewer bytes of keys than this, encoding them twice is faster than copying their pages.
 _WORTH_BYTES = 192 << 10
