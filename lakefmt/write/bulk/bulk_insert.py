@@ -273,7 +273,8 @@ class _PartitionWriter:
             some = parts[first : first + MOST_NEW_FILES]
             with self._starting:
                 assigned = [self._next_file(lane[0]) for lane, _ in some]
-            announced = assigned[0][1]
+            # A file behind the one that made room for others was announced by itself.
+            announced = all(first_attempt for _, first_attempt in assigned) if self._together else None
             write = partial(
                 write_small_files,
                 self._bound,
