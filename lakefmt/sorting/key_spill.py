@@ -16,7 +16,7 @@ import pyarrow as pa
 from lakefmt.formats.parquet.base_file import key_range, outermost
 from lakefmt.storage.os_errors import os_failure
 
-__all__ = ["FileKeys", "row_memory", "spilling"]
+__all__ = ["FileKeys", "row_memory", "spilling", "widened"]
 
 #: What a sort and writers of pages take however little they hold: code, pages of each column, what allocators keep.
 _FIXED_BYTES = 30 << 20
@@ -149,3 +149,19 @@ class FileKeys:
         if self._file is not None:
             self._file.close()
         self._held = []
+
+
+def widened(ends: tuple[str, str] | None, new: tuple[str, str] | None) -> tuple[str, str] | None:
+    """Return the range of stored keys and new ones; None where that of the stored ones is not known for certain.
+
+    Args:
+        ends: what a footer says of the stored keys; None: nothing.
+        new: the range of the new keys; None: there are none.
+
+    Example:
+        >>> widened(("b", "c"), ("a", "b")), widened(None, ("a", "b"))
+        (('a', 'c'), None)
+    """
+    if ends is None or not (ends[0] + ends[1]).isascii():  # some writers compare beyond ASCII by bytes
+        return None
+    return ends if new is None else outermost([*ends, *new])

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.formats.parquet.base_file import column_traits
+from lakefmt.formats.parquet.base_file import column_traits, key_range, key_ranges
 from lakefmt.keys import build_auto_keys, build_auto_keys_of_many
 from lakefmt.write.files import small_new_files
 
@@ -133,6 +133,46 @@ def test_large_rows_are_written_file_by_file(tmp_path: Path, monkeypatch: pytest
     assert table.read().num_rows == 400
 
 
+def test_large_partitions_are_written_beside_small_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those with an open file of an earlier window, too; a partition may be small in one write and not in another."""
+    together, plain = [], small_new_files.write_small_files
+
+    def seen(*given: Any, **named: Any) -> Any:
+        together.append(len(given[1]))
+        return plain(*given, **named)
+
+    monkeypatch.setattr("lakefmt.write.bulk.bulk_insert.write_small_files", seen)
+    data = rows(0, 3_000)
+    parts = [f"p{n % 40}" if n % 3 else f"p{n % 2}" for n in range(3_000)]
+    data = data.set_column(1, "part", pa.array(parts))
+    table = made(tmp_path / "t", **{"lakefmt.write.window.bytes": 60_000})
+    table.bulk_insert(iter(data.slice(start, 500) for start in range(0, 3_000, 500)))
+    assert sum(together) == 0  # all partitions have open files before the last window
+    assert table.read().num_rows == 3_000
+    table = made(tmp_path / "u")
+    monkeypatch.setattr("lakefmt.write.bulk.bulk_insert.MOST_NEW_ROWS", 400)
+    table.bulk_insert(data)
+    assert sum(together) == 38
+    read = table.read().sort_by("ts")
+    assert str(read.to_pylist()) == str(data.to_pylist())  # NaN equals nothing
+    assert sorted(each.partition for each in table.file_groups()) == sorted({f"part={name}" for name in parts})
+
+
+def test_few_partitions_are_written_together_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    together, plain = [], small_new_files.write_small_files
+
+    def seen(*given: Any, **named: Any) -> Any:
+        together.append(len(given[1]))
+        return plain(*given, **named)
+
+    monkeypatch.setattr("lakefmt.write.bulk.bulk_insert.write_small_files", seen)
+    data = rows(0, 300)
+    made(tmp_path / "t", **{"lakefmt.write.threads": 2}).bulk_insert(
+        data.set_column(1, "part", pa.array([f"p{n % 30}" for n in range(300)]))
+    )
+    assert together == [15, 15]
+
+
 def test_partitions_without_a_value_are_written_beside_the_others(tmp_path: Path) -> None:
     data = rows(0, 400)
     parts = pa.array([None if n % PARTITIONS == 2 else f"p{n % PARTITIONS}" for n in range(400)], pa.string())
@@ -141,6 +181,26 @@ def test_partitions_without_a_value_are_written_beside_the_others(tmp_path: Path
     read = table.read()
     assert sorted(read["id"].to_pylist()) == sorted(data["id"].to_pylist())
     assert read["part"].null_count == parts.null_count
+
+
+@given(
+    st.lists(
+        st.lists(st.text(st.sampled_from("ab\uffff\U00010000\x7f"), max_size=3), min_size=1, max_size=5),
+        min_size=1,
+        max_size=6,
+    ),
+    st.integers(1, 4),
+)
+def test_ranges_of_many_are_those_of_each(files: list[list[str]], chunk: int) -> None:
+    keys = pa.chunked_array([[key for file in files for key in file]])
+    parts = [keys.slice(first, chunk).chunk(0) for first in range(0, len(keys), chunk)]
+    ranges = key_ranges(pa.chunked_array(parts), [len(file) for file in files])
+    assert ranges == [key_range(pa.chunked_array([file])) for file in files]
+    assert ranges == [(min(f, key=in_java), max(f, key=in_java)) for f in files]
+
+
+def in_java(text: str) -> bytes:
+    return text.encode("utf-16-be")
 
 
 def test_columns_with_nan_go_by_their_own_names() -> None:

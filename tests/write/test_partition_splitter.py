@@ -28,6 +28,12 @@ def keyed_batch(table: pa.Table, keyed: bool) -> KeyedBatch:
     return KeyedBatch(table, build_record_keys(SPEC, table) if keyed else None, build_partition_paths(SPEC, table))
 
 
+def cut(span: list[PartitionPath], table: pa.Table, counts: list[int]) -> list[tuple[PartitionPath, pa.Table]]:
+    assert table.num_rows == sum(counts)
+    starts = np.cumsum([0, *counts[:-1]]).tolist()
+    return [(name, table.slice(start, count)) for name, start, count in zip(span, starts, counts, strict=True)]
+
+
 @settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, len(HOMES) - 1), max_size=9), min_size=1, max_size=6),
@@ -35,9 +41,10 @@ def keyed_batch(table: pa.Table, keyed: bool) -> KeyedBatch:
     st.integers(1, 3),
     st.sampled_from([1, 4, 64]),
     st.booleans(),
+    st.integers(0, 6),
 )
 def test_every_row_goes_to_its_partition_once_and_in_order(
-    chunks: list[list[int]], keyed: bool, threads: int, at_once: int, tells: bool
+    chunks: list[list[int]], keyed: bool, threads: int, at_once: int, tells: bool, few: int
 ) -> None:
     numbers = iter(range(1000))
     batches = []
@@ -52,7 +59,11 @@ def test_every_row_goes_to_its_partition_once_and_in_order(
     told = partial(partition_constants, SPEC, SCHEMA) if tells else lambda _: {}
     with pytest.MonkeyPatch.context() as patch, WorkerPool(threads) as workers:
         patch.setattr(_partition_splitter, "_CHUNK_ROWS", at_once)
-        found = [part for group in PartitionSplitter(batches, workers, told).groups() for part in group]
+        spread = PartitionSplitter(batches, workers, told, lambda _, counts: [0 < count <= few for count in counts])
+        found = [part for group in spread.groups() for part in group]
+        assert all(table.num_rows > few for _, table in found)
+        small = [part for span in spread.small_spans(2) for part in cut(span, *spread.rows_of(span))]
+    found += small
     codes = np.array([code for chunk in chunks for code in chunk], np.int64)
     homes = np.array([str(HOMES[code] or "__HIVE_DEFAULT_PARTITION__") for code in codes], object)
     assert sorted(name for name, _ in found) == sorted(set(homes))
@@ -66,7 +77,8 @@ def test_every_row_goes_to_its_partition_once_and_in_order(
         if keyed:
             assert table[RECORD_KEY].to_pylist() == [f"k{row}" for row in wanted]
         # A partition's rows are stored with one schema, whatever else is in the window.
-        assert pa.types.is_dictionary(table.schema.field("home").type) == (tells and name in {"a", "b/c", "Ä"})
+        is_told = tells and name in {"a", "b/c", "Ä"} and len(wanted) > few
+        assert pa.types.is_dictionary(table.schema.field("home").type) == is_told
 
 
 def test_what_follows_from_the_key_and_the_partition_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,7 @@ __all__ = [
     "decode_footer",
     "key_footers",
     "key_range",
+    "key_ranges",
     "leaves_with_nan",
     "outermost",
 ]
@@ -167,7 +168,8 @@ class BaseFileWriter:
         rows, step = fill_unseen(table), min(row_group_rows, _MOST_GROUP_ROWS)
         if kept and rows.num_rows > step:
             raise InternalError(f"pages of {rows.num_rows:,} rows do not fit row groups of {step:,}")
-        copy = None if kept and RECORD_KEY in kept else duplicate_key_column(rows)
+        # Small files have too few bytes of keys: that is not asked of each.
+        copy = None if traits or (kept and RECORD_KEY in kept) else duplicate_key_column(rows)
         try:
             writer, copies = self._open(table, traits)
             among = None if traits is None else traits.with_nan
@@ -336,7 +338,31 @@ def key_range(keys: pa.ChunkedArray) -> tuple[str | None, str | None]:
         return None, None
     low = min(pair[0] for pair in ranges)
     high = max(pair[1] for pair in ranges)
-    return low.translate(_FROM_UTF16_ORDER).decode(), high.translate(_FROM_UTF16_ORDER).decode()
+    return _in_text(low), _in_text(high)
+
+
+def key_ranges(keys: pa.ChunkedArray, counts: Sequence[int]) -> list[tuple[str, str]]:
+    """Return the smallest and the largest key of each of some small files, as :func:`key_range` does of one.
+
+    Args:
+        keys: those of all files, one file's behind the other's.
+        counts: how many are each one's, none of them 0.
+
+    Example:
+        >>> key_ranges(pa.chunked_array([["b", "a", "c", "d"]]), [3, 1])
+        [('a', 'c'), ('d', 'd')]
+    """
+    texts = in_java_order(pa.concat_arrays(keys.chunks))
+    order = pc.sort_indices(texts).to_numpy()
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order), dtype=order.dtype)
+    starts = np.cumsum([0, *counts[:-1]])
+    lows, highs = (texts.take(pa.array(order[end.reduceat(rank, starts)])) for end in (np.minimum, np.maximum))
+    return [(_in_text(low), _in_text(high)) for low, high in zip(lows.to_pylist(), highs.to_pylist(), strict=True)]
+
+
+def _in_text(key: bytes) -> str:
+    return key.translate(_FROM_UTF16_ORDER).decode()
 
 
 def _chunk_range(keys: pa.StringArray) -> tuple[bytes, bytes]:

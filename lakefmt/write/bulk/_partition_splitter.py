@@ -60,6 +60,7 @@ class PartitionSplitter:
         batches: the rows, one batch's behind the other's, all of one schema.
         workers: the threads that do the work.
         constants_of: gives the columns of text whose one value a partition's path tells (:func:`partition_constants`).
+        are_small: tells of the partitions and their numbers of rows which ones :meth:`small_spans` has.
     """
 
     def __init__(
@@ -67,9 +68,22 @@ class PartitionSplitter:
         batches: Sequence[KeyedBatch],
         workers: WorkerPool,
         constants_of: Callable[[PartitionPath], Mapping[str, str]],
+        are_small: Callable[[Sequence[PartitionPath], Sequence[int]], Sequence[bool]] | None = None,
     ) -> None:
         partitions = pa.chunked_array([batch.partitions for batch in batches]).unify_dictionaries().combine_chunks()
-        self._names = [PartitionPath(name) for name in partitions.dictionary.to_pylist()]  # partitions, not rows
+        names = [PartitionPath(name) for name in partitions.dictionary.to_pylist()]  # partitions, not rows
+        codes = partitions.indices.to_numpy(zero_copy_only=False)
+        counts = np.bincount(codes, minlength=len(names))
+        small = np.zeros(len(names), np.bool_)
+        if are_small is not None:
+            small[:] = are_small(names, counts.tolist())
+        #: How many partitions are small: they are the first ones.
+        self.num_small = int(small.sum())
+        if 0 < self.num_small < len(names):
+            places = np.argsort(~small, kind="stable")
+            codes = np.argsort(places).astype(codes.dtype)[codes]
+            names, counts = [names[place] for place in places], counts[places]
+        self._names, self._counts = names, counts
         self._constants = {name: constants_of(name) for name in self._names}
         self._copy_of_keys = _duplicate_of(batches)
         whole = pa.concat_tables([with_keys(batch.table, batch.keys) for batch in batches])
@@ -79,8 +93,6 @@ class PartitionSplitter:
             table = table.combine_chunks()
         self._workers = workers
         self._chunks = table.to_batches(max_chunksize=_CHUNK_ROWS)
-        codes = partitions.indices.to_numpy(zero_copy_only=False)
-        self._counts = np.bincount(codes, minlength=len(self._names))
         ends = np.cumsum([len(chunk) for chunk in self._chunks])
         parts = np.split(codes, ends[:-1])
         self._orders = results([workers.submit(self._order, part) for part in parts])
@@ -109,19 +121,55 @@ class PartitionSplitter:
         ordered = codes if order is None else codes[order]
         return order, list(map(int, np.searchsorted(ordered, np.arange(len(self._names) + 1))))
 
+    def small_spans(self, most: int) -> list[list[PartitionPath]]:
+        """Return the small partitions, `most` at a time."""
+        small = self._names[: self.num_small]
+        return [small[first : first + most] for first in range(0, len(small), most)]
+
+    def rows_of(self, span: Sequence[PartitionPath]) -> tuple[pa.Table, list[int]]:
+        """Return the rows of one of :meth:`small_spans`, one partition's behind the other's, and how many are each one's."""
+        low = self._names.index(span[0], 0, self.num_small)
+        high = low + len(span)
+        batches, codes = [], []
+        for number, (_, starts) in enumerate(self._orders):
+            if starts[high] > starts[low]:
+                batches.append(self._rows(number, starts[low], starts[high]))
+                codes.append(np.repeat(np.arange(len(span)), np.diff(starts[low : high + 1])))
+        rows, counts = pa.Table.from_batches(batches), self._counts[low:high].tolist()
+        if len(batches) > 1:
+            rows = rows.combine_chunks().take(pa.array(stable_order(np.concatenate(codes))))
+        numbers = pa.array(np.repeat(np.arange(len(span)), counts))
+
+        def constant(column: str) -> pa.Array:
+            return pa.array([self._constants[name][column] for name in span], pa.string()).take(numbers)
+
+        taken = frozenset(rows.column_names)
+        columns = [
+            rows.column(column)
+            if column in taken
+            else rows.column(RECORD_KEY)
+            if column == self._copy_of_keys
+            else constant(column)
+            for column in self._schema.names
+        ]
+        return pa.Table.from_arrays(columns, schema=self._schema), counts
+
     def groups(self, most: int = 1 << 20) -> Iterator[list[tuple[PartitionPath, pa.Table]]]:
-        """Yield the partitions that have rows, some at a time; the next ones are cut out meanwhile.
+        """Yield the other partitions that have rows, some at a time; the next ones are cut out meanwhile.
 
         Columns of one text come as dictionaries, in a partition all its rows or none of them.
 
         Args:
             most: partitions at a time.
         """
-        shares = np.cumsum(self._counts)[:-1] * _GROUPS // max(1, int(self._counts.sum()))
-        ends = map(int, np.flatnonzero(np.diff(shares)) + 1)
+        begin, counts = self.num_small, self._counts[self.num_small :]
+        if not counts.any():
+            return
+        shares = np.cumsum(counts)[:-1] * _GROUPS // int(counts.sum())
+        ends = map(int, np.flatnonzero(np.diff(shares)) + 1 + begin)
         spans = [
             (first, min(first + most, high))
-            for low, high in pairwise([0, *ends, len(self._names)])
+            for low, high in pairwise([begin, *ends, len(self._names)])
             for first in range(low, max(high, low + 1), most)
         ]
         ahead = self._cuts(*spans[0])
@@ -148,13 +196,16 @@ class PartitionSplitter:
 
     def _cut(self, low: int, high: int, number: int) -> list[pa.RecordBatch]:
         """Return a chunk's rows of each of the partitions from `low` to `high`."""
-        chunk, (order, starts) = self._chunks[number], self._orders[number]
-        first, end = starts[low], starts[high]
+        starts = self._orders[number][1][low : high + 1]
+        rows = self._rows(number, starts[0], starts[-1])
+        return [rows.slice(begin - starts[0], to - begin) for begin, to in pairwise(starts)]
+
+    def _rows(self, number: int, first: int, end: int) -> pa.RecordBatch:
+        """Return some of a chunk's rows, counted in their order."""
+        chunk, order = self._chunks[number], self._orders[number][0]
         if order is None:
-            rows = chunk.slice(first, end - first)
-        else:
-            rows = pc.take(chunk, pa.array(order[first:end]), boundscheck=False)
-        return [rows.slice(begin - first, to - begin) for begin, to in pairwise(starts[low : high + 1])]
+            return chunk.slice(first, end - first)
+        return pc.take(chunk, pa.array(order[first:end]), boundscheck=False)
 
 
 def _duplicate_of(batches: Sequence[KeyedBatch]) -> str | None:

@@ -32,9 +32,9 @@ from lakefmt.write.files.base_file import FileInProgress
 from lakefmt.write.files.key_filters import bloom_filters_of_parts
 from lakefmt.write.files.small_new_files import (
     FEWEST_NEW_FILES,
-    MOST_NEW_FILES,
     MOST_NEW_ROWS,
     can_be_written_together,
+    files_at_a_time,
     write_small_files,
 )
 from lakefmt.write.files.workers import WorkerPool, results
@@ -233,7 +233,8 @@ class _PartitionWriter:
         if in_order:
             batches = [batch.take(pc.sort_indices(_sort_key(batch))) for batch in batches]
         self._more_come |= not last
-        spread = PartitionSplitter(batches, self._workers, self._constants)
+        together = last and can_be_written_together(self._bound)
+        spread = PartitionSplitter(batches, self._workers, self._constants, self._are_small if together else None)
         del batches
         begun = {partition for partition, _ in self._open}
         self._announce([partition for partition in spread.partitions if partition not in begun])
@@ -244,48 +245,35 @@ class _PartitionWriter:
             new = [(lane, rows) for lane, rows in parts if lane not in self._open]
             # Of files that get no other rows the filters can be made together.
             blooms = bloom_filters_of_parts(self._bound, [rows for _, rows in new]) if last else [None] * len(new)
-            if last and len(new) == len(parts) and self._are_small(parts):
-                works = self._give_together(parts, blooms)
-            else:
-                for (lane, _), bloom in zip(new, blooms, strict=True):
-                    self._open[lane] = self._start(lane[0], bloom)
-                ends = [last or (ordered and lane[0] != going_on) for lane, _ in parts]
-                works = [self._give(*part, last=end) for part, end in zip(parts, ends, strict=True)]
-            self._running.append(works)
-            del group, parts, new, blooms, works
+            for (lane, _), bloom in zip(new, blooms, strict=True):
+                self._open[lane] = self._start(lane[0], bloom)
+            del new, blooms
+            ends = [last or (ordered and lane[0] != going_on) for lane, _ in parts]
+            self._running.append([self._give(*part, last=end) for part, end in zip(parts, ends, strict=True)])
+            del group, parts
             self._settle(_GROUPS_WRITTEN - 1)
+        most = files_at_a_time(spread.num_small, self._bound.threads)
+        self._running.append([self._give_together(spread, span) for span in spread.small_spans(most)])
         if spread.shares_rows:
             self._settle()
 
-    def _are_small(self, parts: Sequence[tuple[_Lane, pa.Table]]) -> bool:
-        """Tell whether these are many small files, each with all of its rows."""
-        most = min(MOST_NEW_ROWS, self._sizing.rows_per_file)
-        if len(parts) < FEWEST_NEW_FILES or not can_be_written_together(self._bound):
-            return False
-        schema = parts[0][1].schema
-        return all(lane[1] == 0 and rows.num_rows <= most and rows.schema.equals(schema) for lane, rows in parts)
+    def _are_small(self, partitions: Sequence[PartitionPath], counts: Sequence[int]) -> list[bool]:
+        """Return which partitions of the last window are written together: many with few rows, and without an open file."""
+        most, begun = min(MOST_NEW_ROWS, self._sizing.rows_per_file), {partition for partition, _ in self._open}
+        small = [0 < rows <= most and name not in begun for name, rows in zip(partitions, counts, strict=True)]
+        return small if sum(small) >= FEWEST_NEW_FILES else [False] * len(small)
 
-    def _give_together(
-        self, parts: Sequence[tuple[_Lane, pa.Table]], blooms: Sequence[BloomFilter | None]
-    ) -> list[Future[list[WriteStatus]]]:
-        works = []
-        for first in range(0, len(parts), MOST_NEW_FILES):
-            some = parts[first : first + MOST_NEW_FILES]
-            with self._starting:
-                assigned = [self._next_file(lane[0]) for lane, _ in some]
-            # A file behind the one that made room for others was announced by itself.
-            announced = all(first_attempt for _, first_attempt in assigned) if self._together else None
-            write = partial(
-                write_small_files,
-                self._bound,
-                [assignment for assignment, _ in assigned],
-                [rows.num_rows for _, rows in some],
-                pa.concat_tables([rows for _, rows in some]),
-                blooms[first : first + MOST_NEW_FILES],
-                announced=announced,
-            )
-            works.append(self._workers.submit(write))
-        return works
+    def _give_together(self, spread: PartitionSplitter, span: Sequence[PartitionPath]) -> Future[list[WriteStatus]]:
+        with self._starting:
+            assigned = [self._next_file(partition) for partition in span]
+        # A file behind the one that made room for others was announced by itself.
+        announced = all(first_attempt for _, first_attempt in assigned) if self._together else None
+
+        def write() -> list[WriteStatus]:
+            rows, counts = spread.rows_of(span)
+            return write_small_files(self._bound, [each for each, _ in assigned], counts, rows, announced=announced)
+
+        return self._workers.submit(write)
 
     def _make_room(self, parts: Sequence[tuple[_Lane, pa.Table]]) -> None:
         """Finish the files that were written to longest ago, where these parts would open more than may be."""

@@ -31,12 +31,11 @@ from lakefmt.formats.parquet.base_file import (
     KeySummary,
     key_footers,
     key_range,
-    outermost,
 )
 from lakefmt.formats.parquet.dictionary_columns import appended, same_text, without_unused
 from lakefmt.formats.parquet.duplicate_columns import Pages
 from lakefmt.schema import with_meta_columns
-from lakefmt.sorting.key_spill import FileKeys, row_memory
+from lakefmt.sorting.key_spill import FileKeys, row_memory, widened
 from lakefmt.sorting.written_keys import FileKeyChange
 from lakefmt.storage.api import PutOutcome
 from lakefmt.timeline.markers import create_marker, create_markers
@@ -237,17 +236,18 @@ class FileInProgress:
         for start in range(0, rows.num_rows, step):
             self._append_group(rows.slice(start, step))
 
-    def store_new(self, complete: pa.Table, traits: ColumnTraits) -> None:
+    def store_new(self, complete: pa.Table, traits: ColumnTraits, ends: tuple[str, str]) -> None:
         """Write all rows of a new file, none of which deletes its key.
 
         Args:
             complete: the rows, all columns there.
             traits: what is known of them.
+            ends: the smallest and the largest of their keys.
         """
         self._rows_in += complete.num_rows
         self._counts["inserts"] += complete.num_rows
         if self._has_keys:
-            self._keys.add(complete.column(RECORD_KEY))
+            self._keys.add(complete.column(RECORD_KEY), ends=ends)
         self._writer.write(complete, traits=traits)
 
     def _append_group(self, rows: pa.Table) -> None:
@@ -310,7 +310,7 @@ class FileInProgress:
         if parts.is_cut:
             merges = merge_in_parts(bases, old_rows, self._incoming(rows), self._rule(rows))
             merged, keys = store_parts(map(with_group, merges), store, beside=beside)
-            self._take_merged(merged, keys, old_rows, footer, {})
+            self._take_merged(merged, keys, old_rows, footer, _new_ends(merged), {})
             self._grow_filter(merged, len(keys), old_rows, footer)
             return
         base = next(bases)
@@ -318,7 +318,7 @@ class FileInProgress:
         cdc = self._bound.cdc
         change_counts = {} if cdc is None else log_changes(self._bound, self._assignment, base, merged)
         del base  # what is merged has values of its own
-        self._take_merged(merged, merged.table.column(RECORD_KEY), old_rows, footer, change_counts)
+        self._take_merged(merged, merged.table.column(RECORD_KEY), old_rows, footer, _new_ends(merged), change_counts)
         self._grow_filter(merged, merged.table.num_rows, old_rows, footer)
         store(merged)
 
@@ -329,6 +329,7 @@ class FileInProgress:
         footer: BaseFileFooter,
         bloom: BloomFilter | None,
         traits: ColumnTraits,
+        new_ends: tuple[str, str] | None,
     ) -> None:
         """Write merged rows of the assigned base file, all columns there.
 
@@ -338,10 +339,11 @@ class FileInProgress:
             footer: that of the base file.
             bloom: the filter of all keys; None: make one.
             traits: what is known of the rows.
+            new_ends: the smallest and the largest of the keys that the base file lacks; None: there are none.
         """
         self._rows_in += rows_in
         self._bloom = bloom
-        self._take_merged(merged, merged.table.column(RECORD_KEY), footer.num_rows, footer, {})
+        self._take_merged(merged, merged.table.column(RECORD_KEY), footer.num_rows, footer, new_ends, {})
         self._writer.write(merged.table, traits=traits)
 
     def _take_merged(
@@ -350,6 +352,7 @@ class FileInProgress:
         keys: pa.ChunkedArray,
         old_rows: int,
         footer: BaseFileFooter,
+        new_ends: tuple[str, str] | None,
         change_counts: Mapping[str, int],
     ) -> None:
         """Keep the counts of merged rows, and what the footer says of their keys."""
@@ -365,7 +368,7 @@ class FileInProgress:
             if self._bound.written_keys is not None:
                 self._key_change = key_change_of(self._assignment, merged, keys)
             ends = None if merged.deleted else _ends(footer.min_key, footer.max_key)
-            self._keys.add(keys, ends=_wider(ends, merged.inserted_keys) if old_rows else None)
+            self._keys.add(keys, ends=widened(ends, new_ends) if old_rows else None)
 
     def _grow_filter(self, merged: Merged, num_keys: int, old_rows: int, footer: BaseFileFooter) -> None:
         if self._has_keys:
@@ -470,14 +473,8 @@ class FileInProgress:
             )
 
 
-def _wider(ends: tuple[str, str] | None, new: pa.ChunkedArray) -> tuple[str, str] | None:
-    """Return the range of stored keys and new ones; None where that of the stored ones is not known for certain."""
-    if ends is None or not (ends[0] + ends[1]).isascii():  # some writers compare beyond ASCII by bytes
-        return None
-    low, high = key_range(new)
-    if low is None or high is None:
-        return ends
-    return outermost([*ends, low, high])
+def _new_ends(merged: Merged) -> tuple[str, str] | None:
+    return _ends(*key_range(merged.inserted_keys)) if merged.inserted else None
 
 
 def _ends(low: str | None, high: str | None) -> tuple[str, str] | None:

@@ -15,29 +15,42 @@ import pyarrow as pa
 
 from lakefmt.filegroups.base_writer import row_group_bytes
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
-from lakefmt.formats.parquet.base_file import column_traits
+from lakefmt.formats.parquet.base_file import column_traits, key_ranges
+from lakefmt.values import RECORD_KEY
 from lakefmt.write.assign import Assigned
 from lakefmt.write.bound_context import BoundContext, prepare
 from lakefmt.write.context import FileAssignment, WriteStatus
 from lakefmt.write.files.base_file import FileInProgress, adopt, write_assigned
+from lakefmt.write.files.key_filters import bloom_filters_of_parts
 from lakefmt.write.files.meta_columns import routed_deletes, with_meta_of
 
 __all__ = [
     "FEWEST_NEW_FILES",
-    "MOST_NEW_FILES",
     "MOST_NEW_ROWS",
     "can_be_written_together",
+    "files_at_a_time",
     "write_small_files",
     "writes_together",
 ]
 
-#: Fewer files are written one by one; the most files that are written together, and the most rows of one of them.
-FEWEST_NEW_FILES, MOST_NEW_FILES, MOST_NEW_ROWS = 8, 64, 999
+#: Fewer files are written one by one; the most rows of a file that is written with others, and the most files.
+FEWEST_NEW_FILES, MOST_NEW_ROWS = 8, 999
+_MOST_FILES = 64
 
 
 def can_be_written_together(bound: BoundContext) -> bool:
     """Return whether new files of a write have all meta columns, and no changes to log."""
     return bound.cdc is None and bound.virtual_columns is None
+
+
+def files_at_a_time(files: int, threads: int) -> int:
+    """Return how many of some small files are written together, so that each thread has its share.
+
+    Example:
+        >>> [files_at_a_time(files, 2) for files in (10, 30, 2500)]
+        [8, 15, 64]
+    """
+    return min(_MOST_FILES, max(FEWEST_NEW_FILES, -(-files // threads)))
 
 
 def writes_together(
@@ -77,7 +90,7 @@ def _bundles(bound: BoundContext, assigned: Sequence[Assigned]) -> list[list[int
     ]
     if len(small) < FEWEST_NEW_FILES or not can_be_written_together(bound):
         return []
-    most = min(MOST_NEW_FILES, max(FEWEST_NEW_FILES, -(-len(small) // bound.threads)))
+    most = files_at_a_time(len(small), bound.threads)
     return [small[first : first + most] for first in range(0, len(small), most)]
 
 
@@ -86,7 +99,7 @@ def write_small_files(
     assignments: Sequence[FileAssignment],
     counts: Sequence[int],
     rows: pa.Table,
-    blooms: Sequence[BloomFilter | None],
+    blooms: Sequence[BloomFilter | None] | None = None,
     *,
     announced: bool | None,
 ) -> list[WriteStatus]:
@@ -97,14 +110,18 @@ def write_small_files(
         assignments: the files, none with a base.
         counts: how many of the rows are each one's.
         rows: routed rows with their record keys, one file's behind the other's.
-        blooms: for each file the filter of all its keys, where it has been made.
+        blooms: for each file the filter of all its keys, where it has been made; None: they are made here.
         announced: what :func:`~lakefmt.write.bound_context.announce` said of the write's files.
 
     Raises:
         StorageError: the store failed; the call may be repeated.
     """
     firsts = [prepare(bound, assignment, announced=announced) for assignment in assignments]
-    cuts = list(zip(assignments, accumulate(counts, initial=0), counts, blooms, strict=False))
+    starts = list(accumulate(counts, initial=0))
+    if blooms is None:
+        parts = [rows.slice(start, count) for start, count in zip(starts, counts, strict=False)]
+        blooms = bloom_filters_of_parts(bound, parts)
+    cuts = list(zip(assignments, starts, counts, blooms, strict=False))
     is_repeated = not all(firsts) and any(adopt(bound, assignment) is not None for assignment in assignments)
     if is_repeated or _is_large(rows) or routed_deletes(bound, rows).any():
         return [
@@ -112,12 +129,12 @@ def write_small_files(
             for assignment, first, count, bloom in cuts
         ]
     complete = with_meta_of(bound.instant, assignments, counts, rows, bound.file_schema)
-    traits = column_traits(complete, max(counts))
+    traits, ranges = column_traits(complete, max(counts)), key_ranges(complete.column(RECORD_KEY), counts)
     statuses = []
-    for assignment, first, count, bloom in cuts:
+    for (assignment, first, count, bloom), ends in zip(cuts, ranges, strict=True):
         with ExitStack() as stack:
             file = FileInProgress(bound, assignment, stack, bloom)
-            file.store_new(complete.slice(first, count), traits)
+            file.store_new(complete.slice(first, count), traits, ends)
             statuses.append(file.finish())
     return statuses
 

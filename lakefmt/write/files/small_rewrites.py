@@ -28,7 +28,7 @@ from lakefmt.filegroups.merge.side_by_side import (
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.ordering import has_order
 from lakefmt.filegroups.reader import BaseFileReader, KnownFooter
-from lakefmt.formats.parquet.base_file import BaseFileFooter, ColumnTraits, column_traits
+from lakefmt.formats.parquet.base_file import BaseFileFooter, ColumnTraits, column_traits, key_ranges
 from lakefmt.values import FILE_NAME, META_COLUMNS, WriteOperation
 from lakefmt.write.assign import Assigned
 from lakefmt.write.bound_context import BoundContext, prepare
@@ -117,15 +117,26 @@ def rewrite_together(
         return _one_by_one(bound, assignments, counts, rows, announced)
     parts, traits = merged
     footers = [base.footer for base in bases]
+    filters, new_ends = grown_filters(bound, footers, parts), _new_ends(parts)
     statuses = []
-    for assignment, part, count, footer, bloom in zip(
-        assignments, parts, counts, footers, grown_filters(bound, footers, parts), strict=True
+    for assignment, part, count, footer, bloom, ends in zip(
+        assignments, parts, counts, footers, filters, new_ends, strict=True
     ):
         with ExitStack() as stack:
             file = FileInProgress(bound, assignment, stack)
-            file.store_merged(part, count, footer, bloom, traits)
+            file.store_merged(part, count, footer, bloom, traits, ends)
             statuses.append(file.finish())
     return statuses
+
+
+def _new_ends(parts: Sequence[Merged]) -> list[tuple[str, str] | None]:
+    """Return the range of each file's new keys, None where it gets none."""
+    growing = [part for part in parts if part.inserted]
+    if not growing:
+        return [None] * len(parts)
+    keys = pa.chunked_array([chunk for part in growing for chunk in part.inserted_keys.chunks], pa.string())
+    ranges = iter(key_ranges(keys, [part.inserted for part in growing]))
+    return [next(ranges) if part.inserted else None for part in parts]
 
 
 def _one_by_one(
