@@ -27,11 +27,13 @@ __all__ = [
     "ObjectInfo",
     "ObjectStore",
     "ObjectWriter",
+    "PutBatch",
     "PutOutcome",
     "SupportsAbandoned",
     "SupportsIdentities",
     "SupportsLevels",
     "SupportsNames",
+    "SupportsPutBatch",
     "SupportsTempCleanup",
     "SupportsTrees",
     "SupportsVersions",
@@ -99,6 +101,27 @@ class ObjectWriter(Protocol):
 
     def put_if_absent(self) -> PutOutcome:
         """Create the finished object unless the name is taken."""
+        ...
+
+
+class PutBatch(Protocol):
+    """Puts many durable objects at once, in less time than one by one."""
+
+    def add(self, writer: ObjectWriter) -> None:
+        """Take a finished object."""
+        ...
+
+    def put_if_absent(self) -> list[PutOutcome]:
+        """Create the objects, each unless its name is taken; what is said of each comes in the order of :meth:`add`."""
+        ...
+
+
+@runtime_checkable
+class SupportsPutBatch(Protocol):
+    """A store for which putting many durable objects at once takes less time."""
+
+    def put_batch(self) -> PutBatch:
+        """Return what does that."""
         ...
 
 

@@ -54,7 +54,7 @@ from lakefmt.write.assign import (
 )
 from lakefmt.write.bound_context import Announcements, BoundContext
 from lakefmt.write.context import APPENDING, MOVED_AWAY, REPLACING, FileAssignment, WriteStatus
-from lakefmt.write.files.base_file import write_assigned, write_assigned_log
+from lakefmt.write.files.base_file import write_assigned
 from lakefmt.write.files.key_filters import bloom_filters_of_small_files
 from lakefmt.write.files.meta_columns import POSITION
 from lakefmt.write.files.small_rewrites import FEWEST_FILES, bundle_rewrites, rewrite_together
@@ -479,10 +479,10 @@ def write_assigned_files(
             if number not in bundled:
                 works[number] = workers.submit(write, number)
         for bundle in bundles:
-            from lakefmt.write.files.log_payloads import build_log_payloads  # brings the formats of logs along
+            from lakefmt.write.files.log_payloads import build_log_payloads, write_log  # with the formats of logs
 
             for number, work in zip(bundle, build_log_payloads(bound, *parts_of(bundle)), strict=True):
-                works[number] = workers.submit(partial(write_assigned_log, announced=announced), bound, work)
+                works[number] = workers.submit(partial(write_log, announced=announced), bound, work)
             wait([works[number] for number in bundle])  # or else all bundles' records would be held at once
         written = {
             number: status for numbers, work in rewrites for number, status in zip(numbers, work.result(), strict=True)

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -36,7 +37,7 @@ pickle.dump(status, open(sys.argv[3], "wb"))
 """
 
 
-def rows(ids: range, ts: int = 1, cities: tuple[str, ...] = ("sf", "oslo")) -> pa.Table:
+def rows(ids: Sequence[int], ts: int = 1, cities: tuple[str, ...] = ("sf", "oslo")) -> pa.Table:
     return pa.table(
         {
             "id": [f"k{i:05d}" for i in ids],
@@ -106,27 +107,34 @@ def _worker(job: Path, mode: str, out: Path) -> subprocess.Popen[str]:
     )
 
 
+#: Few of them get a file each; of many, files are written and put together.
+MANY = tuple(f"city-{number}" for number in range(80))
+
 VICTIM = """
 import sys, pyarrow as pa, lakefmt
 from lakefmt.testing.crash import die_at
 die_at(int(sys.argv[2]))
 sys.path.insert(0, sys.argv[3])
-from test_processes import rows
+from test_processes import MANY, rows
 table = lakefmt.open_table(sys.argv[1])
-table.upsert(rows(range(50, 150), ts=2))
+table.upsert(rows(range(50, 150), ts=2, cities=MANY[:int(sys.argv[4])]))
 print("survived")
 """
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_a_killed_upsert_leaves_the_state_before_or_after(tmp_path: Path, seed: int) -> None:
-    root = tmp_path / "t"
+@pytest.mark.parametrize(
+    ("seed", "cities", "effects"),
+    [*((seed, 2, 40) for seed in range(10)), *((seed, 80, 460) for seed in range(10, 20))],
+)
+def test_a_killed_upsert_leaves_the_state_before_or_after(tmp_path: Path, seed: int, cities: int, effects: int) -> None:
+    """With many partitions thirty files are new and fifty are rewritten."""
+    root, among = tmp_path / "t", MANY[:cities]
     table = lakefmt.create_table(str(root), schema=SCHEMA, record_key="id", partition_by="city", ordering="ts")
-    table.upsert(rows(range(100)))
+    table.upsert(rows([number for number in range(100) if cities == 2 or number % 80 < 50], cities=among))
     before = sorted(zip(*(c.to_pylist() for c in table.read(["id", "v"]).columns), strict=True))
-    effect = random.Random(seed).randint(1, 40)
+    effect = random.Random(seed).randint(1, effects)
     died = subprocess.run(
-        [sys.executable, "-c", VICTIM, str(root), str(effect), str(Path(__file__).parent)],
+        [sys.executable, "-c", VICTIM, str(root), str(effect), str(Path(__file__).parent), str(cities)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
@@ -137,7 +145,7 @@ def test_a_killed_upsert_leaves_the_state_before_or_after(tmp_path: Path, seed: 
     after = sorted(new.items())
     found = sorted(zip(*(c.to_pylist() for c in table.read(["id", "v"]).columns), strict=True))
     assert found in (before, after)
-    table.upsert(rows(range(50, 150), ts=3))
+    table.upsert(rows(range(50, 150), ts=3, cities=among))
     final = {**dict(before), **{f"k{i:05d}": i * 3 for i in range(50, 150)}}
     assert sorted(zip(*(c.to_pylist() for c in table.read(["id", "v"]).columns), strict=True)) == sorted(final.items())
     committed = {stat.path for i in table.timeline.timeline.commits for stat in _stats(table, i)}

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from lakefmt.errors import ObjectNotFound, StateError, StorageError
-from lakefmt.storage import LocalStore, PutOutcome
+from lakefmt.storage import LocalStore, MemoryStore, PutOutcome
 from lakefmt.storage.api import SupportsTempCleanup
 from lakefmt.storage.local import _posix, atomic_files
 from lakefmt.storage.local.process_lock import SupportsProcessLocks
@@ -60,8 +61,8 @@ def python(script, *arguments):
 
 RACE = """
 import sys
-from contextlib import contextmanager
-from lakefmt.storage import LocalStore, PutOutcome
+
+from lakefmt.storage import LocalStore, MemoryStore, PutOutcome
 store = LocalStore(sys.argv[1])
 body = sys.argv[2].encode() * 20_000
 print("ready", flush=True)
@@ -87,7 +88,7 @@ def test_of_two_processes_one_is_done(store):
 
 KILLED_IN_A_SINK = """
 import sys
-from contextlib import contextmanager
+
 from lakefmt.storage import LocalStore
 store = LocalStore(sys.argv[1])
 with store.create("d/big", durable=True) as sink:
@@ -114,7 +115,7 @@ def test_a_killed_writer_leaves_temporary_files_only(store, root):
 
 KILLED_BETWEEN_PUTS = """
 import sys
-from contextlib import contextmanager
+
 from lakefmt.storage import LocalStore
 store = LocalStore(sys.argv[1])
 for n in range(1_000_000):
@@ -376,6 +377,60 @@ def _sink_durably(store, name):
         assert sink.put_if_absent() is PutOutcome.DONE
 
 
+def _batch_of(store, stack, names):
+    batch = store.put_batch()
+    for name in names:
+        sink = stack.enter_context(store.create(name, durable=True))
+        sink.file.write(name.encode())
+        batch.add(sink)
+    return batch
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to name descriptors")
+def test_a_batch_reaches_the_disk_before_its_names_and_each_directory_after(store, root, tmp_path, calls):
+    with contextlib.ExitStack() as stack:
+        batch = _batch_of(store, stack, ["p=1/a", "p=2/a", "p=2/b"])
+        assert calls == []
+        assert batch.put_if_absent() == [PutOutcome.DONE] * 3
+    first = [*["fsync temporary"] * 3, *["link temporary"] * 3]
+    assert calls[:6] == first
+    assert sorted(set(calls[6:])) == ["fsync p=1", "fsync p=2", "fsync table", f"fsync {tmp_path.name}"]
+    assert files_under(root) == ["p=1/a", "p=2/a", "p=2/b"]
+    assert store.read("p=2/b") == b"p=2/b"
+
+
+def test_a_batch_replaces_nothing(store, root):
+    store.put("p=1/b", b"old")
+    with contextlib.ExitStack() as stack:
+        batch = _batch_of(store, stack, ["p=1/a", "p=1/b", "p=1/c"])
+        assert batch.put_if_absent() == [PutOutcome.DONE, PutOutcome.REFUSED, PutOutcome.DONE]
+        assert batch.put_if_absent() == [], "each is put once"
+    assert store.read("p=1/b") == b"old"
+    assert files_under(root) == ["p=1/a", "p=1/b", "p=1/c"]
+
+
+def test_a_batch_whose_bytes_may_be_lost_names_nothing(store, root, monkeypatch):
+    calls = itertools.count()
+    fsync = os.fsync
+
+    def fail_later(descriptor):
+        if next(calls) == 1:
+            raise OSError(errno.EIO, "input/output error")
+        return fsync(descriptor)
+
+    with contextlib.ExitStack() as stack:
+        batch = _batch_of(store, stack, ["p=1/a", "p=1/b"])
+        monkeypatch.setattr(os, "fsync", fail_later)
+        with pytest.raises(StorageError, match="'p=1/b'"):
+            batch.put_if_absent()
+    assert files_under(root) == []
+
+
+def test_a_batch_of_one_store_takes_no_object_of_another(store):
+    with MemoryStore().create("a") as sink, pytest.raises(StateError, match="local files"):
+        store.put_batch().add(sink)
+
+
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to name descriptors")
 def test_what_is_not_durable_waits_for_nothing(store, calls):
     store.put_if_absent("p=1/a", b"x")
@@ -531,7 +586,7 @@ def test_entries_that_vanish_while_listed_are_left_out(store, monkeypatch):
         store.put(str(number), b"")
     real = _posix._entries_of
 
-    @contextmanager
+    @contextlib.contextmanager
     def slow(path):
         with real(path) as entries:
             found = list(entries)

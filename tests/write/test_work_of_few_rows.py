@@ -13,7 +13,7 @@ from lakefmt.formats.names import parse_log_file
 from lakefmt.table import Table
 from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.files import workers
-from lakefmt.write.files.base_file import write_assigned_log
+from lakefmt.write.files.log_payloads import write_log
 
 BUCKETS = 4
 
@@ -67,7 +67,7 @@ def test_a_write_of_few_rows_that_fails_in_the_middle_leaves_nothing(
     table.upsert(rows(0, 100, 1))
     before = {item.name for item in table.client.store.list()}
     calls: list[object] = []
-    original = write_assigned_log
+    original = write_log
 
     def write(bound: BoundContext, work: object, **given: object) -> object:
         calls.append(work)
@@ -76,7 +76,7 @@ def test_a_write_of_few_rows_that_fails_in_the_middle_leaves_nothing(
         return original(bound, work, **given)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr("lakefmt.write.pipeline.write_assigned_log", write)
+        patch.setattr("lakefmt.write.files.log_payloads.write_log", write)
         with pytest.raises(StorageError):
             table.upsert(rows(0, 100, 2))
     assert len(calls) == 3

@@ -16,15 +16,16 @@ import itertools
 import os
 import secrets
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final
 
 from lakefmt.errors import StateError, StorageError
-from lakefmt.storage.api import Buffer, PutOutcome
+from lakefmt.storage.api import Buffer, ObjectWriter, PutOutcome
 from lakefmt.storage.local._posix import (
     WRITE_FLAGS,
+    begin_flushing,
     flush_descriptor,
     flush_directory,
     flush_path,
@@ -36,7 +37,7 @@ from lakefmt.storage.local._posix import (
 from lakefmt.storage.object_names import TEMPORARY_PREFIX
 from lakefmt.storage.os_errors import is_full
 
-__all__ = ["WAYS", "AtomicFiles", "LocalObjectWriter", "is_abandoned"]
+__all__ = ["WAYS", "AtomicFiles", "LocalObjectWriter", "LocalPutBatch", "is_abandoned"]
 
 #: Names the file `temporary` `final`; False if that name is taken. The temporary name may remain.
 _Way = Callable[[str, str], bool]
@@ -337,6 +338,11 @@ class LocalObjectWriter:
         # Some libraries close the file that they write to.
         return os.path.getsize(self._temporary) if self.file.closed else self.file.tell()
 
+    @property
+    def name_and_path(self) -> tuple[str, str]:
+        """The object's name, and the path of its file."""
+        return self._name, self._path
+
     def put_if_absent(self) -> PutOutcome:
         """Create the finished object unless the name is taken.
 
@@ -345,23 +351,59 @@ class LocalObjectWriter:
             StorageError: the object was not created, or (the message says so) may be lost on a
                 power failure.
         """
+        self.end()
+        if self._durable:
+            self.flush()
+        return self._placed(self.place(), self._name, self._path, self._durable)
+
+    def end(self, *, begin_flush: bool = False) -> None:
+        """Take no more bytes: the first step of a put; `begin_flush`: have the system begin to write them to disk.
+
+        Raises:
+            StateError: the object was put already.
+            StorageError: bytes could not be written.
+        """
         if self._size is not None:
             raise StateError(f"the sink of {self._name!r} is finished already")
         try:
+            if begin_flush and not self.file.closed:
+                self.file.flush()
+                begin_flushing(self.file.fileno())
             self.file.close()
-            if self._durable:
-                flush_path(self._temporary)
-            self._size = os.path.getsize(self._temporary)
-            placed = self._files.place(self._temporary, self._path)
         except OSError as error:
-            raise self._failure(error, "create", self._name) from error
-        return self._placed(placed, self._name, self._path, self._durable)
+            raise self._failed(error) from error
+
+    def flush(self) -> None:
+        """Sync the bytes to disk.
+
+        Raises:
+            StorageError: that failed.
+        """
+        try:
+            flush_path(self._temporary)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def place(self) -> bool:
+        """Give the file its name; False if that is taken.
+
+        Raises:
+            StorageError: the file system failed.
+        """
+        try:
+            self._size = os.path.getsize(self._temporary)
+            return self._files.place(self._temporary, self._path)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> StorageError:
+        return self._failure(error, "create", self._name)
 
     def __enter__(self) -> LocalObjectWriter:
         try:
             descriptor = self._files.open_temporary(self._temporary)
         except OSError as error:
-            raise self._failure(error, "create", self._name) from error
+            raise self._failed(error) from error
         self._file = os.fdopen(descriptor, "wb", buffering=_SINK_BUFFER_BYTES)
         return self
 
@@ -377,3 +419,41 @@ class LocalObjectWriter:
         # file.
         if error is not None and is_full(error):
             raise self._failure(error, "write", self._name) from error
+
+
+class LocalPutBatch:
+    """Puts many durable files at once (:class:`lakefmt.storage.api.PutBatch`).
+
+    While one is written the system brings those before to the disk; then to sync each waits for little.
+
+    Args:
+        settle: syncs the entries of some paths, by their names and paths.
+    """
+
+    def __init__(self, settle: Callable[[Sequence[tuple[str, str]]], None]) -> None:
+        self._settle = settle
+        self._writers: list[LocalObjectWriter] = []
+
+    def add(self, writer: ObjectWriter) -> None:
+        """Take a finished object.
+
+        Raises:
+            StorageError: bytes could not be written.
+        """
+        if not isinstance(writer, LocalObjectWriter):
+            raise StateError("a batch of local files takes no other object")
+        writer.end(begin_flush=True)
+        self._writers.append(writer)
+
+    def put_if_absent(self) -> list[PutOutcome]:
+        """Create the objects, each unless its name is taken; what is said of each comes in the order of :meth:`add`.
+
+        Raises:
+            StorageError: not all of them were created, or (the message says so) some may be lost on a power failure.
+        """
+        writers, self._writers = self._writers, []
+        for writer in writers:
+            writer.flush()
+        placed = [writer.place() for writer in writers]
+        self._settle([writer.name_and_path for writer, is_placed in zip(writers, placed, strict=True) if is_placed])
+        return [PutOutcome.DONE if is_placed else PutOutcome.REFUSED for is_placed in placed]

@@ -16,14 +16,14 @@ import builtins
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
 import pyarrow.fs as pafs
 
 from lakefmt.errors import CorruptFile, ObjectNotFound, StorageError, UnsafePath
-from lakefmt.storage.api import Buffer, Capabilities, CasResult, ObjectInfo, PutOutcome, Version
+from lakefmt.storage.api import Buffer, Capabilities, CasResult, ObjectInfo, PutBatch, PutOutcome, Version
 from lakefmt.storage.local._compare_and_swap import CAN_SWAP, read_marked, swap_file
 from lakefmt.storage.local._posix import (
     ABSENT,
@@ -37,7 +37,7 @@ from lakefmt.storage.local._posix import (
     scan_directory,
     sidecar_of,
 )
-from lakefmt.storage.local.atomic_files import AtomicFiles, LocalObjectWriter, is_abandoned
+from lakefmt.storage.local.atomic_files import AtomicFiles, LocalObjectWriter, LocalPutBatch, is_abandoned
 from lakefmt.storage.local.process_lock import ProcessLock, hold_file, is_held
 from lakefmt.storage.object_names import (
     TEMPORARY_PREFIX,
@@ -312,6 +312,10 @@ class LocalStore:
         """
         return LocalObjectWriter(self._files, name, self._path(name), durable, self._failure, self._placed)
 
+    def put_batch(self) -> PutBatch:
+        """Return what puts many durable objects at once."""
+        return LocalPutBatch(self._settle)
+
     def make_directories(self, names: Iterable[str], *, durable: bool = False) -> None:
         """Create directories and their parents; `durable` syncs the entries of all of them together.
 
@@ -483,12 +487,14 @@ class LocalStore:
         return ObjectNotFound(f"there is no object {name!r} in {self.url}")
 
     def _placed(self, placed: bool, name: str, path: str, durable: bool) -> PutOutcome:
-        if not placed:
-            return PutOutcome.REFUSED
-        if durable:
+        if placed and durable:
+            self._settle([(name, path)])
+        return PutOutcome.DONE if placed else PutOutcome.REFUSED
+
+    def _settle(self, placed: Sequence[tuple[str, str]]) -> None:
+        for name, path in placed:
             try:
                 self._files.settle(path)
             except OSError as error:
                 why = f"{name!r} is in place in {self.url}, but may not survive a power failure: {error.strerror}"
                 raise StorageError(why) from error
-        return PutOutcome.DONE

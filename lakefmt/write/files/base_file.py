@@ -38,7 +38,6 @@ from lakefmt.schema import with_meta_columns
 from lakefmt.sorting.key_spill import FileKeys, row_memory, widened
 from lakefmt.sorting.written_keys import FileKeyChange
 from lakefmt.storage.api import PutOutcome
-from lakefmt.timeline.markers import create_marker, create_markers
 from lakefmt.values import (
     FILE_NAME,
     META_COLUMNS,
@@ -46,7 +45,7 @@ from lakefmt.values import (
     WriteOperation,
     WriteStat,
 )
-from lakefmt.write.bound_context import BoundContext, marker_of, prepare
+from lakefmt.write.bound_context import BoundContext, prepare
 from lakefmt.write.commit.key_stats import MOST_HASHES, hash_keys
 from lakefmt.write.context import FileAssignment, WriteStatus
 from lakefmt.write.files.cdc import cdc_stats, log_changes
@@ -56,12 +55,10 @@ from lakefmt.write.files.part_storing import store_parts
 
 if TYPE_CHECKING:
     from lakefmt.write.files.kept_columns import KeptColumns
-    from lakefmt.write.files.log_payloads import LogPayload
 
 __all__ = [
     "FileInProgress",
     "write_assigned",
-    "write_assigned_log",
 ]
 
 
@@ -109,12 +106,12 @@ def write_assigned(
         StorageError: the store failed; the call may be repeated.
     """
     if assignment.log is not None:
-        from lakefmt.write.files.log_payloads import build_log_payloads  # brings the formats of logs along
+        from lakefmt.write.files.log_payloads import build_log_payloads, write_log  # brings the formats of logs along
 
         # It may have rolled over into several files: which of them are there is seen one by one.
         rows = pa.concat_tables(batches)
         (work,) = build_log_payloads(bound, [assignment], [rows.num_rows], rows)
-        return write_assigned_log(bound, work, announced=announced)
+        return write_log(bound, work, announced=announced)
     if not prepare(bound, assignment, announced=announced):
         adopted = adopt(bound, assignment)
         if adopted is not None:
@@ -127,31 +124,6 @@ def write_assigned(
         else:
             file.rewrite(pa.concat_tables(batches), use_threads=alone, known_footer=known_footer)
         return file.finish()
-
-
-def write_assigned_log(bound: BoundContext, work: LogPayload, *, announced: bool | None = None) -> WriteStatus:
-    """Write a log whose rows are made ready, or adopt what is there.
-
-    Args:
-        bound: the write.
-        work: the log and its rows.
-        announced: what :func:`~lakefmt.write.bound_context.announce` said of the write's files.
-
-    Raises:
-        StorageError: the store failed; the call may be repeated.
-    """
-    from lakefmt.write.files.log_payloads import write_log
-
-    marker, own = marker_of(bound, work.assignment), bound.own_markers
-
-    def mark(path: str) -> None:
-        if announced is None:
-            create_marker(bound.store, bound.instant, path, marker, own)
-        else:
-            create_markers(bound.store, bound.instant, [(path, marker)], more=True, own=own)
-
-    prepare(bound, work.assignment, announced=announced)
-    return write_log(bound, work, mark)
 
 
 def adopt(bound: BoundContext, assignment: FileAssignment) -> WriteStatus | None:
@@ -195,8 +167,9 @@ class FileInProgress:
         if self._virtual_columns is not None:
             self._schema = with_meta_columns(self._virtual_columns.schema)
         self._meta = MetaColumns(bound.instant, assignment)
-        self._sink = stack.enter_context(bound.store.create(assignment.path, durable=bound.durable))
-        self._writer = BaseFileWriter(self._sink.file, self._file_schema, bound.codec, bound.codec_level)
+        #: Takes the file's bytes, and puts it.
+        self.sink = stack.enter_context(bound.store.create(assignment.path, durable=bound.durable))
+        self._writer = BaseFileWriter(self.sink.file, self._file_schema, bound.codec, bound.codec_level)
         stack.callback(self._writer.discard)
         self._keys = FileKeys()
         stack.callback(self._keys.close)
@@ -204,13 +177,15 @@ class FileInProgress:
         self._counts = dict.fromkeys(("inserts", "updates", "deletes", "late", "ignored"), 0)
         self._bloom = bloom
         self._key_change: FileKeyChange | None = None
+        self._ends: tuple[str, str] | None = None
+        self._key_hashes: bytes | None = None
         #: Meta columns of one text come as dictionaries; the first rows say so for all.
         self._coded: bool | None = None
 
     @property
     def size_bytes(self) -> int:
         """Bytes written so far."""
-        return self._sink.size
+        return self.sink.size
 
     @property
     def num_rows(self) -> int:
@@ -423,23 +398,38 @@ class FileInProgress:
             InternalError: rows were lost or doubled on the way.
             StorageError: the store does not say whether the file is there.
         """
+        self.close()
+        return self.placed(self.sink.put_if_absent())
+
+    def close(self) -> None:
+        """Give the file its footers.
+
+        Raises:
+            InternalError: rows were lost or doubled on the way.
+        """
         self._check_counts()
         low, high = self._keys.range
         footers = key_footers(KeySummary(low, high, self._filter()), self._bound.context.file_schema_text)
-        hashes = self._hashes()
-        counts = {"rows_in": self._rows_in, "rows": self.num_rows, **self._counts}
+        self._ends, self._key_hashes = _ends(low, high), self._hashes()
+        self._counts = {"rows_in": self._rows_in, "rows": self.num_rows, **self._counts}
         digest = {} if self._assignment.digest is None else {_DIGEST: self._assignment.digest}
-        footers[STAT_KEY] = json.dumps({**counts, **digest})
+        footers[STAT_KEY] = json.dumps({**self._counts, **digest})
         self._writer.close(footers)
-        written_keys = self._bound.written_keys
-        if written_keys is not None and self._assignment.base is None:
+        if self._bound.written_keys is not None and self._assignment.base is None:
             self._key_change = new_keys(self._keys.few(_MOST_NEW_KEYS))
         self._keys.close()
-        outcome = self._sink.put_if_absent()
+
+    def placed(self, outcome: PutOutcome) -> WriteStatus:
+        """Return the status of the closed file, or of the one that is there, by what putting it said.
+
+        Raises:
+            StorageError: the store does not say whether the file is there.
+        """
+        written_keys = self._bound.written_keys
         if outcome is PutOutcome.DONE:
             if written_keys is not None and self._key_change is not None:
                 written_keys.keep(self._assignment.path, self._key_change)
-            return _status(self._bound, self._assignment, counts, self._sink.size, _ends(low, high), hashes)
+            return _status(self._bound, self._assignment, self._counts, self.sink.size, self._ends, self._key_hashes)
         adopted = adopt(self._bound, self._assignment)
         if adopted is None:
             raise StorageError(f"the store does not say whether {self._assignment.path} was written", transient=True)

@@ -7,7 +7,7 @@ when a log rolls over count on from its version. :mod:`~lakefmt.filegroups.logs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 
 import numpy as np
@@ -33,8 +33,9 @@ from lakefmt.filegroups.virtual_columns import VirtualColumns
 from lakefmt.formats.log.data_block import encode_records
 from lakefmt.formats.log.delete_block import storable_orderings
 from lakefmt.schema import arrow_to_avro, with_meta_columns, without_meta_columns
+from lakefmt.timeline.markers import create_marker, create_markers
 from lakefmt.values import IS_DELETED, META_COLUMNS, WriteOperation, WriteStat
-from lakefmt.write.bound_context import BoundContext
+from lakefmt.write.bound_context import BoundContext, marker_of, prepare
 from lakefmt.write.context import FileAssignment, LogTarget, WriteStatus
 from lakefmt.write.files.meta_columns import POSITION, routed_deletes, with_meta_of
 
@@ -239,19 +240,28 @@ def _on(form: LogForm, assignment: FileAssignment) -> LogForm:
     return form if assignment.base is None else replace(form, base_instant=assignment.base.instant)
 
 
-def write_log(bound: BoundContext, work: LogPayload, mark: Callable[[str], None]) -> WriteStatus:
+def write_log(bound: BoundContext, work: LogPayload, *, announced: bool | None = None) -> WriteStatus:
     """Write an assigned log, in one file or several, or adopt what is there.
 
     Args:
         bound: the write.
         work: the log and its rows.
-        mark: makes the marker of a file that the log rolls over into.
+        announced: what :func:`~lakefmt.write.bound_context.announce` said of the write's files.
 
     Raises:
         InvalidInputError: a block would be too large to be read.
         CorruptFile: a file of that name is there and was not written by this write.
-        StorageError: the store does not say whether a file is there.
+        StorageError: the store does not say whether a file is there; the call may be repeated.
     """
+    marker, own = marker_of(bound, work.assignment), bound.own_markers
+
+    def mark(path: str) -> None:  # of a file that the log rolls over into
+        if announced is None:
+            create_marker(bound.store, bound.instant, path, marker, own)
+        else:
+            create_markers(bound.store, bound.instant, [(path, marker)], more=True, own=own)
+
+    prepare(bound, work.assignment, announced=announced)
     assignment, out = work.assignment, work.out
     written = write_logs(bound.store, assignment.partition, assignment.file_name, out, work.form, mark)
     stats = [_stat(bound, assignment, written, number) for number in range(len(written))]

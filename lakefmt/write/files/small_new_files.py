@@ -7,7 +7,6 @@ had been written alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
 from itertools import accumulate
 
@@ -20,7 +19,8 @@ from lakefmt.values import RECORD_KEY
 from lakefmt.write.assign import Assigned
 from lakefmt.write.bound_context import BoundContext, prepare
 from lakefmt.write.context import FileAssignment, WriteStatus
-from lakefmt.write.files.base_file import FileInProgress, adopt, write_assigned
+from lakefmt.write.files.base_file import adopt, write_assigned
+from lakefmt.write.files.file_bundle import FileBundle
 from lakefmt.write.files.key_filters import bloom_filters_of_parts
 from lakefmt.write.files.meta_columns import routed_deletes, with_meta_of
 
@@ -130,13 +130,11 @@ def write_small_files(
         ]
     complete = with_meta_of(bound.instant, assignments, counts, rows, bound.file_schema)
     traits, ranges = column_traits(complete, max(counts)), key_ranges(complete.column(RECORD_KEY), counts)
-    statuses = []
-    for (assignment, first, count, bloom), ends in zip(cuts, ranges, strict=True):
-        with ExitStack() as stack:
-            file = FileInProgress(bound, assignment, stack, bloom)
-            file.store_new(complete.slice(first, count), traits, ends)
-            statuses.append(file.finish())
-    return statuses
+    with FileBundle(bound) as bundle:
+        for (assignment, first, count, bloom), ends in zip(cuts, ranges, strict=True):
+            with bundle.file(assignment, bloom) as file:
+                file.store_new(complete.slice(first, count), traits, ends)
+        return bundle.put()
 
 
 def _is_large(rows: pa.Table) -> bool:

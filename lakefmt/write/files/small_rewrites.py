@@ -7,7 +7,6 @@ had been written alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from itertools import accumulate
 
 import numpy as np
@@ -33,7 +32,8 @@ from lakefmt.values import FILE_NAME, META_COLUMNS, WriteOperation
 from lakefmt.write.assign import Assigned
 from lakefmt.write.bound_context import BoundContext, prepare
 from lakefmt.write.context import FileAssignment, WriteStatus
-from lakefmt.write.files.base_file import FileInProgress, adopt, write_assigned
+from lakefmt.write.files.base_file import adopt, write_assigned
+from lakefmt.write.files.file_bundle import FileBundle
 from lakefmt.write.files.key_filters import grown_filters
 from lakefmt.write.files.meta_columns import routed_deletes, with_meta_of
 
@@ -118,15 +118,13 @@ def rewrite_together(
     parts, traits = merged
     footers = [base.footer for base in bases]
     filters, new_ends = grown_filters(bound, footers, parts), _new_ends(parts)
-    statuses = []
-    for assignment, part, count, footer, bloom, ends in zip(
-        assignments, parts, counts, footers, filters, new_ends, strict=True
-    ):
-        with ExitStack() as stack:
-            file = FileInProgress(bound, assignment, stack)
-            file.store_merged(part, count, footer, bloom, traits, ends)
-            statuses.append(file.finish())
-    return statuses
+    with FileBundle(bound) as bundle:
+        for assignment, part, count, footer, bloom, ends in zip(
+            assignments, parts, counts, footers, filters, new_ends, strict=True
+        ):
+            with bundle.file(assignment) as file:
+                file.store_merged(part, count, footer, bloom, traits, ends)
+        return bundle.put()
 
 
 def _new_ends(parts: Sequence[Merged]) -> list[tuple[str, str] | None]:
