@@ -460,6 +460,7 @@ def write_assigned_files(
     if threads > 1:
         pa.default_memory_pool().release_unused()  # what the look-up took
     works: dict[int, Future[WriteStatus]] = {}
+    bundled_works: list[tuple[Sequence[int], Future[list[WriteStatus]]]] = []
     parts_of = partial(_parts_of, batch, assigned)
 
     def rewrite(numbers: Sequence[int]) -> list[WriteStatus]:
@@ -467,25 +468,26 @@ def write_assigned_files(
 
     with WorkerPool(threads) as workers:
         together = bundle_rewrites(bound, assigned) if len(assigned) >= FEWEST_FILES else []
-        rewrites = [(numbers, workers.submit(rewrite, numbers)) for numbers in together]
+        bundled_works += [(numbers, workers.submit(rewrite, numbers)) for numbers in together]
         if new_files >= FEWEST_FILES:
             from lakefmt.write.files.small_new_files import writes_together  # few writes have many
 
             for numbers, write_new in writes_together(bound, assigned, parts_of, blooms, announced):
-                rewrites.append((numbers, workers.submit(write_new)))
+                bundled_works.append((numbers, workers.submit(write_new)))
         bundles = bundle_logs(assigned, batch.table)
-        bundled = {number for bundle in (*bundles, *(numbers for numbers, _ in rewrites)) for number in bundle}
+        bundled = {number for bundle in (*bundles, *(numbers for numbers, _ in bundled_works)) for number in bundle}
         for number in range(len(assigned)):
             if number not in bundled:
                 works[number] = workers.submit(write, number)
         for bundle in bundles:
-            from lakefmt.write.files.log_payloads import build_log_payloads, write_log  # with the formats of logs
+            from lakefmt.write.files.log_payloads import build_log_payloads, log_writes  # with the formats of logs
 
-            for number, work in zip(bundle, build_log_payloads(bound, *parts_of(bundle)), strict=True):
-                works[number] = workers.submit(partial(write_log, announced=announced), bound, work)
-            wait([works[number] for number in bundle])  # or else all bundles' records would be held at once
+            payloads = build_log_payloads(bound, *parts_of(bundle))
+            logs = [(some, workers.submit(job)) for some, job in log_writes(bound, bundle, payloads, announced)]
+            wait([work for _, work in logs])  # or else all bundles' records would be held at once
+            bundled_works += logs
         written = {
-            number: status for numbers, work in rewrites for number, status in zip(numbers, work.result(), strict=True)
+            number: s for numbers, work in bundled_works for number, s in zip(numbers, work.result(), strict=True)
         }
         written |= zip(works, results(works.values()), strict=True)
         return [written[number] for number in range(len(assigned))]

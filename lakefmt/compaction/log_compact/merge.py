@@ -16,7 +16,7 @@ from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import merge_rule
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.logs.reader import LogRows, read_log_rows
-from lakefmt.filegroups.logs.writer import LogRowsOut, WrittenLog, log_form, write_logs
+from lakefmt.filegroups.logs.writer import LogRowsOut, LogToWrite, WrittenLog, log_form, write_logs
 from lakefmt.filegroups.merge.log_compaction_merge import merge_log_blocks
 from lakefmt.filegroups.model import FileSlice, join_path
 from lakefmt.filegroups.ordering import has_order
@@ -121,7 +121,7 @@ class LogMerge:
             # Logs hold partition columns, also where base files drop them, and no meta columns where the table has none.
             data = unstored.stored(data, operation.partition, data.schema)
         out = LogRowsOut(data, folded.deletes)
-        written = write_logs(self.client.store, operation.partition, name, out, form, mark)
+        written = write_logs(self.client.store, LogToWrite(operation.partition, name, out, form, mark))
         return [self._stat(operation, file_slice, logs, written, n) for n in range(len(written))]
 
     def _name(self, number: int, operation: CompactionOperation, files: SliceFiles) -> str:

@@ -7,7 +7,8 @@ they contain, and the remaining rows follow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack
 
 import numpy as np
 import numpy.typing as npt
@@ -36,10 +37,10 @@ from lakefmt.formats.log.delete_block import (
 )
 from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt.formats.names import parse_log_file
-from lakefmt.storage.api import ObjectStore, PutOutcome
+from lakefmt.storage.api import ObjectStore, ObjectWriter, PutBatch, PutOutcome
 from lakefmt.values import PARTITION_PATH, RECORD_KEY, InstantTime
 
-__all__ = ["LogForm", "LogRowsOut", "WrittenLog", "log_form", "write_logs"]
+__all__ = ["LogForm", "LogRowsOut", "LogToWrite", "WrittenLog", "log_form", "write_logs", "write_logs_at_once"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -156,40 +157,85 @@ def _nth_log_name(first: str, number: int) -> str:
     return f".{parts.file_id}_{parts.instant}.log.{parts.version + number}_{parts.write_token}"
 
 
-def write_logs(
-    store: ObjectStore,
-    partition: str,
-    first: str,
-    out: LogRowsOut,
-    form: LogForm,
-    mark: Callable[[str], None],
-) -> tuple[WrittenLog, ...]:
-    """Write rows to one or more log files, or adopt existing ones; the caller writes the first file's marker.
+@dataclass(frozen=True, slots=True)
+class LogToWrite:
+    """A log of one or more files.
 
-    Args:
-        store: the table's store.
+    Attributes:
         partition: the partition.
         first: the name of the first file.
         out: the rows.
         form: of the log.
-        mark: makes the marker of a further file, given its path.
+        mark: makes the marker of a further file, given its path; that of the first file is there.
+    """
+
+    partition: str
+    first: str
+    out: LogRowsOut
+    form: LogForm
+    mark: Callable[[str], None]
+
+
+def write_logs(store: ObjectStore, log: LogToWrite) -> tuple[WrittenLog, ...]:
+    """Write rows to one or more log files, or adopt existing ones.
+
+    Args:
+        store: the table's store.
+        log: the log.
 
     Raises:
         InvalidInputError: a block would be too large for readers.
         CorruptFile: a file exists and another write made it.
         StorageError: the store does not confirm a file.
     """
+    return _put_each(_files(store, log))
+
+
+def write_logs_at_once(store: ObjectStore, logs: Sequence[LogToWrite], batch: PutBatch) -> list[tuple[WrittenLog, ...]]:
+    """Write logs as :func:`write_logs` does each, their first files put at once."""
+    written: dict[int, tuple[WrittenLog, ...]] = {}
+    waiting: list[tuple[int, _Files]] = []
+    with ExitStack() as stack:
+        for number, log in enumerate(logs):
+            files = _files(store, log)
+            stack.callback(files.close)
+            try:
+                batch.add(next(files))
+            except StopIteration as end:  # an earlier attempt wrote all of it
+                written[number] = end.value
+            else:
+                waiting.append((number, files))
+        for (number, files), outcome in zip(waiting, batch.put_if_absent(), strict=True):
+            written[number] = _put_each(files, outcome)
+    return [written[number] for number in range(len(logs))]
+
+
+#: Yields each file when it is complete, and is sent what putting it said.
+_Files = Generator[ObjectWriter, PutOutcome, tuple[WrittenLog, ...]]
+
+
+def _put_each(files: _Files, outcome: PutOutcome | None = None) -> tuple[WrittenLog, ...]:
+    try:
+        file = next(files) if outcome is None else files.send(outcome)
+        while True:
+            file = files.send(file.put_if_absent())
+    except StopIteration as end:
+        written: tuple[WrittenLog, ...] = end.value
+        return written
+
+
+def _files(store: ObjectStore, log: LogToWrite) -> _Files:
     logs: list[WrittenLog] = []
-    out = _ordered_first(out, form)
+    form, out = log.form, _ordered_first(log.out, log.form)
     rows = deletes = 0
     while not logs or rows < out.data.num_rows or deletes < out.deletes.num_rows:
-        path = join_path(partition, _nth_log_name(first, len(logs)))
+        path = join_path(log.partition, _nth_log_name(log.first, len(logs)))
         if logs:
-            mark(path)
+            log.mark(path)
         left = (out.data.num_rows - rows, out.deletes.num_rows - deletes)
         written = _adopt(store, path, form, left)
         if written is None:
-            written = _write_one(store, path, form, _blocks(out, form, rows, deletes), left)
+            written = yield from _one_file(store, path, form, _blocks(out, form, rows, deletes), left)
         logs.append(written)
         rows, deletes = rows + written.rows, deletes + written.deletes
     return tuple(logs)
@@ -200,9 +246,9 @@ def write_logs(
 _Block = tuple[bytes, int, int]
 
 
-def _write_one(
+def _one_file(
     store: ObjectStore, path: str, form: LogForm, blocks: Iterator[_Block], left: tuple[int, int]
-) -> WrittenLog:
+) -> Generator[ObjectWriter, PutOutcome, WrittenLog]:
     rows = deletes = 0
     with store.create(path, durable=form.durable) as sink:
         for data, more_rows, more_deletes in blocks:
@@ -212,7 +258,8 @@ def _write_one(
             rows, deletes = rows + more_rows, deletes + more_deletes
             if sink.size > form.file_bytes:  # as Hudi: the block that exceeds the limit is the last one of the file
                 break
-        outcome, size = sink.put_if_absent(), sink.size
+        outcome = yield sink
+        size = sink.size
     if outcome is PutOutcome.DONE:
         return WrittenLog(path.rpartition("/")[2], size, rows, deletes)
     existing = _adopt(store, path, form, left)

@@ -7,8 +7,8 @@ when a log rolls over count on from its version. :mod:`~lakefmt.filegroups.logs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,15 @@ import pyarrow.types as pt
 from lakefmt.config.merge_rule import MergeRule
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InternalError
-from lakefmt.filegroups.logs.writer import LogForm, LogRowsOut, WrittenLog, log_form, write_logs
+from lakefmt.filegroups.logs.writer import (
+    LogForm,
+    LogRowsOut,
+    LogToWrite,
+    WrittenLog,
+    log_form,
+    write_logs,
+    write_logs_at_once,
+)
 from lakefmt.filegroups.model import join_path
 from lakefmt.filegroups.ordering import (
     Mask,
@@ -33,13 +41,17 @@ from lakefmt.filegroups.virtual_columns import VirtualColumns
 from lakefmt.formats.log.data_block import encode_records
 from lakefmt.formats.log.delete_block import storable_orderings
 from lakefmt.schema import arrow_to_avro, with_meta_columns, without_meta_columns
+from lakefmt.storage.api import SupportsPutBatch
 from lakefmt.timeline.markers import create_marker, create_markers
 from lakefmt.values import IS_DELETED, META_COLUMNS, WriteOperation, WriteStat
 from lakefmt.write.bound_context import BoundContext, marker_of, prepare
 from lakefmt.write.context import FileAssignment, LogTarget, WriteStatus
 from lakefmt.write.files.meta_columns import POSITION, routed_deletes, with_meta_of
 
-__all__ = ["LogPayload", "build_log_payloads", "holds_whole_rows", "split_deletes", "write_log"]
+__all__ = ["LogPayload", "build_log_payloads", "holds_whole_rows", "log_writes", "split_deletes", "write_log"]
+
+#: Fewer logs are put one by one; the most that are put at once.
+_FEWEST_AT_ONCE, _MOST_AT_ONCE = 8, 64
 
 
 I64 = npt.NDArray[np.int64]
@@ -253,25 +265,57 @@ def write_log(bound: BoundContext, work: LogPayload, *, announced: bool | None =
         CorruptFile: a file of that name is there and was not written by this write.
         StorageError: the store does not say whether a file is there; the call may be repeated.
     """
-    marker, own = marker_of(bound, work.assignment), bound.own_markers
+    return _status(bound, work, write_logs(bound.store, _announced_log(bound, work, announced)))
 
-    def mark(path: str) -> None:  # of a file that the log rolls over into
+
+def log_writes(
+    bound: BoundContext, numbers: Sequence[int], works: Sequence[LogPayload], announced: bool | None
+) -> Iterator[tuple[Sequence[int], Callable[[], list[WriteStatus]]]]:
+    """Yield logs that are put at once, by their numbers, and what writes them; where nothing is gained each alone.
+
+    Args:
+        bound: the write.
+        numbers: those of the logs.
+        works: the logs and their rows.
+        announced: what :func:`~lakefmt.write.bound_context.announce` said of the write's files.
+    """
+
+    def write(some: Sequence[LogPayload]) -> list[WriteStatus]:
+        if len(some) == 1 or not isinstance(bound.store, SupportsPutBatch):
+            return [write_log(bound, work, announced=announced) for work in some]
+        logs = [_announced_log(bound, work, announced) for work in some]
+        written = write_logs_at_once(bound.store, logs, bound.store.put_batch())
+        return [_status(bound, *each) for each in zip(some, written, strict=True)]
+
+    at_once = bound.durable and isinstance(bound.store, SupportsPutBatch) and len(works) >= _FEWEST_AT_ONCE
+    step = min(_MOST_AT_ONCE, -(-len(works) // bound.threads)) if at_once else 1
+    for first in range(0, len(works), step):
+        yield numbers[first : first + step], partial(write, works[first : first + step])
+
+
+def _announced_log(bound: BoundContext, work: LogPayload, announced: bool | None) -> LogToWrite:
+    """Announce a log, and return it with what announces the files that it rolls over into."""
+    assignment = work.assignment
+    marker, own = marker_of(bound, assignment), bound.own_markers
+
+    def mark(path: str) -> None:
         if announced is None:
             create_marker(bound.store, bound.instant, path, marker, own)
         else:
             create_markers(bound.store, bound.instant, [(path, marker)], more=True, own=own)
 
-    prepare(bound, work.assignment, announced=announced)
+    prepare(bound, assignment, announced=announced)
+    return LogToWrite(assignment.partition, assignment.file_name, work.out, work.form, mark)
+
+
+def _status(bound: BoundContext, work: LogPayload, written: tuple[WrittenLog, ...]) -> WriteStatus:
     assignment, out = work.assignment, work.out
-    written = write_logs(bound.store, assignment.partition, assignment.file_name, out, work.form, mark)
     stats = [_stat(bound, assignment, written, number) for number in range(len(written))]
-    rows_in = out.data.num_rows + out.deletes.num_rows
-    adopted = all(file.adopted for file in written)
     return WriteStatus(
         bound.instant,
         stats[0],
-        rows_in,
-        adopted=adopted,
+        out.data.num_rows + out.deletes.num_rows,
+        adopted=all(file.adopted for file in written),
         rolled=tuple(stats[1:]),
         counts_new_keys=not assignment.may_bring_keys,
         is_copy=assignment.is_copy,
