@@ -455,5 +455,7 @@ class LocalPutBatch:
         for writer in writers:
             writer.flush()
         placed = [writer.place() for writer in writers]
-        self._settle([writer.name_and_path for writer, is_placed in zip(writers, placed, strict=True) if is_placed])
+        put = (writer.name_and_path for writer, is_placed in zip(writers, placed, strict=True) if is_placed)
+        # One sync of a directory is one of all its entries.
+        self._settle(list({os.path.dirname(path): (name, path) for name, path in put}.values()))
         return [PutOutcome.DONE if is_placed else PutOutcome.REFUSED for is_placed in placed]
