@@ -33,7 +33,6 @@ from lakefmt.write.assign import Assigned
 from lakefmt.write.bound_context import BoundContext, prepare
 from lakefmt.write.context import FileAssignment, WriteStatus
 from lakefmt.write.files.base_file import adopt, write_assigned
-from lakefmt.write.files.file_bundle import FileBundle
 from lakefmt.write.files.key_filters import grown_filters
 from lakefmt.write.files.meta_columns import routed_deletes, with_meta_of
 
@@ -118,6 +117,8 @@ def rewrite_together(
     parts, traits = merged
     footers = [base.footer for base in bases]
     filters, new_ends = grown_filters(bound, footers, parts), _new_ends(parts)
+    from lakefmt.write.files.file_bundle import FileBundle  # few writes have many
+
     with FileBundle(bound) as bundle:
         for assignment, part, count, footer, bloom, ends in zip(
             assignments, parts, counts, footers, filters, new_ends, strict=True
