@@ -30,6 +30,7 @@ __all__ = [
     "PutBatch",
     "PutOutcome",
     "SupportsAbandoned",
+    "SupportsBeginFlush",
     "SupportsIdentities",
     "SupportsLevels",
     "SupportsNames",
@@ -101,6 +102,15 @@ class ObjectWriter(Protocol):
 
     def put_if_absent(self) -> PutOutcome:
         """Create the finished object unless the name is taken."""
+        ...
+
+
+@runtime_checkable
+class SupportsBeginFlush(Protocol):
+    """A writer of a large object whose bytes can be on their way to disk before it is finished."""
+
+    def begin_flush(self) -> None:
+        """Have the system begin to write the bytes so far to disk; nothing is waited for."""
         ...
 
 

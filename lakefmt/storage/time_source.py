@@ -7,7 +7,6 @@ run many writers on a virtual clock.
 from __future__ import annotations
 
 import os
-import random
 import threading
 import time
 from collections.abc import Callable
@@ -66,7 +65,9 @@ class SystemTimeSource:
 
     def jitter(self) -> float:
         """Return a random number in [0, 1)."""
-        return random.SystemRandom().random()
+        from random import SystemRandom  # few writes wait for others
+
+        return SystemRandom().random()
 
     def schedule_periodic(self, seconds: float, work: Callable[[], None], name: str) -> Callable[[], None]:
         """Call `work` every `seconds` in a daemon thread; the returned function stops it."""

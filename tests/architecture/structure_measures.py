@@ -74,8 +74,11 @@ def trace(work: Callable[[], object]) -> Trace:
 
 def _module(frame: FrameType) -> str:
     name = str(frame.f_globals.get("__name__", ""))
-    # The methods that `lakefmt.data_classes` gives to a class are no module that a reader has to open.
-    return name if name.split(".")[0] == rules.PACKAGE and name != "lakefmt.data_classes" else ""
+    return name if name.split(".")[0] == rules.PACKAGE and name not in _AS_LIBRARIES else ""
+
+
+#: No modules that a reader has to open: methods that are given to a class, and functions in the place of PyArrow's and NumPy's.
+_AS_LIBRARIES = ("lakefmt.data_classes", "lakefmt.arrays")
 
 
 def _callers(frame: FrameType) -> Iterable[str]:

@@ -427,6 +427,42 @@ def test_a_batch_whose_bytes_may_be_lost_names_nothing(store, root, monkeypatch)
     assert files_under(root) == []
 
 
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system cannot be asked to begin a flush")
+@pytest.mark.parametrize("durable", [True, False])
+def test_bytes_of_a_large_object_are_on_their_way_to_disk_before_it_is_finished(root, monkeypatch, durable):
+    begun = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _, start, size, __: begun.append((start, size)))
+    store, many = LocalStore(root), b"x" * (5 << 20)
+    with store.create("p=1/a", durable=durable) as writer:
+        for number in range(3):
+            writer.file.write(b"few")
+            writer.begin_flush()
+            assert len(begun) == number * durable, "few bytes are not worth a call"
+            writer.file.write(many)
+            writer.begin_flush()
+        assert writer.put_if_absent() is PutOutcome.DONE
+    # No byte is named twice: those on disk would leave the memory.
+    assert begun == [(number * (len(many) + 3), len(many) + 3) for number in range(3)] * durable
+    assert store.read("p=1/a") == (b"few" + many) * 3
+
+
+def test_a_flush_that_cannot_begin_is_an_error_of_the_store(store, monkeypatch):
+    with store.create("p=1/a", durable=True) as writer, monkeypatch.context() as patch:
+        patch.setattr(type(writer), "file", property(lambda _: _FullFile()))
+        with pytest.raises(StorageError, match="'p=1/a'"):
+            writer.begin_flush()
+
+
+class _FullFile:
+    closed = False
+
+    def tell(self):
+        return 5 << 20
+
+    def flush(self):
+        raise OSError(errno.ENOSPC, "no space")
+
+
 def test_a_batch_of_one_store_takes_no_object_of_another(store):
     with MemoryStore().create("a") as sink, pytest.raises(StateError, match="local files"):
         store.put_batch().add(sink)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from typing import Final, cast
@@ -164,7 +163,9 @@ def remove_tree(path: str) -> None:
     if stat.S_ISLNK(mode):
         os.unlink(path)
     elif stat.S_ISDIR(mode):
-        shutil.rmtree(path)
+        from shutil import rmtree  # brings formats of archives along
+
+        rmtree(path)
 
 
 def write_all(descriptor: int, data: Buffer) -> None:
@@ -185,12 +186,18 @@ def flush_descriptor(descriptor: int) -> None:
         fcntl.fcntl(descriptor, _FULL_FLUSH)
 
 
-def begin_flushing(descriptor: int) -> None:
-    """Have the system begin to write a file's bytes to disk, where it can be asked; nothing is waited for."""
+def begin_flushing(descriptor: int, start: int, end: int) -> None:
+    """Have the system begin to write bytes of a file to disk, where it can be asked; nothing is waited for.
+
+    Args:
+        descriptor: the file.
+        start: the first byte; those before it are not named again, because what is on disk would leave the memory.
+        end: the byte behind the last one.
+    """
     if hasattr(os, "posix_fadvise"):
         # Linux takes bytes that are not needed again to the disk first; those on the way stay in memory.
         with contextlib.suppress(OSError):
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
 
 
 def flush_path(path: str) -> None:

@@ -14,7 +14,6 @@ import functools
 import hashlib
 import itertools
 import os
-import secrets
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -137,14 +136,14 @@ class AtomicFiles:
         self._root = root
         # Machine and process id tell whether a writer is alive; the process id is added per file,
         # because a fork copies this object.
-        self._unique = f"{TEMPORARY_PREFIX}{_machine()}-{secrets.token_hex(4)}"
+        self._unique = f"{TEMPORARY_PREFIX}{_machine()}-{os.urandom(4).hex()}"
         self._numbers = itertools.count()
         #: Which of :data:`WAYS` is used.
         self.way = 0
         #: Whether the file system has shown which way works.
         self.way_is_known = False
         # Directories whose entries, up to the base, are synced.
-        self._settled: set[str] = set()
+        self._entries_synced: set[str] = set()
         #: Directories whose own entry, and those of all above, are synced.
         self._linked: set[str] = set()
         #: Directories whose entries were listed before they were synced.
@@ -167,7 +166,7 @@ class AtomicFiles:
             return os.open(temporary, WRITE_FLAGS, 0o666)
         except FileNotFoundError:
             directory = os.path.dirname(temporary)
-            self._settled.discard(directory)
+            self._entries_synced.discard(directory)
             above = directory
             while len(above) > len(self._root):  # those above may be gone with it
                 self._linked.discard(above)
@@ -246,13 +245,13 @@ class AtomicFiles:
             forget_file(temporary)
             raise
 
-    def settle(self, path: str) -> None:
+    def sync_entry(self, path: str) -> None:
         """Sync the directory entry of `path`, the first time with all directories up to the base."""
         directory = os.path.dirname(path)
         flush_directory(directory)
-        if directory not in self._settled:
+        if directory not in self._entries_synced:
             self._link_above(directory)
-            self._settled.add(directory)
+            self._entries_synced.add(directory)
 
     def _link_above(self, directory: str) -> None:
         """Sync the entry of a directory in the one above it, and so on up to the base; what is synced is left out."""
@@ -273,10 +272,12 @@ class AtomicFiles:
         self._linked.update(synced)
         self._listed.update(listed)
 
-    def unsettle(self, path: str) -> None:
+    def forget_synced(self, path: str) -> None:
         """Forget that the directory `path` and those below it are synced, because they were removed."""
         below = path.rstrip(os.sep) + os.sep
-        self._settled = {directory for directory in self._settled if not f"{directory}{os.sep}".startswith(below)}
+        self._entries_synced = {
+            directory for directory in self._entries_synced if not f"{directory}{os.sep}".startswith(below)
+        }
         self._linked = {directory for directory in self._linked if not f"{directory}{os.sep}".startswith(below)}
 
     def link(self, directories: Iterable[str]) -> None:
@@ -305,6 +306,8 @@ Failure = Callable[[OSError, str, str], StorageError]
 _Placed = Callable[[bool, str, str, bool], PutOutcome]
 
 _SINK_BUFFER_BYTES: Final = 256 * 1024
+#: To begin the flush of fewer bytes saves less time than the call takes.
+_FLUSHED_TOGETHER: Final = 1 << 22
 
 
 class LocalObjectWriter:
@@ -322,6 +325,8 @@ class LocalObjectWriter:
         self._temporary = files.temporary_beside(path)
         self._file: BinaryIO | None = None
         self._size: int | None = None
+        #: Bytes that the system has begun to write to disk.
+        self._flushing = 0
 
     @property
     def file(self) -> BinaryIO:
@@ -356,6 +361,25 @@ class LocalObjectWriter:
             self.flush()
         return self._placed(self.place(), self._name, self._path, self._durable)
 
+    def begin_flush(self) -> None:
+        """Have the system begin to write the bytes so far to disk, where they are to be durable; nothing is waited for.
+
+        Raises:
+            StorageError: bytes could not be written.
+        """
+        if self._durable and self.size - self._flushing >= _FLUSHED_TOGETHER:
+            try:
+                self._begin_flush()
+            except OSError as error:
+                raise self._failed(error) from error
+
+    def _begin_flush(self) -> None:
+        if not self.file.closed:
+            self.file.flush()
+            end = self.file.tell()
+            begin_flushing(self.file.fileno(), self._flushing, end)
+            self._flushing = end
+
     def end(self, *, begin_flush: bool = False) -> None:
         """Take no more bytes: the first step of a put; `begin_flush`: have the system begin to write them to disk.
 
@@ -366,9 +390,8 @@ class LocalObjectWriter:
         if self._size is not None:
             raise StateError(f"the sink of {self._name!r} is finished already")
         try:
-            if begin_flush and not self.file.closed:
-                self.file.flush()
-                begin_flushing(self.file.fileno())
+            if begin_flush:
+                self._begin_flush()
             self.file.close()
         except OSError as error:
             raise self._failed(error) from error
@@ -427,11 +450,11 @@ class LocalPutBatch:
     While one is written the system brings those before to the disk; then to sync each waits for little.
 
     Args:
-        settle: syncs the entries of some paths, by their names and paths.
+        sync_entries: syncs the directory entries of some paths, by their names and paths.
     """
 
-    def __init__(self, settle: Callable[[Sequence[tuple[str, str]]], None]) -> None:
-        self._settle = settle
+    def __init__(self, sync_entries: Callable[[Sequence[tuple[str, str]]], None]) -> None:
+        self._sync_entries = sync_entries
         self._writers: list[LocalObjectWriter] = []
 
     def add(self, writer: ObjectWriter) -> None:
@@ -457,5 +480,5 @@ class LocalPutBatch:
         placed = [writer.place() for writer in writers]
         put = (writer.name_and_path for writer, is_placed in zip(writers, placed, strict=True) if is_placed)
         # One sync of a directory is one of all its entries.
-        self._settle(list({os.path.dirname(path): (name, path) for name, path in put}.values()))
+        self._sync_entries(list({os.path.dirname(path): (name, path) for name, path in put}.values()))
         return [PutOutcome.DONE if is_placed else PutOutcome.REFUSED for is_placed in placed]

@@ -314,7 +314,7 @@ class LocalStore:
 
     def put_batch(self) -> PutBatch:
         """Return what puts many durable objects at once."""
-        return LocalPutBatch(self._settle)
+        return LocalPutBatch(self._sync_entries)
 
     def make_directories(self, names: Iterable[str], *, durable: bool = False) -> None:
         """Create directories and their parents; `durable` syncs the entries of all of them together.
@@ -373,7 +373,7 @@ class LocalStore:
                 if not raced or attempt == _TREE_ATTEMPTS:
                     raise self._failure(error, "remove the tree", prefix) from error
             finally:
-                self._files.unsettle(path)
+                self._files.forget_synced(path)
 
     def remove_leftovers(self, older_than_epoch: float) -> int:
         """Remove temporary files written before `older_than_epoch` (epoch seconds); return their number.
@@ -488,13 +488,13 @@ class LocalStore:
 
     def _placed(self, placed: bool, name: str, path: str, durable: bool) -> PutOutcome:
         if placed and durable:
-            self._settle([(name, path)])
+            self._sync_entries([(name, path)])
         return PutOutcome.DONE if placed else PutOutcome.REFUSED
 
-    def _settle(self, placed: Sequence[tuple[str, str]]) -> None:
+    def _sync_entries(self, placed: Sequence[tuple[str, str]]) -> None:
         for name, path in placed:
             try:
-                self._files.settle(path)
+                self._files.sync_entry(path)
             except OSError as error:
                 why = f"{name!r} is in place in {self.url}, but may not survive a power failure: {error.strerror}"
                 raise StorageError(why) from error

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import socket
 from dataclasses import asdict
 from typing import Final
@@ -109,7 +108,7 @@ class HolderNotes:
         self._locks = process_locks(store)
         self._lock_name = lock_name
         self._directory = f"{above}/.lakefmt" if above else ".lakefmt"
-        self._note = _NOTE_PREFIX + secrets.token_hex(12)  # no other lock has this name
+        self._note = _NOTE_PREFIX + os.urandom(12).hex()  # no other lock has this name
         self._held: ProcessLock | None = None
 
     def _path(self, note: str) -> str:

@@ -13,7 +13,7 @@ an object store must name a provider: a lock that only some of them take exclude
 
 from __future__ import annotations
 
-import secrets
+import os
 import time
 from collections.abc import Callable
 from functools import cache
@@ -119,7 +119,7 @@ def open_lock(
     name = options.short_name or default_lock_provider(store, shared=options.shared)
     wait = options.retry_policy.total
     # No other request has this name, so that what is found under it is a request of ours whose answer was lost.
-    unique = f"{owner}-{secrets.token_hex(4)}"
+    unique = f"{owner}-{os.urandom(4).hex()}"
     if name == "InProcessLockProvider":
         return InProcessLock(store.url, wait, time_source)
     locks = process_locks(store)
