@@ -307,7 +307,13 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "number of keys that a bloom filter is sized for; 0: the keys of the file plus one eighth",
         minimum=0,
     ),
-    _honoured("hoodie.index.bloom.fpp", float, 1e-9, "false positive rate of bloom filters", minimum=0),
+    _honoured(
+        "hoodie.index.bloom.fpp",
+        float,
+        1e-9,
+        "false positive rate of bloom filters; not given: 1e-6 in filters of more than 16,384 keys",
+        minimum=0,
+    ),
     _honoured(
         "hoodie.bloom.index.filter.dynamic.max.entries",
         int,

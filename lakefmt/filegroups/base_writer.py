@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from math import log
 
 import pyarrow as pa
 
 from lakefmt.config.settings import Settings
 from lakefmt.errors import InvalidInputError, StateError, StorageError
-from lakefmt.formats.bloom.bloom_filter import DYNAMIC, BloomFilter
+from lakefmt.formats.bloom.bloom_filter import DYNAMIC, BloomFilter, filter_size
 from lakefmt.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers, key_range
 from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.values import FILE_NAME, RECORD_KEY
@@ -34,6 +33,12 @@ __all__ = [
 _ROW_GROUP_BYTES = 32 << 20
 
 _MIN_FILTER_KEYS = 128
+#: A filter of more keys has half the hashes, which take longer than all else of it, for a fifth more bits.
+_FEW_HASHES_ABOVE = 1 << 14
+#: Its rate, unless the settings say another one. Every reader of the footer reads its bits; this rate saves a third of them,
+#: and one of a million new keys is looked for in vain. (Hudi's own filter stops growing at ``dynamic.max.entries`` keys: in a
+#: file of 500,000 it takes one absent key in three for stored.)
+_RATE_OF_LARGE = 1e-6
 #: A filter for this many keys is no waste in any file.
 _ALWAYS_REUSED_KEYS = 2000
 #: A new filter has room for 1/8 more keys than the file.
@@ -149,10 +154,13 @@ def new_filter(settings: Settings, num_keys: int) -> BloomFilter:
 
     Unless the settings fix the size, the filter has room for 1/8 more keys. So the next upserts can add a few
     keys without hashing all stored ones again. The cost is 1/8 more bits, one byte per key.
+
+    A large filter has a third of the hashes of a small one (docs/format.md, Bloom filter size).
     """
     planned = settings.integer("hoodie.index.bloom.num_entries") or _planned(num_keys)
     most = max(planned, settings.integer("hoodie.bloom.index.filter.dynamic.max.entries"))
-    return BloomFilter.sized(planned, settings.number("hoodie.index.bloom.fpp"), most)
+    rate, few_hashes = _strength(settings, planned)
+    return BloomFilter.sized(planned, rate, most, few_hashes=few_hashes)
 
 
 def filter_bytes(settings: Settings, num_keys: int) -> int:
@@ -168,8 +176,9 @@ def filter_bytes(settings: Settings, num_keys: int) -> int:
     planned = settings.integer("hoodie.index.bloom.num_entries") or _planned(num_keys)
     most = max(planned, settings.integer("hoodie.bloom.index.filter.dynamic.max.entries"))
     rows = -(-min(num_keys, most) // planned)
-    bits = rows * planned * -log(settings.number("hoodie.index.bloom.fpp")) / log(2) ** 2
-    return int(bits / 6)  # a character holds six
+    rate, few_hashes = _strength(settings, planned)
+    bits, _ = filter_size(planned, rate, few_hashes=few_hashes)
+    return rows * bits // 6  # a character holds six
 
 
 def grown_filter(
@@ -219,11 +228,22 @@ def _is_wanted_size(old: BloomFilter, capacity: int, num_keys: int, settings: Se
             return False
     elif rows > 1 or per_row > max(_ALWAYS_REUSED_KEYS, _MOST_ROOM * _planned(num_keys)):
         return False
+    rate, few_hashes = _strength(settings, per_row)
     try:
-        fresh = BloomFilter.sized(per_row, settings.number("hoodie.index.bloom.fpp"))
+        return (old.m, old.k) == filter_size(per_row, rate, few_hashes=few_hashes)
     except InvalidInputError:  # above 2**31 bits
         return False
-    return (old.k, old.m) == (fresh.k, fresh.m)
+
+
+def _strength(settings: Settings, planned: int) -> tuple[float, bool]:
+    """Return the rate of a filter that is planned for this number of keys, and whether it has few hashes."""
+    rate = settings.number("hoodie.index.bloom.fpp")
+    if settings.integer("hoodie.index.bloom.num_entries"):
+        return rate, False
+    is_large = planned > _FEW_HASHES_ABOVE
+    if is_large and settings.origins["hoodie.index.bloom.fpp"] == "default":
+        rate = _RATE_OF_LARGE
+    return rate, is_large
 
 
 def _planned(num_keys: int) -> int:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from tempfile import TemporaryFile, gettempdir
 from typing import IO
 
 import pyarrow as pa
 
+from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.parquet.base_file import key_range, outermost
 from lakefmt.storage.os_errors import os_failure
 
@@ -21,6 +21,11 @@ __all__ = ["FileKeys", "row_memory", "spilling", "widened"]
 #: What a sort and writers of pages take however little they hold: code, pages of each column, what allocators keep.
 _FIXED_BYTES = 30 << 20
 _LEAST_PART = 4
+
+#: A piece of spilled keys is this part of the memory, and the bits of a filter, as a byte each, are that part at most.
+_KEY_PARTS, _FLAG_PARTS = 16, 2
+#: The flags of a filter of fewer keys, 35 bytes for each, are in a cache.
+_CACHED_KEYS = 1 << 17
 
 _SCHEMA = pa.schema([("key", pa.string())])
 
@@ -49,6 +54,8 @@ def spilling() -> Iterator[None]:
 
 
 def _temporary_directory() -> str:
+    from tempfile import gettempdir
+
     try:
         return gettempdir()
     except OSError:  # none of those that Python tries can take files
@@ -112,6 +119,8 @@ class FileKeys:
         Raises:
             StorageError: it could not take them.
         """
+        from tempfile import TemporaryFile  # few writes spill keys
+
         with spilling():
             if self._writer is None:
                 self._file = TemporaryFile(prefix="lakefmt-keys-")  # noqa: SIM115 (closed by close)
@@ -143,6 +152,21 @@ class FileKeys:
                 waiting, size = [], 0
         if waiting:
             yield pa.chunked_array(waiting)
+
+    def add_to(self, bloom: BloomFilter, memory_bytes: int) -> None:
+        """Add all keys to a filter; nothing can be added here afterwards.
+
+        Args:
+            bloom: the filter.
+            memory_bytes: what keys and flags may take.
+        """
+        in_order = False
+        if self._count > _CACHED_KEYS:
+            from lakefmt.sorting.memory_speed import far_writes_are_slow  # few files are large
+
+            in_order = far_writes_are_slow()
+        parts = self.pieces(max(1, memory_bytes // _KEY_PARTS))
+        bloom.add_pieces(parts, memory_bytes // _FLAG_PARTS, in_order=in_order)
 
     def close(self) -> None:
         """Let go of the temporary file."""

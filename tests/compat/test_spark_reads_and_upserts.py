@@ -16,7 +16,8 @@ import pytest
 import lakefmt
 from lakefmt.errors import CompletedFileMissing, SchemaMismatch, WriterActive
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.formats.parquet.base_file import BaseFileWriter
+from lakefmt.formats.bloom.bloom_filter import DYNAMIC, decode_bloom_filter
+from lakefmt.formats.parquet.base_file import BLOOM_KEY, BaseFileWriter
 from lakefmt.storage import LocalStore
 from lakefmt.table import Table
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash
@@ -80,6 +81,19 @@ def test_spark_finds_ten_thousand_keys_through_our_filters(
     spark_judge.assert_same_rows(root, merged)
     assert_same_multiset(hudi_rs_judge.snapshot(root), merged, what="hudi-rs")
     assert_same_multiset(table.read(), merged, what="lakefmt")
+
+
+def test_spark_finds_keys_through_a_filter_with_few_hashes(tmp_path: Path, spark_judge: SparkJudge) -> None:
+    root, num_rows = tmp_path / "large", 40_000
+    table = make_plain_table(root, num_rows, partition_by=None)
+    (file,) = root.glob("*.parquet")
+    entries = pq.read_metadata(file).metadata
+    assert decode_bloom_filter(entries[BLOOM_KEY.encode()], DYNAMIC).k == 10
+    spark_judge.write(root, plain_rows(2_000, ts=2, first=num_rows - 1_000), index="BLOOM")
+    commit = table.client.commit_metadata(table.client.load(), table.timeline.timeline.commits[-1])
+    assert (commit.num_inserts, commit.num_updates) == (1_000, 1_000)
+    expected = pa.concat_tables([plain_rows(num_rows - 1_000), plain_rows(2_000, 2, num_rows - 1_000)])
+    assert_same_multiset(table.read(), expected, what="what Spark wrote, read by us")
 
 
 def test_splits_of_a_file_whose_key_pages_lie_twice_have_each_row_once(tmp_path: Path, spark_judge: SparkJudge) -> None:

@@ -18,9 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import CorruptFile, InvalidInputError, InvalidKey, UnsupportedFeature
-from lakefmt.formats.bloom import bloom_filter as bloom_bits
+from lakefmt.formats.bloom import bit_rows
 from lakefmt.formats.bloom import bloom_filter as bloom_module
-from lakefmt.formats.bloom.bloom_filter import DYNAMIC, SIMPLE, BloomFilter, add_to_filters, decode_bloom_filter
+from lakefmt.formats.bloom.bloom_filter import (
+    DYNAMIC,
+    SIMPLE,
+    BloomFilter,
+    add_to_filters,
+    decode_bloom_filter,
+    filter_size,
+)
 
 DATA = Path(__file__).parent.parent / "data" / "formats"
 MASK = 0xFFFFFFFF
@@ -152,8 +159,9 @@ def test_one_call_or_many_is_the_same(n, limit, cuts):
     st.sampled_from([0, 1 << 9, 1 << 26]),
     st.sampled_from([0, 1 << 40]),
     st.sampled_from([1, 1 << 23]),
+    st.sampled_from([None, 1, 50, 1 << 20]),
 )
-def test_pieces_are_the_same_as_one_call(limit, cuts, memory, worth, own_pages):
+def test_pieces_are_the_same_as_one_call(limit, cuts, memory, worth, own_pages, sorted_together):
     keys = binary([b"key-%d" % i for i in range(30)])
     bounds = sorted({0, 30, *cuts})
     whole, pieces = make(6, 0.01, limit), make(6, 0.01, limit)
@@ -161,8 +169,10 @@ def test_pieces_are_the_same_as_one_call(limit, cuts, memory, worth, own_pages):
     whole.add(before)
     pieces.add(before)
     whole.add(keys)
-    with mock.patch.multiple(bloom_bits, _WORTH_UNPACKING=worth, _OWN_PAGES=own_pages, _PACKED_TOGETHER=3):
-        pieces.add_pieces((keys[a:b] for a, b in itertools.pairwise(bounds)), memory)
+    patched = {"_WORTH_UNPACKING": worth, "_OWN_PAGES": own_pages, "_PACKED_TOGETHER": 3, "_FEW_POSITIONS": 100}
+    with mock.patch.multiple(bit_rows, _SORTED_TOGETHER=sorted_together, **patched):
+        parts = (keys[a:b] for a, b in itertools.pairwise(bounds))
+        pieces.add_pieces(parts, memory, in_order=sorted_together is not None)
     assert pieces == whole
     assert pieces.num_keys == whole.num_keys
 
@@ -188,7 +198,7 @@ def test_bits_are_the_same_whether_collected_in_bytes_or_set_in_place(n, limit, 
     packed, unpacked = BloomFilter.sized(n, 0.01, limit), BloomFilter.sized(n, 0.01, limit)
     with mock.patch.object(bloom_module, "_MAX_UNPACKED", 0):
         packed.add(binary(keys))
-    with mock.patch.object(bloom_bits, "_WORTH_UNPACKING", 1 << 40):
+    with mock.patch.object(bit_rows, "_WORTH_UNPACKING", 1 << 40):
         unpacked.add(binary(keys))
     assert packed == unpacked
 
@@ -225,8 +235,10 @@ def test_decoded_simple_filter_takes_more_keys():
     assert (whole.num_keys, again.num_keys) == (3, None)
 
 
-def test_false_answers_stay_near_the_wanted_share():
-    bloom = BloomFilter.sized(20_000, 0.01)
+@pytest.mark.parametrize(("few_hashes", "k"), [(False, 7), (True, 3)])
+def test_false_answers_stay_near_the_wanted_share(few_hashes, k):
+    bloom = BloomFilter.sized(20_000, 0.01, few_hashes=few_hashes)
+    assert bloom.k == k
     bloom.add(pa.array([f"here-{i}" for i in range(20_000)]))
     wrong = bloom.contains(pa.array([f"not-here-{i}" for i in range(50_000)])).sum()
     assert 300 < wrong < 750
@@ -275,6 +287,15 @@ def test_dynamic_vector_of_the_specification():
 def test_sizes_of_the_specification(n, p, m, k):
     dynamic, simple = BloomFilter.sized(n, p), BloomFilter.simple(n, p)
     assert (dynamic.m, dynamic.k) == (simple.m, simple.k) == (m, k)
+
+
+@given(st.integers(1, 1 << 22), st.floats(1e-15, 1e-3))
+def test_few_hashes_have_the_same_rate_for_few_more_bits(n, p):
+    (most, k), (more, few) = filter_size(n, p), filter_size(n, p, few_hashes=True)
+    assert few == k // 2
+    # n keys leave a bit unset with the chance exp(-few n / more).
+    assert (1 - math.exp(-few * n / more)) ** few <= p * (1 + 1e-9)
+    assert more - 1 <= most * 1.3
 
 
 def test_default_filter_has_the_stored_length():

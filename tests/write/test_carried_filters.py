@@ -17,7 +17,7 @@ from lakefmt.check.findings import Kind
 from lakefmt.check.repair import repair_table
 from lakefmt.check.run import check_table
 from lakefmt.config.settings import resolve_settings
-from lakefmt.filegroups.base_writer import grown_filter, new_filter
+from lakefmt.filegroups.base_writer import filter_bytes, grown_filter, new_filter
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.formats.bloom.bloom_filter import DYNAMIC, SIMPLE, BloomFilter, decode_bloom_filter
@@ -39,6 +39,36 @@ def stored(keys: pa.Array, options: Mapping[str, object] | None = None) -> Bloom
     made = new_filter(resolve_settings(dict(options or {})), len(keys))
     made.add(keys)
     return decode_bloom_filter(made.encode(), DYNAMIC)
+
+
+@pytest.mark.parametrize(
+    ("num_keys", "options", "hashes", "bits_per_key"),
+    [
+        (14_563, {}, 30, 43.1),
+        (14_565, {}, 10, 34.6),
+        (1_000_000, {}, 10, 34.6),
+        (14_565, {"hoodie.index.bloom.fpp": 1e-9}, 15, 51.9),
+        (14_565, {"hoodie.index.bloom.fpp": 1e-3}, 5, 17.3),
+        (14_565, {"hoodie.index.bloom.num_entries": 100_001}, 30, 43.1),
+    ],
+)
+def test_a_large_filter_has_few_hashes(
+    num_keys: int, options: Mapping[str, object], hashes: int, bits_per_key: float
+) -> None:
+    given = resolve_settings(options)
+    made = new_filter(given, num_keys)
+    planned = num_keys + num_keys // 8 if not options.get("hoodie.index.bloom.num_entries") else 100_001
+    assert (made.k, round(made.m / planned, 1)) == (hashes, bits_per_key)
+    assert filter_bytes(given, num_keys) == pytest.approx(len(made.encode()), rel=0.002)
+
+
+def test_a_large_filter_is_carried_over_byte_for_byte() -> None:
+    for stored_keys, more in ((20_000, 20_100), (90_000, 90_010)):
+        grown = grown_filter(stored(keys_of(0, stored_keys)), stored_keys, more, keys_of(stored_keys, more), DEFAULTS)
+        assert grown is not None
+        whole = new_filter(DEFAULTS, stored_keys)
+        whole.add(keys_of(0, more))
+        assert grown.encode() == whole.encode()
 
 
 @pytest.mark.slow

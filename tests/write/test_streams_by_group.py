@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import tempfile
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -13,7 +14,6 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.errors import InvalidKey, SchemaMismatch, StorageError
-from lakefmt.sorting import key_spill
 from lakefmt.values import PartitionPath
 from lakefmt.write.bound_context import Announcements
 from lakefmt.write.bulk import grouped_rows, spooled_rows
@@ -247,7 +247,7 @@ def test_a_full_temporary_directory_is_an_error_and_nothing_is_written(monkeypat
 
     table = table_of()
     rows = list(padded(tables_of([[(1, "a", 1, 1)]], moving=False)))
-    monkeypatch.setattr(key_spill, "TemporaryFile", full)
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
     monkeypatch.setattr(spooled_rows, "TemporaryFile", full)
     with pytest.raises(StorageError, match="disk is full"):
         table.upsert(iter(rows), options=WINDOW)

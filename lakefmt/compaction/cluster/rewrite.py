@@ -17,6 +17,7 @@ from uuid import UUID, uuid5
 import numpy as np
 import pyarrow as pa
 
+from lakefmt.arrays import from_numpy
 from lakefmt.compaction.cluster.plan import FULL, ClusteringGroup, ClusteringSlice
 from lakefmt.compaction.cluster.rings import index_of_buckets
 from lakefmt.config.settings import Settings
@@ -258,7 +259,7 @@ class GroupRewrite:
                         raise CorruptFile(f"a file group of {group.partition!r} has rows of another bucket: {file_id}")
                     if file_id not in files:
                         files[file_id] = self._opened(stack, group.partition, file_id, number, counts[file_id])
-                    files[file_id].append(rows.take(pa.array(numbers)))
+                    files[file_id].append(rows.take(from_numpy(numbers)))
             return [file.finish() for file in files.values()]
 
     def _row_bytes(self, group: ClusteringGroup) -> float:
@@ -292,7 +293,7 @@ class GroupRewrite:
 def _sampled(rows: pa.Table, count: int) -> pa.Table:
     if rows.num_rows <= count:
         return rows
-    return rows.take(pa.array(np.linspace(0, rows.num_rows - 1, count).astype(np.int64)))
+    return rows.take(from_numpy(np.linspace(0, rows.num_rows - 1, count).astype(np.int64)))
 
 
 class _NewFile:
@@ -371,6 +372,5 @@ class _NewFile:
         if not self._keyed or not settings.flag("hoodie.parquet.bloom.filter.enabled"):
             return None
         bloom = new_filter(settings, len(self._keys))
-        memory = self._rewrite.memory_bytes
-        bloom.add_pieces(self._keys.pieces(max(1, memory // 16)), memory // 2)
+        self._keys.add_to(bloom, self._rewrite.memory_bytes)
         return bloom

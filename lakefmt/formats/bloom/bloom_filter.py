@@ -3,24 +3,21 @@
 A filter answers "not in the file" or "maybe" for a record key. SIMPLE has one row of bits,
 DYNAMIC_V0 adds rows as it grows. Both are Base64 text in the footer of a Parquet file. Keys are
 Arrow columns and are hashed by columns (:mod:`lakefmt.formats.bloom.murmur`).
-
-Bits are set in one of two ways: one byte per bit, packed at the end, or packed directly.
 """
 
 from __future__ import annotations
 
 import base64
 import math
-import mmap
 import struct
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
+from lakefmt.formats.bloom.bit_rows import join_bits, set_bits, set_flags, set_placed, zeroed
 from lakefmt.formats.bloom.murmur import HashChain, chained_hashes, key_arrays, key_blocks, positions_of
 
 __all__ = [
@@ -29,101 +26,8 @@ __all__ = [
     "BloomFilter",
     "add_to_filters",
     "decode_bloom_filter",
-    "zeroed",
+    "filter_size",
 ]
-
-
-#: Bits are set as one byte each if this share of them is set: then clearing and packing the bytes
-#: pays off.
-_WORTH_UNPACKING = 128
-#: Allocate buffers above this size with mmap: they are returned to the OS when freed and do not
-#: raise glibc's mmap threshold.
-_OWN_PAGES = 1 << 23
-_PACKED_TOGETHER = 1 << 16
-#: Up to this number the bit positions of a block are computed at once.
-_FEW_POSITIONS = 1 << 14
-
-
-def zeroed(size: int) -> U8:
-    """Return zeroed bytes, in huge pages where available: bits are set at random places."""
-    if size < _OWN_PAGES:
-        return np.zeros(size, np.uint8)
-    if not hasattr(mmap, "MADV_HUGEPAGE"):
-        return np.frombuffer(mmap.mmap(-1, size), np.uint8)
-    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # small buffers come from the heap
-    with suppress(OSError):  # the system may lack huge pages
-        pages.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(pages, np.uint8)
-
-
-def _set_flags(flags: U8, chunks: list[pa.Array], base: I64, k: int, m: int) -> None:
-    """Set the flag bytes of all keys, relative to each key's `base`."""
-    for index in _flat_positions(chunks, base, k, m):
-        flags[index] = 1
-
-
-def _join_bits(bits: U8, flags: U8) -> None:
-    """Pack the bits of `flags` into `part`, in steps."""
-    flat = bits.reshape(-1)
-    for start in range(0, len(flat), _PACKED_TOGETHER):
-        part = flat[start : start + _PACKED_TOGETHER]
-        part |= np.packbits(flags[8 * start : 8 * (start + len(part))], bitorder="little")
-
-
-def _set_bits(bits: U8, chunks: list[pa.Array], rows: I64, k: int, m: int, most_unpacked: int) -> None:
-    """Set the bits of all keys, each in its row of `bits`."""
-    if not len(rows):
-        return
-    first, last = int(rows.min()), int(rows.max())
-    part = bits[first : last + 1]
-    base = (rows - first) * (8 * part.shape[1])
-    if 8 * part.size <= min(most_unpacked, _WORTH_UNPACKING * k * len(rows)):
-        flags = zeroed(8 * part.size)
-        _set_flags(flags, chunks, base, k, m)
-        _join_bits(part, flags)
-    else:
-        for index in _flat_positions(chunks, base, k, m):
-            _set_packed(part, index)
-
-
-def _set_placed(bits: U8, index: I64) -> None:
-    """Set the bits at the positions `index`."""
-    if 8 * bits.size <= _WORTH_UNPACKING * len(index):
-        flags = zeroed(8 * bits.size)
-        flags[index] = 1
-        _join_bits(bits, flags)
-    else:
-        _set_packed(bits, index)
-
-
-def _set_packed(bits: U8, index: I64) -> None:
-    flat = bits.reshape(-1)
-    mask, byte = np.left_shift(np.uint8(1), index.astype(np.uint8) & np.uint8(7)), index >> 3
-    while byte.size:
-        flat[byte] = flat.take(byte) | mask
-        # If several bits of one byte are set at once the last one stays: set the others again.
-        lost = np.flatnonzero(~flat.take(byte) & mask)
-        mask, byte = mask[lost], byte[lost]
-
-
-def _flat_positions(chunks: list[pa.Array], base: I64, k: int, m: int) -> Iterator[I64]:
-    """Yield all bit positions in batches, each relative to its key's `base`."""
-    shift = base.any()
-    start = 0
-    for chunk in chunks:
-        for block in key_blocks(chunk):
-            chain = HashChain(block)
-            begin = base[start : start + len(chunk)][block.rows] if shift else None
-            if k * block.size <= _FEW_POSITIONS:
-                # For few keys the calls dominate: compute all positions at once.
-                few = chain.all_positions(k, m).astype(np.intp)
-                yield (few if begin is None else few + begin).reshape(-1)
-                continue
-            for _ in range(k):
-                chain.advance()
-                index = chain.positions(m).astype(np.intp)
-                yield index if begin is None else np.add(index, begin, out=index)
-        start += len(chunk)
 
 
 #: The values of ``hoodie_bloom_filter_type_code``; without an entry the type is SIMPLE.
@@ -203,11 +107,14 @@ class BloomFilter:
         self._text: str | None = None
 
     @classmethod
-    def sized(cls, num_entries: int, fpp: float, max_entries: int | None = None) -> BloomFilter:
+    def sized(
+        cls, num_entries: int, fpp: float, max_entries: int | None = None, *, few_hashes: bool = False
+    ) -> BloomFilter:
         """Return an empty DYNAMIC_V0 filter with `num_entries` keys per row (docs/format.md, Bloom filter size).
 
         `fpp` is the rate of false positives, `max_entries` the number of keys up to which rows are
-        added (None: one row). A full filter accepts more keys at a higher rate.
+        added (None: one row). A full filter accepts more keys at a higher rate. `few_hashes` is that of
+        :func:`filter_size`.
 
         Raises:
             InvalidInputError: a number is out of range, or the filter would exceed 2**31 - 1 bits.
@@ -220,7 +127,7 @@ class BloomFilter:
         limit = num_entries if max_entries is None else max_entries
         if not 1 <= limit <= _INT_MAX:
             raise InvalidInputError(f"a bloom filter cannot grow to {limit} keys")
-        m, k = _size(num_entries, fpp)
+        m, k = filter_size(num_entries, fpp, few_hashes=few_hashes)
         return cls(DYNAMIC, k, m, _empty_rows(1, m), num_entries, 0, limit)
 
     @classmethod
@@ -236,7 +143,7 @@ class BloomFilter:
             >>> bloom.encode()
             '/////wAAAAcBAAAAYKAgAEFgYERQhAKAGA=='
         """
-        m, k = _size(num_entries, fpp)
+        m, k = filter_size(num_entries, fpp)
         return cls(SIMPLE, k, m, _empty_rows(1, m), num_entries, 0, num_entries)
 
     # ------------------------------------------------------------------------------------------- numbers
@@ -293,7 +200,7 @@ class BloomFilter:
         """
         self._add(keys, _MAX_UNPACKED)
 
-    def _add(self, keys: pa.Array | pa.ChunkedArray, most_unpacked: int) -> None:
+    def _add(self, keys: pa.Array | pa.ChunkedArray, most_unpacked: int, *, in_order: bool = False) -> None:
         chunks = key_arrays(keys)
         total = len(keys)
         if self._in_row + total > _INT_MAX:
@@ -306,17 +213,20 @@ class BloomFilter:
             rows = np.zeros(total, np.int64)
             self._in_row += total if self._in_row >= 0 else 0
         if self._flags is None:
-            _set_bits(self._bits, chunks, rows, self.k, self.m, most_unpacked)
+            set_bits(self._bits, chunks, rows, self.k, self.m, most_unpacked)
         else:
-            _set_flags(self._flags, chunks, rows * (8 * self._bits.shape[1]), self.k, self.m)
+            set_flags(self._flags, chunks, rows * (8 * self._bits.shape[1]), self.k, self.m, in_order=in_order)
 
-    def add_pieces(self, parts: Iterable[pa.Array | pa.ChunkedArray], memory_bytes: int) -> None:
+    def add_pieces(
+        self, parts: Iterable[pa.Array | pa.ChunkedArray], memory_bytes: int, *, in_order: bool = False
+    ) -> None:
         """Add the keys of all `parts` in order.
 
         Args:
             parts: arrays of keys; each is released before the next is requested.
             memory_bytes: if the bits as one byte each exceed this, they are set packed, which takes
                 up to 50 % longer.
+            in_order: sort the places of bits before they are set: quicker where memory is slow.
 
         Raises:
             InvalidKey: as :meth:`add`; earlier pieces stay added.
@@ -333,7 +243,7 @@ class BloomFilter:
             self._flags = zeroed(8 * self._bits.size)
         try:
             for keys in parts:
-                self._add(keys, most_unpacked)
+                self._add(keys, most_unpacked, in_order=in_order)
                 del keys
         finally:
             self._pack()
@@ -341,12 +251,12 @@ class BloomFilter:
     def _add_hashed(self, hashes: U32) -> None:
         """Add keys that fit into the last row, by their chained hashes, one column for each key."""
         self._text = None
-        _set_placed(self._bits[-1:], positions_of(hashes, self.m).reshape(-1).astype(np.intp))
+        set_placed(self._bits[-1:], positions_of(hashes, self.m).reshape(-1).astype(np.intp))
         self._in_row += hashes.shape[1]
 
     def _pack(self) -> None:
         if self._flags is not None:
-            _join_bits(self._bits, self._flags)
+            join_bits(self._bits, self._flags)
             self._flags = None
 
     def _grow(self, rows: int) -> None:
@@ -557,17 +467,35 @@ def _decode_rows(data: bytes, begin: int, rows: int, header: int, m: int) -> U8:
 # --------------------------------------------------------------------------------------------------- bits
 
 
-def _size(num_entries: int, fpp: float) -> tuple[int, int]:
-    """Return the numbers of bits and hashes, with Java's rounding (docs/format.md, Bloom filter size)."""
+def filter_size(num_entries: int, fpp: float, *, few_hashes: bool = False) -> tuple[int, int]:
+    """Return the numbers of bits and hashes, with Java's rounding (docs/format.md, Bloom filter size).
+
+    Args:
+        num_entries: number of keys.
+        fpp: rate of false positives with that many keys.
+        few_hashes: half the hashes at the same rate, for a fifth more bits.
+
+    Raises:
+        InvalidInputError: a number is out of range, or there would be more than 2**31 - 1 bits.
+
+    Example:
+        >>> filter_size(60000, 1e-9), filter_size(60000, 1e-9, few_hashes=True)
+        ((2587966, 30), (3111300, 15))
+    """
     if not 1 <= num_entries <= _INT_MAX or not 0.0 < fpp < 1.0:
         raise InvalidInputError(f"no bloom filter for {num_entries} keys with a false positive share of {fpp}")
     ln2 = math.log(2)
     m = math.ceil(num_entries * (-math.log(fpp) / (ln2 * ln2)))
+    k = math.ceil(ln2 * m / num_entries)
+    if few_hashes and k > 1:
+        k //= 2
+        # n keys leave a bit unset with the chance exp(-k n / m); all k bits of another key are set with the chance fpp.
+        m = math.ceil(num_entries * k / -math.log1p(-(fpp ** (1 / k))))
     if m > _INT_MAX:
         raise InvalidInputError(
             f"a bloom filter for {num_entries:,} keys at {fpp} would have {m:,} bits, above 2^31 - 1"
         )
-    return m, math.ceil(ln2 * m / num_entries)
+    return m, k
 
 
 def _bytes_of(m: int) -> int:

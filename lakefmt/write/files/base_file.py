@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakefmt.arrays import from_numpy
 from lakefmt.config.merge_rule import MergeRule
 from lakefmt.data_classes import replace
 from lakefmt.errors import CorruptFile, InternalError, InvalidInputError, StorageError
@@ -37,7 +38,7 @@ from lakefmt.formats.parquet.duplicate_columns import Pages
 from lakefmt.schema import with_meta_columns
 from lakefmt.sorting.key_spill import FileKeys, row_memory, widened
 from lakefmt.sorting.written_keys import FileKeyChange
-from lakefmt.storage.api import PutOutcome
+from lakefmt.storage.api import PutOutcome, SupportsBeginFlush
 from lakefmt.values import (
     FILE_NAME,
     META_COLUMNS,
@@ -56,10 +57,7 @@ from lakefmt.write.files.part_storing import store_parts
 if TYPE_CHECKING:
     from lakefmt.write.files.kept_columns import KeptColumns
 
-__all__ = [
-    "FileInProgress",
-    "write_assigned",
-]
+__all__ = ["FileInProgress", "write_assigned"]
 
 
 #: A filter takes eight times its size while it is made. For this number of keys that is 20 MB: what the rows took then goes
@@ -71,8 +69,6 @@ _LARGE_BYTES = 1 << 20
 _MANY_ROWS = 1000
 #: Of a new file no more keys are kept until the commit: reading them again costs little beside writing them.
 _MOST_NEW_KEYS = 100_000
-#: A piece of spilled keys is this part of the memory, and the bits of a filter, as a byte each, are that part at most.
-_KEY_PARTS, _FLAG_PARTS = 16, 2
 #: Footer entry by which a second attempt learns what the first one counted.
 STAT_KEY = "lakefmt.write_stat"
 #: In that entry: which rows it was given.
@@ -230,7 +226,7 @@ class FileInProgress:
         deletes = routed_deletes(self._bound, rows)
         if deletes.any():
             self._counts["ignored"] += int(deletes.sum())
-            rows = rows.filter(pa.array(~deletes))
+            rows = rows.filter(from_numpy(~deletes))
         self._counts["inserts"] += rows.num_rows
         if self._coded is None:
             self._coded = self._virtual_columns is None and rows.num_rows >= _MANY_ROWS
@@ -248,6 +244,8 @@ class FileInProgress:
         if self._virtual_columns is not None:
             rows = self._virtual_columns.stored(rows, self._assignment.partition, self._file_schema)
         self._writer.write(rows, kept=kept)
+        if isinstance(self.sink, SupportsBeginFlush):
+            self.sink.begin_flush()  # of a large file, while what follows is encoded
 
     def rewrite(self, rows: pa.Table, *, use_threads: bool = False, known_footer: KnownFooter | None = None) -> None:
         """Write the assigned base file's rows with the routed rows merged in."""
@@ -374,7 +372,7 @@ class FileInProgress:
         incoming = self._incoming(rows)
         if not self._assignment.match_keys:
             complete, deletes = incoming.table, incoming.deletes
-            kept = complete.filter(pa.array(~deletes)) if deletes.any() else complete
+            kept = complete.filter(from_numpy(~deletes)) if deletes.any() else complete
             joined = appended(base, kept.select(base.column_names))
             ignored = int(deletes.sum())
             return Merged(joined, kept.num_rows, 0, 0, 0, ignored, kept.column(RECORD_KEY))
@@ -444,8 +442,7 @@ class FileInProgress:
         if len(self._keys) > _MANY_KEYS:
             pa.default_memory_pool().release_unused()
         bloom = new_filter(self._settings, len(self._keys))
-        memory = row_memory(self._settings.integer("lakefmt.write.window.bytes"))
-        bloom.add_pieces(self._keys.pieces(max(1, memory // _KEY_PARTS)), memory // _FLAG_PARTS)
+        self._keys.add_to(bloom, row_memory(self._settings.integer("lakefmt.write.window.bytes")))
         return bloom
 
     def _hashes(self) -> bytes | None:
