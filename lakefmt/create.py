@@ -25,11 +25,8 @@ from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.filegroups.table_notes import NOTES
 from lakefmt.formats.names import PARTITION_METADATA
-from lakefmt.index import open_index
-from lakefmt.index.api import INDEX_TYPE
-from lakefmt.index.bucket.settings import asked_bucket_properties, bucket_properties
-from lakefmt.index.bucket.table_index import save_table_buckets
-from lakefmt.index.record import record_index_name
+from lakefmt.index.api import RECORD_INDEX_NAMES
+from lakefmt.index.new_table import index_of_new_table
 from lakefmt.keys import (
     KeyGeneratorType,
     KeySpec,
@@ -40,14 +37,11 @@ from lakefmt.keys import (
     path_tells,
     plan_key_spec,
 )
-from lakefmt.metadata.layout import PartitionKind
 from lakefmt.schema import arrow_to_avro, check_names, field_at, normalise_schema, with_spark_types
-from lakefmt.storage.api import ObjectStore
+from lakefmt.storage.api import Capabilities, ObjectStore
 from lakefmt.storage.local.store import LocalStore
 from lakefmt.timeline.properties_store import PROPERTIES, create_properties, load_properties
 from lakefmt.timeline.store import put_if_absent_confirmed
-from lakefmt.transactions.index_request import IndexRequest, requests_of_new_table
-from lakefmt.transactions.metadata_indexes import create_metadata_indexes
 from lakefmt.values import MergeMode, TableType, TableVersion
 
 __all__ = ["run_creation"]
@@ -83,11 +77,6 @@ _STORED = {
 _TIMED = "hoodie.keygen.timebased."
 #: The generators that Hudi lets a table without meta columns have.
 _WITHOUT_META = (KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX, KeyGeneratorType.NON_PARTITION)
-#: Indexes that are in the metadata table, which is made with them, and the settings of their making.
-_RECORD_INDEXES = {
-    "record": IndexRequest(PartitionKind.RECORD_INDEX),
-    "partitioned_record": IndexRequest(PartitionKind.RECORD_INDEX, partitioned=True),
-}
 #: A bucket may hold thousands of directories: making a table does not look into each.
 _PLACES_TO_LOOK_AT = 64
 
@@ -301,7 +290,7 @@ def run_creation(
     database: str | None,
     properties: Mapping[str, str],
     settings: Settings,
-    indexes: Sequence[IndexRequest] | None = None,
+    indexes: object = None,
 ) -> None:
     """Create the table's directories, notes and its properties, and then the indexes of its metadata table.
 
@@ -327,7 +316,7 @@ def run_creation(
     )
     _check_millisecond_partitions(spec, given, stored)
     _check_key_types(spec, stored)
-    index, properties = _with_index(index, properties, settings, spec, kind, TableVersion.parse(table_version))
+    index, properties = index_of_new_table(index, properties, settings, spec, kind, TableVersion.parse(table_version))
     mode = _merge_mode(merge, fields)
     planned = _plan_properties(
         name,
@@ -340,11 +329,30 @@ def run_creation(
         database=database,
         properties=properties,
     )
-    needed, config = _RECORD_INDEXES.get(index), parse_table_config(planned)
-    requests = requests_of_new_table(indexes, config, stored, settings, client.store.capabilities, needed)
-    _make_files(client, planned, index, mode, durable=settings.text("lakefmt.durability") == "fsync")
+    durable = settings.text("lakefmt.durability") == "fsync"
+    has_metadata = indexes is not None or _has_metadata(settings, client.store.capabilities)
+    if not has_metadata and index not in RECORD_INDEX_NAMES:
+        _make_files(client, planned, index, mode, durable=durable)
+        return
+    # Imported here: they bring the metadata table along.
+    from lakefmt.transactions.index_request import parse_index_requests, requests_of_new_table
+    from lakefmt.transactions.metadata_indexes import create_metadata_indexes
+
+    asked = (None if has_metadata else ()) if indexes is None else parse_index_requests(indexes)
+    requests = requests_of_new_table(asked, index, parse_table_config(planned), stored, settings)
+    _make_files(client, planned, index, mode, durable=durable)
     if requests:
         create_metadata_indexes(client, requests)
+
+
+def _has_metadata(settings: Settings, capabilities: Capabilities) -> bool:
+    """Return whether a table gets a metadata table without being asked for its indexes.
+
+    It does on an object store, where a listing takes a request for each partition, unless ``hoodie.metadata.enable`` is false.
+    """
+    enabled = settings.values["hoodie.metadata.enable"]
+    is_remote = not (capabilities.directories or capabilities.low_latency)
+    return enabled is True or (enabled is None and is_remote)
 
 
 def _make_files(
@@ -359,6 +367,8 @@ def _make_files(
     if index.lower() == "bloom" and not config.populate_meta_fields:
         index = "simple"  # the default of a table whose files have no filters
     if index == "bucket":
+        from lakefmt.index.bucket.table_index import save_table_buckets
+
         save_table_buckets(store, planned, durable=durable)
     notes = {"index": index} if isinstance(merge, MergeMode) else {"index": index, "merge": merge}
     noted = json.dumps(notes).encode()
@@ -377,48 +387,6 @@ def _check_arguments(schema: object, properties: Mapping[str, str], **texts: str
         text_argument(text, argument)
     for key, value in properties.items():
         text_argument(value, f"properties[{key!r}]")
-
-
-def _with_index(
-    index: str,
-    properties: Mapping[str, str],
-    settings: Settings,
-    spec: KeySpec,
-    kind: TableType,
-    version: TableVersion,
-) -> tuple[str, Mapping[str, str]]:
-    """Return the index of the table, and its properties with those of the index.
-
-    Args:
-        index: the argument; where it is the default, ``hoodie.index.type`` among the properties names the index, and so
-            does ``BUCKET`` among the options.
-        properties: what the caller asks for.
-        settings: those of the call, which may name the buckets, too.
-        spec: the table's keys.
-        kind: the table's type.
-        version: the table's.
-
-    Raises:
-        UnknownSetting: there is no such index.
-        UnsupportedFeature: the table cannot have it.
-    """
-    asked = asked_bucket_properties(settings)
-    # Another index that the options name is that of the handle: a table may be written with one after the other.
-    by_options = asked.pop(INDEX_TYPE, "")
-    named = properties.get(INDEX_TYPE, by_options if by_options.lower() == "bucket" else None)
-    if named is not None and index.lower() not in ("bloom", named.lower()):
-        raise InvalidInputError(f"hoodie.index.type={named} contradicts index={index!r}")
-    index = named or index
-    has_meta_fields = _stated(properties, "hoodie.populate.meta.fields")
-    record = record_index_name(index, spec.record_key_fields, version, has_meta_fields=has_meta_fields)
-    if record is not None:
-        return record, properties
-    open_index(index)
-    if index.lower() == "bucket":
-        return "bucket", {**properties, **bucket_properties({**asked, **properties}, spec.record_key_fields, kind)}
-    if index.lower() == "global_bloom" and not has_meta_fields:
-        raise UnsupportedFeature("files without meta columns have no filters: use index='global_simple'")
-    return index, properties
 
 
 def _check_millisecond_partitions(spec: KeySpec, given: pa.Schema, stored: pa.Schema) -> None:

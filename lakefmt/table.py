@@ -130,7 +130,6 @@ def create_table(
         0
     """
     from lakefmt.create import run_creation
-    from lakefmt.transactions.index_request import parse_index_requests
 
     if text_argument(if_exists, "if_exists") not in ("error", "open"):
         raise InvalidInputError(f"unknown if_exists {if_exists!r}: expected 'error' or 'open'")
@@ -138,7 +137,6 @@ def create_table(
         raise InvalidInputError("give either schema= or data=")
     check_texts(name=name, database=database)
     store, handle_options = open_store(location_text(path), storage_options), mapping_argument(options, "options")
-    asked = None if indexes is None else parse_index_requests(indexes)
     client = TableClient(store, with_merger(handle_options, merge), metadata_listing=ListingByMetadata())
     columns = open_stream(data)[0] if schema is None else schema
     keyed = {"record_key": record_key, "ordering": ordering, "merge": merge}
@@ -158,7 +156,7 @@ def create_table(
             database=database,
             properties=_asked_properties(columns, properties, kind, keyed, bucketing),
             settings=resolve_settings(handle_options),
-            indexes=asked,
+            indexes=indexes,
         )
     except TableExists:
         if if_exists == "error":

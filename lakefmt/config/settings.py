@@ -62,6 +62,10 @@ class Settings:
         value = self.values[key]
         return None if value is None else str(value)
 
+    def is_asked(self, key: str) -> bool:
+        """Return whether the call or the handle names a setting."""
+        return self.origins.get(key) in ("call", "handle")
+
     def explain(self) -> str:
         """Return one line per setting: its value and its origin (call, handle, table or default).
 

@@ -16,7 +16,6 @@ from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.model import BaseFile, LogFile, join_path, parse_files
 from lakefmt.formats.names import PARTITION_METADATA_NAMES, parse_log_file, split_base_file
 from lakefmt.keys import KeySpec
-from lakefmt.keys.joda import compile_pattern
 from lakefmt.storage.api import ObjectInfo, ObjectStore, SupportsNames, SupportsTrees
 from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.timeline import Timeline
@@ -97,6 +96,8 @@ def partition_levels(spec: KeySpec) -> int | None:
         elif each.timestamp is None:
             return None  # a value may contain slashes
         else:
+            from lakefmt.keys.joda import compile_pattern  # few tables have partitions of times
+
             levels += 1 + compile_pattern(each.timestamp.output_format).slashes
     return levels
 

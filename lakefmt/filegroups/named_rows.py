@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import parquet_file, reading
@@ -160,7 +161,7 @@ class _Group:
             return None
         matching = np.flatnonzero(pc.is_in(keys.column(0), value_set=named.texts).to_numpy())
         rows = np.arange(len(keys)) + np.repeat(own.starts[numbers] - (np.cumsum(counts) - counts), counts)
-        return self._at(rows[matching], {named.column: keys.take(pa.array(matching)).column(0)})
+        return self._at(rows[matching], {named.column: keys.take(from_numpy(matching)).column(0)})
 
     def _at(self, rows: I64, matched: Mapping[str, pa.ChunkedArray]) -> pa.Table | None:
         """Return the rows of some numbers, ascending, by the pages that have them."""
@@ -180,7 +181,7 @@ class _Group:
             if len(decoded) != count:
                 return None
             for name, (_, places) in alike.items():
-                columns[name] = decoded.column(name).take(pa.array(places))
+                columns[name] = decoded.column(name).take(from_numpy(places))
         empty = pa.chunked_array([], pa.null())
         table = {name: columns.get(name, empty.cast(field.type)) for name, field in self.fields.items()}
         return pa.table(table, schema=pa.schema(list(self.fields.values())))

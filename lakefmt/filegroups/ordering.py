@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakefmt.arrays import from_numpy
 from lakefmt.config.merge_rule import DeleteMark, MergeRule, Order, Partial, PartialMode
 from lakefmt.data_classes import replace
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
@@ -154,7 +155,7 @@ def ordering_values(table: pa.Table, field: str, rows: Rows | None = None) -> pa
     """
     name, *inner = field.split(".")
     column = table.column(name)
-    column = column if rows is None else column.take(pa.array(rows))
+    column = column if rows is None else column.take(from_numpy(rows))
     return pc.struct_field(column.combine_chunks(), inner) if inner else column.combine_chunks()
 
 

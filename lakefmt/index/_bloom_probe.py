@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakefmt.arrays import from_numpy
 from lakefmt.errors import CorruptFile
 from lakefmt.formats.bloom.bloom_filter import DYNAMIC, SIMPLE, BloomFilter, decode_bloom_filter
 from lakefmt.formats.bloom.murmur import HashChain, KeyBlock, key_arrays, key_blocks
@@ -122,7 +123,7 @@ class StoredFilter:
             CorruptFile: a character that was looked at is no Base64.
         """
         if self._decoded is not None:
-            return self._decoded.contains(keys.keys.take(pa.array(rows)))
+            return self._decoded.contains(keys.keys.take(from_numpy(rows)))
         answer = np.zeros(len(rows), np.bool_)
         step = max(1, _KEYS_AT_A_TIME // len(self._begins))
         for start in range(0, len(rows), step):
@@ -142,7 +143,7 @@ class StoredFilter:
                 kept = np.flatnonzero(alive.any(axis=0))
                 left, alive = left[kept], alive[:, kept]
         if shared < self._hashes and len(left):
-            left = left[self._hash_anew(keys.keys.take(pa.array(rows[left])))]
+            left = left[self._hash_anew(keys.keys.take(from_numpy(rows[left])))]
         return left
 
     def _hash_anew(self, keys: pa.StringArray) -> Flags:

@@ -12,6 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import from_numpy
+
 __all__ = ["match_small_files"]
 
 Rows = npt.NDArray[np.int64]
@@ -39,7 +41,7 @@ def match_small_files(
     groups = {id(each): each for each in rows}
     number_of = {each: number for number, each in enumerate(groups)}
     all_rows = np.concatenate(list(groups.values()))
-    keys = wanted.take(pa.array(all_rows))
+    keys = wanted.take(from_numpy(all_rows))
     if len(keys.unique()) < len(keys):
         return None
     joined = pa.chunked_array([chunk for each in stored for chunk in each.chunks], pa.string())

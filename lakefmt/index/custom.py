@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import distinct
 from lakefmt.errors import InvalidInputError, LakefmtError, UnknownSetting
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.formats.names import base_file_name, parse_base_file
@@ -173,7 +174,7 @@ class CheckedIndex:
         )
         if len(rows) != len(numbers):
             raise self._wrong(f"names {len(rows)} rows and {len(numbers)} slices, which should be pairs")
-        in_logs = any(slices[number].base is None for number in np.unique(numbers))
+        in_logs = any(slices[number].base is None for number in distinct(numbers))
         if in_logs and not self.capabilities.covers_logs:
             raise self._wrong("names a slice without a base file")
         if not self.is_global and (wanted.partition_codes()[rows] != _partitions_in(wanted, slices)[numbers]).any():
@@ -260,5 +261,5 @@ def _codes_of(wanted: IndexKeys, partitions: pa.StringArray) -> I64:
 
 def _pairs(rows: I64, numbers: I64, num_slices: int) -> tuple[I64, I64]:
     """Return pairs ordered by row and slice, each once."""
-    joined = np.unique(rows * max(1, num_slices) + numbers)
+    joined = distinct(rows * max(1, num_slices) + numbers)
     return joined // max(1, num_slices), joined % max(1, num_slices)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from lakefmt.arguments import foreign
+from lakefmt.arrays import distinct
 from lakefmt.config.settings import resolve_settings
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidKey
@@ -132,8 +132,8 @@ class IndexView:
 
 
 def _report(index: Index, num_keys: int, located: Located) -> LookUpReport:
-    stored = LookUpStep("found", len(np.unique(located.slices)), len(located.slices))
-    return LookUpReport(index.name, num_keys, len(np.unique(located.rows)), (*located.steps, stored), located.filters)
+    stored = LookUpStep("found", len(distinct(located.slices)), len(located.slices))
+    return LookUpReport(index.name, num_keys, len(distinct(located.rows)), (*located.steps, stored), located.filters)
 
 
 def _texts(keys: Any) -> pa.StringArray:

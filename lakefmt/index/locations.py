@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import from_numpy
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.index.api import (
     FilterTally,
@@ -103,7 +104,7 @@ def locate_everywhere(index: Index, keys: pa.StringArray, slices: Sequence[FileS
 
 
 def _meant_for(keys: pa.StringArray, partition: str) -> IndexKeys:
-    codes = pa.array(np.zeros(len(keys), np.int32))
+    codes = from_numpy(np.zeros(len(keys), np.int32))
     return IndexKeys(keys, pa.DictionaryArray.from_arrays(codes, pa.array([partition], pa.string())))
 
 

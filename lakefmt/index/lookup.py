@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.formats.parquet.base_file import BaseFileFooter, in_java_order, java_order_key
@@ -104,7 +105,7 @@ class _Sorted:
         order = pc.sort_indices(keys).to_numpy()
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.arange(len(order))
-        self._keys = _Texts(keys.take(pa.array(order)))
+        self._keys = _Texts(keys.take(from_numpy(order)))
         self._groups = {name: (rows[by := np.argsort(ranks[rows])], ranks[rows][by]) for name, rows in groups.items()}
 
     def inside(self, rows: I64, low: bytes, high: bytes) -> I64:
@@ -353,7 +354,7 @@ class _Task:
 
     def _found(self, file: BaseFile, rows: Rows) -> tuple[Rows, Rows | None] | None:
         """Return the rows whose key is stored in the file, and where; None when the file need not be opened for that."""
-        keys = self._wanted.keys.take(pa.array(rows))
+        keys = self._wanted.keys.take(from_numpy(rows))
         if self._placing is not None:
             placed = self._placing.keys_with_positions(file, keys)
             if placed is None:
@@ -377,7 +378,7 @@ def _present(wanted: pa.StringArray, stored: pa.ChunkedArray) -> npt.NDArray[np.
     if len(wanted) < len(stored):
         likely = _likely_rows(wanted, stored)
         if likely is not None:
-            stored = stored.take(pa.array(likely))
+            stored = stored.take(from_numpy(likely))
         stored = stored.filter(pc.is_in(stored, value_set=wanted))
     flags: npt.NDArray[np.bool_] = pc.is_in(wanted, value_set=stored).to_numpy(zero_copy_only=False)
     return flags
@@ -387,7 +388,7 @@ def _places(wanted: pa.StringArray, stored: pa.ChunkedArray, numbers: Rows) -> t
     """Return which of my keys are stored, and the row of each; -1 where several rows have the key."""
     likely = _likely_rows(wanted, stored)
     if likely is not None:
-        stored, numbers = stored.take(pa.array(likely)), numbers[likely]
+        stored, numbers = stored.take(from_numpy(likely)), numbers[likely]
     is_wanted = pc.is_in(stored, value_set=wanted)
     matches, places = stored.filter(is_wanted).combine_chunks(), numbers[np.asarray(is_wanted)]
     match_numbers = pc.index_in(wanted, value_set=matches)

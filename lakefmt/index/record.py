@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import from_numpy
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import UnsupportedFeature
@@ -23,7 +24,6 @@ from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index._metadata_access import open_for_look_up, why_missing
 from lakefmt.index.api import (
-    RECORD_INDEX_NAMES,
     Index,
     IndexCapabilities,
     IndexKeys,
@@ -41,47 +41,13 @@ from lakefmt.metadata.reading.listing import reading_newest
 from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.metadata.reading.record_index_reader import LOCATION_SCHEMA, is_partitioned, lookup_locations
 from lakefmt.storage.object_names import check_name
-from lakefmt.values import TableVersion
 
-__all__ = ["RecordIndex", "bringing_instants", "open_record_index", "record_index_name"]
+__all__ = ["RecordIndex", "bringing_instants", "open_record_index"]
 
 I64 = npt.NDArray[np.int64]
 
 _UPDATE_PARTITION: Final = "hoodie.record.index.update.partition.path"
 _NAME: Final = PartitionKind.RECORD_INDEX.value
-
-
-def record_index_name(
-    name: str, key_fields: Sequence[str], version: TableVersion, *, has_meta_fields: bool
-) -> str | None:
-    """Return lakefmt's name of a record index that a new table is to have; None: `name` is another index.
-
-    Args:
-        name: as in ``create_table(index=…)``.
-        key_fields: the table's record key fields.
-        version: the table's version.
-        has_meta_fields: whether files store record keys.
-
-    Raises:
-        UnsupportedFeature: the table cannot have it.
-
-    Example:
-        >>> record_index_name("RECORD_INDEX", ["id"], TableVersion.EIGHT, has_meta_fields=True)
-        'record'
-    """
-    is_global = RECORD_INDEX_NAMES.get(name.lower())
-    if is_global is None:
-        return None
-    if not key_fields:
-        raise UnsupportedFeature("a record index needs a record key: generated keys are never looked up")
-    if not has_meta_fields:
-        raise UnsupportedFeature("a record index needs files that store keys: use index='global_simple'")
-    if not is_global and version is not TableVersion.NINE:
-        raise UnsupportedFeature(
-            f"a record index by partition needs table_version=9: Hudi 1.0 reads tables of version {version.value} and "
-            "would look into wrong file groups; use index='record'"
-        )
-    return "record" if is_global else "partitioned_record"
 
 
 def open_record_index(
@@ -193,7 +159,7 @@ class RecordIndex:
             parts = [(everything, lookup_locations(table, wanted.keys))]
         else:
             parts = [
-                (rows, lookup_locations(table, wanted.keys.take(pa.array(rows)), [partition]))
+                (rows, lookup_locations(table, wanted.keys.take(from_numpy(rows)), [partition]))
                 for partition, rows in rows_by_partition(wanted)
                 if len(rows)
             ]
@@ -214,7 +180,7 @@ def _joined(keys: pa.StringArray, rows: I64, places: pa.Table) -> tuple[I64, pa.
         rows: numbers of the keys that were looked up; a key may come several times.
         places: where keys are; a key may have several, one in each data partition.
     """
-    looked_up = keys.take(pa.array(rows))
+    looked_up = keys.take(from_numpy(rows))
     distinct = places["key"].unique()
     codes = pc.index_in(looked_up, value_set=distinct)
     is_stored = np.asarray(codes.is_valid())
@@ -224,7 +190,7 @@ def _joined(keys: pa.StringArray, rows: I64, places: pa.Table) -> tuple[I64, pa.
     begins, ends = (np.searchsorted(stored[order], wanted, side) for side in ("left", "right"))
     counts = ends - begins
     chosen = np.arange(counts.sum()) + np.repeat(begins - (np.cumsum(counts) - counts), counts)
-    return np.repeat(rows[is_stored], counts), places.take(pa.array(order[chosen]))
+    return np.repeat(rows[is_stored], counts), places.take(from_numpy(order[chosen]))
 
 
 def _flat(column: pa.ChunkedArray) -> pa.StringArray:

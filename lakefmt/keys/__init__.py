@@ -1,14 +1,13 @@
 """Record keys and partition paths: key generators and their results (docs/format.md, Key generators). Pure.
 
 ``spec`` has the key generator as a value, ``properties`` reads and writes it as table properties,
-``generate`` builds keys and paths from columns, ``partition_path`` parses paths, ``joda`` and
-``timestamp`` format times as Hudi does.
+``generate`` builds keys and paths from columns, ``partition_path`` parses paths, ``joda``,
+``timestamp`` and ``time_zones`` format times as Hudi does.
 """
 
 from __future__ import annotations
 
 from lakefmt.keys._partition_selection import choose_partitions, partition_items
-from lakefmt.keys._time_zones import find_zone, to_local
 from lakefmt.keys.generate import (
     build_auto_keys,
     build_auto_keys_of_many,
@@ -50,7 +49,6 @@ __all__ = [
     "choose_partitions",
     "decode_path_value",
     "encode_path_values",
-    "find_zone",
     "key_properties",
     "key_spec_from_properties",
     "parse_partition_values",
@@ -58,7 +56,6 @@ __all__ = [
     "partition_items",
     "path_tells",
     "plan_key_spec",
-    "to_local",
     "with_path_values",
     "with_sampled_key",
 ]

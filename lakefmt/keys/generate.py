@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakefmt.arrays import from_numpy
 from lakefmt.errors import InvalidKey, UnsupportedFeature
-from lakefmt.keys.joda import Times
 from lakefmt.keys.partition_path import DEFAULT_PARTITION, check_paths, encode_path_values
 from lakefmt.keys.spec import KeySpec, PartitionField
 from lakefmt.schema.java_text import distinct_values, java_text, plain_array
@@ -24,6 +25,8 @@ __all__ = [
     "build_record_keys",
     "check_colliding_keys",
 ]
+
+Codes = npt.NDArray[np.int64]
 
 _NULL_PART: Final = "__null__"
 _EMPTY_PART: Final = "__empty__"
@@ -153,7 +156,7 @@ def check_colliding_keys(
     if suspicious is None or not any(chunk.true_count for chunk in suspicious.chunks):
         return
     chosen = pc.is_in(keys, pc.unique(keys.filter(suspicious)))
-    numbers = pa.array(np.flatnonzero(chosen.to_numpy(zero_copy_only=False)))
+    numbers = from_numpy(np.flatnonzero(chosen.to_numpy(zero_copy_only=False)))
     places = pa.nulls(len(keys), pa.int8()) if within is None else within.indices
     given = [keys, places, *columns]
     rows = pa.table({f"{index}": column.filter(chosen) for index, column in enumerate(given)}).append_column(
@@ -198,7 +201,7 @@ def build_auto_keys(instant: str, partition_id: int, start: int, n: int) -> pa.A
     """
     prefix = f"{instant}_{partition_id}_"
     if n < _MANY_NUMBERS:
-        rows = pa.array(np.arange(start, start + n, dtype=np.int64)).cast(pa.string())
+        rows = from_numpy(np.arange(start, start + n, dtype=np.int64)).cast(pa.string())
         return pc.binary_join_element_wise(pa.scalar(prefix, pa.string()), rows, _EMPTY)
     parts = []
     for width in range(len(str(start)), len(str(start + n - 1)) + 1):
@@ -224,9 +227,11 @@ def build_auto_keys_of_many(instant: str, partition_ids: Sequence[int], counts: 
         pairs = zip(partition_ids, counts, strict=True)
         return pa.concat_arrays([build_auto_keys(instant, number, 0, count) for number, count in pairs])
     starts = np.cumsum([0, *counts[:-1]])
-    rows = pa.array(np.arange(total) - np.repeat(starts, counts), pa.int64()).cast(pa.string())
+    rows = from_numpy(np.arange(total) - np.repeat(starts, counts)).cast(pa.string())
     prefixes = pa.array([f"{instant}_{number}_" for number in partition_ids], pa.string())
-    return pc.binary_join_element_wise(prefixes.take(pa.array(np.repeat(np.arange(len(counts)), counts))), rows, _EMPTY)
+    return pc.binary_join_element_wise(
+        prefixes.take(from_numpy(np.repeat(np.arange(len(counts)), counts))), rows, _EMPTY
+    )
 
 
 def _numbered(prefix: bytes, low: int, high: int, width: int) -> pa.Array:
@@ -271,7 +276,7 @@ def build_partition_paths(spec: KeySpec, table: pa.Table) -> pa.DictionaryArray:
     for number, field in enumerate(spec.partition_fields):
         more, parts = _encoded_parts(field, _leaf(table, field.name), spec)
         codes, paths = _combined(codes, paths, more, parts) if number else (more, parts)
-    used = pa.array(codes).dictionary_encode()
+    used = from_numpy(codes).dictionary_encode()
     # Different values may have one path: null and empty text, or two times of one day.
     unique = paths.take(used.dictionary).dictionary_encode()
     if spec.partition_fields:
@@ -280,7 +285,7 @@ def build_partition_paths(spec: KeySpec, table: pa.Table) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(indices, unique.dictionary)
 
 
-def _encoded_parts(field: PartitionField, column: pa.ChunkedArray, spec: KeySpec) -> tuple[Times, pa.Array]:
+def _encoded_parts(field: PartitionField, column: pa.ChunkedArray, spec: KeySpec) -> tuple[Codes, pa.Array]:
     """Return a code per row and a path part per code: texts are built per distinct value."""
     from lakefmt.keys.timestamp import time_parts
 
@@ -299,10 +304,13 @@ def _encoded_parts(field: PartitionField, column: pa.ChunkedArray, spec: KeySpec
     return codes, text
 
 
-def _combined(codes: Times, paths: pa.Array, more: Times, parts: pa.Array) -> tuple[Times, pa.Array]:
+def _combined(codes: Codes, paths: pa.Array, more: Codes, parts: pa.Array) -> tuple[Codes, pa.Array]:
     """Return codes and paths of the pairs that occur, at most one per row."""
-    pairs = pa.array(codes * len(parts) + more).dictionary_encode()
+    pairs = from_numpy(codes * len(parts) + more).dictionary_encode()
     pairs_present = pairs.dictionary.to_numpy(zero_copy_only=False)
-    left, right = paths.take(pa.array(pairs_present // len(parts))), parts.take(pa.array(pairs_present % len(parts)))
+    left, right = (
+        paths.take(from_numpy(pairs_present // len(parts))),
+        parts.take(from_numpy(pairs_present % len(parts))),
+    )
     joined = pc.binary_join_element_wise(left, right, _SLASH)
     return pairs.indices.to_numpy(zero_copy_only=False).astype(np.int64), joined

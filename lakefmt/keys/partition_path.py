@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.errors import InvalidKey
-from lakefmt.keys.joda import compile_pattern
 from lakefmt.keys.spec import KeySpec, PartitionField
 from lakefmt.schema.types import field_at
 
@@ -247,6 +246,8 @@ def divide_path(spec: KeySpec, path: str) -> dict[str, str] | None:
 def _levels(field: PartitionField, spec: KeySpec) -> int:
     if field.timestamp is None or spec.url_encode:
         return 1
+    from lakefmt.keys.joda import compile_pattern  # few tables have partitions of times
+
     return 1 + compile_pattern(field.timestamp.output_format).slashes
 
 

@@ -62,8 +62,6 @@ def plan_key_spec(
         >>> plan_key_spec("uuid", ["country", "city"]).generator.name
         'CUSTOM'
     """
-    from lakefmt.keys._time_zones import check_new_zone
-
     props = dict(properties or {})
     keys = tuple(_split(record_key))
     _check_fields(keys, schema, "record key")
@@ -71,8 +69,7 @@ def plan_key_spec(
     _check_fields([name for name, _, _ in items], schema, "partition")
     asked = _asked_generator(props)
     partitions = tuple(_planned(item, asked, props, schema) for item in items)
-    for zone in {zone for each in partitions if each.timestamp is not None for zone in each.timestamp.zones}:
-        check_new_zone(zone)
+    _check_zones({zone for each in partitions if each.timestamp is not None for zone in each.timestamp.zones})
     generator = asked or _infer(len(keys), partitions, any(kind for _, kind, _ in items))
     if _flag(props, _SLASH_DATES):
         raise UnsupportedFeature(f"{_SLASH_DATES} is not supported: use a timestamp partition with yyyy/MM/dd")
@@ -81,6 +78,13 @@ def plan_key_spec(
     return KeySpec(
         keys, partitions, generator, hive_style, url_encode, complex_single or None, _flag(props, _CONSISTENT)
     )
+
+
+def _check_zones(zones: Iterable[str]) -> None:
+    for zone in zones:
+        from lakefmt.keys.time_zones import check_new_zone  # few tables have partitions of times
+
+        check_new_zone(zone)
 
 
 def _split(fields: str | Sequence[str] | None) -> list[str]:

@@ -13,7 +13,6 @@ from typing import Final, Literal
 
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import UnknownSetting
-from lakefmt.keys.joda import compile_pattern
 
 __all__ = ["KeyGeneratorType", "KeySpec", "PartitionField", "TimestampSpec", "TimestampType", "with_sampled_key"]
 
@@ -91,7 +90,8 @@ class TimestampSpec:
     output_timezone: str | None = None
 
     def __post_init__(self) -> None:
-        from lakefmt.keys._time_zones import find_zone
+        from lakefmt.keys.joda import compile_pattern  # few tables have partitions of times
+        from lakefmt.keys.time_zones import find_zone
 
         if not self.output_format:
             raise UnknownSetting("hoodie.keygen.timebased.output.dateformat is missing: for example yyyy/MM/dd")

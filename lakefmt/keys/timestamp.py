@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.errors import InvalidKey
-from lakefmt.keys._time_zones import to_instants, to_local
 from lakefmt.keys.joda import (
     Times,
     check_range,
@@ -19,6 +18,7 @@ from lakefmt.keys.joda import (
     parse_times,
 )
 from lakefmt.keys.spec import TimestampSpec
+from lakefmt.keys.time_zones import to_instants, to_local
 from lakefmt.schema.java_text import distinct_values, plain_array
 from lakefmt.schema.types import storage_type
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import from_numpy
 from lakefmt.config.table_config import merge_rule
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.listing import StorageListing
@@ -281,7 +282,7 @@ class FactCollector:
         rows = self.log_rows(file)
         lacking = {*self.schema.names} - rows.known if self.stored_only and rows.known else set[str]()
         columns = [name for name in self.columns if self._top(name) not in lacking]
-        return row_ranges(rows.table.filter(pa.array(~rows.deletes)), columns)
+        return row_ranges(rows.table.filter(from_numpy(~rows.deletes)), columns)
 
     def log_rows(self, file: LogFile) -> LogRows:
         """Return what a log says of its keys, and of the columns whose statistics are kept."""

@@ -7,12 +7,12 @@ is too much for memory waits in a temporary file. Memory: the keys of one data f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from tempfile import TemporaryFile
 from typing import IO
 
 import numpy as np
 import pyarrow as pa
 
+from lakefmt.arrays import distinct, from_numpy
 from lakefmt.metadata.layout import PartitionKind, escape_partition, file_group_numbers
 from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.metadata.records import RecordLocation, record_index_values
@@ -53,6 +53,8 @@ class _Batches:
             self._spill()
 
     def _spill(self) -> None:
+        from tempfile import TemporaryFile  # few commits spill keys
+
         with spilling():
             if self._file is None:
                 self._file = TemporaryFile(prefix="lakefmt-keys-")  # noqa: SIM115 (closed by close)
@@ -126,7 +128,7 @@ class FirstKeys:
         Raises:
             StorageError: the temporary directory could not take them.
         """
-        number = pa.array(np.full(len(keys), len(self._places), np.int32))
+        number = from_numpy(np.full(len(keys), len(self._places), np.int32))
         self._keys.add(str(len(self._places)), keys.cast(pa.binary()), number)
         self._places.append(place)
         self._count += len(keys)
@@ -147,8 +149,8 @@ class FirstKeys:
                 ids = groups[escape_partition(place.partition) if self._partitioned else None]
                 for batch in self._keys.take(name):
                     numbers = file_group_numbers(batch.column(0), len(ids))
-                    for number in np.unique(numbers):
-                        rows = pa.array(np.flatnonzero(numbers == number))
+                    for number in distinct(numbers):
+                        rows = from_numpy(np.flatnonzero(numbers == number))
                         split.add(ids[int(number)], batch.column(0).take(rows), batch.column(1).take(rows))
             values = record_index_values(self._places, self._form)
             for file_id in split.names():

@@ -18,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
+from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InternalError
 from lakefmt.formats.avro.reader import Decode, compile_decoder
@@ -447,4 +448,4 @@ def update_of(
 
 def repeat_value(value: bytes, count: int) -> pa.BinaryArray:
     """Return an array with `count` times the same bytes."""
-    return pa.array([value], pa.binary()).take(pa.array(np.zeros(count, np.int64)))
+    return pa.array([value], pa.binary()).take(from_numpy(np.zeros(count, np.int64)))

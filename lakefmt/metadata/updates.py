@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import distinct, from_numpy
 from lakefmt.data_classes import dataclass
 from lakefmt.metadata.changed_keys.record_index import concatenated
 from lakefmt.metadata.keys import (
@@ -296,12 +297,12 @@ def by_file_group(
         ]
     num_keys = len(update.keys)
     for ids, rows in runs:
-        numbers = file_group_numbers(everything.take(pa.array(rows)), len(ids))
+        numbers = file_group_numbers(everything.take(from_numpy(rows)), len(ids))
         kept_rows, kept_ends = _grouped(rows, numbers, rows < num_keys, len(ids))
         removed_rows, removed_ends = _grouped(rows, numbers, rows >= num_keys, len(ids))
-        keys, values = plain.take(pa.array(kept_rows)), update.values.take(pa.array(kept_rows))
-        deleted = update.deleted.take(pa.array(removed_rows - num_keys))
-        for number in map(int, np.unique(numbers)):
+        keys, values = plain.take(from_numpy(kept_rows)), update.values.take(from_numpy(kept_rows))
+        deleted = update.deleted.take(from_numpy(removed_rows - num_keys))
+        for number in map(int, distinct(numbers)):
             kept = slice(int(kept_ends[number]), int(kept_ends[number + 1]))
             yield (
                 ids[number],
@@ -335,4 +336,4 @@ def sorted_records(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array
     order = pc.array_sort_indices(plain)
     plain = plain.take(order)
     last = np.append(pc.not_equal(plain[:-1], plain[1:]).to_numpy(zero_copy_only=False), True)
-    return plain.filter(pa.array(last)), values.take(order.filter(pa.array(last)))
+    return plain.filter(from_numpy(last)), values.take(order.filter(from_numpy(last)))

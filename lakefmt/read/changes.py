@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import from_numpy
 from lakefmt.config.table_config import merge_rule
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired, UnsupportedFeature
@@ -354,7 +355,7 @@ def _check_logs(source: ChangeSource, file_slice: FileSlice | None) -> None:
 
 def _filtered(changes: ChangedRows, query: Query) -> ChangedRows:
     """Return the changes whose row passes the filter before or after."""
-    either = pa.array(_matches(changes.before, query) | _matches(changes.after, query))
+    either = from_numpy(_matches(changes.before, query) | _matches(changes.after, query))
     return ChangedRows(
         keep_rows(changes.deleted, query.condition),
         changes.before.filter(either),
@@ -364,7 +365,7 @@ def _filtered(changes: ChangedRows, query: Query) -> ChangedRows:
 
 
 def _matches(rows: pa.Table, query: Query) -> Mask:
-    numbered = rows.append_column("_lakefmt_row", pa.array(np.arange(rows.num_rows)))
+    numbered = rows.append_column("_lakefmt_row", from_numpy(np.arange(rows.num_rows)))
     matches = np.zeros(rows.num_rows, dtype=bool)
     matches[keep_rows(numbered, query.condition).column("_lakefmt_row").to_numpy()] = True
     return matches

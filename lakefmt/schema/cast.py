@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InvalidKey, LakefmtError, SchemaMismatch
 from lakefmt.schema.java_text import java_text, plain_array
@@ -258,7 +259,7 @@ def _offsets(lengths: npt.NDArray[np.int64], path: str) -> pa.Array:
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
     if offsets[-1] > _MOST_ELEMENTS:
         raise SchemaMismatch(f"column {path!r} has {offsets[-1]} elements in one batch: write smaller batches")
-    return pa.array(offsets.astype(np.int32))
+    return from_numpy(offsets.astype(np.int32))
 
 
 def list_offsets(array: pa.Array) -> pa.Array:
@@ -280,7 +281,7 @@ def _entries(array: pa.MapArray) -> tuple[npt.NDArray[np.int64], pa.Array, pa.Ar
         start, count = int(bounds[0]), int(bounds[-1] - bounds[0])
         return lengths, array.keys.slice(start, count), array.items.slice(start, count)
     gaps = np.repeat(bounds[:-1] - (np.cumsum(lengths) - lengths), lengths)
-    chosen = pa.array(gaps + np.arange(len(gaps)))
+    chosen = from_numpy(gaps + np.arange(len(gaps)))
     return lengths, array.keys.take(chosen), array.items.take(chosen)
 
 
@@ -500,7 +501,7 @@ def _filled(array: pa.Array, unseen: Mask) -> pa.Array:
 def _filled_items(array: pa.Array) -> pa.Array:
     kind, bounds = array.type, array.offsets.to_numpy()
     first, count = int(bounds[0]), int(bounds[-1] - bounds[0])
-    offsets = pa.array(bounds - bounds[0])
+    offsets = from_numpy(bounds - bounds[0])
     mask = array.is_null() if array.null_count else None
     # Items of null lists are unseen, too.
     lengths = np.diff(bounds)
@@ -519,7 +520,7 @@ def _with_values(array: pa.Array, where: Mask) -> pa.Array:
         return array
     order = np.arange(len(array))
     order[where] = len(array)
-    return pa.concat_arrays([array, _some_value(array.type)]).take(pa.array(order))
+    return pa.concat_arrays([array, _some_value(array.type)]).take(from_numpy(order))
 
 
 def _some_value(kind: pa.DataType) -> pa.Array:

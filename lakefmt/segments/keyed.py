@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakefmt.arrays import from_numpy
 from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt.schema import check_required, conform
 from lakefmt.segments.codec import COLUMNS, OPERATOR
@@ -155,7 +156,7 @@ def fill_required(rows: pa.Table, schema: pa.Schema) -> pa.Table:
             zero = pa.array([_zero(field.type)], field.type)
             both = pa.chunked_array([*column.chunks, zero], field.type)
             places = np.where(column.is_null().to_numpy(zero_copy_only=False), len(column), np.arange(len(column)))
-            column = both.take(pa.array(places))
+            column = both.take(from_numpy(places))
         columns.append(column)
     return pa.table(columns, schema=schema)
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass
 from lakefmt.segments.codec import COLUMNS, OPERATOR
 from lakefmt.segments.operators import RowOperator
@@ -88,7 +89,7 @@ def resolve_rows(incoming: pa.Table, codes: Numbers, stored: pa.Table | None, st
     operators, plain = operators_of(incoming), _plain(incoming)
     if stored is None:
         last = _last_rows(codes)
-        return Resolved(plain.take(pa.array(last)), np.isin(operators[last], _DELETES), last)
+        return Resolved(plain.take(from_numpy(last)), np.isin(operators[last], _DELETES), last)
     return _folded(incoming, plain, operators, codes, stored, stored_codes)
 
 
@@ -145,7 +146,7 @@ def _folded(
     deletes = ~present[changes]
     both = pa.concat_tables([stored.select(names).cast(plain.schema), plain])
     columns = [
-        both.column(name).take(pa.array(np.where(deletes, touched[changes] + offset, sources[name][changes])))
+        both.column(name).take(from_numpy(np.where(deletes, touched[changes] + offset, sources[name][changes])))
         for name in names
     ]
     return Resolved(pa.table(columns, schema=plain.schema), deletes, touched[changes])

@@ -14,12 +14,12 @@ from contextlib import ExitStack
 from itertools import pairwise
 from operator import itemgetter, length_hint
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import SchemaMismatch
 from lakefmt.sorting.key_spill import row_memory, spilling
@@ -130,6 +130,8 @@ def sort_stream(
     with ExitStack() as stack:
         with spilling():
             # What was in it may be gone by the end: some systems empty temporary directories.
+            from tempfile import TemporaryDirectory  # few loads are sorted
+
             made = TemporaryDirectory(prefix="lakefmt-sort-", ignore_cleanup_errors=True)
             directory = stack.enter_context(made)
         runs: list[_Run] = []
@@ -181,7 +183,7 @@ def _spill(path: Path, table: pa.Table, key: pa.Array, batch_bytes: int) -> _Run
     sampled = np.linspace(0, last, min(_SAMPLES_PER_RUN, ordered.num_rows)).astype(np.int64)
     starts = np.arange(0, ordered.num_rows, rows)
     ends = np.minimum(starts + rows - 1, last)
-    samples, firsts, lasts = (keys.take(pa.array(rows)) for rows in (sampled, starts, ends))
+    samples, firsts, lasts = (keys.take(from_numpy(rows)) for rows in (sampled, starts, ends))
     return _Run(path, ordered.nbytes, samples, firsts, lasts)
 
 
@@ -193,7 +195,7 @@ def _cuts(runs: Sequence[_Run], range_bytes: int) -> list[_Cut]:
         samples = pa.concat_arrays([run.samples for run in runs])
         ordered = samples.take(pc.sort_indices(samples))
         sampled = np.linspace(0, len(ordered) - 1, int(ranges) + 1)[1:-1].astype(np.int64)
-        chosen = pc.value_counts(ordered.take(pa.array(sampled)))
+        chosen = pc.value_counts(ordered.take(from_numpy(sampled)))
         for key, often in zip(chosen.field("values"), chosen.field("counts").to_numpy(), strict=True):
             cuts += [_Cut(key, after=False), _Cut(key, after=True)][: min(2, often)]
     return [*cuts, _Cut(None, after=True)]
@@ -212,7 +214,7 @@ def _between(run: _Run, low: _Cut, high: _Cut) -> Iterator[pa.Table]:
                 yield pa.Table.from_batches([batch])
             elif begin < end:
                 # A copy: a part would keep the whole batch, and of many runs a range takes just such parts.
-                yield pa.Table.from_batches([batch.take(pa.array(np.arange(begin, end)))])
+                yield pa.Table.from_batches([batch.take(from_numpy(np.arange(begin, end)))])
 
 
 def _count_below(keys: pa.Array, cut: _Cut) -> int:

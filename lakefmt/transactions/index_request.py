@@ -23,7 +23,6 @@ from lakefmt.metadata.layout import BUILD_ORDER, PartitionKind, kind_of_partitio
 from lakefmt.metadata.manage import partitions_by_settings
 from lakefmt.metadata.statistics import indexed_columns, is_indexable
 from lakefmt.schema.types import field_at
-from lakefmt.storage.api import Capabilities
 from lakefmt.values import TableVersion
 
 __all__ = [
@@ -236,34 +235,35 @@ def requests_of_definitions(
     return tuple(requests)
 
 
+#: Indexes by which writes find keys that are in the metadata table.
+_RECORD_INDEXES = {
+    "record": IndexRequest(PartitionKind.RECORD_INDEX),
+    "partitioned_record": IndexRequest(PartitionKind.RECORD_INDEX, partitioned=True),
+}
+
+
 def requests_of_new_table(
     asked: Sequence[IndexRequest] | None,
+    index: str,
     config: TableConfig,
     schema: pa.Schema,
     settings: Settings,
-    capabilities: Capabilities,
-    needed: IndexRequest | None = None,
 ) -> tuple[IndexRequest, ...]:
     """Return the indexes with which a table begins, checked against its columns.
 
     Parameters:
-        asked: by the caller; None: those of the settings, and on an object store, where a listing takes a request for each
-            partition, the list of files and statistics unless ``hoodie.metadata.enable`` is false.
+        asked: by the caller; None: those of the settings.
+        index: the one by which writes find keys; the metadata table has record indexes.
         config: the properties of the table.
         schema: its columns.
         settings: of the call.
-        capabilities: of the store, which tell an object store.
-        needed: the index by which writes find keys, if the metadata table has that.
 
     Raises:
         InvalidInputError, UnsupportedFeature: see :func:`definition_of`.
     """
     if asked is None:
-        enabled = settings.values["hoodie.metadata.enable"]
-        is_remote = not (capabilities.directories or capabilities.low_latency)
-        by_default = enabled is True or (enabled is None and is_remote)
-        names = partitions_by_settings(config, settings) if by_default else ()
-        asked = [IndexRequest(_parse_kind(name)) for name in names]
+        asked = [IndexRequest(_parse_kind(name)) for name in partitions_by_settings(config, settings)]
+    needed = _RECORD_INDEXES.get(index)
     if needed is not None:
         asked = [*(each for each in asked if each.kind is not needed.kind), needed]
     for request in asked:

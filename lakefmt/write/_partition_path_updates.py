@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import from_numpy
 from lakefmt.config.merge_rule import Order
 from lakefmt.config.table_config import TableConfig, merge_rule
 from lakefmt.errors import UnsupportedFeature
@@ -72,8 +73,8 @@ def split_moves(
 def partition_changed(batch: KeyedBatch, located: Located, slices: Sequence[FileSlice]) -> Mask:
     """Return for each row found whether its key is stored in another partition than its own."""
     stored = pa.array([file_slice.partition for file_slice in slices], pa.string())
-    wanted_paths = batch.partitions.take(pa.array(located.rows)).cast(pa.string())
-    stored_paths = stored.take(pa.array(located.slices))
+    wanted_paths = batch.partitions.take(from_numpy(located.rows)).cast(pa.string())
+    stored_paths = stored.take(from_numpy(located.slices))
     differs: Mask = pc.not_equal(wanted_paths, stored_paths).to_numpy(zero_copy_only=False)
     return differs
 
@@ -113,7 +114,7 @@ def _wins(batch: KeyedBatch, leave: Located, slices: Sequence[FileSlice], order:
             continue
         stored = reader.rows(base, [RECORD_KEY, *columns])
         rows = leave.rows[pairs]
-        stored_rows = pc.index_in(keys.take(pa.array(rows)), value_set=stored.column(RECORD_KEY).combine_chunks())
+        stored_rows = pc.index_in(keys.take(from_numpy(rows)), value_set=stored.column(RECORD_KEY).combine_chunks())
         new = ordering_columns(batch.table, order, rows)
         wins[pairs] = incoming_wins(new, ordering_columns(stored, order, stored_rows.to_numpy()))
     return wins
@@ -143,7 +144,7 @@ def fill_from_stored(
         if base is None:
             continue
         stored = reconcile(reader.rows(base, [RECORD_KEY, *(f.name for f in lacking)]), _with_key(lacking))
-        stored_rows = pc.index_in(keys.take(pa.array(rows)), value_set=stored.column(RECORD_KEY).combine_chunks())
+        stored_rows = pc.index_in(keys.take(from_numpy(rows)), value_set=stored.column(RECORD_KEY).combine_chunks())
         parts.append(stored.take(stored_rows))
         source[rows] = np.arange(count, count + len(rows))
         count += len(rows)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import from_numpy
 from lakefmt.config.table_config import merge_rule
 from lakefmt.data_classes import replace
 from lakefmt.filegroups.merge.precombine import order_ranks
@@ -145,7 +146,7 @@ def _of_keys(logs: LogRows, keys: pa.Array) -> LogRows:
     from lakefmt.filegroups.logs.reader import LogRows
 
     mask = to_mask(pc.is_in(logs.table.column(RECORD_KEY), value_set=keys))
-    table = logs.table.filter(pa.array(mask))
+    table = logs.table.filter(from_numpy(mask))
     columns, has_positions = logs.columns, logs.known
     return LogRows(table, logs.deletes[mask], logs.always[mask], logs.brings[mask], columns, known=has_positions)
 
@@ -235,7 +236,7 @@ def _dead(
     work = {n: p[which[p]] for n, p in pairs.items() if which[p].any()}
 
     def look(number: int) -> Rows:
-        wanted_keys = keys.take(pa.array(located.rows[work[number]]))
+        wanted_keys = keys.take(from_numpy(located.rows[work[number]]))
         stored = reader.merged(slices[number], [RECORD_KEY], wanted_keys).column(RECORD_KEY)
         return work[number][~to_mask(pc.is_in(wanted_keys, value_set=stored))]
 
@@ -283,7 +284,7 @@ def _with_log_keys(
         rows = wanted[number]
         if not len(rows):
             return rows
-        wanted_keys = keys.take(pa.array(rows))
+        wanted_keys = keys.take(from_numpy(rows))
         stored = reader.merged(slices[number], [RECORD_KEY], wanted_keys, base=False).column(RECORD_KEY)
         return rows[to_mask(pc.is_in(wanted_keys, value_set=stored))]
 
@@ -318,13 +319,13 @@ def fetch_missing_columns(
         file = changed.assignment
         if file.log is None:
             return changed
-        row_keys = keys.take(pa.array(changed.rows))
+        row_keys = keys.take(from_numpy(changed.rows))
         names = [RECORD_KEY, *(field.name for field in columns), *(name.split(".", 1)[0] for name in order.fields)]
         stored = reader.merged(by_group[file.partition, file.file_id], names, row_keys)
         fields = [field.with_nullable(True) for field in columns if field.name in stored.column_names]
         if has_order(order, stored.column_names):
             ranks = order_ranks(ordering_columns(stored, order), stored.num_rows)
-            stored = stored.take(pa.array(np.argsort(-ranks, kind="stable")))
+            stored = stored.take(from_numpy(np.argsort(-ranks, kind="stable")))
         stored_rows = pc.index_in(row_keys, value_set=stored.column(RECORD_KEY).combine_chunks())
         return replace(changed, stored=reconcile(stored.take(stored_rows), pa.schema(fields)))
 

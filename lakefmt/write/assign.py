@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakefmt.arrays import distinct
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.formats.names import base_file_name, has_bucket_number
@@ -199,7 +200,7 @@ class Routes:
     def num_routed(self, num_rows: int) -> int:
         """Return how many rows all assignments together must have, doubled and leaving ones included."""
         # A key that is stored twice (plain inserts) is routed to both places.
-        doubled = 0 if self.stay is None else len(self.stay.rows) - len(np.unique(self.stay.rows))
+        doubled = 0 if self.stay is None else len(self.stay.rows) - len(distinct(self.stay.rows))
         left = 0 if self.leave is None else len(self.leave.rows)
         return num_rows + doubled + left - (0 if self.late is None else len(self.late))
 

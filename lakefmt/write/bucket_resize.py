@@ -11,6 +11,7 @@ from time import perf_counter
 
 import pyarrow as pa
 
+from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.base_writer import named_rows, write_base_file
@@ -154,7 +155,9 @@ def _move_rows(
         keys = rows.column(RECORD_KEY).combine_chunks().cast(pa.string())
         placed = index.rows_by_file_group(keys, change.partition)
         for file_id, numbers in placed:
-            statuses.append(_write(transaction, change.partition, file_id, len(statuses), rows.take(pa.array(numbers))))
+            statuses.append(
+                _write(transaction, change.partition, file_id, len(statuses), rows.take(from_numpy(numbers)))
+            )
     return statuses
 
 

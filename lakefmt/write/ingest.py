@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt.arguments import arrow_array, check_levels, field_names, foreign, foreign_items, shown
+from lakefmt.arrays import distinct, from_numpy
 from lakefmt.config.merge_rule import MergeRule
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
@@ -82,7 +83,7 @@ def record_keys(batch: KeyedBatch) -> pa.StringArray:
 
 def in_no_partition(rows: int) -> pa.DictionaryArray:
     """Return the partitions of rows that are meant for none in particular, as a delete by key has them."""
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([""], pa.string()))
+    return pa.DictionaryArray.from_arrays(from_numpy(np.zeros(rows, np.int32)), pa.array([""], pa.string()))
 
 
 def pick_rows(batch: KeyedBatch, rows: Rows) -> pa.Table:
@@ -92,7 +93,7 @@ def pick_rows(batch: KeyedBatch, rows: Rows) -> pa.Table:
         table = batch.table.slice(first, len(rows))
         keys = None if batch.keys is None else batch.keys.slice(first, len(rows))
     else:
-        numbers = pa.array(rows)
+        numbers = from_numpy(rows)
         table = batch.table.take(numbers)
         keys = None if batch.keys is None else batch.keys.take(numbers)
     return with_keys(table, keys)
@@ -280,7 +281,7 @@ def combine(batch: KeyedBatch, rule: MergeRule, *, across_partitions: bool, whol
     if not across_partitions:
         places = batch.partitions.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         codes = codes * max(1, len(batch.partitions.dictionary)) + places
-    if rule.custom is not None and not whole and len(np.unique(codes)) < len(codes):
+    if rule.custom is not None and not whole and len(distinct(codes)) < len(codes):
         raise InvalidInputError(
             f"the partial rows have a key several times, and merger {rule.custom.name} takes whole rows only: bring each once"
         )
@@ -302,8 +303,8 @@ def combine_alike(batch: KeyedBatch, codes: Rows, rule: MergeRule) -> tuple[Keye
     combined = combine_rows(batch.table, codes, rule)
     if combined is None:
         return batch, None
-    winners, table = pa.array(combined.winners), combined.table
+    winners, table = from_numpy(combined.winners), combined.table
     if combined.deletes is not None and combined.deletes.any():
-        table = table.append_column(MOVED_AWAY, pa.array(combined.deletes))
+        table = table.append_column(MOVED_AWAY, from_numpy(combined.deletes))
     combined_batch = KeyedBatch(table, record_keys(batch).take(winners), batch.partitions.take(winners))
     return combined_batch, combined.winners

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.arguments import arrow_array, arrow_scalar, field_names, foreign, foreign_items
+from lakefmt.arrays import distinct, from_numpy
 from lakefmt.config.settings import resolve_settings
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
@@ -268,7 +269,7 @@ def keys_anywhere(spec: KeySpec, rows: pa.Table, schema: pa.Schema) -> KeyedBatc
     flat = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     first = np.unique(flat.dictionary_encode().indices.to_numpy(zero_copy_only=False), return_index=True)[1]
     if len(first) < len(flat):
-        once = pa.array(np.sort(first))
+        once = from_numpy(np.sort(first))
         keyed, flat = keyed.take(once), flat.take(once)
     return KeyedBatch(keyed, flat, in_no_partition(len(flat)))
 
@@ -387,4 +388,4 @@ def slices_of_keys(
         return [each for each in slices if (each.partition, each.file_id) in groups]
     slices = client.slices(state, partitions_to_list(index, wanted))
     located = find_stored(client, state, index, wanted, slices, alive=False)
-    return [slices[number] for number in np.unique(located.slices)]
+    return [slices[number] for number in distinct(located.slices)]

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakefmt.arrays import distinct, from_numpy, other_rows
 from lakefmt.config.settings import Settings
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InternalError
@@ -186,7 +187,7 @@ def locate_rows(
         routes = Routes(located)
         if bound.operation is WriteOperation.DELETE:
             # Keys that are nowhere need no file.
-            routes = Routes(located, late=np.setdiff1d(np.arange(batch.num_rows), located.rows))
+            routes = Routes(located, late=other_rows(batch.num_rows, located.rows))
         elif index.is_global:
             from lakefmt.write import _partition_path_updates as paths
 
@@ -229,7 +230,7 @@ def _check_no_buckets(client: TableClient, batch: KeyedBatch, routes: Routes, sl
         return
     from lakefmt.index.bucket.fixed import check_no_buckets
 
-    codes = np.unique(batch.partitions.indices.to_numpy(zero_copy_only=False)[new_rows(batch.num_rows, routes)])
+    codes = distinct(batch.partitions.indices.to_numpy(zero_copy_only=False)[new_rows(batch.num_rows, routes)])
     if len(codes):
         names = _partitions_of(batch)
         check_no_buckets(slices, {names[code] for code in codes})
@@ -369,7 +370,7 @@ def locate_deletes(
     if logs is not None and not capabilities_of(index).covers_logs:
         located = apply_log_deletes(client, state, keys, own_partitions, located, slices, alive=True)
     # Keys that are nowhere need no file.
-    routes = Routes(located, late=np.setdiff1d(np.arange(len(keys)), located.rows))
+    routes = Routes(located, late=other_rows(len(keys), located.rows))
     return LocatedRows(KeyedBatch(pa.table({}), keys, in_no_partition(len(keys))), slices, routes, logs, _NO_SIZING)
 
 
@@ -386,7 +387,7 @@ def _with_leaving(table: pa.Table, leaving: npt.NDArray[np.bool_]) -> pa.Table:
     if MOVED_AWAY in table.column_names:
         leaving = leaving | to_mask(table.column(MOVED_AWAY))
         table = table.drop_columns([MOVED_AWAY])
-    return table.append_column(MOVED_AWAY, pa.array(leaving))
+    return table.append_column(MOVED_AWAY, from_numpy(leaving))
 
 
 def route(batch: KeyedBatch, assigned: Assigned) -> pa.Table:
@@ -395,7 +396,7 @@ def route(batch: KeyedBatch, assigned: Assigned) -> pa.Table:
     if assigned.leaving is not None:
         table = _with_leaving(table, assigned.leaving)
     if assigned.positions is not None:
-        table = table.append_column(POSITION, pa.array(assigned.positions))
+        table = table.append_column(POSITION, from_numpy(assigned.positions))
     stored = pa.table({}) if assigned.stored is None else assigned.stored
     for name in stored.column_names:
         index = table.schema.get_field_index(name)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.formats.names import base_file_name
@@ -91,7 +92,7 @@ def plan_groups(
     # One row stands for all that a file group has; of new ones the planner wants each.
     counts = [each.rows for each in new] + [1] * len(old)
     indices = np.repeat(np.array([codes[each.partition] for each in [*new, *old]], np.int32), counts)
-    partitions = pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(names, pa.string()))
+    partitions = pa.DictionaryArray.from_arrays(from_numpy(indices), pa.array(names, pa.string()))
     num_new = len(indices) - len(old)
     stay = Located(
         np.arange(num_new, len(indices)), np.array([numbers[each.partition, each.file_id] for each in old], np.int64)

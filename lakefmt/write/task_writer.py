@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.bloom.murmur import murmur_hadoop
@@ -309,7 +310,7 @@ class TaskWriter:
             size = located.sizing.record_bytes
         rows = with_keys(located.batch.table, located.batch.keys)
         for group, some, leaves in _by_file_group(located):
-            given = rows.take(pa.array(some))
+            given = rows.take(from_numpy(some))
             yield group, size, _leaving(given) if leaves else given
 
     def combine(self, table: pa.Table) -> tuple[KeyedBatch, float]:
@@ -371,7 +372,7 @@ class TaskWriter:
         rows = pa.concat_tables(tables, promote_options="default")  # only rows that leave have the column that says so
         self._rows_in += rows.num_rows
         keys = rows.column(RECORD_KEY).combine_chunks()
-        here = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(keys), np.int32)), pa.array([file.partition]))
+        here = pa.DictionaryArray.from_arrays(from_numpy(np.zeros(len(keys), np.int32)), pa.array([file.partition]))
         batch = KeyedBatch(rows.drop_columns([RECORD_KEY]), keys, here)
         each = Assigned(file, np.arange(len(keys)))
         if group.file_slice is not None and file.log is not None:
@@ -432,7 +433,7 @@ def _by_file_group(located: LocatedRows) -> Iterator[tuple[FoundRows, Numbers, b
 def _leaving(rows: pa.Table) -> pa.Table:
     """Return rows whose key leaves the file group that they go to."""
     kept = rows.drop_columns([MOVED_AWAY]) if MOVED_AWAY in rows.column_names else rows
-    return kept.append_column(MOVED_AWAY, pa.array(np.ones(rows.num_rows, bool)))
+    return kept.append_column(MOVED_AWAY, from_numpy(np.ones(rows.num_rows, bool)))
 
 
 def _order(batch: KeyedBatch) -> pa.Array:
@@ -450,7 +451,7 @@ class _Digests:
         """Return the digest of rows by their numbers."""
         if self._keys is None:
             return f"{self._whole}-{len(rows)}"
-        return _digest(pa.table({"key": self._keys.take(pa.array(rows))}))
+        return _digest(pa.table({"key": self._keys.take(from_numpy(rows))}))
 
 
 def _digest(table: pa.Table) -> str:

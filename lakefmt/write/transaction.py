@@ -13,9 +13,9 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Self
 
-import numpy as np
 import pyarrow as pa
 
+from lakefmt.arrays import distinct, from_numpy, other_rows
 from lakefmt.data_classes import replace
 from lakefmt.errors import (
     CommitConflict,
@@ -397,11 +397,9 @@ class WriteTransaction:
         wanted = IndexKeys(record_keys(batch), batch.partitions)
         slices = self.client.slices(self.state, partitions_to_list(index, wanted))
         located = find_stored(self.client, self.state, index, wanted, slices, alive=True)
-        self._read |= {(slices[n].partition, slices[n].file_id) for n in np.unique(located.slices)}
-        fresh = np.ones(batch.num_rows, dtype=bool)
-        fresh[located.rows] = False
+        self._read |= {(slices[n].partition, slices[n].file_id) for n in distinct(located.slices)}
         self._rely_on_deletes(wanted.keys, batch.partitions)
-        return batch.take(pa.array(np.flatnonzero(fresh)))
+        return batch.take(from_numpy(other_rows(batch.num_rows, located.rows)))
 
     def _rely_on_deletes(self, keys: pa.StringArray, partitions: pa.DictionaryArray | None) -> None:
         """Remember the file groups whose logs have deleted keys that this write takes for absent.
@@ -420,7 +418,7 @@ class WriteTransaction:
         else:
             located, places = index.locate(IndexKeys(keys, partitions), slices, reader), partitions
         located = apply_log_deletes(self.client, self.state, keys, places, located, slices, alive=False)
-        self._read |= {(slices[n].partition, slices[n].file_id) for n in np.unique(located.slices)}
+        self._read |= {(slices[n].partition, slices[n].file_id) for n in distinct(located.slices)}
 
     def sizing(self, sample: pa.Table) -> FileSizing:
         """Return how large files should be, learnt from commits or guessed from rows."""

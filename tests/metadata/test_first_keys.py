@@ -53,6 +53,6 @@ def test_a_temporary_directory_that_is_full_is_a_typed_error(monkeypatch: pytest
     def full(**_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("lakefmt.metadata.first_keys.TemporaryFile", full)
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
     with pytest.raises(StorageError):
         FirstKeys(FORM, partitioned=False, held_bytes=0).add(place(0, "p"), pa.array(["a"]))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import lakefmt
 
 MAKE = """
 import lakefmt, pyarrow as pa
@@ -18,7 +21,13 @@ table.insert(rows)
 """
 
 FIRST = """
-import sys, lakefmt, pyarrow as pa
+import sys
+class WithoutPandas:  # where it is installed PyArrow imports it, and it imports everything
+    def find_spec(self, name, *_):
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, WithoutPandas())
+import lakefmt, pyarrow as pa
 rows = pa.table({"id": ["a", "b"], "n": [1, 2]})
 table = lakefmt.open_table("t0")
 opened = set(sys.modules)
@@ -27,7 +36,21 @@ for number in range(1, 100):
 assert set(sys.modules) == opened, set(sys.modules) - opened
 """
 
-VERBS = {"insert": "table.insert(rows)", "upsert": "table.upsert(rows)", "read": "table.read()"}
+VERBS = {
+    "insert": "table.insert(rows)",
+    "upsert": "table.upsert(rows)",
+    "read": "table.read()",
+    "delete": "table.delete(['a'])",
+}
+
+MADE = """
+made = set(sys.modules)
+lakefmt.create_table("new", schema=rows.schema, record_key="id", ordering="n")
+print(*sorted(set(sys.modules) - made))
+"""
+
+#: They are asked for a name or two each, and take 3 to 11 ms of a new process.
+SLOW = ("numpy.ma", "random", "secrets", "tempfile")
 
 COUNT = """
 names = [name for name in sys.modules if name.partition(".")[0] == "lakefmt"]
@@ -36,7 +59,24 @@ without = ("metadata.manage", "metadata.observer", "metadata.writer", "metadata.
     "compaction.service", "index.bucket", "index.record", "storage.remote", "timeline.archive", "timeline.rollback",
     "transactions.rollback_executor", "undo.rollback", "undo.restore", "upgrade", "create", "segments", "write.bulk")
 late = [name for name in names if name.startswith(tuple(f"lakefmt.{each}" for each in without))]
-print(len(names), *late)
+print(len(names), *late, *(name for name in SLOW if name in sys.modules))
+""".replace("SLOW", repr(SLOW))
+
+
+COLLECTED = """
+import gc, weakref, lakefmt
+class Cyclic: pass
+garbage = Cyclic(); garbage.itself = garbage
+seen, collections = weakref.ref(garbage), []
+del garbage
+gc.callbacks.append(lambda phase, info: collections.append(info["generation"]))
+PREPARE
+lakefmt.open_table
+young = gc.get_count()[0]
+print(young < 700, gc.isenabled(), gc.get_freeze_count() > 0, 2 in collections)
+gc.unfreeze()
+gc.collect()
+print(seen() is None)
 """
 
 
@@ -45,6 +85,24 @@ def run(code: str, folder: Path) -> list[str]:
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "said"),
+    [
+        ("", ["True", "True", "False", "False"]),
+        ("gc.disable()", ["False", "False", "False", "False"]),
+        ("gc.freeze()", ["False", "True", "True", "False"]),  # what the caller froze stays frozen
+    ],
+)
+def test_imports_wait_for_no_collection_of_everything(tmp_path: Path, prepare: str, said: list[str]) -> None:
+    assert run(COLLECTED.replace("PREPARE", prepare), tmp_path) == [*said, "True"]
+
+
+def test_a_name_that_lakefmt_lacks_is_an_attribute_error_and_collections_go_on() -> None:
+    with pytest.raises(AttributeError, match="'no_such_name'"):
+        _ = lakefmt.no_such_name
+    assert gc.isenabled()
 
 
 @pytest.mark.slow
@@ -59,5 +117,8 @@ def test_what_is_not_needed_is_not_imported(tmp_path: Path) -> None:
     logs = ("lakefmt.formats.log", "lakefmt.formats.avro.columnar", "lakefmt.filegroups.logs")
     assert not [name for name in late if not name.startswith(logs)], late
     assert int(number) <= 210
+    assert run(FIRST + MADE, tmp_path) == ["lakefmt.create", "lakefmt.index.new_table"], (
+        "a table without a metadata table is made without its modules"
+    )
     number, *late = run(FIRST + "import lakefmt.undo.rollback" + COUNT, tmp_path)
     assert "lakefmt.undo.rollback" in late, "an import is seen"

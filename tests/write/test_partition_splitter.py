@@ -62,7 +62,7 @@ def test_every_row_goes_to_its_partition_once_and_in_order(
         spread = PartitionSplitter(batches, workers, told, lambda _, counts: [0 < count <= few for count in counts])
         found = [part for group in spread.groups() for part in group]
         assert all(table.num_rows > few for _, table in found)
-        small = [part for span in spread.small_spans(2) for part in cut(span, *spread.rows_of(span))]
+        small = [part for span in spread.small_spans(2) for part in cut(spread.names_of(span), *spread.rows_of(span))]
     found += small
     codes = np.array([code for chunk in chunks for code in chunk], np.int64)
     homes = np.array([str(HOMES[code] or "__HIVE_DEFAULT_PARTITION__") for code in codes], object)

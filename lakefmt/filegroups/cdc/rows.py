@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import from_numpy
 from lakefmt.config.table_config import CdcMode
 from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.merge.base import Merged
@@ -79,9 +80,9 @@ def changes_of_merge(base: pa.Table, merged: Merged) -> ChangedRows:
     """
     moved = merged.replaced - np.searchsorted(merged.removed, merged.replaced)
     return ChangedRows(
-        base.take(pa.array(merged.removed)),
-        base.take(pa.array(merged.replaced)),
-        merged.table.take(pa.array(moved)),
+        base.take(from_numpy(merged.removed)),
+        base.take(from_numpy(merged.replaced)),
+        merged.table.take(from_numpy(moved)),
         merged.table.slice(merged.table.num_rows - merged.inserted),
     )
 
@@ -113,16 +114,18 @@ def compare_rows(before: pa.Table, after: pa.Table, *, by_value: bool = False) -
     changed = np.zeros(len(after_rows), dtype=bool)
     for name in (COMMIT_TIME, COMMIT_SEQNO):
         changed |= _differ(
-            before.column(name).take(pa.array(before_rows)), after.column(name).take(pa.array(after_rows))
+            before.column(name).take(from_numpy(before_rows)), after.column(name).take(from_numpy(after_rows))
         )
     if by_value:
         same = np.flatnonzero(~changed)
-        changed[same] = _values_differ(before.take(pa.array(before_rows[same])), after.take(pa.array(after_rows[same])))
+        changed[same] = _values_differ(
+            before.take(from_numpy(before_rows[same])), after.take(from_numpy(after_rows[same]))
+        )
     return ChangedRows(
-        before.filter(pa.array(removed)),
-        before.take(pa.array(before_rows[changed])),
-        after.take(pa.array(after_rows[changed])),
-        after.filter(pa.array(~is_stored)),
+        before.filter(from_numpy(removed)),
+        before.take(from_numpy(before_rows[changed])),
+        after.take(from_numpy(after_rows[changed])),
+        after.filter(from_numpy(~is_stored)),
     )
 
 
@@ -143,10 +146,10 @@ def _identities(old: pa.ChunkedArray, new: pa.ChunkedArray) -> tuple[pa.Array, p
     codes: Rows = joined.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
     parts = codes[: len(old)], codes[len(old) :]
     if all(np.bincount(part).max(initial=0) <= 1 for part in parts):
-        return pa.array(parts[0]), pa.array(parts[1])
+        return from_numpy(parts[0]), from_numpy(parts[1])
     numbers = [_occurrences(part) for part in parts]
     width = int(max(part.max(initial=0) for part in numbers)) + 1
-    first, second = (pa.array(part * width + number) for part, number in zip(parts, numbers, strict=True))
+    first, second = (from_numpy(part * width + number) for part, number in zip(parts, numbers, strict=True))
     return first, second
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakefmt.arrays import from_numpy
 from lakefmt.config.settings import Settings
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, InternalError, StorageError
@@ -312,7 +313,7 @@ def _ordered_first(out: LogRowsOut, form: LogForm) -> LogRowsOut:
         return out
     order = np.argsort(missing, kind="stable")
     places = None if out.delete_positions is None else out.delete_positions[order]
-    return replace(out, deletes=out.deletes.take(pa.array(order)), delete_positions=places)
+    return replace(out, deletes=out.deletes.take(from_numpy(order)), delete_positions=places)
 
 
 def _header(form: LogForm, schema: str, places: I64 | None, *, is_partial: bool = False) -> BlockHeader:

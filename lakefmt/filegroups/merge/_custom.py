@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lakefmt.arrays import from_numpy
 from lakefmt.config.mergers import CustomMerge
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import MergerFailed
@@ -62,7 +63,7 @@ def call_merger(custom: CustomMerge, older: pa.Table, newer: pa.Table) -> tuple[
         raise MergerFailed(f"merger {custom.name} raised {type(error).__name__}: {error}") from error
     merged, mask = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
     rows, deletes = _checked(custom, merged, given), _mask(custom, mask, given.num_rows)
-    kept = pa.array(~deletes)
+    kept = from_numpy(~deletes)
     if any(rows.column(n).filter(kept) != given.column(n).filter(kept) for n in custom.fixed if n in data):
         raise MergerFailed(f"merger {custom.name} changed a key or partition column ({', '.join(custom.fixed)})")
     columns = [rows.column(f.name) if f.name in data else newer.column(f.name) for f in newer.schema]
@@ -125,15 +126,15 @@ def fold_rows(custom: CustomMerge, table: pa.Table, codes: Rows, deletes: Mask) 
     starts = np.cumsum(counts) - counts
     # Keys with many rows come first, so the keys of a step are a prefix.
     ranked = np.argsort(-counts, kind="stable")
-    folded = table.take(pa.array(order[starts[ranked]]))
+    folded = table.take(from_numpy(order[starts[ranked]]))
     deleted = deletes[order[starts[ranked]]]
     for step in range(1, int(counts.max(initial=0))):
         active = int(np.count_nonzero(counts > step))
         rows = order[starts[ranked[:active]] + step]
-        folded, deleted = _round(custom, folded, deleted, table.take(pa.array(rows)), deletes[rows])
+        folded, deleted = _round(custom, folded, deleted, table.take(from_numpy(rows)), deletes[rows])
     inverse = np.argsort(ranked)
     last = order[starts + counts - 1] if len(counts) else order
-    return Folded(folded.take(pa.array(inverse)), deleted[inverse], last)
+    return Folded(folded.take(from_numpy(inverse)), deleted[inverse], last)
 
 
 def _round(custom: CustomMerge, held: pa.Table, dead: Mask, newer: pa.Table, removes: Mask) -> tuple[pa.Table, Mask]:
@@ -143,10 +144,10 @@ def _round(custom: CustomMerge, held: pa.Table, dead: Mask, newer: pa.Table, rem
     both = np.flatnonzero(~was_dead & ~removes)
     deleted_after = removes.copy()
     if len(both):
-        indices = pa.array(both)
+        indices = from_numpy(both)
         merged, deleted_after[both] = call_merger(custom, older.take(indices), newer.take(indices))
         source = np.arange(count)
         source[both] = count + np.arange(len(both))
-        newer = pa.concat_tables([newer, merged]).take(pa.array(source))
+        newer = pa.concat_tables([newer, merged]).take(from_numpy(source))
     rest = held.slice(count)
     return pa.concat_tables([newer, rest]).combine_chunks(), np.concatenate([deleted_after, dead[count:]])

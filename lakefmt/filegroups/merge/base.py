@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.arrays import has_values, replaced_items
+from lakefmt.arrays import distinct, from_numpy, has_values, replaced_items
 from lakefmt.config.merge_rule import MergeRule, Partial
 from lakefmt.config.mergers import CustomMerge
 from lakefmt.data_classes import dataclass
@@ -60,14 +60,14 @@ def choose_survivors(codes: Rows, ordering: Sequence[pa.ChunkedArray], mode: Mer
         >>> choose_survivors(np.array([7, 8, 7]), [], MergeMode.COMMIT_TIME_ORDERING)
         array([1, 2])
     """
-    if len(np.unique(codes)) == len(codes):
+    if len(distinct(codes)) == len(codes):
         return None
-    columns: dict[str, pa.Array | pa.ChunkedArray] = {"code": pa.array(codes)}
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {"code": from_numpy(codes)}
     if mode is MergeMode.EVENT_TIME_ORDERING:
         for number, column in enumerate(ordering):
             # Null is smallest.
             columns |= {f"valid{number}": pc.is_valid(column), f"value{number}": comparable(column)}
-    columns["arrival"] = pa.array(np.arange(len(codes)))
+    columns["arrival"] = from_numpy(np.arange(len(codes)))
     order = pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in columns]).to_numpy()
     sorted_codes = codes[order]
     last_of_run = np.append(sorted_codes[1:] != sorted_codes[:-1], True)
@@ -163,7 +163,7 @@ def merge_into_base(
     is_stored[match] = True
     fresh = np.flatnonzero(~is_stored & ~incoming.deletes)
     ignored = np.flatnonzero(~is_stored & incoming.deletes)
-    inserts = incoming.table.take(pa.array(fresh)) if len(fresh) else incoming.table.slice(0, 0)
+    inserts = incoming.table.take(from_numpy(fresh)) if len(fresh) else incoming.table.slice(0, 0)
     removed = stored[wins & removes]
     if rule.custom is not None:
         met = _Pairs(stored, match).where(~removes)
@@ -176,7 +176,7 @@ def merge_into_base(
     if len(removed):
         keep = np.ones(table.num_rows, dtype=bool)
         keep[removed] = False
-        table = table.filter(pa.array(keep))
+        table = table.filter(from_numpy(keep))
     return Merged(
         table=with_inserts(table, inserts),
         inserted=len(fresh),
@@ -196,7 +196,7 @@ def merge_into_base(
 
 def _keys_at(base: pa.Table, rows: Rows) -> pa.ChunkedArray:
     """Return the record keys of some rows; of none without a look at the column, which Arrow would join for it."""
-    return base.column(RECORD_KEY).take(pa.array(rows)) if len(rows) else pa.chunked_array([], pa.string())
+    return base.column(RECORD_KEY).take(from_numpy(rows)) if len(rows) else pa.chunked_array([], pa.string())
 
 
 def _same_columns(table: pa.Table, base: pa.Table) -> frozenset[str]:
@@ -235,7 +235,7 @@ def _overlay(
     """Return the base with winning values replaced, and the rows that changed."""
     alive = ~incoming.deletes[pairs.incoming]
     won = pairs.where(wins & alive)
-    new = incoming.table.take(pa.array(won.incoming))
+    new = incoming.table.take(from_numpy(won.incoming))
     weak = {} if partial is None else _weak(new, _data_fields(base), partial)
     weak |= {name: mask[won.incoming] for name, mask in incoming.lacks.items()}
     table = _replace_rows(base, won.stored, new, incoming.columns, weak)
@@ -243,14 +243,14 @@ def _overlay(
     if partial is None or not partial.from_late or not len(lost.stored):
         return table, won.stored
     # Here the stored row wins: the incoming row only fills replaceable values.
-    late_rows = incoming.table.take(pa.array(lost.incoming))
+    late_rows = incoming.table.take(from_numpy(lost.incoming))
     fields = [f for f in _data_fields(base) if incoming.columns is None or f.name in incoming.columns]
-    stored_weak = _weak(base.take(pa.array(lost.stored)), fields, partial)
+    stored_weak = _weak(base.take(from_numpy(lost.stored)), fields, partial)
     brings = _weak(late_rows, fields, partial)
     kept = {name: ~(stored_weak[name] & ~brings[name]) for name in stored_weak}
     changed = ~np.logical_and.reduce([np.ones(len(lost.stored), dtype=bool), *kept.values()])
     rows = {name: mask[changed] for name, mask in kept.items()}
-    table = _replace_rows(table, lost.stored[changed], late_rows.filter(pa.array(changed)), incoming.columns, rows)
+    table = _replace_rows(table, lost.stored[changed], late_rows.filter(from_numpy(changed)), incoming.columns, rows)
     return table, np.concatenate([won.stored, lost.stored[changed]])
 
 
@@ -260,8 +260,8 @@ def _overlay_called(base: pa.Table, incoming: Incoming, pairs: _Pairs, custom: C
 
     if not len(pairs.stored):
         return base, pairs.stored
-    older = base.take(pa.array(pairs.stored))
-    newer = incoming.table.take(pa.array(pairs.incoming)).select(base.column_names)
+    older = base.take(from_numpy(pairs.stored))
+    newer = incoming.table.take(from_numpy(pairs.incoming)).select(base.column_names)
     if incoming.columns is not None:
         brought = incoming.columns
         whole = [(newer if f.name in brought else older).column(f.name) for f in base.schema]
@@ -300,7 +300,7 @@ def _replace_rows(
         elif stays.all():
             columns.append(column)
         else:
-            some = replacements.column(field.name).filter(pa.array(~stays))
+            some = replacements.column(field.name).filter(from_numpy(~stays))
             columns.append(_replaced(column, _Places(rows[~stays], base.num_rows), some))
     return pa.table(columns, schema=base.schema)
 
@@ -329,14 +329,14 @@ class _Places:
     def mask(self) -> pa.BooleanArray:
         selected = np.zeros(self.count, dtype=bool)
         selected[self.rows] = True
-        return pa.array(selected)
+        return from_numpy(selected)
 
     @cached_property
     def order(self) -> pa.Int64Array:
         """Index of each value in the concatenation of the stored and the new values."""
         order = np.arange(self.count)
         order[self.rows] = self.count + np.arange(len(self.rows))
-        return pa.array(order)
+        return from_numpy(order)
 
 
 def _replaced(column: pa.ChunkedArray, places: _Places, values: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from lakefmt.arrays import from_numpy
 from lakefmt.config.merge_rule import MergeRule
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import UnsupportedFeature
@@ -77,7 +78,7 @@ def merge_log_blocks(logs: LogRows, rule: MergeRule) -> MergedLogs:
     # Deletes without an event time that no later row of the key follows are kept.
     last = np.full(len(encoded.dictionary), -1, np.int64)
     np.maximum.at(last, codes, np.where(logs.always, np.arange(len(codes)), -1))
-    removed = logs.table.take(pa.array(np.sort(last[deleted_keys])))
+    removed = logs.table.take(from_numpy(np.sort(last[deleted_keys])))
     remaining, codes = only_rows(logs, alive), codes[alive]
     table, from_deletes = remaining.table, remaining.of_deletes
     if from_deletes is None:
@@ -87,6 +88,6 @@ def merge_log_blocks(logs: LogRows, rule: MergeRule) -> MergedLogs:
         by_order = MergeRule(rule.stored, rule.stored, delete=rule.delete)
         combined = combine_rows(with_delete_marks(remaining), codes, by_order)
         if combined is not None:
-            table, from_deletes = table.take(pa.array(combined.winners)), from_deletes[combined.winners]
-    explicit_deletes = table.filter(pa.array(from_deletes))
-    return MergedLogs(table.filter(pa.array(~from_deletes)), pa.concat_tables([explicit_deletes, removed]))
+            table, from_deletes = table.take(from_numpy(combined.winners)), from_deletes[combined.winners]
+    explicit_deletes = table.filter(from_numpy(from_deletes))
+    return MergedLogs(table.filter(from_numpy(~from_deletes)), pa.concat_tables([explicit_deletes, removed]))

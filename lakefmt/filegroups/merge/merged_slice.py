@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import from_numpy
 from lakefmt.config.merge_rule import MergeRule
 from lakefmt.config.mergers import CustomMerge
 from lakefmt.data_classes import replace
@@ -63,13 +64,13 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
     if logs.always.any():
         alive, deleted_keys = without_deleted(codes, logs.always, len(encoded.dictionary))
         if places is None:
-            removed = encoded.dictionary.filter(pa.array(deleted_keys))
+            removed = encoded.dictionary.filter(from_numpy(deleted_keys))
             keep = to_mask(pc.invert(pc.is_in(base.column(RECORD_KEY), value_set=removed)))
         else:
             keep = np.ones(base.num_rows, dtype=bool)
             keep[places[deleted_keys]] = False
             places = (np.cumsum(keep) - 1)[places]
-        base = base.filter(pa.array(keep))
+        base = base.filter(from_numpy(keep))
         logs, codes = only_rows(logs, alive), codes[alive]
     if not len(codes):
         return base
@@ -80,7 +81,7 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
     table, deletes = logs.table, logs.deletes
     if combined is not None:
         # Without a partial rule the rows are those of the log, null delete markers included.
-        table = logs.table.take(pa.array(combined.winners)) if rule.partial is None else combined.table
+        table = logs.table.take(from_numpy(combined.winners)) if rule.partial is None else combined.table
         deletes = logs.deletes[combined.winners]
     if places is not None:
         places = places[codes if combined is None else codes[combined.winners]]
@@ -121,7 +122,7 @@ def _places(base: pa.Table, logs: LogRows, codes: Rows, keys: pa.Array) -> Rows 
     positions[codes] = logs.positions
     if (positions[codes] != logs.positions).any():
         return None
-    stored = base.column(RECORD_KEY).take(pa.array(positions))
+    stored = base.column(RECORD_KEY).take(from_numpy(positions))
     return positions if to_mask(pc.fill_null(pc.equal(stored, keys), False)).all() else None
 
 
@@ -142,7 +143,7 @@ def without_deleted(codes: Rows, always: Mask, num_keys: int) -> tuple[Mask, Mas
 
 def only_rows(logs: LogRows, which: Mask) -> LogRows:
     """Return some of the rows."""
-    table = logs.table.filter(pa.array(which))
+    table = logs.table.filter(from_numpy(which))
     return replace(
         logs,
         table=table,
@@ -159,7 +160,7 @@ def with_delete_marks(logs: LogRows) -> pa.Table:
 
     Other rows keep their stored marker, null included.
     """
-    marks = pa.array(logs.deletes)
+    marks = from_numpy(logs.deletes)
     if IS_DELETED in logs.table.column_names:
         marks = pc.if_else(marks, True, logs.table.column(IS_DELETED))
         return logs.table.set_column(logs.table.schema.get_field_index(IS_DELETED), IS_DELETED, marks)
@@ -176,7 +177,7 @@ def _merge_called(base: pa.Table, logs: LogRows, codes: Rows, keys: pa.Array, cu
     stored = np.full(len(keys), -1, np.int64)
     stored[match_index.drop_null().to_numpy()] = np.flatnonzero(to_mask(pc.is_valid(match_index)))
     stored_keys = np.flatnonzero(stored >= 0)
-    first = cast_rows(base.take(pa.array(stored[stored_keys])), logs.table.schema)
+    first = cast_rows(base.take(from_numpy(stored[stored_keys])), logs.table.schema)
     chain = pa.concat_tables([first, logs.table.select(base.column_names)])
     deletes = np.concatenate([np.zeros(len(stored_keys), dtype=bool), logs.deletes])
     folded = fold_rows(custom, chain, np.concatenate([stored_keys, codes]), deletes)

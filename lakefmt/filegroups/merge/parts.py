@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import from_numpy
 from lakefmt.config.merge_rule import MergeRule
 from lakefmt.data_classes import replace
 from lakefmt.errors import CorruptFile
@@ -67,11 +68,11 @@ def sum_of_parts(parts: list[Merged]) -> Merged:
 
 def _rows_of(incoming: Incoming, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Incoming:
     lacks = {name: mask[rows] for name, mask in incoming.lacks.items()}
-    return Incoming(incoming.table.take(pa.array(rows)), incoming.deletes[rows], incoming.columns, lacks)
+    return Incoming(incoming.table.take(from_numpy(rows)), incoming.deletes[rows], incoming.columns, lacks)
 
 
 def _with_new_rows(merged: Merged, incoming: Incoming, is_new: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Merged:
-    inserts = incoming.table.filter(pa.array(is_new & ~incoming.deletes))
+    inserts = incoming.table.filter(from_numpy(is_new & ~incoming.deletes))
     return replace(
         merged,
         table=with_inserts(merged.table, inserts),

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import distinct, from_numpy
 from lakefmt.config.merge_rule import MergeRule, Partial
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.merge.base import choose_survivors
@@ -64,7 +65,7 @@ def combine_rows(table: pa.Table, codes: Rows, rule: MergeRule) -> Combined | No
         >>> combine_rows(pa.table({"a": [1, None], "b": [1, 2]}), np.array([7, 7]), rule).table.to_pylist()
         [{'a': 1, 'b': 2}]
     """
-    if len(np.unique(codes)) == len(codes):
+    if len(distinct(codes)) == len(codes):
         return None
     if rule.custom is not None:
         from lakefmt.filegroups.merge._custom import fold_rows  # few tables have a merge function of their own
@@ -72,7 +73,7 @@ def combine_rows(table: pa.Table, codes: Rows, rule: MergeRule) -> Combined | No
         numbers = np.unique(codes, return_inverse=True)[1].astype(np.int64)
         folded = fold_rows(rule.custom, table, numbers, marked_deletes(table, rule))
         by_arrival = np.argsort(folded.last)
-        return Combined(folded.table.take(pa.array(by_arrival)), folded.last[by_arrival], folded.deletes[by_arrival])
+        return Combined(folded.table.take(from_numpy(by_arrival)), folded.last[by_arrival], folded.deletes[by_arrival])
     alive = _not_wiped(codes, unordered_deletes(table, marked_deletes(table, rule), rule))
     if not alive.all():
         return _combined_of(table, codes, np.flatnonzero(alive), rule)
@@ -82,7 +83,7 @@ def combine_rows(table: pa.Table, codes: Rows, rule: MergeRule) -> Combined | No
         mode = MergeMode.EVENT_TIME_ORDERING if compared else MergeMode.COMMIT_TIME_ORDERING
         kept = choose_survivors(codes, [pa.chunked_array([column]) for column in ordering], mode)
         winners = np.arange(len(codes)) if kept is None else kept
-        return Combined(table.take(pa.array(winners)), winners)
+        return Combined(table.take(from_numpy(winners)), winners)
     fold = Fold(codes, order_ranks(ordering, len(codes)), marked_deletes(table, rule))
     return Combined(_completed(fold, table, rule.partial), fold.winners)
 
@@ -100,7 +101,7 @@ def _not_wiped(codes: Rows, wiping: Mask) -> Mask:
 
 
 def _combined_of(table: pa.Table, codes: Rows, rows: Rows, rule: MergeRule) -> Combined:
-    some = table.take(pa.array(rows))
+    some = table.take(from_numpy(rows))
     combined = combine_rows(some, codes[rows], rule)
     return Combined(some, rows) if combined is None else replace(combined, winners=rows[combined.winners])
 
@@ -114,7 +115,7 @@ def order_ranks(columns: list[pa.Array], count: int) -> Rows:
     order = pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in keys]).to_numpy()
     rises = np.zeros(count, dtype=bool)
     for column in columns:
-        values = column.take(pa.array(order))
+        values = column.take(from_numpy(order))
         before, after = values.slice(0, count - 1), values.slice(1)
         same = pc.fill_null(pc.equal(before, after), False).to_numpy(zero_copy_only=False)
         none = pc.and_(pc.is_null(before), pc.is_null(after)).to_numpy(zero_copy_only=False)
@@ -190,5 +191,5 @@ def _completed(fold: Fold, table: pa.Table, partial: Partial) -> pa.Table:
         if weak.any():
             sources = fold.sources(~weak, from_late=partial.from_late)
             rows = np.where(sources >= 0, sources, fold.winners)
-        columns.append(column.take(pa.array(rows)))
+        columns.append(column.take(from_numpy(rows)))
     return pa.table(columns, schema=table.schema)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import from_numpy
 from lakefmt.config.merge_rule import MergeRule
 from lakefmt.schema import reconcile
 from lakefmt.values import RECORD_KEY
@@ -55,7 +56,7 @@ def grouped_rows(rows: pa.Table, counts: Sequence[int]) -> pa.Table | None:
     keys = rows.column(index)
     if keys.null_count:
         return None
-    numbers = pa.array(np.repeat(np.arange(len(counts), dtype=np.int32), counts))
+    numbers = from_numpy(np.repeat(np.arange(len(counts), dtype=np.int32), counts))
     texts = pa.array([f"{number:0{_WIDTH}x}" for number in range(len(counts))], pa.string())
     marked = pc.binary_join_element_wise(texts.take(numbers), keys, pa.scalar("", pa.string()))
     return rows.set_column(index, rows.schema.field(index), marked).append_column(GROUP_NUMBER, numbers)
@@ -73,7 +74,7 @@ def split_groups(rows: pa.Table, groups: int) -> tuple[pa.Table, list[int]]:
     numbers = rows.column(GROUP_NUMBER).to_numpy()
     rows = rows.drop_columns([GROUP_NUMBER])
     if (np.diff(numbers) < 0).any():  # rows that are new in their group come last
-        rows = rows.take(pa.array(np.argsort(numbers, kind="stable")))
+        rows = rows.take(from_numpy(np.argsort(numbers, kind="stable")))
     index = rows.schema.get_field_index(RECORD_KEY)
     keys = stored_keys(rows.column(index))
     counts = np.bincount(numbers, minlength=groups)

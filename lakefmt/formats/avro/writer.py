@@ -44,8 +44,8 @@ def encode_long(number: int) -> bytes:
     return bytes(out)
 
 
-# Counts and lengths are mostly small.
-_SMALL = {number: encode_long(number) for number in range(-1, 4096)}
+# Counts and lengths are mostly small; making thousands of them would take 4 ms of each process.
+_SMALL = {number: encode_long(number) for number in range(-1, 256)}
 
 
 def _write_null(_append: Append, value: object) -> None:

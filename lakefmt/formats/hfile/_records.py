@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.arrays import text_offsets
+from lakefmt.arrays import from_numpy, text_offsets
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InvalidInputError
 from lakefmt.formats.hfile._index import KEY_TAIL
@@ -70,7 +70,7 @@ class DataBlock:
     def keys(self, rows: I64 | None = None) -> pa.BinaryArray:
         """Return the key of the records whose numbers are `rows`; None: of all."""
         rows = np.arange(self.num_rows) if rows is None else rows
-        return self._parts.take(pa.array(4 * rows))
+        return self._parts.take(from_numpy(4 * rows))
 
     def _key_heads(self, length: int) -> pa.BinaryArray:
         """Return the first `length` bytes of every key; shorter keys are whole."""
@@ -80,7 +80,7 @@ class DataBlock:
         heads[1::2] = np.minimum(offsets[::4] + length, offsets[1::4])
         data = self._parts.buffers()[2]
         parts = pa.Array.from_buffers(pa.binary(), len(heads) - 1, [None, pa.py_buffer(heads), data])
-        return parts.take(pa.array(np.arange(0, len(heads), 2)))
+        return parts.take(from_numpy(np.arange(0, len(heads), 2)))
 
     def rows_of(self, wanted: pa.BinaryArray) -> I64:
         """Return the numbers of the records whose key is one of `wanted`, ascending."""
@@ -96,7 +96,7 @@ class DataBlock:
     def values(self, rows: I64 | None = None) -> pa.BinaryArray:
         """Return the value of the records whose numbers are `rows`; None: of all."""
         rows = np.arange(self.num_rows) if rows is None else rows
-        return self._parts.take(pa.array(4 * rows + 2))
+        return self._parts.take(from_numpy(4 * rows + 2))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +113,7 @@ class DecodedBlock:
 
     def keys(self, rows: I64) -> pa.BinaryArray:
         """Return the key of the records whose numbers are `rows`."""
-        return self._keys.take(pa.array(rows))
+        return self._keys.take(from_numpy(rows))
 
     def rows_of(self, wanted: pa.BinaryArray) -> I64:
         """Return the numbers of the records whose key is one of `wanted`, ascending."""
@@ -121,7 +121,7 @@ class DecodedBlock:
 
     def values(self, rows: I64) -> pa.BinaryArray:
         """Return the value of the records whose numbers are `rows`."""
-        return self._values.dictionary.take(self._values.indices.take(pa.array(rows)))
+        return self._values.dictionary.take(self._values.indices.take(from_numpy(rows)))
 
 
 def decoded_block(block: DataBlock) -> DecodedBlock | None:

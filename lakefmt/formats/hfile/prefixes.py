@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import cached_property
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from lakefmt.arrays import distinct
 
 __all__ = ["Prefixes"]
 
@@ -28,7 +29,7 @@ class Prefixes:
     def by_length(self) -> dict[int, pa.BinaryArray]:
         """The texts by their length in bytes."""
         lengths = pc.binary_length(self.texts)
-        return {int(length): self.texts.filter(pc.equal(lengths, length)) for length in np.unique(lengths.to_numpy())}
+        return {int(length): self.texts.filter(pc.equal(lengths, length)) for length in distinct(lengths.to_numpy())}
 
     @cached_property
     def heads(self) -> tuple[bytes, ...]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import from_numpy
 from lakefmt.errors import CorruptFile, UnsupportedFeature
 from lakefmt.formats.hfile._blocks import HEADER_BYTES, BlockType, Codec, read_frame, read_payload
 from lakefmt.formats.hfile._few_records import FewRecords, find_few_records
@@ -236,7 +237,7 @@ class HFileReader:
         order = pc.array_sort_indices(together).to_numpy()
         is_first = order < len(self._first_keys)
         bounds = np.flatnonzero(is_first) - np.arange(len(self._first_keys))
-        return together.take(pa.array(order[~is_first])), np.append(bounds, len(keys))
+        return together.take(from_numpy(order[~is_first])), np.append(bounds, len(keys))
 
     def _blocks_of_prefixes(self, by_length: Mapping[int, pa.Array]) -> list[int]:
         """Return the blocks in which a key may begin with one of the prefixes.

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, SchemaMismatch, UnsupportedFeature
 from lakefmt.formats.avro.columnar.codec import encode_rows
@@ -391,7 +392,7 @@ def storable_orderings(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[pa
     storable = [_storable(column) for column in whole]
     if all(before.null_count == after.null_count for before, after in zip(whole, storable, strict=True)):
         return storable
-    some = pa.array(np.zeros(len(whole[0]), dtype=bool))
+    some = from_numpy(np.zeros(len(whole[0]), dtype=bool))
     for before, after in zip(whole, storable, strict=True):
         some = pc.or_(some, pc.and_(before.is_valid(), after.is_null()))
     return [pc.if_else(some, pa.scalar(None, column.type), column) for column in storable]
@@ -518,7 +519,7 @@ def _branched(wrapper: _Wrapper, values: pa.Array) -> tuple[U8, I64]:
             "fields": [{"name": "branch", "type": "int"}, {"name": "value", "type": wrapper.avro}],
         }
     )
-    branch = pa.array(np.full(len(values), wrapper.branch, np.int32))
+    branch = from_numpy(np.full(len(values), wrapper.branch, np.int32))
     data, offsets = encode_rows(pa.table({"branch": branch, "value": values}), schema)
     return np.frombuffer(data, np.uint8), offsets
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from lakefmt.arrays import common_length, text_offsets
+from lakefmt.arrays import common_length, from_numpy, text_offsets
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InternalError, StorageError
 from lakefmt.formats.bloom.bloom_filter import BloomFilter, decode_bloom_filter
@@ -357,7 +357,7 @@ def key_ranges(keys: pa.ChunkedArray, counts: Sequence[int]) -> list[tuple[str, 
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order), dtype=order.dtype)
     starts = np.cumsum([0, *counts[:-1]])
-    lows, highs = (texts.take(pa.array(order[end.reduceat(rank, starts)])) for end in (np.minimum, np.maximum))
+    lows, highs = (texts.take(from_numpy(order[end.reduceat(rank, starts)])) for end in (np.minimum, np.maximum))
     return [(_in_text(low), _in_text(high)) for low, high in zip(lows.to_pylist(), highs.to_pylist(), strict=True)]
 
 
@@ -384,7 +384,7 @@ def _with_ends(texts: pa.BinaryArray) -> pa.BinaryArray:
     if length is None or length < _HEAD.itemsize:
         return texts
     heads = np.ndarray((len(texts),), _HEAD, texts.buffers()[2], int(offsets[0]), (length,)).astype(np.uint64)
-    return texts.take(pa.array(np.flatnonzero((heads == heads.min()) | (heads == heads.max()))))
+    return texts.take(from_numpy(np.flatnonzero((heads == heads.min()) | (heads == heads.max()))))
 
 
 def in_java_order(keys: pa.StringArray) -> pa.BinaryArray:

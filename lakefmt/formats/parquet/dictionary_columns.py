@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from lakefmt.arrays import from_numpy
 from lakefmt.formats.parquet.duplicate_columns import leaf_paths
 
 __all__ = [
@@ -85,7 +86,7 @@ def same_text(text: str, count: int) -> pa.DictionaryArray:
         >>> same_text("a", 2).to_pylist()
         ['a', 'a']
     """
-    return pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), pa.array([text], pa.string()))
+    return pa.DictionaryArray.from_arrays(from_numpy(np.zeros(count, np.int32)), pa.array([text], pa.string()))
 
 
 def replaced_codes(
@@ -134,8 +135,8 @@ def _tidy(column: pa.DictionaryArray) -> pa.DictionaryArray:
     used = np.bincount(indices.to_numpy(zero_copy_only=True), minlength=len(column.dictionary)) > 0
     if used.all():
         return column
-    places = pa.array((np.cumsum(used) - 1).astype(np.int32))
-    kept = column.dictionary.filter(pa.array(used))
+    places = from_numpy((np.cumsum(used) - 1).astype(np.int32))
+    kept = column.dictionary.filter(from_numpy(used))
     return pa.DictionaryArray.from_arrays(places.take(column.indices), kept)
 
 

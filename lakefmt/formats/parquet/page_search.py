@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakefmt.arrays import distinct
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InternalError
 from lakefmt.formats.parquet._compact import (
@@ -122,7 +123,7 @@ def _search(data: memoryview, codec: str, texts: Sequence[bytes], page: Page) ->
     if alike is None:
         return None if any(plain.find(text) >= 0 for text in texts) else _NOWHERE
     rows = [alike.rows_with(text) for text in texts]
-    return np.unique(np.concatenate(rows)) if any(map(len, rows)) else _NOWHERE
+    return distinct(np.concatenate(rows)) if any(map(len, rows)) else _NOWHERE
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakefmt.arrays import text_offsets
+from lakefmt.arrays import distinct, text_offsets
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidKey
 
@@ -83,7 +83,7 @@ def _parts(keys: pa.StringArray) -> list[pa.StringArray]:
     ends = text_offsets(keys)
     # A part begins with the first key that begins behind each multiple of the part's size.
     steps = np.arange(int(ends[0]), int(ends[-1]), _PART_BYTES)[1:]
-    starts = np.unique(np.concatenate([[0], np.searchsorted(ends[:-1], steps)]))
+    starts = distinct(np.concatenate([[0], np.searchsorted(ends[:-1], steps)]))
     starts = starts[starts < len(keys)]
     lengths = np.diff(np.append(starts, len(keys)))
     return [keys.slice(int(start), int(length)) for start, length in zip(starts, lengths, strict=True)]

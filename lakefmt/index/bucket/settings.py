@@ -35,8 +35,6 @@ DEFAULT_BUCKETS: Final = 256
 CONSISTENT_HASHING: Final = "CONSISTENT_HASHING"
 _SIMPLE: Final = "SIMPLE"
 _ENGINES: Final = (_SIMPLE, CONSISTENT_HASHING)
-#: Where a setting comes from that a caller named.
-_ASKED: Final = ("call", "handle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +127,7 @@ def asked_bucket_properties(settings: Settings) -> dict[str, str]:
         settings: the call's, the handle's and the defaults.
     """
     names = (INDEX_TYPE, NUM_BUCKETS, HASH_FIELD, BUCKET_ENGINE, PARTITION_EXPRESSIONS, PARTITION_RULE)
-    return {key: str(settings.values[key]) for key in names if settings.origins.get(key) in _ASKED}
+    return {key: str(settings.values[key]) for key in names if settings.is_asked(key)}
 
 
 def check_asked_buckets(config: TableConfig, settings: Settings) -> None:
@@ -145,7 +143,7 @@ def check_asked_buckets(config: TableConfig, settings: Settings) -> None:
     names = (INDEX_TYPE, NUM_BUCKETS, HASH_FIELD, BUCKET_ENGINE, PARTITION_EXPRESSIONS, PARTITION_RULE, INDEX_CLASS)
     for key in names:
         kept, asked = config.properties.get(key), settings.values.get(key)
-        is_asked = asked is not None and settings.origins.get(key) in _ASKED
+        is_asked = asked is not None and settings.is_asked(key)
         if is_asked and (kept is None or str(asked).replace(" ", "").lower() != kept.replace(" ", "").lower()):
             raise UnknownSetting(
                 f"{key}={asked} contradicts the table, whose rows lie in the buckets of its own index "

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass
 from lakefmt.metadata.layout import PartitionKind
 from lakefmt.metadata.record_schema import RecordFormat
@@ -114,7 +115,7 @@ def _index_update(changes: Sequence[ChangedKeys], form: RecordFormat, *, partiti
     return PartitionUpdate(
         PartitionKind.RECORD_INDEX.value,
         keys,
-        values.take(pa.array(np.repeat(np.arange(len(added)), counts))),
+        values.take(from_numpy(np.repeat(np.arange(len(added)), counts))),
         removed,
         data_partitions=data_partitions,
     )

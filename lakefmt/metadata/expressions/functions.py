@@ -19,7 +19,7 @@ import pyarrow.types as pt
 
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.keys import find_zone, to_local
+from lakefmt.keys.time_zones import find_zone, to_local
 from lakefmt.metadata.expressions.time_patterns import compile_time_pattern, format_local_times
 from lakefmt.metadata.index_definitions import IndexDefinition
 from lakefmt.metadata.statistics import is_indexable

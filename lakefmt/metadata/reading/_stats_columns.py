@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakefmt.arrays import text_offsets
+from lakefmt.arrays import distinct, text_offsets
 from lakefmt.errors import CorruptFile
 from lakefmt.formats.avro.columnar.codec import decode_rows
 from lakefmt.metadata.records import decode_record
@@ -76,7 +76,7 @@ def decode_stats(
         return _table_of(alike, kind, nulls_counted)
     parts = []
     branches = _stats_field(values, plain.of(None, upto=1), "minBranch", what)
-    for branch in np.unique(branches).tolist():  # one for each wrapper that occurs
+    for branch in distinct(branches).tolist():  # one for each wrapper that occurs
         some = values.filter(pa.array(branches == branch))
         if not 0 <= branch < len(plain.wrappers):
             raise CorruptFile(f"{what}: statistics with an unknown kind of value")
@@ -177,7 +177,7 @@ def _typed(ends: pa.Array, ordinals: pa.Array, kind: pa.DataType) -> pa.Array:
 def _moments(ends: pa.Array, ordinals: pa.Array, kind: pa.DataType) -> pa.Array:
     joined = pa.nulls(len(ends), kind)
     codes = pc.fill_null(ordinals, 0).to_numpy(zero_copy_only=False)
-    for code in np.unique(codes).tolist():  # one unit as a rule
+    for code in distinct(codes).tolist():  # one unit as a rule
         unit = _UNITS.get(code, "us")
         stored: pa.DataType
         if pt.is_time(kind):
@@ -210,7 +210,7 @@ def _decimals(ends: pa.Array, scales: pa.Array, kind: pa.DataType) -> pa.Array:
         digits[there, place] = raw[behind[there] - 1 - place]
     joined = pa.nulls(len(ends), kind)
     digits_behind = scales.to_numpy(zero_copy_only=False)
-    for scale in np.unique(digits_behind).tolist():  # one as a rule
+    for scale in distinct(digits_behind).tolist():  # one as a rule
         if scale <= _DECIMAL_DIGITS:
             stored = pa.Array.from_buffers(
                 pa.decimal128(_DECIMAL_DIGITS, scale), len(ends), [None, pa.py_buffer(digits)]

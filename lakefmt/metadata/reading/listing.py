@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.arrays import text_offsets
+from lakefmt.arrays import from_numpy, text_offsets
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import CorruptFile, SnapshotExpired
 from lakefmt.filegroups.listing import FileListing, KnownListing, StorageListing
@@ -383,8 +383,8 @@ def listed_files(runs: Sequence[RecordRun]) -> pa.Table:
     if not len(rows):
         return _ENTRIES.empty_table()
     kept, sizes = _newest_sizes(entry[rows], removed[rows], together["size"].to_numpy()[rows])
-    chosen = together.take(pa.array(rows[kept])).select(["key", "name"])
-    return chosen.append_column("size", pa.array(sizes)).cast(_ENTRIES)
+    chosen = together.take(from_numpy(rows[kept])).select(["key", "name"])
+    return chosen.append_column("size", from_numpy(sizes)).cast(_ENTRIES)
 
 
 def _newest_sizes(entry: I64, removed: npt.NDArray[np.bool_], sizes: I64) -> tuple[I64, I64]:
@@ -440,7 +440,7 @@ def _entries_of_few(data: pa.Array, keys: pa.Array, orders: I64, schema: str, wh
     from lakefmt.metadata.records import decode_record
 
     listed = [decode_record(value, schema, what).files or {} for value in data.to_pylist()]
-    parents = pa.array(np.repeat(np.arange(len(listed)), [len(files) for files in listed]))
+    parents = from_numpy(np.repeat(np.arange(len(listed)), [len(files) for files in listed]))
     infos = [info for files in listed for info in files.values()]
     names = pa.array([name for files in listed for name in files], pa.string())
     sizes = pa.array([info.size for info in infos], pa.int64())
@@ -455,7 +455,7 @@ def _entry_table(
         texts = keys.cast(pa.string()).dictionary_encode()
     except pa.ArrowInvalid as error:
         raise CorruptFile(f"{what}: a key is no text: {error}") from None
-    order = pa.array(orders[parents.to_numpy()])
+    order = from_numpy(orders[parents.to_numpy()])
     return pa.table({"key": texts, "name": names, "size": sizes, "removed": removed, "order": order})
 
 

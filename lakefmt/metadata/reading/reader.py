@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import distinct, from_numpy
 from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, UnsupportedFeature
@@ -276,8 +277,7 @@ class MetadataTable:
         groups = self.file_slices(partition).values()
         slices = [file_slice for group in groups for file_slice in group]
         if placed_by is not None:
-            slices = [slices[number] for number in np.unique(file_group_numbers(placed_by, len(slices))).tolist()]
-
+            slices = [slices[number] for number in distinct(file_group_numbers(placed_by, len(slices))).tolist()]
         asked = Prefixes(prefixes)
         return self._records(slices, lambda reader: reader.lookup_prefixes(asked))
 
@@ -301,8 +301,8 @@ class MetadataTable:
             return []
         numbers = file_group_numbers(keys, len(slices))
         looks = [
-            partial(self._look_up, slices, number, keys.filter(pa.array(numbers == number)), newest_only)
-            for number in map(int, np.unique(numbers))
+            partial(self._look_up, slices, number, keys.filter(from_numpy(numbers == number)), newest_only)
+            for number in map(int, distinct(numbers))
         ]
         return [run for runs in self._run(looks, len(keys)) for run in runs]
 
@@ -490,11 +490,11 @@ def newest_records(runs: Sequence[RecordRun]) -> tuple[pa.Table, list[str]]:
     last[codes] = np.arange(len(codes))  # of several the last one stays
     is_delete = pc.is_null(together["value"]).to_numpy()
     rows = np.sort(last[~is_delete[last]])
-    return _with_schema_numbers(together.take(pa.array(rows)), numbers[rows]), schemas
+    return _with_schema_numbers(together.take(from_numpy(rows)), numbers[rows]), schemas
 
 
 _COLUMNS = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 
 def _with_schema_numbers(table: pa.Table, numbers: np.ndarray) -> pa.Table:
-    return table.append_column("schema", pa.array(numbers, pa.int64()))
+    return table.append_column("schema", from_numpy(numbers.astype(np.int64, copy=False)))

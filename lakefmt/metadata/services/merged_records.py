@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, UnsupportedFeature
 from lakefmt.filegroups.logs.block_selection import PlacedBlock, select_blocks
@@ -165,8 +166,8 @@ def merge_log_entries(partition: str, entries: Iterable[Entries], form: RecordFo
     combined = kind_of_partition(partition) in _COMBINED
     anew = last_delete[(last_delete >= 0) & (last_record >= 0)] if combined else deleted[:0]
     merged_keys, values, replaced = _merged(partition, parts, form, combine_log_records)
-    begun_anew = pa.concat_arrays([keys.take(pa.array(anew)), replaced]).unique()
-    return LogRecords(begun_anew, merged_keys, values, keys.take(pa.array(deleted)))
+    begun_anew = pa.concat_arrays([keys.take(from_numpy(anew)), replaced]).unique()
+    return LogRecords(begun_anew, merged_keys, values, keys.take(from_numpy(deleted)))
 
 
 def _numbered(parts: list[Entries]) -> tuple[pa.Array, I64, I64, I64]:
@@ -205,14 +206,14 @@ def _merged(
     np.maximum.at(newest, codes[alive], alive)
     rows = np.sort(newest[newest >= 0])
     if kind_of_partition(partition) not in _COMBINED:
-        return keys.take(pa.array(rows)), values.take(pa.array(rows)), keys[:0]
+        return keys.take(from_numpy(rows)), values.take(from_numpy(rows)), keys[:0]
     return _combined(keys, values, codes, alive, rows, form, combine)
 
 
 def _values(parts: list[Entries], form: RecordFormat) -> pa.Array:
     """Return the values of all entries in one schema; those of deletes are empty."""
     arrays = [
-        pa.array([b""], pa.binary()).take(pa.array(np.zeros(len(part.keys), np.int64)))
+        pa.array([b""], pa.binary()).take(from_numpy(np.zeros(len(part.keys), np.int64)))
         if part.values is None
         else _recoded(part, part.values, form)
         for part in parts
@@ -248,7 +249,7 @@ def _combined(
     folded: dict[int, MetadataRecord] = {}
     places: dict[int, int] = {}
     replaced: set[int] = set()
-    for row, code, value in zip(repeated, codes[repeated], values.take(pa.array(repeated)).to_pylist(), strict=True):
+    for row, code, value in zip(repeated, codes[repeated], values.take(from_numpy(repeated)).to_pylist(), strict=True):
         record = decode_record(value, form.schema)
         folded[code] = combine(folded[code], record) if code in folded else record
         places[code] = int(row)
@@ -258,7 +259,7 @@ def _combined(
     both = np.concatenate([singles, np.array(list(places.values()), np.int64)])
     hidden = [places[code] for code in replaced if not is_replacing(folded[code])]
     return (
-        keys.take(pa.array(both)),
-        pa.concat_arrays([values.take(pa.array(singles)), merged]),
+        keys.take(from_numpy(both)),
+        pa.concat_arrays([values.take(from_numpy(singles)), merged]),
         keys.take(pa.array(hidden, pa.int64())),
     )

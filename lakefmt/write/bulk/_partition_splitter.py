@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakefmt.arrays import from_numpy
 from lakefmt.formats.parquet.dictionary_columns import same_text, with_dictionaries
 from lakefmt.formats.parquet.duplicate_columns import equal_column
 from lakefmt.keys import KeySpec, parse_partition_values
@@ -73,7 +74,7 @@ class PartitionSplitter:
         partitions = pa.chunked_array([batch.partitions for batch in batches]).unify_dictionaries().combine_chunks()
         names = [PartitionPath(name) for name in partitions.dictionary.to_pylist()]  # partitions, not rows
         codes = partitions.indices.to_numpy(zero_copy_only=False)
-        counts = np.bincount(codes, minlength=len(names))
+        counts = np.bincount(codes, minlength=len(names)) if len(names) != 1 else np.array([len(codes)])
         small = np.zeros(len(names), np.bool_)
         if are_small is not None:
             small[:] = are_small(names, counts.tolist())
@@ -121,15 +122,17 @@ class PartitionSplitter:
         ordered = codes if order is None else codes[order]
         return order, list(map(int, np.searchsorted(ordered, np.arange(len(self._names) + 1))))
 
-    def small_spans(self, most: int) -> list[list[PartitionPath]]:
-        """Return the small partitions, `most` at a time."""
-        small = self._names[: self.num_small]
-        return [small[first : first + most] for first in range(0, len(small), most)]
+    def small_spans(self, most: int) -> list[range]:
+        """Return the numbers of the small partitions, `most` at a time."""
+        return [range(first, min(first + most, self.num_small)) for first in range(0, self.num_small, most)]
 
-    def rows_of(self, span: Sequence[PartitionPath]) -> tuple[pa.Table, list[int]]:
+    def names_of(self, span: range) -> list[PartitionPath]:
+        """Return the partitions of one of :meth:`small_spans`."""
+        return self._names[span.start : span.stop]
+
+    def rows_of(self, span: range) -> tuple[pa.Table, list[int]]:
         """Return the rows of one of :meth:`small_spans`, one partition's behind the other's, and how many are each one's."""
-        low = self._names.index(span[0], 0, self.num_small)
-        high = low + len(span)
+        low, high = span.start, span.stop
         batches, codes = [], []
         for number, (_, starts) in enumerate(self._orders):
             if starts[high] > starts[low]:
@@ -137,22 +140,16 @@ class PartitionSplitter:
                 codes.append(np.repeat(np.arange(len(span)), np.diff(starts[low : high + 1])))
         rows, counts = pa.Table.from_batches(batches), self._counts[low:high].tolist()
         if len(batches) > 1:
-            rows = rows.combine_chunks().take(pa.array(stable_order(np.concatenate(codes))))
-        numbers = pa.array(np.repeat(np.arange(len(span)), counts))
+            rows = rows.combine_chunks().take(from_numpy(stable_order(np.concatenate(codes))))
+        numbers = from_numpy(np.repeat(np.arange(len(span)), counts))
 
-        def constant(column: str) -> pa.Array:
-            return pa.array([self._constants[name][column] for name in span], pa.string()).take(numbers)
+        def constant(column: str) -> pa.Array | None:
+            if column in rows.column_names:  # not the same in all partitions of the window
+                return None
+            texts = [self._constants[name][column] for name in self.names_of(span)]
+            return pa.array(texts, pa.string()).take(numbers)
 
-        taken = frozenset(rows.column_names)
-        columns = [
-            rows.column(column)
-            if column in taken
-            else rows.column(RECORD_KEY)
-            if column == self._copy_of_keys
-            else constant(column)
-            for column in self._schema.names
-        ]
-        return pa.Table.from_arrays(columns, schema=self._schema), counts
+        return pa.Table.from_arrays(self._with_constants(rows, constant), schema=self._schema), counts
 
     def groups(self, most: int = 1 << 20) -> Iterator[list[tuple[PartitionPath, pa.Table]]]:
         """Yield the other partitions that have rows, some at a time; the next ones are cut out meanwhile.
@@ -183,13 +180,25 @@ class PartitionSplitter:
 
     def _whole(self, name: PartitionPath, batches: list[pa.RecordBatch]) -> pa.Table:
         table, constants = pa.Table.from_batches(batches), self._constants[name]
-        columns = [
-            same_text(constants[column], table.num_rows)
-            if column in constants
-            else table.column(RECORD_KEY if column == self._copy_of_keys else column)
-            for column in self._schema.names
-        ]
+
+        def constant(column: str) -> pa.Array | None:
+            return same_text(constants[column], table.num_rows) if column in constants else None
+
+        columns = self._with_constants(table, constant)
         return pa.Table.from_arrays(columns, schema=with_dictionaries(self._schema, columns))
+
+    def _with_constants(
+        self, rows: pa.Table, constant: Callable[[str], pa.Array | None]
+    ) -> list[pa.Array | pa.ChunkedArray]:
+        """Return all columns of rows that were taken out of the window; `constant` has those that the path tells, else None."""
+
+        def column(name: str) -> pa.Array | pa.ChunkedArray:
+            if name == self._copy_of_keys:
+                return rows.column(RECORD_KEY)
+            made = constant(name)
+            return rows.column(name) if made is None else made
+
+        return list(map(column, self._schema.names))
 
     def _cuts(self, low: int, high: int) -> list[Future[list[pa.RecordBatch]]]:
         return [self._workers.submit(self._cut, low, high, number) for number in range(len(self._chunks))]
@@ -205,7 +214,7 @@ class PartitionSplitter:
         chunk, order = self._chunks[number], self._orders[number][0]
         if order is None:
             return chunk.slice(first, end - first)
-        return pc.take(chunk, pa.array(order[first:end]), boundscheck=False)
+        return pc.take(chunk, from_numpy(order[first:end]), boundscheck=False)
 
 
 def _duplicate_of(batches: Sequence[KeyedBatch]) -> str | None:

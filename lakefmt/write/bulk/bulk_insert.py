@@ -263,9 +263,9 @@ class _PartitionWriter:
         small = [0 < rows <= most and name not in begun for name, rows in zip(partitions, counts, strict=True)]
         return small if sum(small) >= FEWEST_NEW_FILES else [False] * len(small)
 
-    def _give_together(self, spread: PartitionSplitter, span: Sequence[PartitionPath]) -> Future[list[WriteStatus]]:
+    def _give_together(self, spread: PartitionSplitter, span: range) -> Future[list[WriteStatus]]:
         with self._starting:
-            assigned = [self._next_file(partition) for partition in span]
+            assigned = [self._next_file(partition) for partition in spread.names_of(span)]
         # A file behind the one that made room for others was announced by itself.
         announced = all(first_attempt for _, first_attempt in assigned) if self._together else None
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
@@ -186,9 +187,9 @@ def _rows_by_group(located: LocatedRows, counted: _Found) -> pa.Table:
     if leave is not None:
         before = len(rows) - len(new) - len(leave.rows)
         marks[before : before + len(leave.rows)] = True
-    texts = pa.array([_text_of(each) for each in groups], pa.string()).take(pa.array(codes))
-    more = {_GROUP: texts, MOVED_AWAY: pa.array(marks), POSITION: pa.array(places)}
-    taken = table.take(pa.array(rows))
+    texts = pa.array([_text_of(each) for each in groups], pa.string()).take(from_numpy(codes))
+    more = {_GROUP: texts, MOVED_AWAY: from_numpy(marks), POSITION: from_numpy(places)}
+    taken = table.take(from_numpy(rows))
     for name, column in more.items():
         taken = taken.append_column(name, column)
     return taken

@@ -15,6 +15,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import from_numpy
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import IndexKeys, PlacingIndex
 from lakefmt.sorting.external_sort import gather_windows, sort_stream
@@ -52,7 +53,7 @@ def group_names(
     slices = [] if replaces else client.slices(state, partitions)
     placed = index.place(IndexKeys(record_keys(batch), batch.partitions), slices, lambda: _NO_UUID)
     names = pa.array([f"{partition}\x00{file_id}" for partition, file_id in placed.file_groups], pa.string())
-    return names.take(pa.array(placed.groups))
+    return names.take(from_numpy(placed.groups))
 
 
 def placed_parts(

@@ -11,8 +11,8 @@ from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import Index, IndexKeys, rings_of
@@ -118,13 +118,13 @@ class BucketCopies:
             if move is None or not is_moved or not isinstance(self._index, ConsistentBucketIndex):
                 continue
             self.copied.add((partition, file_id))
-            keys = record_keys(batch).take(pa.array(each.rows))
+            keys = record_keys(batch).take(from_numpy(each.rows))
             for new_id, numbers in self._index.rows_by_node(keys, move.ring):
                 part = replace(
                     each,
                     rows=each.rows[numbers],
                     leaving=None if each.leaving is None else each.leaving[numbers],
-                    stored=None if each.stored is None else each.stored.take(pa.array(numbers)),
+                    stored=None if each.stored is None else each.stored.take(from_numpy(numbers)),
                     positions=None,  # the file that the clustering writes is not there yet
                 )
                 parts.setdefault((partition, new_id), []).append(part)

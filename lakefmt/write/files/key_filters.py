@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from lakefmt.arrays import from_numpy
 from lakefmt.filegroups.base_writer import carried_filter, new_filter
 from lakefmt.filegroups.merge.base import Merged
 from lakefmt.formats.bloom.bloom_filter import BloomFilter, add_to_filters
@@ -34,7 +35,7 @@ def bloom_filters_of_small_files(
     wanted = bound.config.populate_meta_fields and bound.writes_filters
     if keys is None or not wanted or len(new) < 2 or sum(len(assigned[number].rows) for number in new) > _MOST_KEYS:
         return {}
-    keys_of_files = [keys.take(pa.array(assigned[number].rows)) for number in new]
+    keys_of_files = [keys.take(from_numpy(assigned[number].rows)) for number in new]
     return dict(zip(new, _filters_of(bound, keys_of_files), strict=True))
 
 

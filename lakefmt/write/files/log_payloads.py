@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakefmt.arrays import from_numpy
 from lakefmt.config.merge_rule import MergeRule
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InternalError
@@ -132,7 +133,7 @@ def _by_position(rows: pa.Table, counts: Sequence[int]) -> tuple[pa.Table, I64 |
     are_placed[logs[unknown]] = False
     order = np.lexsort((np.where(are_placed[logs], places, np.arange(len(places))), logs))
     if (np.diff(order) != 1).any():
-        rows = rows.take(pa.array(order))
+        rows = rows.take(from_numpy(order))
     return rows, places[order], are_placed
 
 
@@ -195,8 +196,8 @@ def _told_by_blocks(rows: pa.Table, deletes: Mask, marked: Mask, rule: MergeRule
 def _split(rows: pa.Table, as_records: Mask, brought: frozenset[str], positions: I64 | None) -> LogRowsOut:
     names = [field.name for field in rows.schema if field.name in brought]
     return LogRowsOut(
-        rows.filter(pa.array(~as_records)).select(names),
-        rows.filter(pa.array(as_records)),
+        rows.filter(from_numpy(~as_records)).select(names),
+        rows.filter(from_numpy(as_records)),
         len(names) < rows.num_columns,
         None if positions is None else positions[~as_records],
         None if positions is None else positions[as_records],
@@ -279,16 +280,17 @@ def log_writes(
         works: the logs and their rows.
         announced: what :func:`~lakefmt.write.bound_context.announce` said of the write's files.
     """
+    many = bound.durable and len(works) >= _FEWEST_AT_ONCE
+    batches = bound.store if many and isinstance(bound.store, SupportsPutBatch) else None
 
     def write(some: Sequence[LogPayload]) -> list[WriteStatus]:
-        if len(some) == 1 or not isinstance(bound.store, SupportsPutBatch):
+        if batches is None or len(some) == 1:
             return [write_log(bound, work, announced=announced) for work in some]
         logs = [_announced_log(bound, work, announced) for work in some]
-        written = write_logs_at_once(bound.store, logs, bound.store.put_batch())
+        written = write_logs_at_once(bound.store, logs, batches.put_batch())
         return [_status(bound, *each) for each in zip(some, written, strict=True)]
 
-    at_once = bound.durable and isinstance(bound.store, SupportsPutBatch) and len(works) >= _FEWEST_AT_ONCE
-    step = min(_MOST_AT_ONCE, -(-len(works) // bound.threads)) if at_once else 1
+    step = 1 if batches is None else min(_MOST_AT_ONCE, -(-len(works) // bound.threads))
     for first in range(0, len(works), step):
         yield numbers[first : first + step], partial(write, works[first : first + step])
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import from_numpy
 from lakefmt.config.merge_rule import MergeRule
 from lakefmt.filegroups.base_writer import repeated
 from lakefmt.filegroups.merge.base import Mask
@@ -95,7 +96,7 @@ def with_meta_of(
     """
 
     def repeated_each(texts: Sequence[str]) -> pa.Array:
-        return pa.array(texts, pa.string()).take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+        return pa.array(texts, pa.string()).take(from_numpy(np.repeat(np.arange(len(counts)), counts)))
 
     def numbered() -> pa.Array:
         return build_auto_keys_of_many(instant, [each.sequence for each in assignments], counts)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 
+from lakefmt.arrays import from_numpy
 from lakefmt.config.merge_rule import MergeRule
 from lakefmt.data_classes import replace
 from lakefmt.write.assign import Assigned
@@ -53,7 +53,7 @@ def _renumbered(each: Assigned, places: np.ndarray[tuple[int], np.dtype[np.int64
     rows = places[each.rows]
     kept = rows >= 0
     leaving = None if each.leaving is None else each.leaving[kept]
-    stored = None if each.stored is None else each.stored.filter(pa.array(kept))
+    stored = None if each.stored is None else each.stored.filter(from_numpy(kept))
     positions = None if each.positions is None else each.positions[kept]
     assignment = replace(each.assignment, num_rows=None if each.assignment.num_rows is None else int(kept.sum()))
     return Assigned(assignment, rows[kept], leaving, stored, positions)

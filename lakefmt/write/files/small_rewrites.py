@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InternalError
 from lakefmt.filegroups.merge.base import Incoming, Merged, merge_into_base
@@ -205,7 +206,7 @@ def _cut(
     table, sizes = split_groups(merged.table, files)
     names = pa.array([assignment.file_name for assignment in assignments], pa.string())
     index = schema.get_field_index(FILE_NAME)
-    table = table.add_column(index, FILE_NAME, names.take(pa.array(np.repeat(np.arange(files), sizes))))
+    table = table.add_column(index, FILE_NAME, names.take(from_numpy(np.repeat(np.arange(files), sizes))))
     parts, row, key, old_key = [], 0, 0, 0
     for number in range(files):
         part = Merged(

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lakefmt.arrays import distinct, from_numpy
 from lakefmt.formats.avro.columnar._cursor import ByteCursor, DamagedInput
 from lakefmt.formats.avro.columnar._nested import find_items, skip
 from lakefmt.formats.avro.columnar.plan import Node
@@ -73,7 +74,7 @@ def spread(dense: pa.Array, valid: Flags) -> pa.Array:
     """Return the values with nulls between them."""
     place = np.cumsum(valid, dtype=np.int32)
     place -= 1
-    return dense.take(pa.array(place, mask=~valid))
+    return dense.take(from_numpy(place, valid))
 
 
 def _array(node: Node, values: npt.NDArray[np.generic]) -> pa.Array:
@@ -130,7 +131,7 @@ def _read_enum(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _R
     if int(values.max(initial=0)) >= len(node.symbols) or int(values.min(initial=0)) < 0:
         raise DamagedInput(f"column {node.path!r}: a symbol that the schema does not have")
     source.charge(len(positions) * max(map(len, node.symbols)), node)
-    return pa.array(node.symbols, pa.string()).take(pa.array(values)), end
+    return pa.array(node.symbols, pa.string()).take(from_numpy(values)), end
 
 
 # ------------------------------------------------------------------------------------------------- text and bytes
@@ -162,12 +163,12 @@ def _joined(source: ByteCursor, begins: I64, lengths: I64, end: I64) -> pa.Buffe
     bounds[1::2] = end
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(source.data)]
     every = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)
-    return every.take(pa.array(np.arange(0, len(bounds), 2, dtype=np.int32))).buffers()[2]
+    return every.take(from_numpy(np.arange(0, len(bounds), 2, dtype=np.int32))).buffers()[2]
 
 
 def _short_decimals(source: ByteCursor, node: Node, begins: I64, lengths: I64) -> pa.Array:
     table = np.empty((len(begins), _MAX_UNSCALED), np.uint8)
-    for size in np.unique(lengths):
+    for size in distinct(lengths):
         if not 0 < size <= _MAX_UNSCALED:
             raise DamagedInput(f"column {node.path!r}: a decimal of {size} bytes")
         rows = np.flatnonzero(lengths == size)
