@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from functools import cached_property
@@ -63,6 +64,8 @@ __all__ = [
 #: Number of rows or files that the message shows.
 _SHOWN = 5
 _HOODIE = ".hoodie/"
+#: The checksum of a timeline file's temporary name. A JVM renames the file first: if it is killed then, this one stays.
+_OF_A_RENAMED_FILE = re.compile(r"\.hoodie/(?:timeline/)?\.\d{14,17}(?:_\d+)?\.[a-z.]+\.[0-9a-f-]{36}\.crc")
 #: Where a write leaves its temporary files.
 _TRACES = (".hoodie/.temp/", ".hoodie/.heartbeat/")
 #: Operations that move rows: afterwards a key may be in another file group.
@@ -257,7 +260,8 @@ def check_no_orphans(table: Table | View) -> None:
 def _has_reason(name: str, named: Mapping[str, object], names: set[str]) -> bool:
     directory, _, last = name.rpartition("/")
     if last.startswith(".") and last.endswith(".crc"):  # Hadoop's checksum file
-        return f"{directory}/{last[1:-4]}".removeprefix("/") in names
+        is_of_renamed = _OF_A_RENAMED_FILE.fullmatch(name) is not None
+        return is_of_renamed or f"{directory}/{last[1:-4]}".removeprefix("/") in names
     return name.startswith(_HOODIE) or name in named or last.startswith(PARTITION_METADATA)
 
 

@@ -142,6 +142,11 @@ DAMAGE: dict[str, tuple[str, Callable[[Patient], object], str]] = {
     ),
     "an orphan": ("orphans", lambda p: p.store.put(p.twin("20200101000000000"), b"PAR1"), "orphans: .*deadbeef"),
     "a checksum of nothing": ("orphans", lambda p: p.store.put("city=sf/.gone.parquet.crc", b"x"), "orphans: .*gone"),
+    "a checksum of no instant": (
+        "orphans",
+        lambda p: p.store.put(".hoodie/timeline/.20200101000000000.inflight.crc", b"x"),
+        "orphans: .*20200101",
+    ),
     "a marker": ("orphans", lambda p: p.store.put(".hoodie/.temp/1/x.marker.CREATE", b""), "traces of a write"),
 }
 
@@ -164,6 +169,13 @@ def test_damage_is_seen(damage: str, version: int) -> None:
     hurt(patient)
     with pytest.raises(AssertionError, match=said):
         LAWS[law](patient.table)
+
+
+@pytest.mark.parametrize("name", ["timeline/.20200101000000000.inflight", ".20200101000000000.commit.requested"])
+def test_a_checksum_that_a_jvm_left_when_it_was_killed_is_no_orphan(name: str) -> None:
+    patient = Patient()
+    patient.store.put(f".hoodie/{name}.2208d052-7cf0-4a68-b734-80d51d8d9b9f.crc", b"x")
+    laws.check_no_orphans(patient.table)
 
 
 def test_every_law_has_its_damage() -> None:
