@@ -97,7 +97,7 @@ IMPURE_CALLS = frozenset(
 HANDS_ON_A_STORE = frozenset({f"{PACKAGE}.storage.api.ObjectStore", f"{PACKAGE}.storage.api.ObjectWriter"})
 
 FUNCTION_LINES = 60
-MODULE_LINES = 500
+MODULE_LINES = 900
 
 
 @dataclass(frozen=True)
