@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-oldest venv-newest spark-env sdk-env demo demo-spark demo-stream test test-all test-fast test-oldest test-newest test-spark test-spark-releases \
+.PHONY: help venv venv-oldest venv-newest spark-env sdk-env demo demo-spark demo-stream test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables \
         lint format types architecture docs docs-write extras bench bench-spark bench-parts bench-streams sizes clean bench-choices choices-check choices-results
 
 help: ## list the tasks
@@ -61,6 +61,11 @@ test-spark: venv ## only the tests with Apache Hudi on Spark as judge
 
 test-spark-releases: venv ## only the sessions of PySpark, with each release of constraints/pyspark.txt
 	@$(RUN) releases
+
+test-real-tables: venv ## the tests of tables by Hudi, with all those of the folder LAKEFMT_REAL_TABLES
+	@LAKEFMT_REAL_TABLES=$(LAKEFMT_REAL_TABLES) $(PY) -m pytest -n auto --dist loadgroup -m "not judge_spark" tests/check/test_check.py \
+	  tests/check/test_index_check.py tests/compat/test_fixtures.py tests/compat/test_fixtures_written_on.py \
+	  tests/formats/hfile/test_hfile_real.py tests/metadata/test_index_readers.py tests/metadata/test_listing.py tests/read/test_skipping.py
 
 lint: venv ## ruff: rules and format
 	@$(PY) -m ruff check .

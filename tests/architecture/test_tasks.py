@@ -298,15 +298,19 @@ def test_a_run_of_spark_alone_looks_into_its_folders_only(marks):
     assert shared.pytest_ignore_collect(ROOT / "tests" / "conftest.py", config) is None
 
 
-def ci_run(tmp_path: Path, fails: str) -> subprocess.CompletedProcess[str]:
+def ci_run(tmp_path: Path, fails: str, tells: str = "") -> subprocess.CompletedProcess[str]:
     """Run a copy of .ci/run with a `make` that fails for one target."""
-    (tmp_path / ".ci").mkdir()
+    tmp_path /= "project"
+    (tmp_path / ".ci").mkdir(parents=True)
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
     fake = tmp_path / "bin" / "make"
     fake.parent.mkdir()
-    fake.write_text(f'#!/bin/sh\nfor each; do [ "$each" = "{fails}" ] && exit 2; done\nexit 0\n', "utf-8")
+    fake.write_text(f'#!/bin/sh\n{tells}\nfor each; do [ "$each" = "{fails}" ] && exit 2; done\nexit 0\n', "utf-8")
     fake.chmod(0o755)
     environ = {**os.environ, "PATH": f"{fake.parent}{os.pathsep}{os.environ['PATH']}"}
+    identity = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+    for command in (("init", "--quiet"), ("add", ".ci"), (*identity, "commit", "--quiet", "--message=x")):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
     return subprocess.run([str(tmp_path / ".ci" / "run")], env=environ, capture_output=True, text=True, check=False)
 
 
@@ -323,6 +327,17 @@ def test_ci_ends_well_when_every_step_does(tmp_path):
     done = ci_run(tmp_path, "nothing")
     assert done.returncode == 0
     assert "all passed in" in done.stdout
+
+
+def test_ci_runs_in_a_clone_that_stands_alone_and_then_reads_the_tables_beside_it(tmp_path):
+    (tmp_path / "shared" / "fixtures").mkdir(parents=True)
+    fake = 'pwd; ls -d ../shared; echo "$@"'
+    done = ci_run(tmp_path, "nothing", fake)
+    where, _, *_ = done.stdout.split("##### test: ")[1].splitlines()[1:]
+    assert not where.startswith(str(tmp_path))
+    assert "../shared\n" not in done.stdout
+    assert f"test-real-tables LAKEFMT_REAL_TABLES={tmp_path}/shared/fixtures" in done.stdout
+    assert done.stdout.count("passed ") == 4
 
 
 def test_an_environment_is_made_anew_when_what_it_is_made_from_changes(tmp_path, monkeypatch):

@@ -165,7 +165,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"EXEMPT {line}")
     if judged and not has_all_fixtures():
         terminalreporter.write_line(
-            f"NOT ALL REAL TABLES: {SHARED.parent.name}/{SHARED.name} is not beside the repository; only the selection "
-            "in tests/data was read",
+            f"NOT ALL REAL TABLES: {SHARED.parent.name}/{SHARED.name} is not there (LAKEFMT_REAL_TABLES names the folder); "
+            "only the selection in tests/data was read",
             red=True,
         )

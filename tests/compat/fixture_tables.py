@@ -1,12 +1,13 @@
 """Real tables written by Apache Hudi, unpacked, and what Spark recorded of them.
 
-Two places are looked at: ``tests/data/read`` has a small selection and is always there; the folder ``SHARED``
-beside the repository has all of them. When that one is missing, the closing lines of the run say so.
+``tests/data`` has a small selection, which is always there. The folder ``SHARED`` has all of them: it is named by
+``LAKEFMT_REAL_TABLES``, or lies beside the repository. When it is missing, the closing lines of the run say so.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 ROOT = Path(__file__).parents[2]
 SELECTION = ROOT / "tests" / "data" / "read"
 OTHERS = ROOT / "tests" / "data" / "judges"
-SHARED = ROOT.parent / "shared" / "fixtures"
+SHARED = Path(os.environ.get("LAKEFMT_REAL_TABLES") or ROOT.parent / "shared" / "fixtures")
 
 
 #: Writes that never completed in tables whose maker removed the completed file instead of killing the writer. A writer

@@ -23,6 +23,11 @@ FOLDERS = [
     *(DATA / n for n in _SELECTION),
 ]
 LOCAL = DATA / "metadata"
+#: Tables of Spark with their statistics of data partitions; three have no data files.
+PARTITION_STATISTICS = [
+    LOCAL / "v9_120_cow_partitioned_rli.zip",
+    *sorted((LOCAL / "partition_statistics").glob("*.zip")),
+]
 
 PARTITIONED_INDEX = "v9_120_cow_partitioned_rli"
 VERSION_6 = "v6_0150_mor_files_cs_rli_bloom_compacted"
@@ -58,8 +63,13 @@ WITH_STATS = [name for name, packed in TABLES.items() if "column_stats" in _adve
 
 def unpacked(name: str, into: Path) -> Path:
     """Unpack a table; return its base."""
-    target = into / name
-    with zipfile.ZipFile(TABLES[name]) as archive:
+    return unpack(TABLES[name], into)
+
+
+def unpack(packed: Path, into: Path) -> Path:
+    """Unpack a zip with one table; return the table's base."""
+    target = into / packed.stem
+    with zipfile.ZipFile(packed) as archive:
         archive.extractall(target)
     (base,) = (path for path in target.iterdir() if path.name != "__MACOSX")
     return base

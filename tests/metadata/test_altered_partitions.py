@@ -18,7 +18,7 @@ from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.schema.history import Column, InternalSchema, SchemaHistory
 from lakefmt.schema.statistic_names import NamesInPartitions, StatisticNames
 from lakefmt.values import RECORD_KEY
-from tests.metadata.metadata_fixtures import client_of, metadata_of, unpacked
+from tests.metadata.metadata_fixtures import PARTITION_STATISTICS, client_of, metadata_of, unpack
 
 NAMES = ("a", "b", "c")
 #: Of the record keys and of the commit times.
@@ -248,18 +248,10 @@ def test_types_whose_ends_stay_ends(kinds: tuple[str, str], is_told: bool) -> No
     assert (StatisticNames(history, history).in_partitions("a") is not None) == is_told
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "v8_102_mor_bloom_expr_compacted",
-        "v8_120_cow_si_bloom_cleaned",
-        "v9_120_cow_partitioned_rli",
-        "v9_120_mor_si_bloom_expr_compacted",
-    ],
-)
-def test_spark_counts_every_row_under_every_column(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("packed", PARTITION_STATISTICS, ids=lambda packed: packed.stem)
+def test_spark_counts_every_row_under_every_column(packed: Path, tmp_path: Path) -> None:
     """What the comparison with record keys relies on, in tables by Spark of both types: nothing was altered in them."""
-    root = unpacked(name, tmp_path)
+    root = unpack(packed, tmp_path)
     client = client_of(root)
     metadata, kind = metadata_of(root), PartitionKind.PARTITION_STATS
 
