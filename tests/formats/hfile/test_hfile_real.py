@@ -66,7 +66,9 @@ def test_a_changed_byte_of_a_real_file_changes_a_record():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the folder of all real tables is not there: LAKEFMT_REAL_TABLES names it")
+@pytest.mark.skipif(
+    not SHARED.is_dir(), reason="the folder of all real tables is not there: LAKEFMT_REAL_TABLES names it"
+)
 def test_every_hfile_of_the_shared_tables():
     files = blocks = records = 0
     for packed in sorted(SHARED.glob("*/*.zip")):
