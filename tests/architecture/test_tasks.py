@@ -336,7 +336,7 @@ def test_ci_runs_in_a_clone_that_stands_alone_and_then_reads_the_tables_beside_i
     where, _, *_ = done.stdout.split("##### test: ")[1].splitlines()[1:]
     assert not where.startswith(str(tmp_path))
     assert "../shared\n" not in done.stdout
-    assert f"test-real-tables LAKEFMT_REAL_TABLES={tmp_path}/shared/fixtures" in done.stdout
+    assert f"test-real-tables LAKEFMT_REAL_TABLES={tmp_path / 'shared' / 'fixtures'}" in done.stdout
     assert done.stdout.count("passed ") == 4
 
 
