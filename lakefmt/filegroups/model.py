@@ -163,7 +163,9 @@ def _attach(
 def _place_by_base_instant(
     log: LogFile, bases: Mapping[InstantTime, BaseFile], timeline: Timeline
 ) -> InstantTime | None:
-    """Return the base instant of the slice of a layout 1 log; None if it is not visible.
+    """Return the base instant of the slice of a layout 1 log.
+
+    None: it is not visible. ``""``: the group has no older base file, and the slice is that of its first log.
 
     Logs written during a pending compaction name the compaction's instant and belong to the slice before it
     until it completes (docs/format.md, File slices). Blocks of pending instants are filtered later, one by
@@ -175,7 +177,7 @@ def _place_by_base_instant(
         return None
     if log.instant in timeline.pending_clusterings or timeline.has_left(log.instant):
         return None  # a copy for a new bucket, whose rows are in the old one, too
-    return max((i for i in bases if i < log.instant), default=log.instant)
+    return max((i for i in bases if i < log.instant), default=InstantTime(""))
 
 
 def _place_by_completion(log: LogFile, bases: Mapping[InstantTime, BaseFile], timeline: Timeline) -> InstantTime | None:

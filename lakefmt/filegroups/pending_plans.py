@@ -13,11 +13,12 @@ from lakefmt.formats.names import parse_log_file
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.metadata_codec import body_kind, decode_body
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.values import FileId, PartitionPath, WriteStat
+from lakefmt.values import FileId, InstantTime, PartitionPath, WriteStat
 
 __all__ = [
     "PLANNING",
     "PlannedMove",
+    "compacting_groups",
     "copied_logs",
     "groups_left_behind",
     "groups_of_plan",
@@ -48,6 +49,16 @@ def groups_of_plan(client: TableClient, state: TableState, pending: Instant) -> 
         *(file_slice for group in groups for file_slice in group.get("slices") or []),
     ]
     return frozenset((PartitionPath(s["partitionPath"] or ""), FileId(s["fileId"] or "")) for s in slices)
+
+
+def compacting_groups(client: TableClient, state: TableState) -> dict[Group, InstantTime]:
+    """Return the file groups that pending compactions merge, with the instant of each.
+
+    Raises:
+        CorruptFile: a plan is damaged.
+    """
+    pending = [each for each in state.timeline.pending if each.action is Action.COMPACTION]
+    return {group: each.time for each in pending for group in groups_of_plan(client, state, each)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ __all__ = [
     "ENTRY_PREFIXES",
     "LOG_KEYS_COUNTED",
     "LOG_KEYS_ENTRY",
+    "LOG_KEYS_LIVE",
     "SCHEMA_KEY",
     "CommitMetadata",
     "decode_commit",
@@ -37,7 +38,10 @@ SCHEMA_KEY = "schema"
 
 #: The extra metadata, under a name of lakefmt's own, of a commit that looked the keys of its logs up: new ones are inserts.
 LOG_KEYS_ENTRY = "lakefmt.log.keys"
+#: What releases said that looked at base files alone: a log may have brought back a key that a waiting compaction drops.
 LOG_KEYS_COUNTED = "counted"
+#: Where a compaction was waiting, the logs got no key that it drops: its base file has every one of them.
+LOG_KEYS_LIVE = "live"
 
 #: How the names of extra metadata begin that every commit repeats (:mod:`lakefmt.timeline.commit_entries`).
 ENTRY_PREFIXES = ("lakefmt.stream.", "lakefmt.txn.", "lakefmt.watermark")
@@ -76,7 +80,7 @@ class CommitMetadata:
     def counts_new_keys(self) -> bool:
         """True when the inserts of its stats are all its new keys; bucket indexes count those in logs as updates."""
         in_logs = any(stat.log_files for stat in self.stats)
-        return not in_logs or self.extra_metadata.get(LOG_KEYS_ENTRY) == LOG_KEYS_COUNTED
+        return not in_logs or self.extra_metadata.get(LOG_KEYS_ENTRY) in (LOG_KEYS_COUNTED, LOG_KEYS_LIVE)
 
     @property
     def entries(self) -> dict[str, str]:

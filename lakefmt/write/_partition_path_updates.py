@@ -19,11 +19,11 @@ from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.merge.base import Mask
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.ordering import has_order, incoming_wins, ordering_columns, unordered_deletes
-from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.index import Located
 from lakefmt.keys import KeySpec, with_path_values
 from lakefmt.schema import reconcile
 from lakefmt.values import RECORD_KEY
+from lakefmt.write._slice_state import SliceReader
 from lakefmt.write.assign import Routes, rows_by_file_group
 from lakefmt.write.files.meta_columns import deletes_among
 from lakefmt.write.ingest import KeyedBatch, record_keys
@@ -36,7 +36,7 @@ def split_moves(
     located: Located,
     slices: Sequence[FileSlice],
     config: TableConfig,
-    reader: BaseFileReader,
+    reader: SliceReader,
     *,
     update_partition: bool,
 ) -> Routes:
@@ -104,15 +104,12 @@ def with_stored_partitions(
     return KeyedBatch(with_path_values(batch.table, spec, paths), batch.keys, batch.partitions)
 
 
-def _wins(batch: KeyedBatch, leave: Located, slices: Sequence[FileSlice], order: Order, reader: BaseFileReader) -> Mask:
+def _wins(batch: KeyedBatch, leave: Located, slices: Sequence[FileSlice], order: Order, reader: SliceReader) -> Mask:
     wins = np.ones(len(leave.rows), dtype=bool)
     keys = record_keys(batch)
     columns = list(dict.fromkeys(field.split(".", 1)[0] for field in order.fields))
     for number, pairs in rows_by_file_group(leave.slices, np.arange(len(leave.rows))):
-        base = slices[number].base
-        if base is None:
-            continue
-        stored = reader.rows(base, [RECORD_KEY, *columns])
+        stored = reader.slice_rows(slices[number], [RECORD_KEY, *columns])
         rows = leave.rows[pairs]
         stored_rows = pc.index_in(keys.take(from_numpy(rows)), value_set=stored.column(RECORD_KEY).combine_chunks())
         new = ordering_columns(batch.table, order, rows)
@@ -121,7 +118,7 @@ def _wins(batch: KeyedBatch, leave: Located, slices: Sequence[FileSlice], order:
 
 
 def fill_from_stored(
-    batch: KeyedBatch, located: Located, slices: Sequence[FileSlice], schema: pa.Schema, reader: BaseFileReader
+    batch: KeyedBatch, located: Located, slices: Sequence[FileSlice], schema: pa.Schema, reader: SliceReader
 ) -> KeyedBatch:
     """Return partial rows with every column of `schema`: what they lack comes from the stored rows, else it is null.
 
@@ -140,10 +137,8 @@ def fill_from_stored(
     parts: list[pa.Table] = []
     count = 0
     for number, rows in rows_by_file_group(located.slices, located.rows):
-        base = slices[number].base
-        if base is None:
-            continue
-        stored = reconcile(reader.rows(base, [RECORD_KEY, *(f.name for f in lacking)]), _with_key(lacking))
+        rows_there = reader.slice_rows(slices[number], [RECORD_KEY, *(f.name for f in lacking)])
+        stored = reconcile(rows_there, _with_key(lacking))
         stored_rows = pc.index_in(keys.take(from_numpy(rows)), value_set=stored.column(RECORD_KEY).combine_chunks())
         parts.append(stored.take(stored_rows))
         source[rows] = np.arange(count, count + len(rows))

@@ -2,13 +2,16 @@
 
 An index looks into base files. In a merge-on-read table a key may be in logs only, or deleted by a log while the base file
 still has it. Both cases are resolved here, for the slices and rows that they concern.
+
+A compaction that waits drops the keys that logs deleted before it was planned, and leaves the logs on top of it. A key that is
+written again in between would be in such a log alone, where no index of another engine finds it: it is written as a new row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +24,15 @@ from lakefmt.data_classes import replace
 from lakefmt.filegroups.merge.precombine import order_ranks
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.ordering import Mask, has_order, ordering_columns, to_mask
+from lakefmt.filegroups.pending_plans import compacting_groups
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.index import Index, IndexKeys, Located, capabilities_of, key_files
+from lakefmt.index import Index, IndexKeys, Located, capabilities_of, key_files, places_new_keys
 from lakefmt.schema import reconcile, with_meta_columns
-from lakefmt.timeline.instant import Action, State
-from lakefmt.timeline.metadata_codec import BodyKind, decode_body
-from lakefmt.values import IS_DELETED, RECORD_KEY, FileId, InstantTime, PartitionPath, TableType
+from lakefmt.timeline.instant import Action
+from lakefmt.values import IS_DELETED, RECORD_KEY, InstantTime, PartitionPath, TableType
 from lakefmt.write.assign import Assigned, Logs, new_rows_by_partition, rows_by_file_group
-from lakefmt.write.commit.key_stats import slices_with_own_keys
+from lakefmt.write.commit.key_stats import slices_with_deletes, slices_with_own_keys
 
 if TYPE_CHECKING:
     from lakefmt.filegroups.logs.reader import LogRows
@@ -39,6 +42,7 @@ __all__ = [
     "apply_log_deletes",
     "fetch_missing_columns",
     "find_stored",
+    "is_compaction_pending",
     "log_placing",
     "without_dead",
 ]
@@ -46,6 +50,8 @@ __all__ = [
 Rows = npt.NDArray[np.int64]
 
 _THREADS = 4
+#: Of file groups that are asked for and not opened.
+_NO_UUID = "00000000-0000-0000-0000-000000000000"
 
 
 def log_placing(client: TableClient, state: TableState, *, positions: bool = False) -> Logs | None:
@@ -54,21 +60,12 @@ def log_placing(client: TableClient, state: TableState, *, positions: bool = Fal
         return None
     if state.timeline.layout > 1:
         return Logs(state.timeline.layout, positions=positions)
-    return Logs(1, _compacting(client, state))
+    return Logs(1, compacting_groups(client, state))
 
 
-def _compacting(client: TableClient, state: TableState) -> dict[tuple[PartitionPath, FileId], InstantTime]:
-    """Return the file groups of pending compactions, with the instant of each."""
-    compacting: dict[tuple[PartitionPath, FileId], InstantTime] = {}
-    for pending in state.timeline.pending:
-        if pending.action is not Action.COMPACTION:
-            continue
-        requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), pending)
-        body = client.timeline_store(state.config).read_body(requested)
-        plan: Mapping[str, Any] = decode_body(BodyKind.COMPACTION_PLAN, body, what=requested.file_name) if body else {}
-        for each in plan.get("operations") or ():
-            compacting[PartitionPath(each["partitionPath"] or ""), FileId(each["fileId"] or "")] = pending.time
-    return compacting
+def is_compaction_pending(state: TableState) -> bool:
+    """Return whether a compaction waits or runs."""
+    return any(pending.action is Action.COMPACTION for pending in state.timeline.pending)
 
 
 class SliceReader(BaseFileReader):
@@ -98,6 +95,12 @@ class SliceReader(BaseFileReader):
         if file_slice is None or not file_slice.logs:
             return super().rows(file, columns, use_threads=use_threads)
         return self.merged(file_slice, columns)
+
+    def slice_rows(self, file_slice: FileSlice, columns: Sequence[str]) -> pa.Table:
+        """Return the rows of a slice, which may have no base file, with those of the columns named that the table has."""
+        if file_slice.base is None or file_slice.logs:
+            return self.merged(file_slice, columns)
+        return super().rows(file_slice.base, columns)
 
     def merged(
         self,
@@ -159,6 +162,7 @@ def find_stored(
     slices: Sequence[FileSlice],
     *,
     alive: bool,
+    every: bool = False,
 ) -> Located:
     """Return where keys are stored, logs considered.
 
@@ -168,49 +172,88 @@ def find_stored(
         index: looks into the base files.
         wanted: the keys.
         slices: the slices to look into.
-        alive: keys that a log has deleted are not stored; else one place of each still counts, so that a late row
-            meets the delete.
+        alive: as for :func:`apply_log_deletes`.
+        every: as for :func:`apply_log_deletes`.
     """
     located = index.locate(wanted, slices, key_files(client, state))
     if state.config.table_type is not TableType.MERGE_ON_READ or capabilities_of(index).covers_logs:
         return located
     places = None if index.is_global else wanted.partitions
-    return apply_log_deletes(client, state, wanted.keys, places, located, slices, alive=alive)
+    return apply_log_deletes(client, state, index, wanted.keys, places, located, slices, alive=alive, every=every)
 
 
 def apply_log_deletes(
     client: TableClient,
     state: TableState,
+    index: Index,
     keys: pa.StringArray,
     places: pa.DictionaryArray | None,
     located: Located,
     slices: Sequence[FileSlice],
     *,
     alive: bool,
+    every: bool = False,
+    until_compacted: bool = True,
 ) -> Located:
     """Return what an index found in base files, put right by what the logs say.
 
     Args:
         client: the table.
         state: the table when the write began.
+        index: the index.
         keys: the keys that were looked up.
         places: the partition of each; None: any.
         located: what the index found.
         slices: the slices that it looked into.
-        alive: as in :func:`find_stored`.
+        alive: keys that a log has deleted are not stored; else one place of each still counts, so that a late row
+            meets the delete.
+        every: every copy of a key counts; else logs are asked for keys only that may live nowhere else.
+        until_compacted: a delete that a waiting compaction forgets is forgotten.
     """
     if not any(file_slice.logs for file_slice in slices):
         return located
     reader = SliceReader(client, state, slices)
-    located = _with_log_keys(reader, keys, places, located, slices, slices_with_own_keys(client, state, slices))
+    asked = slices_with_own_keys(client, state, slices)
+    if asked:
+        certain = None if every else _certain_slices(client, state, slices)
+        fresh = _keys_to_ask(len(keys), located, certain)
+        located = _with_log_keys(reader, index, keys, places, located, slices, asked, fresh)
     counts = np.bincount(located.rows, minlength=len(keys))
+    forgotten = _forgotten(client, state, slices)[located.slices] if until_compacted and not alive else None
     doubtful = np.full(len(located.rows), alive) | (counts[located.rows] > 1)
+    if forgotten is not None:
+        doubtful |= forgotten
     dead = _dead(reader, keys, located, slices, doubtful)
     if not alive:
         # A row whose every place is dead keeps the newest: that is where its key lived last.
         kept = np.bincount(located.rows[~dead], minlength=len(keys))
-        dead &= ~(_newest(located, slices) & (kept[located.rows] == 0))
+        keeps = _newest(located, slices) & (kept[located.rows] == 0)
+        dead &= ~(keeps if forgotten is None else keeps & ~forgotten)
     return _without(located, dead)
+
+
+def _forgotten(client: TableClient, state: TableState, slices: Sequence[FileSlice]) -> Mask:
+    """Return of which slices a pending compaction will forget the deletes."""
+    forgotten = np.zeros(len(slices), dtype=bool)
+    deleting = slices_with_deletes(client, state, slices) if is_compaction_pending(state) else []
+    compacting = compacting_groups(client, state) if deleting else {}
+    forgotten[[n for n in deleting if (slices[n].partition, slices[n].file_id) in compacting]] = True
+    return forgotten
+
+
+def _certain_slices(client: TableClient, state: TableState, slices: Sequence[FileSlice]) -> Mask:
+    """Return in which slices every key of the base file is alive."""
+    certain = np.ones(len(slices), dtype=bool)
+    certain[slices_with_deletes(client, state, slices)] = False
+    return certain
+
+
+def _keys_to_ask(num_keys: int, located: Located, certain: Mask | None) -> Rows:
+    """Return the keys that logs have to be asked for: all of them, or those of which no slice certainly has a row."""
+    fresh = np.ones(num_keys, dtype=bool)
+    if certain is not None:
+        fresh[located.rows[certain[located.slices]]] = False
+    return np.flatnonzero(fresh)
 
 
 def without_dead(
@@ -262,28 +305,24 @@ def _newest(located: Located, slices: Sequence[FileSlice]) -> Mask:
 
 def _with_log_keys(
     reader: SliceReader,
+    index: Index,
     keys: pa.StringArray,
     places: pa.DictionaryArray | None,
     located: Located,
     slices: Sequence[FileSlice],
     asked: Sequence[int],
+    fresh: Rows,
 ) -> Located:
-    """Add the places of keys that were not found in base files and live in logs of the slices `asked`."""
-    fresh = np.ones(len(keys), dtype=bool)
-    fresh[located.rows] = False
-    if not fresh.any() or not asked:
+    """Add the places where the keys `fresh` live in logs of the slices `asked` and not in their base files."""
+    wanted = dict(_rows_by_slice(index, keys, places, slices, asked, fresh))
+    found = {number: located.rows[located.slices == number] for number in wanted}
+    wanted = {number: rows[~np.isin(rows, found[number])] for number, rows in wanted.items()}
+    wanted = {number: rows for number, rows in wanted.items() if len(rows)}
+    if not wanted:
         return located
-    everything = np.flatnonzero(fresh)
-    by_partition = {} if places is None else dict(new_rows_by_partition(places, everything))
-    wanted = {
-        number: everything if places is None else by_partition.get(slices[number].partition, everything[:0])
-        for number in asked
-    }
 
     def look(number: int) -> Rows:
         rows = wanted[number]
-        if not len(rows):
-            return rows
         wanted_keys = keys.take(from_numpy(rows))
         stored = reader.merged(slices[number], [RECORD_KEY], wanted_keys, base=False).column(RECORD_KEY)
         return rows[to_mask(pc.is_in(wanted_keys, value_set=stored))]
@@ -299,6 +338,33 @@ def _with_log_keys(
     if places is not None:  # keys of logs have none
         places = np.concatenate([places, np.full(len(rows) - len(places), -1, np.int64)])[order]
     return Located(rows[order], numbers[order], located.steps, located.filters, places)
+
+
+def _rows_by_slice(
+    index: Index,
+    keys: pa.StringArray,
+    places: pa.DictionaryArray | None,
+    slices: Sequence[FileSlice],
+    asked: Sequence[int],
+    fresh: Rows,
+) -> Iterator[tuple[int, Rows]]:
+    """Yield each slice to ask with those of the keys `fresh` that may be in it, by their partition and their bucket."""
+    by_partition = {} if places is None else dict(new_rows_by_partition(places, fresh))
+    own: dict[PartitionPath, list[int]] = {}
+    for number in asked:
+        own.setdefault(slices[number].partition, []).append(number)
+    for partition, numbers in own.items():
+        rows = fresh if places is None else by_partition.get(partition, fresh[:0])
+        if not len(rows):
+            continue
+        if not places_new_keys(index):
+            yield from ((number, rows) for number in numbers)
+            continue
+        meant = pa.DictionaryArray.from_arrays(from_numpy(np.zeros(len(rows), np.int32)), pa.array([partition]))
+        stored = [file_slice for file_slice in slices if file_slice.partition == partition]
+        placed = index.place(IndexKeys(keys.take(from_numpy(rows)), meant), stored, lambda: _NO_UUID)
+        for group, its_rows in rows_by_file_group(placed.groups, rows):
+            yield from ((n, its_rows) for n in numbers if (partition, slices[n].file_id) == placed.file_groups[group])
 
 
 def fetch_missing_columns(

@@ -180,8 +180,8 @@ def locate_rows(
     routes = Routes(None)
     if index is not None:
         if has_logs:
-            alive = ignores_deleted_keys(bound, batch)
-            located = find_stored(client, state, index, _wanted(batch), slices, alive=alive)
+            alive, every = ignores_deleted_keys(bound, batch), bound.operation is WriteOperation.DELETE
+            located = find_stored(client, state, index, _wanted(batch), slices, alive=alive, every=every)
         else:
             located = index.locate(_wanted(batch), slices, key_files(client, state))
         routes = Routes(located)
@@ -192,10 +192,10 @@ def locate_rows(
             from lakefmt.write import _partition_path_updates as paths
 
             moves = moves_between_partitions(index)
-            reader = client.row_reader(state)
+            reader = SliceReader(client, state, slices)
             if logs is not None:
-                reader = SliceReader(client, state, slices)
-                away = paths.partition_changed(batch, located, slices) & moves
+                # A key that a log has deleted is nowhere: it neither leaves that partition, nor is its row written there.
+                away = paths.partition_changed(batch, located, slices)
                 if not capabilities_of(index).covers_logs:
                     located = without_dead(client, state, record_keys(batch), located, slices, away)
             routes = paths.split_moves(batch, located, slices, state.config, reader, update_partition=moves)
@@ -368,7 +368,7 @@ def locate_deletes(
         located = index.locate(IndexKeys(keys, own_partitions), slices, key_files(client, state))
     logs = log_placing(client, state, positions=bound.settings.flag("hoodie.write.record.positions"))
     if logs is not None and not capabilities_of(index).covers_logs:
-        located = apply_log_deletes(client, state, keys, own_partitions, located, slices, alive=True)
+        located = apply_log_deletes(client, state, index, keys, own_partitions, located, slices, alive=True, every=True)
     # Keys that are nowhere need no file.
     routes = Routes(located, late=other_rows(len(keys), located.rows))
     return LocatedRows(KeyedBatch(pa.table({}), keys, in_no_partition(len(keys))), slices, routes, logs, _NO_SIZING)

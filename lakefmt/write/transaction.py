@@ -45,7 +45,7 @@ from lakefmt.schema import null_element_columns
 from lakefmt.timeline.locks.reentrant import held_lock_of
 from lakefmt.transactions.concurrency import check_non_blocking
 from lakefmt.values import CommitResult, FileId, PartitionPath, TableType, WriteOperation
-from lakefmt.write._slice_state import SliceReader, apply_log_deletes, find_stored
+from lakefmt.write._slice_state import SliceReader, apply_log_deletes, find_stored, is_compaction_pending
 from lakefmt.write.assign import MOST_SMALL_FILES, Assigned, FileSizing, Routes, is_small
 from lakefmt.write.bound_context import Announcements
 from lakefmt.write.commit.conflict_resolution import Footprint, check_early
@@ -364,8 +364,10 @@ class WriteTransaction:
             check_unknown_buckets(self.client, self.state)
             return LocatedRows(batch, [], Routes(None), None, sizing)
         index = None if self.context.operation in APPENDING else self.index
-        if index is not None and self._has_logs and (index.is_global or ignores_deleted_keys(self.bound, batch)):
-            self._rely_on_deletes(record_keys(batch), batch.partitions)
+        if index is not None and self._has_logs:
+            forgets = is_compaction_pending(self.state) or ignores_deleted_keys(self.bound, batch)
+            if index.is_global or forgets:
+                self._rely_on_deletes(record_keys(batch), batch.partitions)
         return locate_rows(self.client, self.bound, self.state, batch, index, sizing)
 
     def locate_deletes(self, keys: DeleteKeys) -> LocatedRows:
@@ -417,7 +419,9 @@ class WriteTransaction:
             located, places = locate_everywhere(index, keys, slices, reader), None
         else:
             located, places = index.locate(IndexKeys(keys, partitions), slices, reader), partitions
-        located = apply_log_deletes(self.client, self.state, keys, places, located, slices, alive=False)
+        located = apply_log_deletes(
+            self.client, self.state, index, keys, places, located, slices, alive=False, until_compacted=False
+        )
         self._read |= {(slices[n].partition, slices[n].file_id) for n in distinct(located.slices)}
 
     def sizing(self, sample: pa.Table) -> FileSizing:

@@ -411,7 +411,7 @@ def test_logs_of_which_commits_say_that_they_only_update_are_not_read_for_keys()
     # A caller's own word is not believed.
     forged = table.upsert(rows(("a", "sf", 4, 4)), commit_metadata={LOG_KEYS_ENTRY: "anything"})
     told = table.client.commit_metadata(table.client.load(), table.client.load().timeline.find(str(forged.instant)))
-    assert told.extra_metadata[LOG_KEYS_ENTRY] == "counted"
+    assert told.extra_metadata[LOG_KEYS_ENTRY] == "live"
 
 
 def test_new_groups_beside_those_of_a_bucket_index_are_refused() -> None:

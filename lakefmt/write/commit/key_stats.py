@@ -8,7 +8,9 @@ other engines wrote, or many files were, the files are asked as before.
 Which file slices may have keys in their logs that their base files do not have (a pure rule, and its look at commits).
 
 Indexes that look keys up put new ones into base files; bucket indexes put all of them into logs, and count them as updates.
-lakefmt's own commits say that their logs got stored keys only, so that these need not be read for others.
+lakefmt's own commits say that their logs got stored keys only, so that these need not be read for others. A key that a log
+deleted is stored until a compaction drops it: writes that saw the plan do not bring it back in a log, those that began
+before the plan may have.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakefmt.config.table_config import merge_rule
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidKey
 from lakefmt.filegroups.model import FileSlice
@@ -30,10 +33,10 @@ from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.bloom.murmur import murmur_hadoop
 from lakefmt.formats.names import parse_base_file
 from lakefmt.formats.parquet.base_file import java_order_key, key_range
-from lakefmt.timeline.commit import LOG_KEYS_COUNTED, LOG_KEYS_ENTRY, CommitMetadata
+from lakefmt.timeline.commit import LOG_KEYS_ENTRY, LOG_KEYS_LIVE, CommitMetadata
 from lakefmt.timeline.conflict import adds_rows
 from lakefmt.timeline.instant import Action
-from lakefmt.values import FileId, PartitionPath, WriteStat
+from lakefmt.values import IS_DELETED, FileId, PartitionPath, WriteOperation, WriteStat
 from lakefmt.write.context import WriteStatus
 
 __all__ = [
@@ -50,6 +53,7 @@ __all__ = [
     "may_hold_own_keys",
     "ranges_disjoint",
     "sharing_hashes",
+    "slices_with_deletes",
     "slices_with_own_keys",
 ]
 
@@ -225,10 +229,32 @@ def slices_with_own_keys(client: TableClient, state: TableState, slices: Sequenc
     """
     if not any(file_slice.logs and file_slice.base is not None for file_slice in slices):
         return [number for number, file_slice in enumerate(slices) if file_slice.logs]
-    deltas = (i for i in state.timeline.commits if i.action is Action.DELTA_COMMIT)
-    given = groups_given_keys(client.commit_metadata(state, instant) for instant in deltas)
+    given = groups_given_keys(_delta_commits(client, state))
     first = state.timeline.first_active
     return [number for number, file_slice in enumerate(slices) if may_hold_own_keys(file_slice, first, given)]
+
+
+def _delta_commits(client: TableClient, state: TableState) -> Iterable[CommitMetadata]:
+    deltas = (i for i in state.timeline.commits if i.action is Action.DELTA_COMMIT)
+    return (client.commit_metadata(state, instant) for instant in deltas)
+
+
+def slices_with_deletes(client: TableClient, state: TableState, slices: Sequence[FileSlice]) -> list[int]:
+    """Return the numbers of the slices whose logs may have deleted keys that are in their base files.
+
+    Commits tell; logs of archived ones, and what a log compaction folded, may have.
+
+    Raises:
+        CorruptFile: a commit is damaged.
+    """
+    with_logs = [number for number, file_slice in enumerate(slices) if file_slice.logs]
+    rule = merge_rule(state.config)
+    if not with_logs or rule.custom is not None or rule.delete is not None or IS_DELETED in client.schema(state).names:
+        return with_logs  # rows that delete their key count as updates
+    commits = (each for each in _delta_commits(client, state) if each.operation is not WriteOperation.LOG_COMPACT)
+    stats = [stat for commit in commits for stat in commit.stats if _is_log(stat)]
+    without = {stat.path for stat in stats} - {stat.path for stat in stats if stat.num_deletes}
+    return [number for number in with_logs if any(log.path not in without for log in slices[number].logs)]
 
 
 def log_key_coverage_of(stats: Iterable[WriteStat]) -> dict[str, str]:
@@ -237,9 +263,9 @@ def log_key_coverage_of(stats: Iterable[WriteStat]) -> dict[str, str]:
     Example:
         >>> stat = WriteStat(FileId("f-0"), PartitionPath(""), ".f-0_1.log.1_0-0-0", num_writes=2, num_update_writes=2)
         >>> log_key_coverage_of([stat])
-        {'lakefmt.log.keys': 'counted'}
+        {'lakefmt.log.keys': 'live'}
     """
-    return {LOG_KEYS_ENTRY: LOG_KEYS_COUNTED} if any(map(_is_log, stats)) else {}
+    return {LOG_KEYS_ENTRY: LOG_KEYS_LIVE} if any(map(_is_log, stats)) else {}
 
 
 def groups_given_keys(commits: Iterable[CommitMetadata]) -> frozenset[tuple[PartitionPath, FileId]]:
@@ -256,7 +282,7 @@ def groups_given_keys(commits: Iterable[CommitMetadata]) -> frozenset[tuple[Part
         (stat.partition_path, stat.file_id)
         for commit in commits
         for stat in commit.stats
-        if _is_log(stat) and (stat.num_inserts or commit.extra_metadata.get(LOG_KEYS_ENTRY) != LOG_KEYS_COUNTED)
+        if _is_log(stat) and (stat.num_inserts or commit.extra_metadata.get(LOG_KEYS_ENTRY) != LOG_KEYS_LIVE)
     )
 
 
@@ -266,7 +292,7 @@ def may_hold_own_keys(
     """Return whether a slice's logs may have keys that its base file lacks.
 
     Args:
-        piece: the slice.
+        file_slice: the slice.
         first_active: the oldest commit that is not archived; older ones are not asked, so that their logs have to be.
         given: the file groups that were given new keys since.
     """
@@ -274,7 +300,9 @@ def may_hold_own_keys(
         return False
     if file_slice.base is None or first_active is None or (file_slice.partition, file_slice.file_id) in given:
         return True
-    return min(file_slice.base.instant, *(log.instant for log in file_slice.logs)) < first_active
+    oldest_log = min(log.instant for log in file_slice.logs)
+    # A write that began before the compaction was planned did not know what this would drop.
+    return oldest_log < file_slice.base.instant or file_slice.base.instant < first_active
 
 
 def _is_log(stat: WriteStat) -> bool:
