@@ -140,9 +140,11 @@ def names_of_commits(draw: st.DrawFn) -> list[str]:
 
 
 def answers(timeline: Timeline) -> list[object]:
+    """What it says of its instants, and of older ones, which are archived."""
+    times = {*TIMES[:2], *(instant.time for instant in timeline)}
     by_time = [
-        (timeline.is_committed(t), timeline.has_left(t), timeline.completion_of(t), timeline.tells_completion_of(t))
-        for t in TIMES
+        (t, timeline.is_committed(t), timeline.has_left(t), timeline.completion_of(t), timeline.tells_completion_of(t))
+        for t in sorted(times)
     ]
     return [by_time, timeline.commits, timeline.latest_commit, timeline.pending_times]
 
