@@ -222,7 +222,7 @@ class TableFacts:
 
     def _is_withdrawn(self, time: InstantTime) -> bool:
         """Return whether a clustering went, and with it the logs that writers had copied to its new buckets."""
-        return not self.before.is_committed(time) and all(i.time != time for i in self.before.pending)
+        return not self.before.is_committed(time) and time not in self.before.pending_times
 
     @cached_property
     def latest_logs(self) -> frozenset[str]:

@@ -213,10 +213,9 @@ def find_free_logs(
     client = write_client.client
     state = client.load()
     named = {stat.path for commit in timeline.commits for stat in client.commit_metadata(state, commit).stats}
-    pending = {instant.time for instant in timeline.pending}
 
     def is_taken(time: InstantTime) -> bool:
-        return time in pending or write_client.is_claimed(config, timeline, time)
+        return time in timeline.pending_times or write_client.is_claimed(config, timeline, time)
 
     def is_free(path: str) -> bool:
         place, _, name = path.rpartition("/")
@@ -228,7 +227,7 @@ def find_free_logs(
             look = read_log_look(client.store, log)
         except SnapshotExpired:
             return False
-        return inspect_log(log, look, timeline, is_taken=is_taken, is_busy=bool(pending)) is Standing.UNSEEN
+        return inspect_log(log, look, timeline, is_taken=is_taken, is_busy=bool(timeline.pending)) is Standing.UNSEEN
 
     return frozenset(path for path in paths if path not in named and is_free(path))
 

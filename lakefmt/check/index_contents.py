@@ -154,7 +154,7 @@ class IndexContents:
         Logs of version 6 are named by the instant of their file slice: of writes that are at work they hold blocks that are
         not committed yet.
         """
-        old_layout, pending = self.state.timeline.layout == 1, bool(self.state.timeline.pending)
+        old_layout, pending = self.state.timeline.layout == 1, bool(self.state.timeline.pending_times)
         paths = finding.names.to_pylist()
         logs = {path for path in paths if path.rpartition("/")[2].startswith(".")}
         if finding.kind is IndexDamage.SIZE:

@@ -395,7 +395,6 @@ def _delete_files(write_client: WriteClient, config: TableConfig, step: DeleteFi
     """Delete files without an instant, after another look under the lock."""
     client = write_client.client
     timeline = write_client.timeline(config).load()
-    pending = {instant.time for instant in timeline.pending}
     commits = {instant.time: instant for instant in timeline.commits}
     logs = {name for name in step.names if parse_log_file(name.rpartition("/")[2]) is not None}
     free_logs = find_free_logs(write_client, config, timeline, logs) if logs else frozenset()
@@ -408,7 +407,7 @@ def _delete_files(write_client: WriteClient, config: TableConfig, step: DeleteFi
             return client.store.info(header_name(segment[0], segment[1])) is None
         base = parse_base_file(name.rpartition("/")[2])
         time = None if base is None else base.instant
-        if time is None or time in pending:
+        if time is None or time in timeline.pending_times:
             return False
         if time in commits:
             stats = client.commit_metadata(client.load(), commits[time]).stats

@@ -85,7 +85,7 @@ def _standing(facts: TableFacts, log: LogFile, look: LogInspection) -> Standing 
     """Return the state of a log that no commit names; None if one does."""
     if log.path in facts.log_owners:
         return None
-    pending = {instant.time for instant in (*facts.before.pending, *facts.after.pending)}
+    pending = facts.before.pending_times | facts.after.pending_times
     living = {time for time, life in facts.alive.items() if life.alive}
     looks = facts.looks_by_group.get((log.partition, log.file_id), {})
     undone = {time for other in looks.values() for time in other.targets}
@@ -574,7 +574,7 @@ def _leftovers(facts: TableFacts) -> Iterator[Finding]:
 
 
 def _find_unreferenced_files(facts: TableFacts) -> Iterator[Finding]:
-    pending = {instant.time for instant in (*facts.before.pending, *facts.after.pending)}
+    pending = facts.before.pending_times | facts.after.pending_times
     seen = {file_slice.base.path for file_slice in facts.latest if file_slice.base is not None}
     for file in facts.bases:
         if file.path in facts.stats or file.instant in pending or _lives(facts, file.instant):

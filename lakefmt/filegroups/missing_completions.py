@@ -57,7 +57,7 @@ def was_complete(client: TableClient, state: TableState, pending: Instant, plan:
     # A writer that completes meanwhile removes the traces last: so check the traces first, then the timeline.
     if _has_traces(client, pending):
         return False
-    return any(other.time == pending.time for other in client.timeline_store(state.config).load().pending)
+    return pending.time in client.timeline_store(state.config).load().pending_times
 
 
 def _has_files(pending: Instant, plan: RollbackPlan) -> bool:

@@ -60,12 +60,11 @@ def index_context(client: TableClient, state: TableState, options: Mapping[str, 
             if file_slice.base is not None:
                 yield file_slice.partition, file_slice.file_id, file_slice.base.instant, reader.keys(file_slice.base)
 
-    pending = [instant.time for instant in timeline.pending]
     return IndexContext(
         printable_url(client.store.url),
         options,
         list(instants),
-        min(pending, default=None),
+        min(timeline.pending_times, default=None),
         timeline.is_committed,
         commit,
         stored_keys,

@@ -225,8 +225,8 @@ def updates_of_clean(
     updates = [removed_files_update(removed, emptied, form)]
     files = [(path, name) for path, names in removed.items() for name in names]
     if PartitionKind.COLUMN_STATS.value in config.metadata_partitions:
-        columns = stats_columns(config, collector, definitions)
-        types = {name: collector.types[name] for name in columns}
+        collector.columns = stats_columns(config, collector, definitions)
+        types = {name: collector.types[name] for name in collector.columns}
         updates.append(column_stats_update((), types, form, removed=files))
     if PartitionKind.BLOOM_FILTERS.value in config.metadata_partitions:
         bases = [(path, name) for path, name in files if not name.startswith(".")]

@@ -93,6 +93,7 @@ class RecordedHistory:
         completions: requested times of completed writes, in order.
         tried: all calls.
         reads: the results of readers.
+        differences: what the metadata table's listing did not give as that of storage.
         unlucky: processes that lost a request or an answer, and may be taken for dead.
     """
 
@@ -104,6 +105,7 @@ class RecordedHistory:
     tried: list[Tried] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     failed_reads: list[Exception] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
     unlucky: set[int] = field(default_factory=set)
     table: Table | None = None
 
@@ -175,6 +177,7 @@ def compact_trace(trace: list[str]) -> list[str]:
 def _check(history: RecordedHistory) -> None:
     table = history.table
     assert table is not None, "the history was not tidied up"
+    assert not history.differences, "\n".join(history.differences)
     names = _check_calls(history, table)
     states = _states(history, names)
     for read in history.reads:

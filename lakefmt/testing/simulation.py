@@ -11,6 +11,7 @@ import random
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
@@ -19,8 +20,9 @@ import pyarrow as pa
 from lakefmt.config.settings import resolve_settings
 from lakefmt.create import run_creation
 from lakefmt.data_classes import dataclass, replace
-from lakefmt.errors import LakefmtError, ObjectNotFound, StorageError
+from lakefmt.errors import AlreadyExistsError, InstantNotFound, LakefmtError, ObjectNotFound, StateError, StorageError
 from lakefmt.filegroups.table_client import TableClient
+from lakefmt.metadata.reading.listing import ListingByMetadata
 from lakefmt.storage.api import CasResult, ObjectInfo, ObjectStore, PutOutcome
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
@@ -89,7 +91,9 @@ class Scene:
         chances: probabilities of faults.
         mode: ``hoodie.write.concurrency.mode``. Non-blocking writers only upsert, and no two rows have one event time, so
             that the order of their commits does not matter.
-        metadata: the table has a metadata table with statistics and a record index, which is compacted often.
+        metadata: the table has a metadata table with statistics and a record index, which is compacted often. Every process
+            lists files by it, and what a reader sees is compared with what a listing of storage gives.
+        savepoints: they are made and deleted, too.
     """
 
     seed: int
@@ -101,6 +105,7 @@ class Scene:
     chances: Chances
     mode: str = "optimistic_concurrency_control"
     metadata: bool = False
+    savepoints: bool = False
 
 
 def scene_of(seed: int, chances: Chances | None = None) -> Scene:
@@ -145,6 +150,7 @@ class SimulatedStore(WrapperStore):
         chances: probabilities of faults.
         history: records the steps.
         shared: state of the processes of one machine, for a lock that they share.
+        after_savepoint: called after each step of making or deleting a savepoint.
     """
 
     def __init__(
@@ -155,8 +161,10 @@ class SimulatedStore(WrapperStore):
         chances: Chances,
         history: RecordedHistory,
         shared: bool,
+        after_savepoint: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(inner)
+        self._after_savepoint = after_savepoint
         self._process = process
         self._dice = dice
         self._chances = chances
@@ -227,6 +235,8 @@ class SimulatedStore(WrapperStore):
         self._history.note(self._process.time.now, self._process.number, step.kind, step.name, applied)
         if step.name == _LOCK_FILE and answer is PutOutcome.DONE:
             self._stamp = self.inner.read(_LOCK_FILE)
+        if self._after_savepoint is not None and "savepoint" in step.name:
+            self._after_savepoint()
         return answer
 
     def _pause(self, step: Step[T]) -> None:
@@ -311,9 +321,20 @@ class _World:
         dice = random.Random(f"process {self.scene.seed} {self.processes}")
         process = _Beside(self.time, self.processes, dice)
         shared = self.scene.lock == "InProcessLockProvider"
-        store = SimulatedStore(self.store, process, dice, chances, self.history, shared)
+        after = self.compare_listings if self.scene.metadata else None
+        store = SimulatedStore(self.store, process, dice, chances, self.history, shared, after)
         ids = RandomIds(lambda: uuid.UUID(int=dice.getrandbits(128), version=4))
-        return Table(TableClient(store, self.options(), _Clock(process), ids, process)), process
+        listing = ListingByMetadata() if self.scene.metadata else None
+        client = TableClient(store, self.options(), _Clock(process), ids, process, metadata_listing=listing)
+        return Table(client), process
+
+    def compare_listings(self) -> None:
+        """Note what a reader sees at this moment by the metadata table and not by a listing of storage."""
+        by_metadata = TableClient(self.store, {}, metadata_listing=ListingByMetadata())
+        by_storage = TableClient(self.store, {"hoodie.metadata.enable": False})
+        listed, stored = (sorted(map(str, Table(client).read().to_pylist())) for client in (by_metadata, by_storage))
+        if listed != stored:
+            self.history.differences.append(f"{self.time.now:.3f}: {listed} by the metadata table, {stored} by storage")
 
     def create(self) -> Table:
         table, _ = self.table(CALM)
@@ -393,6 +414,8 @@ class _Writer:
             self._world.history.failed_reads.append(error)
             return
         self._world.history.reads.append(Read(rows, begun, len(self._world.history.completions)))
+        if self._world.scene.metadata:
+            self._world.compare_listings()
 
     def _serve(self, table: Table, process: Process) -> None:
         shape = self._world.scene.shape
@@ -407,8 +430,19 @@ class _Writer:
             services["archive"] = lambda: table.archive(options={_LEAST_ACTIVE: self._dice.choice((1, 2, 4))})
         if shape.index != "bucket":
             services["cluster"] = lambda: table.cluster(["v", "id"], order="zorder", schedule=self._dice.random() < 0.3)
+        if self._world.scene.savepoints:
+            services["savepoint"] = lambda: self._save(table)
         name = self._dice.choice(sorted(services))
         self._try(Tried(f"{self._name}.{name}", None, process.number), services[name])
+
+    def _save(self, table: Table) -> None:
+        """Keep the newest commit, or delete a savepoint; another writer may be faster."""
+        with suppress(AlreadyExistsError, InstantNotFound, StateError):
+            kept = [savepoint.instant for savepoint in table.savepoints()]
+            if kept and self._dice.random() < 0.5:
+                table.delete_savepoint(self._dice.choice(kept))
+            else:
+                table.savepoint()
 
     def _write(self, table: Table, process: Process) -> None:
         self._made += 1

@@ -200,7 +200,8 @@ def _take_over(view: Timeline, grown: Timeline, added: Sequence[Instant], passed
             by_action = {**by_action, instant.action: (*by_action.get(instant.action, ()), instant)}
         taken["_by_action"] = by_action
         # A savepoint may keep an old commit from being the first.
-        if derived.get("first_active") is not None and Action.SAVEPOINT not in by_action:
+        has_savepoint = Action.SAVEPOINT in by_action or any(instant.action is Action.SAVEPOINT for instant in added)
+        if derived.get("first_active") is not None and not has_savepoint:
             taken["first_active"] = derived["first_active"]
     commits = tuple(instant for instant in done if instant.action in COMMIT_ACTIONS)
     if "commits" in derived:
@@ -307,15 +308,27 @@ class Timeline:
         return {i.time: i for i in self.commits}
 
     @cached_property
-    def _pending_times(self) -> frozenset[InstantTime]:
-        return frozenset(i.time for i in self.pending)
+    def pending_times(self) -> frozenset[InstantTime]:
+        """The requested times at which something is pending that may change files.
+
+        Ask this, not :attr:`pending`, by time: a savepoint has the time of the commit that it keeps, and changes no file.
+
+        Example:
+            >>> names = ["20260101000000000_20260101000000500.commit", "20260101000000000.savepoint.inflight"]
+            >>> view = timeline_from_names([*names, "20260102000000000.inflight"], 2)
+            >>> len(view.pending), [str(time) for time in view.pending_times]
+            (2, ['20260102000000000'])
+        """
+        return frozenset(i.time for i in self.pending if i.action is not Action.SAVEPOINT)
 
     @cached_property
     def first_active(self) -> InstantTime | None:
         """The requested time of the oldest commit that is not archived, whatever the bound."""
         # A savepoint may be older than everything else that is active, and with it its commit, when an engine archived
         # beyond it: neither marks the start, or what was archived after them would be lost (docs/format.md, Committed files).
-        saved = {i.time for i in self.completed_of(Action.SAVEPOINT)}
+        # So it is while a savepoint is being made or deleted, too.
+        kept = (*self.completed_of(Action.SAVEPOINT), *self.pending)
+        saved = {i.time for i in kept if i.action is Action.SAVEPOINT}
         commits = self.completed_of(*COMMIT_ACTIONS)
         return next((i.time for i in commits if i.time not in saved), commits[-1].time if commits else None)
 
@@ -342,12 +355,12 @@ class Timeline:
         if time in self._commit_by_time:
             return True
         first = self.first_active
-        archived = first is not None and time < first and time not in self._pending_times
+        archived = first is not None and time < first and time not in self.pending_times
         return archived and self._is_within(time)
 
     def has_left(self, time: InstantTime) -> bool:
         """Return whether an instant is not on the timeline and was not archived: it was undone."""
-        return time not in self._pending_times and not self.unbounded.is_committed(time)
+        return time not in self.pending_times and not self.unbounded.is_committed(time)
 
     def completion_of(self, time: InstantTime) -> InstantTime:
         """Return when commit `time` became visible; without the history archived ones count with their requested time."""

@@ -26,7 +26,7 @@ from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.building import PartitionBuild, begin_building, finish_building
 from lakefmt.metadata.first_keys import FirstKeys
 from lakefmt.metadata.index_definitions import IndexDefinition
-from lakefmt.metadata.layout import PartitionKind, kind_of_partition
+from lakefmt.metadata.layout import WITHOUT_FILES, PartitionKind, kind_of_partition
 from lakefmt.metadata.manage import MetadataTableManager
 from lakefmt.metadata.reading.reader import ready_partitions
 from lakefmt.metadata.records import PartitionUpdate
@@ -306,5 +306,5 @@ def _result(plan: Mapping[str, Any], timeline: Timeline) -> dict[str, object]:
 
 def _last_before_pending(timeline: Timeline) -> InstantTime | None:
     """Return the last commit before the first write that is pending."""
-    first = min((i.time for i in timeline.pending if i.action is not Action.INDEXING), default="~")
+    first = min((i.time for i in timeline.pending if i.action not in WITHOUT_FILES), default="~")
     return max((i.time for i in timeline.completed_of(*COMMIT_ACTIONS) if i.time < first), default=None)

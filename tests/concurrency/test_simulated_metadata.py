@@ -1,5 +1,6 @@
 """The simulated histories on tables with a metadata table and a record index, both kept by every writer.
 
+Every process lists files by the metadata table: what a reader sees, also while a savepoint is being made, is what storage has.
 After each history the listing is the storage, the statistics are those of the files, and the record index has the keys.
 CI plays a few seeds; ``LAKEFMT_HYPOTHESIS=thorough`` (`make test-all`) ten thousand.
 """
@@ -7,14 +8,18 @@ CI plays a few seeds; ``LAKEFMT_HYPOTHESIS=thorough`` (`make test-all`) ten thou
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 import lakefmt.config.settings as config_settings
 import lakefmt.metadata.observer as observer
+import lakefmt.metadata.reading.reader as reader
 from lakefmt.errors import LakefmtError
+from lakefmt.metadata.timeline import MetadataTimeline
 from lakefmt.testing.simulation import check_history, scene_of, simulate
+from lakefmt.timeline.timeline import Timeline
 from tests.metadata.metadata_content import check_metadata_table
 
 THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
@@ -36,7 +41,7 @@ FOUND = {
 
 
 def play(seed: int) -> None:
-    history = simulate(replace(scene_of(seed), metadata=True))
+    history = simulate(replace(scene_of(seed), metadata=True, savepoints=seed % 2 == 1))
     check_history(history)
     assert history.table is not None
     try:
@@ -88,3 +93,15 @@ def test_an_index_that_is_not_kept_is_seen(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(observer, "updates_of_clean", lambda *_: [])
     with pytest.raises(AssertionError, match="seed"):
         play_all(range(20))
+
+
+def test_a_savepoint_that_hides_its_commit_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = reader._validity
+
+    def by_time_alone(timeline: Timeline, data: Timeline, loaded: MetadataTimeline) -> Callable[[str], bool]:
+        is_valid, waiting = right(timeline, data, loaded), {instant.time for instant in data.pending}
+        return lambda time: time not in waiting and is_valid(time)
+
+    monkeypatch.setattr(reader, "_validity", by_time_alone)
+    with pytest.raises(AssertionError, match="by the metadata table"):
+        play_all(range(11, 20))

@@ -40,8 +40,7 @@ def metadata_content(table: Table) -> Content:
     state = client.load()
     writer = MetadataTableWriter(client.store, state.config, durable=False)
     timeline = writer.timeline_store.load()
-    waiting = {one.time for one in state.timeline.pending}
-    done = {one.time for one in timeline.completed()} - waiting
+    done = {one.time for one in timeline.completed()} - state.timeline.pending_times
     found: Content = {}
     for partition in state.config.metadata_partitions:
         records = found.setdefault(partition, {})

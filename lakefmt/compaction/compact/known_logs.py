@@ -47,7 +47,7 @@ def moment_of(timeline: Timeline) -> Moment:
     """Return what is remembered of a timeline. Pure."""
     completed = frozenset((each.time, each.action) for each in timeline.completed)
     newest = max((each.time for each in timeline.commits), default=InstantTime(""))
-    return Moment(completed, frozenset(each.time for each in timeline.pending), newest)
+    return Moment(completed, timeline.pending_times, newest)
 
 
 def commits_to_look_at(moment: Moment, timeline: Timeline) -> tuple[Instant, ...] | None:

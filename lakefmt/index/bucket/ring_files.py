@@ -137,9 +137,10 @@ class RingFiles:
 
         timeline = self._state.timeline
         instant = newest_ring(rings, marks, timeline, has_files)
-        pending = {pending.time for pending in timeline.pending}
         self._undone += [
-            (partition, ring) for ring in rings - {FIRST_RING} - pending if not timeline.is_committed(InstantTime(ring))
+            (partition, ring)
+            for ring in rings - {FIRST_RING} - timeline.pending_times
+            if not timeline.is_committed(InstantTime(ring))
         ]
         if instant is None:
             return None

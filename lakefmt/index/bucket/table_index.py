@@ -53,10 +53,9 @@ def load_bucket_counts(store: ObjectStore, timeline: Timeline) -> BucketCounts |
         CorruptFile: the rule's file is damaged.
         UnsupportedFeature: the rule is not supported.
     """
-    pending = {instant.time for instant in timeline.pending}
     names = {info.name for info in store.list(CONFIG_DIRECTORY, recursive=False) if info.name.endswith(_SUFFIX)}
     instants = {name.rpartition("/")[2].removesuffix(_SUFFIX): name for name in names}
-    newest = max(instants.keys() - pending, default=None)
+    newest = max(instants.keys() - timeline.pending_times, default=None)
     if newest is None:
         return None
     name = instants[newest]

@@ -34,7 +34,7 @@ from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.parallel import map_concurrently
 from lakefmt.storage.table_directory import TableDirectory
-from lakefmt.timeline.instant import Instant, State
+from lakefmt.timeline.instant import Instant
 from lakefmt.timeline.store import MAX_BODY_BYTES
 from lakefmt.timeline.timeline import Timeline, build_timeline
 from lakefmt.values import FileId, InstantTime, PartitionPath, TableVersion
@@ -448,16 +448,15 @@ def _validity(timeline: Timeline, data: Timeline, loaded: MetadataTimeline) -> C
 
     An instant that is newer than everything known of the data table began after that was listed; it does not count either.
     """
-    states = {instant.time: instant.state for instant in data.instants}
+    completed, pending = {instant.time for instant in data.completed}, data.pending_times
     known_until = data.highest_time or ""
     # No instant of the data table stands behind them.
     of_services = {loaded_instant.time for loaded_instant in loaded.instants if loaded_instant.is_log_compaction}
 
     def is_valid(text: str) -> bool:
         time = InstantTime(text)
-        state = states.get(time)
-        if state is not None:
-            return state is State.COMPLETED
+        if time in completed or time in pending:
+            return time in completed
         own = time in of_services or time.startswith(_INITIALISATION)
         return (own or time[:_INSTANT_DIGITS] <= known_until) and timeline.is_committed(time)
 

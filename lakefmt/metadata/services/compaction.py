@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from lakefmt.data_classes import dataclass
-from lakefmt.metadata.layout import METADATA_DIRECTORY, PartitionKind
+from lakefmt.metadata.layout import METADATA_DIRECTORY, WITHOUT_FILES, PartitionKind
 from lakefmt.metadata.reading.written_groups import KnownCommits, WrittenGroups
 from lakefmt.metadata.services.file_slices import MetadataSlice, newest_slices
 from lakefmt.metadata.services.merged_records import Entries, base_entries, log_entries, merge_entries
@@ -62,7 +62,7 @@ def compaction_instant(
 
 
 def _waiting(pending: PendingCompletion) -> list[InstantTime]:
-    return [each.time for each in pending.timeline.pending if each.action is not Action.INDEXING]
+    return [each.time for each in pending.timeline.pending if each.action not in WITHOUT_FILES]
 
 
 def _holds_pending(timeline: MetadataTimeline, pending: PendingCompletion) -> bool:

@@ -35,7 +35,7 @@ def without_dead_instants(
         read_body: reads a file of the data table's timeline.
     """
     # What fills a partition that is being built is not removed: its file groups are made with that instant.
-    waiting = {instant.time for instant in pending.timeline.pending} | instants_being_built(writer)
+    waiting = pending.timeline.pending_times | instants_being_built(writer)
     dead = [
         instant
         for instant in timeline.instants

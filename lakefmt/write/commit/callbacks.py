@@ -46,7 +46,10 @@ def notify(
         except Exception as error:  # noqa: BLE001 - the commit stands whatever its observer does
             failures.append(f"on_commit failed: {type(error).__name__}: {error}")
     if str(options.get(CALLBACK_ON, "false")).lower() == "true":
-        problem = _post(client, result, options)
+        try:
+            problem = _post(client, result, options)
+        except Exception as error:  # noqa: BLE001 - the same
+            problem = f"the commit callback failed: {type(error).__name__}: {error}"
         if problem:
             failures.append(problem)
     return tuple(failures)

@@ -106,7 +106,7 @@ def resolve_conflicts(
     undone = undone or (_ended_clustering(copies, now) if copies else None)
     if undone is not None:
         raise _conflict(write_client, context, ConflictFinding(Verdict.REBASE, Reason.UNDONE, undone), now)
-    if not other_instants and all(pending.time == context.instant for pending in now.timeline.pending):
+    if not other_instants and now.timeline.pending_times <= {context.instant}:
         return metadata  # nothing else happened meanwhile, and nothing is planned
     changes = changes_of(metadata, read=footprint.read, covers=footprint.covers, keys_in=footprint.keys_in)
     layout = now.timeline.layout
@@ -140,7 +140,7 @@ def _since(client: TableClient, begun: TableState, now: TableState) -> tuple[lis
     # Commits were archived meanwhile: those that this write has seen, and perhaps those that completed since.
     history = client.with_history(now).history
     archived = () if history is None else history.instants
-    floor, pending = begun.timeline.highest_time or "", {i.time for i in begun.timeline.pending}
+    floor, pending = begun.timeline.highest_time or "", begun.timeline.pending_times
     still_active = {(i.time, i.action) for i in active}
     other_instants += [
         i
