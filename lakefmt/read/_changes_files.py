@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 
-from lakefmt.data_classes import dataclass, replace
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import SnapshotExpired
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, all_slices
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_log_file
 from lakefmt.read.change_sources import ChangeSource
-from lakefmt.read.snapshot_files import files_of_clean
-from lakefmt.timeline.instant import Action, Instant
+from lakefmt.read.snapshot_files import cleaned_files, cleans_beyond_promise
+from lakefmt.timeline.instant import Instant
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime, PartitionPath
 
@@ -140,16 +140,14 @@ def _before(time: str) -> str:
 
 
 def _removed(client: TableClient, state: TableState, first: InstantTime) -> Iterable[BaseFile | LogFile]:
-    """Yield the base files and logs that cleans removed since a commit; none if the last clean retained them all."""
+    """Yield the base files and logs that cleans removed since a commit; none if the cleans promise to have kept them all.
+
+    What a commit met is told by completion: a service that was requested before it and completed after it does not count.
+    """
     now = TableState(state.config, client.timeline_store(state.config).load())
-    cleans = [i for i in now.timeline if i.action is Action.CLEAN]
-    oldest = client.retained_from(now)
-    if not cleans or (oldest is not None and oldest <= first and all(i in now.timeline.completed for i in cleans)):
-        return
-    full_state = client.with_history(replace(now, history=None))
-    archived = [i for i in full_state.timeline.archived if i.action is Action.CLEAN]
-    for clean in (*archived, *cleans):
-        if clean.time > first:
-            bases, logs = files_of_clean(client, full_state if clean in archived else now, clean)
-            yield from bases
-            yield from logs
+    begun = next((i.order_time for i in state.timeline.commits if i.time == first), first)
+    earliest = min((i.time for i in now.timeline.commits if i.order_time >= begun), default=first)
+    for _, record in cleans_beyond_promise(client, now, first, min(first, earliest)):
+        bases, logs = cleaned_files(record)
+        yield from bases
+        yield from logs

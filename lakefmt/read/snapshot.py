@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -183,9 +183,10 @@ class Snapshot:
             from lakefmt.read.skipping.file_selection import select_slices  # brings the metadata table along
 
             return list(select_slices(self.client, self._known, plan, query, listing).slices)
-        is_pruned = plan.condition is not None and self.state.config.is_partitioned
-        kept = prune_partitions(self.client, self.state, listing.candidates(), plan) if is_pruned else None
-        return pinned_slices(self.client, self._known, kept, listing=listing)
+        if plan.condition is None or not self.state.config.is_partitioned:
+            return pinned_slices(self.client, self._known, listing=listing)
+        prune = partial(prune_partitions, self.client, self.state, query=plan)
+        return pinned_slices(self.client, self._known, prune(listing.candidates()), listing=listing, prune=prune)
 
 
 def matching_slices(snapshot: Snapshot, filter: Filter = None, query: str = "snapshot") -> list[FileSlice]:

@@ -7,7 +7,8 @@ it, and a snapshot that would lose rows raises instead (docs/format.md, Committe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from lakefmt.errors import InstantNotFound, SnapshotExpired
@@ -15,17 +16,28 @@ from lakefmt.filegroups.listing import FileListing
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, parse_files
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.storage.api import ObjectInfo
+from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime, PartitionPath
 
-__all__ = ["cleaned_files", "covers_archived", "files_of_clean", "lost_files", "pinned_slices", "record_of_clean"]
+__all__ = [
+    "cleaned_files",
+    "cleans_beyond_promise",
+    "covers_archived",
+    "lost_files",
+    "pinned_slices",
+    "record_of_clean",
+]
 
 #: Larger than every instant time.
 _END = "9" * 17
 
 _Replaced = Mapping[tuple[str, str], InstantTime]
+_Files = tuple[Sequence[BaseFile], Sequence[LogFile]]
+#: Returns those of some partitions that a query reads.
+Prune = Callable[[Sequence[PartitionPath]], Collection[PartitionPath]]
 
 
 def covers_archived(client: TableClient, state: TableState) -> TableState:
@@ -44,6 +56,7 @@ def pinned_slices(
     end: str | None = None,
     groups: Collection[tuple[str, str]] | None = None,
     listing: FileListing | None = None,
+    prune: Prune | None = None,
 ) -> list[FileSlice]:
     """Return the latest slices of a state, of all or of the given partitions and file groups.
 
@@ -53,6 +66,7 @@ def pinned_slices(
         end: completion time of the state, if later commits were taken out of its timeline.
         groups: (partition, file id) pairs; None: all.
         listing: the files of the table, listed after the state was loaded; None: they are listed now.
+        prune: how `partitions` were chosen among those that the table has now: the state may have had others.
 
     Raises:
         SnapshotExpired: a clean, rollback or restore removed files of the state.
@@ -63,7 +77,13 @@ def pinned_slices(
         _check_reach(state.timeline, bases)
     replaced = client.replaced(state)
     now = TableState(state.config, listing.timeline_after or client.timeline_store(state.config).load())
-    _check_present(client, state, now, partitions, end, groups, (bases, logs), replaced)
+    chosen = None if partitions is None else frozenset(partitions)
+    _check_not_undone(client, state.timeline, now)
+    for clean, record in _later_cleans(client, state, now, end):
+        removed = _of_groups(cleaned_files(record), groups)
+        if chosen is not None:
+            removed = _of_partitions(removed, chosen, prune)
+        _check_present(client, state, now, (bases, logs), removed, replaced, clean, end)
     return build_slices(bases, logs, client.slicing(state, bases, logs), replaced)
 
 
@@ -82,33 +102,33 @@ def _check_present(
     client: TableClient,
     state: TableState,
     now: TableState,
-    partitions: Sequence[PartitionPath] | None,
-    end: str | None,
-    groups: Collection[tuple[str, str]] | None,
-    present: tuple[Sequence[BaseFile], Sequence[LogFile]],
+    present: _Files,
+    removed: _Files,
     replaced: _Replaced,
+    clean: Instant,
+    end: str | None,
 ) -> None:
-    _check_not_undone(client, state.timeline, now)
-    bound = state.timeline.bound or end
-    wanted = None if partitions is None else frozenset(partitions)
-    for clean in _later_cleans(client, state, now, bound):
-        bases, logs = _of_groups(cleaned_files(record_of_clean(client, now, clean)), groups)
-        if wanted is not None:
-            bases = [f for f in bases if f.partition in wanted]
-            logs = [f for f in logs if f.partition in wanted]
-        timeline = client.slicing(state, [*present[0], *bases], [*present[1], *logs])
-        lost = lost_files(present, (bases, logs), timeline, replaced)
-        if lost:
-            raise SnapshotExpired(
-                f"{lost[0]} is gone: the clean {clean.time} removed it, and "
-                + (f"the table as of {bound}" if bound else "this snapshot")
-                + f" needs it; {_hint(client.retained_from(now))}"
-            )
+    """Raise when a clean removed a file that the state has."""
+    timeline = client.slicing(state, [*present[0], *removed[0]], [*present[1], *removed[1]])
+    lost = lost_files(present, removed, timeline, replaced)
+    if lost:
+        bound = state.timeline.bound or end
+        raise SnapshotExpired(
+            f"{lost[0]} is gone: the clean {clean.time} removed it, and "
+            + (f"the table as of {bound}" if bound else "this snapshot")
+            + f" needs it; {_hint(client.retained_from(now))}"
+        )
 
 
-def _of_groups(
-    files: tuple[list[BaseFile], list[LogFile]], groups: Collection[tuple[str, str]] | None
-) -> tuple[list[BaseFile], list[LogFile]]:
+def _of_partitions(files: _Files, chosen: Collection[PartitionPath], prune: Prune | None) -> _Files:
+    """Return the files of chosen partitions, and of those that would have been chosen, were they still there."""
+    others = {file.partition for part in files for file in part}.difference(chosen)
+    if prune is not None and others:
+        chosen = {*chosen, *prune(sorted(others))}
+    return [f for f in files[0] if f.partition in chosen], [f for f in files[1] if f.partition in chosen]
+
+
+def _of_groups(files: _Files, groups: Collection[tuple[str, str]] | None) -> _Files:
     if groups is None:
         return files
     bases, logs = files
@@ -124,47 +144,96 @@ def _hint(oldest: str | None) -> str:
 
 def _check_not_undone(client: TableClient, before: Timeline, now: TableState) -> None:
     """Raise if a commit of the snapshot was rolled back; archived commits may leave the timeline."""
-    still = {(i.time, i.action) for i in now.timeline.completed}
-    first = now.timeline.first_active
-    for commit in before.completed:
-        suspect = (commit.time, commit.action) not in still and (first is None or commit.time >= first)
-        if suspect and commit in before.commits and not _is_archived(client, now, commit):
+    gone = [commit for commit in _left_since(before, now.timeline) if commit in before.commits]
+    history = client.with_history(now).history if gone else None
+    for commit in gone:
+        if history is None or not history.holds(commit):
             raise SnapshotExpired(f"commit {commit.time} was undone after this snapshot was taken; take a new one")
 
 
-def _is_archived(client: TableClient, state: TableState, instant: Instant) -> bool:
-    history = client.with_history(state).history
-    return history is not None and history.holds(instant)
+def _left_since(before: Timeline, now: Timeline) -> list[Instant]:
+    """Return the completed instants of a timeline that are not on the later one: they were archived or undone."""
+    if now is before or now.completed == before.completed:
+        return []
+    still = {(i.time, i.action) for i in now.completed}
+    return [i for i in before.completed if (i.time, i.action) not in still]
 
 
-def _later_cleans(client: TableClient, state: TableState, now: TableState, bound: str | None) -> list[Instant]:
-    """Return the cleans that may have removed files of the state.
+_Cleans = list[tuple[Instant, Mapping[str, Any]]]
+
+
+def _later_cleans(client: TableClient, state: TableState, now: TableState, end: str | None) -> _Cleans:
+    """Return the cleans that may have removed files of the state, with their records.
 
     Cleans that were complete in the state are harmless, unless the state is older than what they
     retain.
     """
-    seen = {i.time for i in state.timeline.completed_of(Action.CLEAN)}
-    unseen = [i for i in now.timeline if i.action is Action.CLEAN and i.time not in seen]
-    oldest = None if bound is None else client.retained_from(now)
-    if bound is None or (oldest is not None and oldest <= bound):
+    unseen = _unseen_cleans(client, state, now)
+    since = state.timeline.bound or end
+    first = state.timeline.bound or _first_left_out(state.timeline, end)
+    if since is None or first is None:
         return unseen
-    past = [i for i in state.timeline.completed_of(Action.CLEAN) if i.time > bound]
-    if past or unseen:
-        # A state that had no archive tells nothing of what was archived since.
-        archived = client.with_history(state if state.has_history else now).timeline.archived
-        past = [i for i in archived if i.action is Action.CLEAN and i.time > bound] + past
-    return past + unseen
+    times = {clean.time for clean, _ in unseen}
+    past = cleans_beyond_promise(client, now, since, first)
+    return [(clean, record) for clean, record in past if clean.time not in times] + unseen
 
 
-def files_of_clean(client: TableClient, state: TableState, clean: Instant) -> tuple[list[BaseFile], list[LogFile]]:
-    """Return the base files and logs that a clean removed or will remove."""
-    return cleaned_files(record_of_clean(client, state, clean))
+def _unseen_cleans(client: TableClient, state: TableState, now: TableState) -> _Cleans:
+    """Return the cleans that were not complete in the state; of those that are archived by now the archive tells."""
+    before = state.timeline
+    seen = before.completed_of(Action.CLEAN)
+    times = {i.time for i in seen}
+    unseen = [i for i in now.timeline if i.action is Action.CLEAN and i.time not in times]
+    # Cleans are archived oldest first: while all those of the state are active, later ones are, too.
+    if _left_since(before, now.timeline) or (unseen and not seen):
+        now = client.with_history(now)
+        pending = {i.time for i in before.pending if i.action is Action.CLEAN}
+        last = seen[-1].time if seen else before.highest_time or ""
+        archived = (i for i in now.timeline.archived if i.action is Action.CLEAN)
+        unseen = [*(i for i in archived if i.time > last or i.time in pending), *unseen]
+    return [(clean, record_of_clean(client, now, clean)) for clean in unseen]
+
+
+def _first_left_out(timeline: Timeline, end: str | None) -> InstantTime | None:
+    """Return the first instant that a state of an earlier end leaves out; None: there is none.
+
+    The state is what the table was up to that instant, and commits that were requested after it: all of it is kept by a clean
+    that retains this instant. One that retains a later instant may have kept what was left out in the place of what is needed.
+    """
+    return min((i.time for i in timeline.pending), default=None) if end else None
+
+
+def cleans_beyond_promise(client: TableClient, now: TableState, since: str, first: str) -> _Cleans:
+    """Return the cleans that do not promise to have kept the states from an instant on, with their records.
+
+    Args:
+        client: the table.
+        now: the table as it is.
+        since: cleans before this time have seen no later commit, so they removed nothing.
+        first: the instant.
+    """
+    cleans = [i for i in now.timeline if i.action is Action.CLEAN]
+    newest = max((i for i in cleans if i.is_completed), default=None, key=lambda i: i.time)
+    # The archive ends before what the newest clean retains.
+    if newest is not None and not _promises(newest, record_of_clean(client, now, newest), first):
+        now = client.with_history(now)
+        cleans = [*(i for i in now.timeline.archived if i.action is Action.CLEAN), *cleans]
+    later = [i for i in cleans if i.time > since]
+    records = map_concurrently(client.store, [partial(record_of_clean, client, now, clean) for clean in later])
+    pairs = zip(later, records, strict=True)
+    return [(clean, record) for clean, record in pairs if not _promises(clean, record, first)]
+
+
+def _promises(clean: Instant, record: Mapping[str, Any], first: str) -> bool:
+    """Return whether a clean says that it kept every state from an instant on."""
+    retained = record.get("earliestCommitToRetain") if clean.is_completed else None
+    return bool(retained) and str(retained) <= first
 
 
 def record_of_clean(client: TableClient, state: TableState, clean: Instant) -> Mapping[str, Any]:
     """Return the metadata of a clean, or its plan."""
     if clean.state is State.COMPLETED:
-        body = client.read_body(client.with_history(state) if _is_gone(state, clean) else state, clean)
+        body = client.read_body(state, clean)
         return decode_body(BodyKind.CLEAN_METADATA, body, what=clean.file_name)
     files = state.timeline.files_of(clean)
     requested = next((i for i in files if i.state is State.REQUESTED), None)
@@ -172,10 +241,6 @@ def record_of_clean(client: TableClient, state: TableState, clean: Instant) -> M
     if requested is None or not body:
         return {}
     return decode_body(BodyKind.CLEANER_PLAN, body, what=requested.file_name)
-
-
-def _is_gone(state: TableState, instant: Instant) -> bool:
-    return instant not in state.timeline.instants
 
 
 def cleaned_files(record: Mapping[str, Any]) -> tuple[list[BaseFile], list[LogFile]]:
@@ -201,9 +266,6 @@ def cleaned_files(record: Mapping[str, Any]) -> tuple[list[BaseFile], list[LogFi
         bases += parsed[0]
         logs += parsed[1]
     return list(dict.fromkeys(bases)), list(dict.fromkeys(logs))
-
-
-_Files = tuple[Sequence[BaseFile], Sequence[LogFile]]
 
 
 def lost_files(present: _Files, removed: _Files, timeline: Timeline, replaced: _Replaced) -> list[str]:

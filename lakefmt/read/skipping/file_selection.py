@@ -151,7 +151,8 @@ class _Selector:
     def select(self, *, explained: bool) -> Selection:
         """Return the selection."""
         partitions, groups = self._narrowed()
-        pin = partial(pinned_slices, self.client, self.state, listing=self._listing)
+        prune = partial(prune_partitions, self.client, self.state, query=self.plan) if partitions is not None else None
+        pin = partial(pinned_slices, self.client, self.state, listing=self._listing, prune=prune)
         if not explained:
             slices = pin(partitions, groups=groups)
             self._check_places(slices, partitions, groups)
