@@ -7,7 +7,7 @@ second …), and all rows of one number are handled together, so the work is per
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
 import numpy as np
