@@ -1,31 +1,79 @@
 """What the operators of a stream's rows come to: for each key one row, or its deletion (pure).
 
-Rows are taken in their order. Rows with one key are numbered (the first, the second …), and all rows of one number are
-handled together, so the work is per column and not per row.
+A stream is its rows applied by the verbs of the table one after the other. Rows with one key are numbered (the first, the
+second …), and all rows of one number are handled together, so the work is per column and not per row.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt.arrays import from_numpy
-from lakefmt.data_classes import dataclass
+from lakefmt.config.merge_rule import MergeRule
+from lakefmt.data_classes import dataclass, replace
+from lakefmt.filegroups.merge.precombine import combine_rows, order_ranks
+from lakefmt.filegroups.ordering import (
+    is_replaceable,
+    marked_deletes,
+    ordering_columns,
+    ordering_values,
+    unordered_deletes,
+)
+from lakefmt.formats.log.delete_block import stores_every_ordering
+from lakefmt.schema.types import field_at
 from lakefmt.segments.codec import COLUMNS, OPERATOR
 from lakefmt.segments.operators import RowOperator
 
-__all__ = ["Resolved", "joined_rows", "needs_stored", "operators_of", "resolve_rows", "strict_violations"]
+__all__ = [
+    "KeyRules",
+    "Resolved",
+    "joined_rows",
+    "key_rules",
+    "needs_stored",
+    "operators_of",
+    "resolve_rows",
+    "strict_violations",
+]
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 _INSERT, _INSERT_IGNORE, _UPDATE = RowOperator.INSERT.value, RowOperator.INSERT_IGNORE.value, RowOperator.UPDATE.value
 _DELETES = (RowOperator.DELETE.value, RowOperator.DELETE_IGNORE.value)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRules:
+    """What a table makes of rows with one key.
+
+    Attributes:
+        merge: which of two rows wins, and what it gets from the other.
+        remembers: a delete keeps the event time of the row that it deletes, and a row that is older than that is late.
+        always_timed: a delete without an event time would lose against the stored row.
+    """
+
+    merge: MergeRule = MergeRule()
+    remembers: bool = False
+    always_timed: bool = False
+
+    @property
+    def ordering(self) -> tuple[str, ...]:
+        """The columns with the event time."""
+        return tuple(dict.fromkeys(name.split(".", 1)[0] for name in self.merge.stored.fields))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the last row of a key wins, whole."""
+        return not self.merge.stored.fields and not self.merge.needs_stored
+
+
+_LAST_WINS: Final = KeyRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +84,29 @@ class Resolved:
         rows: in the order of their last change, without the columns of the stream.
         deletes: which of them delete their key.
         source: number of an incoming row of the same key.
+        first: what has to be committed before: the stored row of a key that was deleted and came back would win over its
+            new row, and what deletes a key that came and went remembers nothing of it while it is not stored. None: nothing.
     """
 
     rows: pa.Table
     deletes: Mask
     source: Numbers
+    first: Resolved | None = None
+
+
+def key_rules(merge: MergeRule, schema: pa.Schema, *, has_logs: bool) -> KeyRules:
+    """Return what a table makes of rows with one key.
+
+    Args:
+        merge: the table's merge rule.
+        schema: its columns.
+        has_logs: it is merge-on-read: deletes are log records, which have an event time where one can be stored.
+    """
+    fields = [field for name in merge.stored.fields if (field := field_at(schema, name)) is not None]
+    timed = bool(fields) and all(stores_every_ordering(field.type) for field in fields)
+    required = any(not schema.field(name).nullable for name in KeyRules(merge).ordering)
+    always = len(merge.stored.fields) > 1 or merge.stored.required or required
+    return KeyRules(merge, has_logs and timed and not merge.blocks_win, always)
 
 
 def joined_rows(tables: list[pa.Table]) -> pa.Table:
@@ -55,14 +121,49 @@ def joined_rows(tables: list[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables, promote_options="permissive")
 
 
-def needs_stored(operators: npt.NDArray[np.int8]) -> bool:
+def needs_stored(incoming: pa.Table, codes: Numbers, rules: KeyRules) -> bool:
     """Return whether what rows come to depends on the stored rows of their keys.
 
+    Args:
+        incoming: rows with the columns of a segment, in the stream's order.
+        codes: the key of each, as a number from 0.
+        rules: of the table.
+
     Example:
-        >>> needs_stored(np.array([4, 6], np.int8)), needs_stored(np.array([3], np.int8))
+        >>> def asked(*operators):
+        ...     rows = pa.table({OPERATOR: pa.array(operators, pa.int8())})
+        ...     return needs_stored(rows, np.arange(len(operators)), KeyRules())
+        >>> asked(4, 6), asked(3)
         (False, True)
     """
-    return bool(np.isin(operators, (_INSERT_IGNORE, _UPDATE)).any())
+    operators = operators_of(incoming)
+    if np.isin(operators, (_INSERT_IGNORE, _UPDATE)).any():
+        return True
+    if rules.is_plain:
+        return False
+    deletes = np.isin(operators, _DELETES)
+    timed = _timed(incoming, deletes, rules.merge)
+    if (deletes & ~timed).any() and (rules.remembers or rules.always_timed):
+        return True  # the delete takes its event time from the stored row
+    several = np.bincount(codes)[codes] > 1
+    if not several.any():
+        return False
+    last = np.zeros(len(codes), bool)
+    last[_last_rows(codes)] = True
+    removing = deletes | marked_deletes(incoming, rules.merge)
+    partial = rules.merge.partial
+    fills = partial is not None and partial.from_late and bool(rules.merge.stored.fields)
+    return fills or bool(((removing & ~last) | (timed & several)).any())
+
+
+def _timed(rows: pa.Table, deletes: Mask, rule: MergeRule) -> Mask:
+    """Return which deletes bring an event time of their own: one that is older than the stored row does nothing."""
+    timed = deletes & ~unordered_deletes(rows, deletes, rule)
+    if not rule.stored.fields or rule.custom is not None or not timed.any():
+        return np.zeros(len(deletes), bool)
+    for field in rule.stored.fields:
+        timed &= ordering_values(rows, field).is_valid().to_numpy(zero_copy_only=False)
+    return timed
 
 
 def operators_of(table: pa.Table) -> npt.NDArray[np.int8]:
@@ -71,7 +172,9 @@ def operators_of(table: pa.Table) -> npt.NDArray[np.int8]:
     return numbers
 
 
-def resolve_rows(incoming: pa.Table, codes: Numbers, stored: pa.Table | None, stored_codes: Numbers) -> Resolved:
+def resolve_rows(
+    incoming: pa.Table, codes: Numbers, stored: pa.Table | None, stored_codes: Numbers, rules: KeyRules = _LAST_WINS
+) -> Resolved:
     """Return what rows come to.
 
     Args:
@@ -79,6 +182,7 @@ def resolve_rows(incoming: pa.Table, codes: Numbers, stored: pa.Table | None, st
         codes: ``(n_rows,)`` the key of each, as a number from 0.
         stored: the stored rows of these keys, with the same columns; None: they are not needed.
         stored_codes: the key of each of those.
+        rules: of the table.
 
     Example:
         >>> rows = pa.table({"id": [1, 2, 1], OPERATOR: pa.array([4, 4, 6], pa.int8())})
@@ -86,11 +190,32 @@ def resolve_rows(incoming: pa.Table, codes: Numbers, stored: pa.Table | None, st
         >>> got.rows.to_pydict(), got.deletes.tolist()
         ({'id': [2, 1]}, [False, True])
     """
-    operators, plain = operators_of(incoming), _plain(incoming)
     if stored is None:
-        last = _last_rows(codes)
-        return Resolved(plain.take(from_numpy(last)), np.isin(operators[last], _DELETES), last)
-    return _folded(incoming, plain, operators, codes, stored, stored_codes)
+        return _combined(incoming, codes, rules.merge)
+    return _Fold(incoming, codes, stored, stored_codes, rules).resolved()
+
+
+def _combined(incoming: pa.Table, codes: Numbers, rule: MergeRule) -> Resolved:
+    """Return what inserts, upserts and last deletes come to: they meet the stored rows when they are written."""
+    operators, plain = operators_of(incoming), _plain(incoming)
+    last = _last_rows(codes)
+    dead = np.isin(operators[last], _DELETES)
+    by_last = Resolved(plain.take(from_numpy(last)), dead, last)
+    if len(last) == len(codes) or KeyRules(rule).is_plain:
+        return by_last
+    gone = np.zeros(int(codes.max()) + 1, bool)
+    gone[codes[last[dead]]] = True
+    others = np.flatnonzero(~gone[codes])
+    combined = combine_rows(plain.take(from_numpy(others)), codes[others], rule.for_logs())
+    if combined is None:
+        return by_last
+    source = np.concatenate([last[dead], others[combined.winners]])
+    deletes = np.arange(len(source)) < np.count_nonzero(dead)
+    if combined.deletes is not None:
+        deletes[np.count_nonzero(dead) :] = combined.deletes
+    order = np.argsort(source)
+    rows = pa.concat_tables([plain.take(from_numpy(last[dead])), combined.table]).take(from_numpy(order))
+    return Resolved(rows, deletes[order], source[order])
 
 
 def _plain(table: pa.Table) -> pa.Table:
@@ -113,43 +238,146 @@ def _by_number(codes: Numbers) -> Iterator[Numbers]:
     yield from (order[rows] for rows in np.split(by_rank, bounds[:-1]) if len(rows))
 
 
-def _folded(
-    incoming: pa.Table,
-    plain: pa.Table,
-    operators: npt.NDArray[np.int8],
-    codes: Numbers,
-    stored: pa.Table,
-    stored_codes: Numbers,
-) -> Resolved:
-    count, offset, names = int(codes.max()) + 1 if len(codes) else 0, stored.num_rows, plain.column_names
-    # Which row gives each value of each key: stored rows are numbered first.
-    sources = {name: np.full(count, -1, np.int64) for name in names}
-    present, touched = np.zeros(count, bool), np.full(count, -1, np.int64)
-    for name in names:
-        sources[name][stored_codes] = np.arange(offset)
-    present[stored_codes] = True
-    was_present, sets = present.copy(), _column_sets(incoming)
-    for rows in _by_number(codes):
-        kinds, keys = operators[rows], codes[rows]
-        whole = ~np.isin(kinds, (_UPDATE, _INSERT_IGNORE, *_DELETES)) | ((kinds == _INSERT_IGNORE) & ~present[keys])
-        changed = (kinds == _UPDATE) & present[keys]
-        removed = np.isin(kinds, _DELETES)
-        for name in names:
-            taken = whole | (changed & sets[name][rows])
-            sources[name][keys[taken]] = rows[taken] + offset
-        present[keys[whole]] = True
-        present[keys[removed]] = False
-        done = whole | changed | removed
-        touched[keys[done]] = rows[done]
-    changes = np.flatnonzero((touched >= 0) & (present | was_present))
-    changes = changes[np.argsort(touched[changes], kind="stable")]
-    deletes = ~present[changes]
-    both = pa.concat_tables([stored.select(names).cast(plain.schema), plain])
-    columns = [
-        both.column(name).take(from_numpy(np.where(deletes, touched[changes] + offset, sources[name][changes])))
-        for name in names
-    ]
-    return Resolved(pa.table(columns, schema=plain.schema), deletes, touched[changes])
+class _Fold:
+    """Rows applied to the stored rows of their keys, one number after the other.
+
+    Of each key it keeps which row gives each value: the stored rows are numbered first. What it had keeps its place when it is
+    deleted, where the table remembers its event time.
+    """
+
+    def __init__(
+        self, incoming: pa.Table, codes: Numbers, stored: pa.Table, stored_codes: Numbers, rules: KeyRules
+    ) -> None:
+        plain = _plain(incoming)
+        self._plain, self._codes, self._operators, self._rules = plain, codes, operators_of(incoming), rules
+        self._offset, self._sets = stored.num_rows, _column_sets(incoming)
+        self._both = pa.concat_tables([stored.select(plain.column_names).cast(plain.schema), plain])
+        self._ranks = _ranks(self._both, rules.merge)
+        rule = rules.merge
+        marked = marked_deletes(self._both, rule)
+        self._marked = marked
+        self._timed = _timed(plain, np.isin(self._operators, _DELETES), rule)
+        self._always = marked & (rule.deletes_win | unordered_deletes(self._both, marked, rule))
+        self._weak = (
+            {}
+            if rule.partial is None
+            else {
+                field.name: is_replaceable(self._both.column(field.name), field, rule.partial) for field in plain.schema
+            }
+        )
+        count = int(codes.max(initial=-1)) + 1
+        self._sources = {name: np.full(count, -1, np.int64) for name in plain.column_names}
+        for source in self._sources.values():
+            source[stored_codes] = np.arange(self._offset)
+        self._stored_rows = np.full(count, -1, np.int64)
+        self._stored_rows[stored_codes] = np.arange(self._offset)
+        self._present, self._touched = self._stored_rows >= 0, np.full(count, -1, np.int64)
+        self._lived, self._wiped = np.zeros(count, bool), np.zeros(count, bool)
+        for rows in _by_number(codes):
+            self._apply(rows)
+
+    def _apply(self, rows: Numbers) -> None:
+        """Apply rows, at most one of each key."""
+        keys, operators = self._codes[rows], self._operators[rows]
+        there = self._present[keys]
+        timed = self._timed[rows]
+        removes = np.isin(operators, _DELETES) & ~timed
+        changes = (operators == _UPDATE) & there
+        brings = (
+            timed | ~np.isin(operators, (_UPDATE, _INSERT_IGNORE, *_DELETES)) | ((operators == _INSERT_IGNORE) & ~there)
+        )
+        taken = {name: brings | (changes & self._sets[name][rows]) for name in self._sources}
+        wins = self._wins(rows, keys, taken) | self._always[rows + self._offset]
+        marked = brings & wins & (timed | self._marked[rows + self._offset])
+        stays = wins & (brings | changes) & ~marked
+        filled = np.zeros(len(rows), bool)
+        partial = self._rules.merge.partial
+        for name, source in self._sources.items():
+            takes = stays & taken[name]
+            if partial is not None:
+                weak = self._weak[name]
+                takes &= ~(there & weak[rows + self._offset])
+                if partial.from_late:
+                    lacking = there & ~wins & ~timed & weak[source[keys]] & taken[name] & ~weak[rows + self._offset]
+                    filled |= lacking
+                    takes |= lacking
+            source[keys[takes]] = rows[takes] + self._offset
+        self._present[keys[stays]] = True
+        self._lived[keys[stays]] = True
+        done = stays | marked | removes | filled
+        self._touched[keys[done]] = rows[done]
+        self._remove(rows[marked | removes], keys[marked | removes], marked[marked | removes])
+
+    def _wins(self, rows: Numbers, keys: Numbers, taken: dict[str, Mask]) -> Mask:
+        """Return which rows are not older than what their key has, or had."""
+        decided, wins = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
+        for name, ranks in self._ranks:
+            of_key = np.where(self._sources[name][keys] >= 0, ranks[self._sources[name][keys]], -1)
+            new = np.where(taken[name], ranks[rows + self._offset], of_key)
+            wins |= ~decided & (new > of_key)
+            decided |= new != of_key
+        return wins | ~decided
+
+    def _remove(self, rows: Numbers, keys: Numbers, marked: Mask) -> None:
+        """Delete keys; `marked` rows say so themselves, and have an event time of their own."""
+        self._present[keys] = False
+        self._wiped[keys] = True
+        if self._rules.remembers:
+            for name in self._rules.ordering:
+                self._sources[name][keys[marked]] = rows[marked] + self._offset
+            return
+        for source in self._sources.values():
+            source[keys] = -1
+
+    def resolved(self) -> Resolved:
+        """Return what the rows come to."""
+        was_present = self._stored_rows >= 0
+        changed = (self._touched >= 0) & (self._present | was_present)
+        came_and_went = self._rules.remembers & ~was_present & ~self._present & self._lived & self._wiped
+        returned = changed & was_present & self._present & self._wiped & self._loses()
+        main = self._rows_of(np.flatnonzero(changed | came_and_went), self._present)
+        if not (came_and_went | returned).any():
+            return main
+        first = self._rows_of(np.flatnonzero(came_and_went | returned), came_and_went)
+        return Resolved(main.rows, main.deletes, main.source, first)
+
+    def _loses(self) -> Mask:
+        """Return of which keys the stored row would win over the new one, or give it values."""
+        count = len(self._present)
+        if self._rules.merge.needs_stored:
+            return np.ones(count, bool)
+        decided, loses = np.zeros(count, bool), np.zeros(count, bool)
+        for name, ranks in self._ranks:
+            new, old = ranks[self._sources[name]], ranks[self._stored_rows]
+            loses |= ~decided & (new < old)
+            decided |= new != old
+        return loses
+
+    def _rows_of(self, keys: Numbers, alive: Mask) -> Resolved:
+        """Return the rows of keys, or what deletes them: that has the event time of what it deletes."""
+        keys = keys[np.argsort(self._touched[keys], kind="stable")]
+        deletes, touched = ~alive[keys], self._touched[keys]
+        columns = []
+        for name in self._plain.column_names:
+            source = self._sources[name][keys]
+            if name in self._rules.ordering:
+                times = source if self._rules.remembers else self._stored_rows[keys]
+                of_delete = np.where(times >= 0, times, touched + self._offset)
+            else:
+                of_delete = touched + self._offset
+            columns.append(self._both.column(name).take(from_numpy(np.where(deletes, of_delete, source))))
+        return Resolved(pa.table(columns, schema=self._plain.schema), deletes, touched)
+
+
+def _ranks(rows: pa.Table, rule: MergeRule) -> Sequence[tuple[str, Numbers]]:
+    """Return for each part of the event time its column, and the ranks of the rows by it."""
+    if not rule.stored.fields or rule.custom is not None:
+        return []
+    ranks = []
+    for field in rule.stored.fields:
+        parts = ordering_columns(rows, replace(rule.stored, fields=(field,)))
+        ranks.append((field.split(".", 1)[0], order_ranks(parts, rows.num_rows)))
+    return ranks
 
 
 def _column_sets(incoming: pa.Table) -> dict[str, Mask]:

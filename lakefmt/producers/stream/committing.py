@@ -31,11 +31,11 @@ from lakefmt.segments.keyed import (
     stored_identities,
 )
 from lakefmt.segments.pending import committed_of_streams
-from lakefmt.segments.resolve import Resolved, needs_stored, operators_of, resolve_rows
+from lakefmt.segments.resolve import Resolved, key_rules, needs_stored, resolve_rows
 from lakefmt.storage.api import with_versions
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.timeline.commit_entries import decode_entry, encode_entry, stream_entry_name
-from lakefmt.values import CommitResult, WriteOperation
+from lakefmt.values import CommitResult, TableType, WriteOperation
 from lakefmt.write.commit.entries import AlreadyDone, CommitEntries, EntryView
 from lakefmt.write.commit.retry import retried
 from lakefmt.write.context import MOVED_AWAY, WriteRequest
@@ -167,10 +167,34 @@ class SegmentCommit:
     def _upsert(
         self, request: WriteRequest, state: TableState, schema: pa.Schema, rows: pa.Table
     ) -> CommitResult | None:
-        across = key_scope(self._client, state, request.options).across
-        resolved, based_on = _resolved(self._client, state, request.options, rows, schema, across=across)
-        if not len(resolved.deletes):
-            return self._empty(request)
+        resolved, based_on = self._resolved(request, state, schema, rows)
+        if resolved.first is not None:
+            # A commit of its own, which says nothing of the stream: where this process ends behind it, the same rows come
+            # to the same again.
+            self._write(replace(request, entries=None), schema, resolved.first, based_on)
+            resolved, based_on = self._resolved(request, self._client.load(), schema, rows)
+        return self._write(request, schema, resolved, based_on) if len(resolved.deletes) else self._empty(request)
+
+    def _resolved(
+        self, request: WriteRequest, state: TableState, schema: pa.Schema, rows: pa.Table
+    ) -> tuple[Resolved, TableState | None]:
+        """Return one row for each key, and the state that stored rows were read from, if they were."""
+        client, options = self._client, request.options
+        across = key_scope(client, state, options).across
+        identities, keys, partitions = row_identities(client.key_spec(state.config), rows, across=across)
+        numbers, distinct = number_keys(identities)
+        has_logs = state.config.table_type is TableType.MERGE_ON_READ
+        rules = key_rules(merge_rule(state.config), schema, has_logs=has_logs)
+        if not needs_stored(rows, numbers, rules):
+            return resolve_rows(rows, numbers, None, np.array([], np.int64), rules), None
+        stored = stored_rows(client, state, options, keys, partitions)
+        of_stored = codes_in(stored_identities(stored, across=across), distinct)
+        stored, of_stored = stored.filter(pa.array(of_stored >= 0)), of_stored[of_stored >= 0]
+        return resolve_rows(rows, numbers, stored, of_stored, rules), state
+
+    def _write(
+        self, request: WriteRequest, schema: pa.Schema, resolved: Resolved, based_on: TableState | None
+    ) -> CommitResult | None:
         filled = fill_required(resolved.rows, schema)
         transaction = WriteTransaction.begin(self._client, request, schema, based_on)
         with transaction.aborted_on_error():
@@ -192,52 +216,3 @@ class SegmentCommit:
 
 def _without_marks(rows: pa.Table) -> pa.Table:
     return rows.drop_columns([name for name in (OPERATOR, COLUMNS) if name in rows.column_names])
-
-
-def _resolved(
-    client: TableClient,
-    state: TableState,
-    options: Mapping[str, object],
-    rows: pa.Table,
-    schema: pa.Schema,
-    *,
-    across: bool,
-) -> tuple[Resolved, TableState | None]:
-    """Return one row for each key, and the state that stored rows were read from, if they were."""
-    spec = client.key_spec(state.config)
-    identities, keys, partitions = row_identities(spec, rows, across=across)
-    numbers, distinct = number_keys(identities)
-    required = [
-        name.split(".", 1)[0]
-        for name in merge_rule(state.config).stored.fields
-        if not schema.field(name.split(".", 1)[0]).nullable
-    ]
-    none = np.array([], np.int64)
-    if not needs_stored(operators_of(rows)):
-        resolved = resolve_rows(rows, numbers, None, none)
-        if not required or not resolved.deletes.any():
-            return resolved, None
-        vanished = pa.array(resolved.source[resolved.deletes])
-        stored = stored_rows(client, state, options, keys.take(vanished), partitions.take(vanished))
-        return _with_stored_order(stored, resolved, identities, required, across=across), state
-    stored = stored_rows(client, state, options, keys, partitions)
-    of_stored = codes_in(stored_identities(stored, across=across), distinct)
-    stored, of_stored = stored.filter(pa.array(of_stored >= 0)), of_stored[of_stored >= 0]
-    return resolve_rows(rows, numbers, stored, of_stored), state
-
-
-def _with_stored_order(
-    stored: pa.Table, resolved: Resolved, identities: pa.Array, required: Sequence[str], *, across: bool
-) -> Resolved:
-    """Give deletes without an ordering value that of the stored row: where it must not be null, zero would lose."""
-    places = codes_in(identities.take(pa.array(resolved.source)), stored_identities(stored, across=across))
-    rows = resolved.rows
-    for name in required:
-        column = rows.column(name)
-        lacks = column.is_null().to_numpy(zero_copy_only=False) & resolved.deletes & (places >= 0)
-        if not lacks.any():
-            continue
-        both = pa.chunked_array([*column.chunks, *stored.column(name).chunks], column.type)
-        taken = np.where(lacks, places + len(column), np.arange(len(column)))
-        rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), both.take(pa.array(taken)))
-    return replace(resolved, rows=rows)

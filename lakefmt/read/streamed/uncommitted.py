@@ -36,8 +36,8 @@ from lakefmt.segments.keyed import (
     stored_identities,
 )
 from lakefmt.segments.pending import load_streams, plan_streams
-from lakefmt.segments.resolve import joined_rows, needs_stored, operators_of, resolve_rows
-from lakefmt.values import META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from lakefmt.segments.resolve import joined_rows, key_rules, needs_stored, resolve_rows
+from lakefmt.values import META_COLUMNS, PARTITION_PATH, RECORD_KEY, TableType
 
 __all__ = ["UncommittedSnapshot", "load_uncommitted"]
 
@@ -140,11 +140,17 @@ class UncommittedSnapshot(Snapshot):
         config = self._known.config
         spec, rule = self.client.key_spec(config), merge_rule(config)
         numbers, distinct = number_keys(row_identities(spec, incoming, across=across)[0])
+        rules = key_rules(rule, self.schema, has_logs=config.table_type is TableType.MERGE_ON_READ)
         below, of_below = None, np.array([], np.int64)
-        if needs_stored(operators_of(incoming)):
+        if needs_stored(incoming, numbers, rules):
             of_stored = codes_in(stored_identities(stored, across=across), distinct)
             below, of_below = stored.filter(pa.array(of_stored >= 0)), of_stored[of_stored >= 0]
-        resolved = resolve_rows(incoming, numbers, below, of_below)
+        resolved = resolve_rows(incoming, numbers, below, of_below, rules)
+        if resolved.first is not None:
+            # Deletes of rows that came back; the rows that came and went are nowhere to be seen.
+            gone = resolved.first.rows.filter(pa.array(resolved.first.deletes))
+            of_gone = row_identities(spec, gone, across=across)[0]
+            stored = stored.filter(pa.array(codes_in(stored_identities(stored, across=across), of_gone) < 0))
         identity_texts, new_keys, new_partitions = row_identities(spec, resolved.rows, across=across)
         rows = _with_meta(fill_required(resolved.rows, self.schema), self.schema, new_keys, new_partitions)
         # A key of the whole table, or of its partition: what tells rows apart stands for the key while they are merged.

@@ -203,17 +203,17 @@ def test_rs_4_c27_uncommitted_rows_merge_by_the_table_rule_and_others_do_not_see
     with table.open_stream(**{**QUICK, "commit_interval": 60_000}) as stream:
         stream.upsert({"id": "a", "v": 5, "s": "late"})  # loses against the stored row
         stream.upsert({"id": "b", "v": 20, "s": "first"})
-        stream.upsert({"id": "b", "v": 15, "s": "last"})  # the last row of the stream counts, then the rule
+        stream.upsert({"id": "b", "v": 15, "s": "late"})  # loses against the row before
         stream.delete("c")
         stream.upsert({"id": "d", "v": 1, "s": "new"})
         stream.flush()
         expected = [
             {"id": "d", "v": 1, "s": "new"},
             {"id": "a", "v": 10, "s": "stored"},
-            {"id": "b", "v": 15, "s": "last"},
+            {"id": "b", "v": 20, "s": "first"},
         ]
         assert rows_of(table.read(include_uncommitted=True)) == expected
-        assert table.read(["s"], "v > 12", include_uncommitted=True).to_pylist() == [{"s": "last"}]
+        assert table.read(["s"], "v > 12", include_uncommitted=True).to_pylist() == [{"s": "first"}]
         assert table.scan(["id"], "s = 'late'", include_uncommitted=True).read_all().num_rows == 0
         assert len(table.read()) == 3
         assert table.incremental(start).num_rows == 0
