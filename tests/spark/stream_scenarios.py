@@ -122,6 +122,7 @@ def sinks(spark: Any, root: Path) -> dict[str, Any]:
         complete = counts.writeStream.format("lakefmt").outputMode("complete").options(**OPTIONS)
         failed = run(complete, root / "totals-checkpoint", totals)
         answers["complete"] = [failed, commits(totals)[-1], dict(rows(totals)).get("same"), len(rows(totals))]
+        answers["shared"] = shared_sink(spark, root)
         answers["collected"] = collected(spark, str(root / "sinks-collected"))
         answers["table"] = refusal(lambda: whole.writeStream.format("lakefmt").toTable("nowhere"))
         answers["source"] = refusal(lambda: spark.readStream.format("lakefmt").load(path))
@@ -129,6 +130,27 @@ def sinks(spark: Any, root: Path) -> dict[str, Any]:
         lakefmt_spark.unregister()
     answers["restored"] = methods(spark) == before
     return answers
+
+
+def shared_sink(spark: Any, root: Path) -> list[Any]:
+    """Let two queries write through one function, one after the other, then both again at the same time."""
+    path, names = str(root / "sinks-shared"), ("first", "second")
+    sink = lakefmt_spark.stream_batch(path, **OPTIONS)
+
+    def start(name: str) -> Any:
+        stream = stream_of(spark, root / f"shared-{name}").selectExpr(f"concat('{name}-', id) id", "v", "ts")
+        writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", str(root / f"shared-{name}-log"))
+        return writer.trigger(availableNow=True).start()
+
+    for name in names:
+        batches(root / f"shared-{name}", 2)
+        start(name).awaitTermination()
+    one_by_one = len(commits(path))
+    for name in names:
+        batches(root / f"shared-{name}", 1, start=2)
+    for query in [start(name) for name in names]:
+        query.awaitTermination()
+    return [one_by_one, len(commits(path)), len(rows(path))]
 
 
 #: Columns of many types. Ten keys are in every partition, with one ordering value.

@@ -154,6 +154,11 @@ def test_a_query_stops_trying_after_a_batch_of_many_rows(monkeypatch):
     assert sizes == [None, 60, 60, 780]  # the bytes of a row of the batch before
 
 
+def tries_at_once(sink: StreamSink) -> None:
+    """Let the first batch of a query be tried as one of few rows."""
+    sink._memory_of(Frame(rows_of(0, 0)), "q").batches_without_try = 0  # type: ignore[arg-type]
+
+
 def test_a_batch_without_rows_says_nothing_of_the_size_of_rows(monkeypatch):
     sizes: list[float | None] = []
     done = iter([FewRows(2, 80), FewRows(0, 0), FewRows(0, 0)])
@@ -164,7 +169,7 @@ def test_a_batch_without_rows_says_nothing_of_the_size_of_rows(monkeypatch):
 
     monkeypatch.setattr("lakefmt.spark.streams.sink.write_few_rows", few)
     sink = StreamSink("memory://few-sizes", "append", {}, "q")
-    sink._batches_without_try = 0
+    tries_at_once(sink)
     for number in range(3):
         sink(ArrowFrame([rows_of(0, 0)]), number)  # type: ignore[arg-type]
     assert sizes == [None, 40, 40]
@@ -180,7 +185,7 @@ def test_batches_share_one_handle_of_the_table(table, monkeypatch):
 
     monkeypatch.setattr("lakefmt.spark.streams.sink.write_few_rows", few)
     sink = StreamSink(PATH, "append", OPTIONS, "q")
-    sink._batches_without_try = 0
+    tries_at_once(sink)
     for number in range(3):
         sink(Frame(rows_of(3, number)), number)  # type: ignore[arg-type]
     assert isinstance(given[0], lakefmt.Table)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lakefmt
@@ -21,7 +22,7 @@ from lakefmt.spark.streams.labels import (
     encode_label,
 )
 from lakefmt.spark.streams.options import SinkOptions, take_sink_options
-from lakefmt.spark.streams.sink import StreamSink, choose_batch
+from lakefmt.spark.streams.sink import StreamSink, choose_batch, query_of_batch
 from lakefmt.spark.streams.stored_labels import list_labels
 
 STREAMING = "hoodie.datasource.write.streaming."
@@ -202,3 +203,91 @@ def test_a_batch_that_fails_every_time_stops_the_query_unless_it_is_left_out(tri
     assert told.count("write") == 2
     sink_of(told, retry_count="1", ignore_failed_batch="true")(Frame(), 0)
     assert told.count("write") == 3
+
+
+# ---------------------------------------------------------------------------------------------------- shared sinks
+
+
+class Session:
+    """Tells the query and the run, as Spark does in the thread that runs a batch."""
+
+    def __init__(self, query: str, run: str) -> None:
+        self._sc = self
+        self._told = {"sql.streaming.queryId": query, "spark.jobGroup.id": run}
+
+    def getLocalProperty(self, name: str) -> str | None:
+        return self._told.get(name)
+
+
+class BatchOfQuery(Frame):
+    def __init__(self, query: str, run: str) -> None:
+        self.sparkSession = Session(query, run)
+
+
+@pytest.fixture
+def labels_written(monkeypatch):
+    """Let a list of labels stand for the table."""
+    written: list[BatchLabel] = []
+
+    def write(df, path, mode, *, commit_metadata, **_):
+        written.append(decode_label("default_single_writer", commit_metadata))
+
+    def choose(path, call, identifier, label):
+        return choose_step(reversed(written), label.query, label.batch) is not BatchStep.SKIP
+
+    monkeypatch.setattr("lakefmt.spark.streams.sink.write_dataframe", write)
+    monkeypatch.setattr("lakefmt.spark.streams.sink.write_few_rows", lambda *_, **__: None)
+    monkeypatch.setattr("lakefmt.spark.streams.sink.existing_table", lambda *_: None)
+    monkeypatch.setattr("lakefmt.spark.streams.sink.choose_batch", choose)
+    return written
+
+
+TURNS = st.lists(
+    st.tuples(st.sampled_from(["q", "r", "s"]), st.sampled_from(["shared", "own"]), st.integers(0, 3), st.booleans()),
+    max_size=12,
+)
+
+
+@given(turns=TURNS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_queries_that_share_a_sink_commit_every_batch_once(labels_written, turns):
+    """Whichever queries run by one sink or by one of their own, a few batches at a time, and whatever crash repeats a batch."""
+    labels_written.clear()
+    shared, done = StreamSink("memory://shared", "append", {}), {"q": 0, "r": 0, "s": 0}
+    for run, (query, owner, batches, crashes) in enumerate(turns):
+        sink = shared if owner == "shared" else StreamSink("memory://shared", "append", {})
+        for number in range(batches):
+            sink(BatchOfQuery(query, f"run {run}"), done[query])
+            if not (crashes and number == batches - 1):  # else the table has the batch, and Spark's log does not say so
+                done[query] += 1
+    assert len(set(labels_written)) == len(labels_written)
+    for query, count in done.items():
+        assert {label.batch for label in labels_written if label.query == query}.issuperset(range(count))
+
+
+def test_queries_that_run_at_the_same_time_share_a_sink(labels_written):
+    sink = StreamSink("memory://shared", "append", {})
+    for number in range(3):
+        for query in ("q", "r"):
+            sink(BatchOfQuery(query, f"run of {query}"), number)
+    assert labels_written == [BatchLabel(number, query) for number in range(3) for query in ("q", "r")]
+
+
+def test_a_folder_of_a_query_that_does_not_run_is_refused():
+    """On Connect the folder alone tells the query, so a second query by the same function would count as the first."""
+
+    class OnConnect:
+        def __init__(self, *active: str) -> None:
+            self.read = self.streams = self
+            self.active = [SimpleNamespace(id=query) for query in active]
+
+        def text(self, path: str) -> OnConnect:
+            assert path == "/c/metadata"
+            return self
+
+        def collect(self) -> list[tuple[str]]:
+            return [('{"id":"q"}',)]
+
+    assert query_of_batch(SimpleNamespace(sparkSession=OnConnect("r", "q")), "/c/") == "q"
+    with pytest.raises(InvalidInputError, match="the folder of query q, which does not run"):
+        query_of_batch(SimpleNamespace(sparkSession=OnConnect("r")), "/c")

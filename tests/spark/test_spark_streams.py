@@ -16,6 +16,7 @@ def check_sinks(told: dict) -> None:
     assert told["after restart"] == ["", 3, '{"default_single_writer": "2"}', ROWS]
     assert told["another folder"] == [4, '{"default_single_writer": "0"}', 10]
     assert told["complete"] == ["", "INSERT_OVERWRITE_TABLE", 3, 10]
+    assert told["shared"] == [4, 6, 20]
     assert "catalog table" in told["table"]
     assert told["other formats"] == ["", 12]
     assert told["restored"] is True

@@ -34,6 +34,8 @@ __all__ = ["OUTPUT_MODES", "QUERY_PROPERTY", "StreamSink", "choose_batch", "quer
 OUTPUT_MODES: Final = ("append", "update", "complete")
 #: Where Spark keeps the id of the query that runs a job.
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
+#: Where it keeps the id of the run: every start of a query is a run of its own.
+_RUN_PROPERTY: Final = "spark.jobGroup.id"
 _OPERATION: Final = "hoodie.datasource.write.operation"
 #: How many batches after one of many rows are written without a try by :func:`write_few_rows`.
 _BATCHES_WITHOUT_TRY: Final = 10
@@ -61,14 +63,36 @@ def stream_batch(path: str, *, output_mode: str = "append", **options: object) -
     return StreamSink(text_argument(path, "path"), output_mode, option_texts(options))
 
 
+class _RunMemory:
+    """What a sink remembers of one run of one query."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self.last: BatchLabel | None = None
+        self.table: Table | None = None
+        self.batches_without_try = 1  # the first batch may make the table
+        self.row_bytes: float | None = None  # of the latest batch of few rows
+
+    def forget_table(self) -> None:
+        """Look for the next batch in the table again: a write that failed may have been committed all the same."""
+        self.last = self.table = None
+
+    def follows(self, label: BatchLabel) -> bool:
+        """Return whether this run wrote the batch before, so that the table cannot have this one."""
+        return self.last is not None and self.last.batch + 1 == label.batch
+
+
 class StreamSink:
-    """Writes the batches of one query to one table; what ``foreachBatch`` calls. It pickles, without its memory.
+    """Writes the batches of queries to one table; what ``foreachBatch`` calls. It pickles, without its memory.
+
+    Several queries may share one, one after the other or at the same time: what it remembers, it remembers of each run of
+    each query.
 
     Args:
         path: the table.
         output_mode: that of the query.
         options: of the sink and of its writes.
-        query: the id of the query, when it is known.
+        query: the id of the query, where the session does not tell it.
     """
 
     def __init__(self, path: str, output_mode: str, options: Mapping[str, str], query: str | None = None) -> None:
@@ -93,10 +117,7 @@ class StreamSink:
             rest = {name: value for name, value in rest.items() if name.lower() != SCHEDULE_CLUSTERING}
             rest[SCHEDULE_CLUSTERING] = "true"
         self.write_options = rest
-        self._last: BatchLabel | None = None
-        self._table: Table | None = None
-        self._batches_without_try = 1  # the first batch may make the table
-        self._row_bytes: float | None = None  # of the latest batch of few rows
+        self._runs: dict[str, _RunMemory] = {}
         self._beside = self._services()
         self._sleep = SystemTimeSource().sleep
 
@@ -106,16 +127,17 @@ class StreamSink:
         Raises:
             LakefmtError: the batch could not be written; nothing of it is visible, and Spark runs it again after a restart.
         """
-        self.query = self.query or query_of_batch(df, self.checkpoint)
+        label = BatchLabel(int(batch_id), self._query_of(df))
+        memory = self._memory_of(df, str(label.query))
         pause, attempt = self.options.interval_ms / 1000, 1
         while True:
             clustered = self._beside.ended_clusterings
             try:
-                return self._write(df, BatchLabel(int(batch_id), self.query))
+                return self._write(df, label, memory)
             except (InvalidInputError, UnsupportedError):
                 raise  # the next attempt would say the same
             except Exception as error:  # every kind of failure of a batch is tried again, as Hudi does
-                self._last = self._table = None  # it may have been committed all the same
+                memory.forget_table()
                 if isinstance(error, CommitConflict) and self._ends_clustering(df, clustered):
                     continue
                 if attempt == self.options.attempts:
@@ -128,6 +150,22 @@ class StreamSink:
                 pause *= 2
                 attempt += 1
 
+    def _query_of(self, df: DataFrame) -> str:
+        """Return the id of the query that runs a batch; the session tells it of each batch anew."""
+        told = _local_property(df, QUERY_PROPERTY)
+        if told is None and self.query is None:
+            # Connect makes a copy of the sink for each run of a query, which keeps the id.
+            self.query = query_of_batch(df, self.checkpoint)
+        return told or str(self.query)
+
+    def _memory_of(self, df: DataFrame, query: str) -> _RunMemory:
+        """Return what is remembered of a run: what a query committed in between, elsewhere, no older run knows."""
+        run = _local_property(df, _RUN_PROPERTY) or ""
+        memory = self._runs.get(query)
+        if memory is None or memory.run != run:
+            memory = self._runs[query] = _RunMemory(run)
+        return memory
+
     def _ends_clustering(self, df: DataFrame, before: int) -> bool:
         """Wait for the clusterings that a batch may have met; return whether one has ended since there were `before`.
 
@@ -138,34 +176,35 @@ class StreamSink:
             self._beside.wait()
         return self._beside.ended_clusterings > before
 
-    def _write(self, df: DataFrame, label: BatchLabel) -> None:
-        follows = self._last is not None and self._last.batch < label.batch
-        if not follows and not choose_batch(self.path, self._call(), self.options.identifier, label):
+    def _write(self, df: DataFrame, label: BatchLabel, memory: _RunMemory) -> None:
+        if not memory.follows(label) and not choose_batch(self.path, self._call(), self.options.identifier, label):
             return
         entries = encode_label(self.options.identifier, label)
         options: dict[str, Any] = dict(self.write_options)
-        if self._write_few(df, entries, options):
-            self._serve(df)
+        if self._write_few(df, entries, options, memory):
+            self._serve(df, memory)
         elif not df.isEmpty() or (self.replaces and existing_table(self.path, self._call()) is not None):
             write_dataframe(df, self.path, "append", commit_metadata=entries, **options)
-            self._serve(df)
-        self._last = label
+            self._serve(df, memory)
+        memory.last = label
 
-    def _write_few(self, df: DataFrame, entries: Mapping[str, str], options: dict[str, Any]) -> bool:
+    def _write_few(
+        self, df: DataFrame, entries: Mapping[str, str], options: dict[str, Any], memory: _RunMemory
+    ) -> bool:
         """Write a batch of few rows with one job of Spark, unless a batch before had many."""
-        if self._batches_without_try or self.replaces:
-            self._batches_without_try = max(0, self._batches_without_try - 1)
+        if memory.batches_without_try or self.replaces:
+            memory.batches_without_try = max(0, memory.batches_without_try - 1)
             return False
-        table, size = self._existing(), self._row_bytes
+        table, size = self._existing(memory), memory.row_bytes
         few = write_few_rows(df, self.path, commit_metadata=entries, table=table, row_bytes=size, **options)
-        self._batches_without_try = _BATCHES_WITHOUT_TRY if few is None else 0
+        memory.batches_without_try = _BATCHES_WITHOUT_TRY if few is None else 0
         if few is not None and few.rows:
-            self._row_bytes = few.num_bytes / few.rows
+            memory.row_bytes = few.num_bytes / few.rows
         return few is not None
 
-    def _serve(self, df: DataFrame) -> None:
+    def _serve(self, df: DataFrame, memory: _RunMemory) -> None:
         """Execute planned services, or let them be executed beside the stream."""
-        table = self._existing() if self.compacts or self.clusters else None
+        table = self._existing(memory) if self.compacts or self.clusters else None
         if table is None:
             return
         compacts = self.compacts and table.properties.table_type is TableType.MERGE_ON_READ
@@ -178,16 +217,16 @@ class StreamSink:
         compacts = self.compacts and not self.compacts_inline
         return StreamServices(self.path, self.write_options, compacts=compacts, clusters=self.clusters)
 
-    def _existing(self) -> Table | None:
+    def _existing(self, memory: _RunMemory) -> Table | None:
         """Return the table, None where there is none; one handle for all batches, since it knows what earlier ones read."""
-        if self._table is not None:
+        if memory.table is not None:
             try:
-                self._table.client.load_config()
+                memory.table.client.load_config()
             except TableNotFound:
-                self._table = None
-        if self._table is None:
-            self._table = existing_table(self.path, self._call())
-        return self._table
+                memory.table = None
+        if memory.table is None:
+            memory.table = existing_table(self.path, self._call())
+        return memory.table
 
     def wait(self) -> None:
         """Return when no service runs beside the stream any more."""
@@ -197,7 +236,7 @@ class StreamSink:
         return parse_write_options(_of_writes(self.write_options))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_last": None, "_table": None, "_beside": None}
+        return {**self.__dict__, "_runs": {}, "_beside": None}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)
@@ -238,20 +277,36 @@ def choose_batch(path: str, call: WriteCall, identifier: str, label: BatchLabel)
     return step is not BatchStep.SKIP
 
 
+def _local_property(df: DataFrame, name: str) -> str | None:
+    """Return what Spark tells the thread that runs a batch; None: nothing, as always on Connect."""
+    context = getattr(df.sparkSession, "_sc", None)
+    return (context.getLocalProperty(name) or None) if context is not None else None
+
+
 def query_of_batch(df: DataFrame, checkpoint: str | None) -> str:
     """Return the id of the query that runs a batch.
 
+    Args:
+        df: the rows of the batch.
+        checkpoint: the query's checkpoint folder; asked where the session does not tell the id.
+
     Raises:
-        InvalidInputError: nothing tells it.
+        InvalidInputError: nothing tells it, or the folder is that of a query that does not run.
     """
-    context = getattr(df.sparkSession, "_sc", None)
-    query = None if context is None else context.getLocalProperty(QUERY_PROPERTY)
-    if query:
-        return str(query)
+    query = _local_property(df, QUERY_PROPERTY)
+    if query is not None:
+        return query
     if checkpoint is None:
         raise InvalidInputError(
             "the id of the query is not known here: give stream_batch the query's checkpointLocation as an option, too"
         )
     # Spark keeps the id there under its own file systems, so Spark reads it.
     lines = df.sparkSession.read.text(f"{checkpoint.rstrip('/')}/metadata").collect()
-    return str(json.loads("".join(line[0] for line in lines))["id"])
+    query = str(json.loads("".join(line[0] for line in lines))["id"])
+    active = [str(each.id) for each in df.sparkSession.streams.active]
+    if active and query not in active:
+        raise InvalidInputError(
+            f"stream_batch was given checkpointLocation={checkpoint!r}, the folder of query {query}, which does not run: a "
+            "function for foreachBatch that knows one folder serves one query; make one for each query"
+        )
+    return query
