@@ -37,7 +37,7 @@ from lakefmt.filegroups.table_notes import NOTES
 from lakefmt.formats.names import PARTITION_METADATA_NAMES
 from lakefmt.formats.properties import CHECKSUM_KEY, check_table_checksum, decode_properties, table_checksum
 from lakefmt.index import TABLE_INDEX_NAMES, choose_index, key_files
-from lakefmt.keys import key_spec_from_properties
+from lakefmt.keys import KeySpec, key_spec_from_properties
 from lakefmt.read.mor_scan import merged_tables
 from lakefmt.read.scan import Query
 from lakefmt.read.snapshot_files import cleaned_files, record_of_clean
@@ -487,6 +487,14 @@ def _by_path(facts: TableFacts) -> dict[str, BaseFile]:
     return {**facts.expected, **{file.path: file for file in facts.bases}}
 
 
+def _stored_spec(client: TableClient, state: TableState) -> KeySpec:
+    """Return how keys and paths are made: as stored rows tell, where they tell of one rule."""
+    try:
+        return client.stored_keys.spec(state)
+    except UnsupportedFeature:
+        return client.key_spec(state.config)
+
+
 class _KeyCheck:
     """Reads key columns by partition and compares keys within each, or within the table."""
 
@@ -494,7 +502,9 @@ class _KeyCheck:
         self._client = client
         self._facts = facts
         config = facts.config
-        spec = key_spec_from_properties(config.properties)
+        before = TableState(config, facts.before)
+        schema = client.schema(before)
+        spec = _stored_spec(client, before)
         notes = []
         if spec.unsupported:
             notes.append(f"record keys and partition paths: {spec.unsupported}")
@@ -504,7 +514,7 @@ class _KeyCheck:
             paths=not config.drop_partition_columns,
         )
         named = [*spec.record_key_fields, *(f.name for f in spec.partition_fields)] if self._rules.spec else []
-        self._schema = with_meta_columns(client.schema(TableState(config, facts.before)))
+        self._schema = with_meta_columns(schema)
         self._key_columns = self._columns(named)
         self._row_columns = self._columns(config.ordering_fields, (RECORD_KEY, COMMIT_TIME, COMMIT_SEQNO))
         self._is_global = self._global(notes)

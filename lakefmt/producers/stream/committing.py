@@ -204,7 +204,7 @@ def _resolved(
     across: bool,
 ) -> tuple[Resolved, TableState | None]:
     """Return one row for each key, and the state that stored rows were read from, if they were."""
-    spec = client.key_spec(state.config)
+    spec = client.stored_keys.spec(state)
     identities, keys, partitions = row_identities(spec, rows, across=across)
     numbers, distinct = number_keys(identities)
     required = [
