@@ -26,8 +26,8 @@ from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.values import RECORD_KEY, WriteOperation, WriteStat
 
 if TYPE_CHECKING:
-    from lakefmt.keys.stored import StoredRule
     from lakefmt.filegroups.table_client import TableClient, TableState
+    from lakefmt.keys.stored import StoredRule
 
 __all__ = ["StoredKeys", "asked_form"]
 
@@ -140,7 +140,9 @@ class StoredKeys:
                 rows = self._first_rows(state, stat, wanted)
                 if rows is None or not rows.num_rows:
                     continue
-                keys = rows.column(RECORD_KEY).combine_chunks() if has_keys and RECORD_KEY in rows.column_names else None
+                keys = (
+                    rows.column(RECORD_KEY).combine_chunks() if has_keys and RECORD_KEY in rows.column_names else None
+                )
                 columns = reconcile(rows, wanted)
             except _UNREADABLE:
                 continue  # it was cleaned, or is damaged: what needs it says so
@@ -159,7 +161,9 @@ class StoredKeys:
         rule = merge_rule(state.config)
         ordering = [name.split(".", 1)[0] for name in rule.stored.fields]
         table = self._client.schema(state)
-        more = [table.field(name) for name in dict.fromkeys(ordering) if name in table.names and name not in columns.names]
+        more = [
+            table.field(name) for name in dict.fromkeys(ordering) if name in table.names and name not in columns.names
+        ]
         read = read_log_rows(
             self._client.store,
             FileSlice(logs[0].partition, logs[0].file_id, logs[0].instant, None, (logs[0],)),

@@ -56,9 +56,7 @@ def compare_stored_rows(spec: KeySpec, rows: pa.Table, keys: pa.Array | None, pa
     forms = [spec.consistent_logical_timestamps]
     if spec.has_times(rows.schema):
         forms.append(not spec.consistent_logical_timestamps)
-    differences = [
-        _differences(replace(spec, consistent_logical_timestamps=form), rows, keys, path) for form in forms
-    ]
+    differences = [_differences(replace(spec, consistent_logical_timestamps=form), rows, keys, path) for form in forms]
     fitting = [form for form, found in zip(forms, differences, strict=True) if not any(found)]
     if not fitting:
         of_keys, of_path = differences[0]
@@ -100,4 +98,6 @@ def _path_difference(spec: KeySpec, rows: pa.Table, path: str) -> str:
     if other < 0:
         return ""
     fields = ", ".join(field.name for field in spec.partition_fields)
-    return f"a row is stored in the partition {path!r:.200}, and its columns ({fields}) give {paths[other].as_py()!r:.200}"
+    return (
+        f"a row is stored in the partition {path!r:.200}, and its columns ({fields}) give {paths[other].as_py()!r:.200}"
+    )

@@ -35,6 +35,7 @@ __all__ = [
     "conform",
     "fill_unseen",
     "is_castable",
+    "is_mislabelled",
     "list_offsets",
     "map_items",
     "null_element_columns",
@@ -374,9 +375,24 @@ def _shown(value: pa.Scalar) -> str:
         return "a value that Python cannot show"
 
 
+def is_mislabelled(stored: pa.DataType, kind: pa.DataType) -> bool:
+    """Return whether times of a file are milliseconds that are labelled as microseconds.
+
+    Hudi 0.14 to 1.0 wrote files so where the table's schema says ``timestamp-millis``. Newer releases take every such label for
+    wrong, because no writer makes a column of microseconds one of milliseconds.
+
+    Example:
+        >>> is_mislabelled(pa.timestamp("us", "UTC"), pa.timestamp("ms", "UTC"))
+        True
+    """
+    return bool(pt.is_timestamp(kind) and kind.unit == "ms" and pt.is_timestamp(stored) and stored.unit == "us")
+
+
 def _cast_forward(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Cast stored values to the current schema as Hudi's readers do."""
     have, want = _family(array.type), _family(kind)
+    if is_mislabelled(array.type, kind):
+        return array.cast(pa.int64()).cast(kind)
     if want == "text" and have not in ("text", "bytes"):
         return java_text(array, "").cast(kind)
     if (have, want) in (("integer", "float"), ("timestamp", "timestamp"), ("time", "time")):
