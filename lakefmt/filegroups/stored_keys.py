@@ -34,6 +34,8 @@ __all__ = ["StoredKeys", "asked_form"]
 _CONSISTENT: Final = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 #: Newest commits that are looked at, those only whose metadata is at hand; files of each that are tried; rows of one.
 _MOST_COMMITS, _MOST_FILES, _MOST_ROWS = 50, 3, 100
+#: Commits that are read where those at hand tell nothing.
+_MOST_READ: Final = 10
 #: The middle of a write token: lakefmt's files of rows have 0, Spark's the number of a stage or a task, Flink's a parallelism.
 _TOKEN: Final = re.compile(r"_\d+-(\d+)-\d+(?:_|$|\.)")
 _SERVICES: Final = frozenset({WriteOperation.CLUSTER, WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
@@ -98,16 +100,26 @@ class StoredKeys:
     def _asked(self, state: TableState, spec: KeySpec) -> list[StoredRule]:
         if self._config is not state.config:
             self._config, self._rules = state.config, {}
-        schema: pa.Schema | None = None
-        for commit, asked_as in self._commits(state, spec):
+        if not state.timeline.commits:
+            return []
+        schema = self._client.schema(state)  # the commit that tells it is at hand then
+        told_nothing = False
+        for commit, asked_as in self._commits(state, spec, schema):
             if asked_as not in self._rules:
-                schema = schema or self._client.schema(state)
                 rule = self._compared(state, spec, schema, commit)
+                told_nothing |= rule is None
                 if rule is not None:
                     self._rules[asked_as] = rule
+        if told_nothing and not self._rules:  # a commit of deletes, or of files that are gone: those before it are read
+            for instant in reversed(state.timeline.commits[-_MOST_READ:]):
+                self._client.commit_metadata(state, instant)
+            found = ((self._compared(state, spec, schema, c), a) for c, a in self._commits(state, spec, schema))
+            self._rules.update({asked_as: rule for rule, asked_as in found if rule is not None})
         return list(self._rules.values())
 
-    def _commits(self, state: TableState, spec: KeySpec) -> Iterator[tuple[CommitMetadata, WriteOperation | None]]:
+    def _commits(
+        self, state: TableState, spec: KeySpec, schema: pa.Schema
+    ) -> Iterator[tuple[CommitMetadata, WriteOperation | None]]:
         """Yield the newest commits that brought rows by another engine, each with its operation, or by lakefmt (None)."""
         timed: bool | None = None
         for instant in reversed(state.timeline.commits[-_MOST_COMMITS:]):
@@ -117,7 +129,7 @@ class StoredKeys:
             if _is_foreign(commit.stats[0]):
                 yield commit, commit.operation
                 continue
-            timed = spec.has_times(self._client.schema(state)) if timed is None else timed
+            timed = spec.has_times(schema) if timed is None else timed
             if timed:
                 yield commit, None
 

@@ -59,8 +59,9 @@ def compare_stored_rows(spec: KeySpec, rows: pa.Table, keys: pa.Array | None, pa
     differences = [_differences(replace(spec, consistent_logical_timestamps=form), rows, keys, path) for form in forms]
     fitting = [form for form, found in zip(forms, differences, strict=True) if not any(found)]
     if not fitting:
-        of_keys, of_path = differences[0]
-        return StoredRule(difference=of_keys or of_path, path_fits=not of_path)
+        # The form in which less differs.
+        of_keys, of_path = min(differences, key=lambda each: sum(map(bool, each)))
+        return StoredRule(difference=of_keys or of_path, path_fits=not all(of_path for _, of_path in differences))
     return StoredRule(fitting[0] if len(fitting) < len(forms) else None)
 
 
