@@ -66,6 +66,14 @@ class FooterFacts:
     stat: Mapping[str, int] | None = None
     filter_problem: str = ""
     problem: str = ""
+    is_unknown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Why the rows of a file cannot be read here; no damage."""
+
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,8 @@ class TableFacts:
         misplaced_partitions: partitions without a metadata file.
         commits: requested time → metadata of completed commits.
         unreadable: completed instants with an unreadable body → reason.
+        unknown: files, by name, that hold what is not known here → what it is. That is no damage: another release of Hudi
+            may have written it.
         removed: base files and logs that cleans removed or will remove.
         lost: files that repairs gave up.
         spare: missing base files of compactions without missing rows.
@@ -108,6 +118,7 @@ class TableFacts:
     misplaced_partitions: Mapping[PartitionPath, InstantTime] = field(default_factory=dict)
     commits: Mapping[InstantTime, CommitMetadata] = field(default_factory=dict)
     unreadable: Mapping[Instant, str] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
     removed: frozenset[str] = frozenset()
     lost: frozenset[str] = frozenset()
     spare: frozenset[str] = frozenset()
@@ -128,6 +139,13 @@ class TableFacts:
     wants_filters: bool = True
     partitions: frozenset[PartitionPath] | None = None
     slicing: Timeline | None = None
+
+    @cached_property
+    def not_known(self) -> dict[str, str]:
+        """All files with content that is not known here, by name."""
+        footers = {path: footer.problem for path, footer in self.footers.items() if footer.is_unknown}
+        logs = {path: look.unknown for path, look in self.log_looks.items() if look.unknown}
+        return {**self.unknown, **footers, **logs}
 
     @cached_property
     def present(self) -> frozenset[str]:

@@ -21,12 +21,20 @@ import pyarrow.fs as pafs
 
 from lakefmt.check._collect_keys import DuplicateKeys, Hashes, KeyFacts, KeyRules, examine_keys, find_duplicates
 from lakefmt.check._compacted_files import find_spare_files
-from lakefmt.check._facts import FooterFacts, NotesFacts, PropertiesFacts, TableFacts
+from lakefmt.check._facts import FooterFacts, NotesFacts, PropertiesFacts, TableFacts, Unknown
 from lakefmt.check.findings import LOST_KEY
 from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import TableConfig, check_readable, parse_table_config
 from lakefmt.data_classes import dataclass, replace
-from lakefmt.errors import CorruptFile, FormatError, LakefmtError, ObjectNotFound, SnapshotExpired, UnsupportedFeature
+from lakefmt.errors import (
+    CorruptFile,
+    FormatError,
+    LakefmtError,
+    ObjectNotFound,
+    SnapshotExpired,
+    UnsupportedError,
+    UnsupportedFeature,
+)
 from lakefmt.filegroups.listing import partition_levels
 from lakefmt.filegroups.logs.log_inspection import LogInspection
 from lakefmt.filegroups.logs.reader import find_unreadable_blocks, read_log_look
@@ -37,7 +45,7 @@ from lakefmt.filegroups.table_notes import NOTES
 from lakefmt.formats.names import PARTITION_METADATA_NAMES
 from lakefmt.formats.properties import CHECKSUM_KEY, check_table_checksum, decode_properties, table_checksum
 from lakefmt.index import TABLE_INDEX_NAMES, choose_index, key_files
-from lakefmt.keys import key_spec_from_properties
+from lakefmt.keys import KeySpec, key_spec_from_properties
 from lakefmt.read.mor_scan import merged_tables
 from lakefmt.read.scan import Query
 from lakefmt.read.snapshot_files import cleaned_files, record_of_clean
@@ -184,9 +192,12 @@ def _look(client: TableClient, log: LogFile, *, contents: bool) -> LogInspection
         look = read_log_look(client.store, log)
         if not contents or look.problem:
             return look
-        return replace(look, unreadable=find_unreadable_blocks(client.store, log))
+        unreadable, unknown = find_unreadable_blocks(client.store, log)
+        return replace(look, unreadable=unreadable, unknown=unknown)
     except SnapshotExpired:
         return None
+    except UnsupportedError as error:
+        return LogInspection(log.size, problem=str(error), unknown=str(error))
     except LakefmtError as error:
         raise_if_transient(error)
         return LogInspection(log.size, problem=str(error))
@@ -240,7 +251,7 @@ def gather_facts(
     check_readable(config)
     before = client.timeline_store(config).load()
     state = TableState(config, before)
-    commits, unreadable = _commits(client, state)
+    commits, unreadable, unknown = _commits(client, state)
     objects = list(client.store.list())
     after = client.timeline_store(config).load()
     places = _Places(config, objects, {PartitionPath(s.partition_path) for c in commits.values() for s in c.stats})
@@ -255,6 +266,7 @@ def gather_facts(
         misplaced_partitions=places.without_metadata(before, wanted),
         commits=commits,
         unreadable=unreadable,
+        unknown=unknown,
         lost=_given_up(commits.values()),
         temporaries=_temporaries(client.store),
         logs=tuple(log for log in places.logs if wanted is None or log.partition in wanted),
@@ -270,16 +282,21 @@ def gather_facts(
     return _with_contents(client, now, facts, level)
 
 
-def _commits(client: TableClient, state: TableState) -> tuple[dict[InstantTime, CommitMetadata], dict[Instant, str]]:
-    commits, unreadable = {}, {}
+def _commits(
+    client: TableClient, state: TableState
+) -> tuple[dict[InstantTime, CommitMetadata], dict[Instant, str], dict[str, str]]:
+    """Return the commits, those that cannot be read, and what of these is not known here."""
+    commits, unreadable, unknown = {}, {}, {}
     for instant in state.timeline.commits:
         try:
             commits[instant.time] = client.commit_metadata(state, instant)
-        except (FormatError, UnsupportedFeature) as error:
+        except FormatError as error:
             unreadable[instant] = str(error)
+        except UnsupportedError as error:
+            unreadable[instant] = unknown[instant.file_name] = str(error)
         except SnapshotExpired:
             continue  # rolled back meanwhile
-    return commits, unreadable
+    return commits, unreadable, unknown
 
 
 class _Places:
@@ -440,6 +457,8 @@ def _footer(client: TableClient, file: BaseFile) -> tuple[str, FooterFacts]:
         footer = key_files(client).footer(file)
     except SnapshotExpired:
         return file.path, FooterFacts(problem="it is gone")
+    except UnsupportedError as error:
+        return file.path, FooterFacts(problem=str(error), is_unknown=True)
     except LakefmtError as error:
         raise_if_transient(error)
         return file.path, FooterFacts(problem=str(error))
@@ -487,6 +506,14 @@ def _by_path(facts: TableFacts) -> dict[str, BaseFile]:
     return {**facts.expected, **{file.path: file for file in facts.bases}}
 
 
+def _stored_spec(client: TableClient, state: TableState) -> KeySpec:
+    """Return how keys and paths are made: as stored rows tell, where they tell of one rule."""
+    try:
+        return client.stored_keys.spec(state)
+    except UnsupportedFeature:
+        return client.key_spec(state.config)
+
+
 class _KeyCheck:
     """Reads key columns by partition and compares keys within each, or within the table."""
 
@@ -494,7 +521,9 @@ class _KeyCheck:
         self._client = client
         self._facts = facts
         config = facts.config
-        spec = key_spec_from_properties(config.properties)
+        before = TableState(config, facts.before)
+        schema = client.schema(before)
+        spec = _stored_spec(client, before)
         notes = []
         if spec.unsupported:
             notes.append(f"record keys and partition paths: {spec.unsupported}")
@@ -504,7 +533,7 @@ class _KeyCheck:
             paths=not config.drop_partition_columns,
         )
         named = [*spec.record_key_fields, *(f.name for f in spec.partition_fields)] if self._rules.spec else []
-        self._schema = with_meta_columns(client.schema(TableState(config, facts.before)))
+        self._schema = with_meta_columns(schema)
         self._key_columns = self._columns(named)
         self._row_columns = self._columns(config.ordering_fields, (RECORD_KEY, COMMIT_TIME, COMMIT_SEQNO))
         self._is_global = self._global(notes)
@@ -537,6 +566,7 @@ class _KeyCheck:
         """Return the facts with those about keys."""
         keys: dict[str, KeyFacts] = {}
         problems: dict[str, str] = {}
+        unknown = dict(self._facts.unknown)
         held: list[tuple[BaseFile, Hashes]] = []
         duplicates: list[DuplicateKeys] = []
         for group in _by_partition(files):
@@ -545,6 +575,8 @@ class _KeyCheck:
                 if isinstance(seen, KeyFacts):
                     here.append((file, seen.hashes))
                     keys[file.path] = replace(seen, hashes=seen.hashes[:0])
+                elif isinstance(seen, Unknown):
+                    unknown[file.path] = seen.reason
                 elif isinstance(seen, str):
                     problems[file.path] = seen
             if not self._compares:
@@ -555,9 +587,9 @@ class _KeyCheck:
                 duplicates += self._duplicates(str(group[0].partition) or ".", here)
         if self._is_global:
             duplicates += self._duplicates("the table", held)
-        return replace(self._facts, keys=keys, key_problems=problems, duplicates=tuple(duplicates))
+        return replace(self._facts, keys=keys, key_problems=problems, unknown=unknown, duplicates=tuple(duplicates))
 
-    def _examine(self, file: BaseFile) -> tuple[BaseFile, KeyFacts | str | None]:
+    def _examine(self, file: BaseFile) -> tuple[BaseFile, KeyFacts | Unknown | str | None]:
         """Return a file's keys and what is wrong with them; nothing if it was removed meanwhile."""
         footer = self._facts.footers[file.path]
         try:
@@ -566,6 +598,8 @@ class _KeyCheck:
             return file, examine_keys(rows, file, self._rules, bloom, (footer.low, footer.high))
         except SnapshotExpired:
             return file, None
+        except UnsupportedError as error:
+            return file, Unknown(str(error))
         except LakefmtError as error:
             raise_if_transient(error)
             return file, str(error)

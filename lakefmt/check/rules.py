@@ -148,6 +148,8 @@ def _missing_log(facts: TableFacts) -> Iterator[Finding]:
 
 
 def _torn(facts: TableFacts, log: LogFile, look: LogInspection) -> Iterator[Finding]:
+    if look.problem == look.unknown != "":
+        return  # the report says that it was not looked at
     if look.problem:
         standing = _standing(facts, log, look)
         if standing in (None, Standing.SEEN):
@@ -479,6 +481,8 @@ def _notes(facts: TableFacts) -> Iterator[Finding]:
 
 def _instants(facts: TableFacts) -> Iterator[Finding]:
     for instant, problem in facts.unreadable.items():
+        if instant.file_name in facts.unknown:
+            continue
         yield Finding(
             Kind.CORRUPT_INSTANT,
             f"{facts.config.timeline_directory}/{instant.file_name}",
@@ -695,7 +699,9 @@ def _newest_named(facts: TableFacts) -> dict[tuple[str, str], InstantTime]:
 
 def _corrupt(facts: TableFacts) -> Iterator[Finding]:
     latest = {file_slice.base.path for file_slice in facts.latest if file_slice.base is not None}
-    problems = {path: footer.problem for path, footer in facts.footers.items() if footer.problem}
+    problems = {
+        path: footer.problem for path, footer in facts.footers.items() if footer.problem and not footer.is_unknown
+    }
     problems |= facts.key_problems
     for file in facts.bases:
         problem = problems.get(file.path)

@@ -92,13 +92,14 @@ def _report(
     facts: TableFacts, url: str, level: str, skipped: tuple[str, ...], places: tuple[PartitionPath, ...] | None
 ) -> CheckReport:
     newest = facts.before.latest_commit
+    unknown = [f"{name}: {what}" for name, what in sorted(facts.not_known.items())]
     return CheckReport(
         url=url,
         level=level,
         findings=tuple(find_damage(facts)),
         notes=tuple(find_notes(facts)),
         files=len(facts.footers) + len(facts.log_looks),
-        skipped=skipped,
+        skipped=(*skipped, *unknown),
         partitions=places,
         basis="" if newest is None else newest.file_name,
     )

@@ -702,6 +702,13 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
     _restated("hoodie.datasource.write.partitionpath.urlencode", "hoodie.datasource.write.partitionpath.urlencode"),
     _restated("hoodie.datasource.write.table.type", "hoodie.table.type"),
     _restated("hoodie.write.table.version", "hoodie.table.version"),
+    _honoured(
+        "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled",
+        _bool,
+        None,
+        "times in record keys and partition paths are dates such as `2016-12-29 09:54:00.0`, not numbers; stored rows count "
+        "before it, and a contradiction is an error",
+    ),
     _inert("hoodie.write.auto.upgrade", "only `table.upgrade` upgrades a table"),
     _inert("hoodie.embed.timeline.server", "there is no timeline server"),
     _inert("hoodie.write.markers.type", "markers are always direct"),

@@ -349,6 +349,17 @@ class BaseFileReader:
                 rows = parquet.read_row_group(number, columns=wanted)
                 yield rows if made is None else made.complete(rows, file.partition, file.instant, columns)
 
+    def first_rows(self, file: BaseFile, columns: Sequence[str], count: int) -> pa.Table | None:
+        """Return at most `count` rows from the beginning of a file, with those of the named columns that it has; None: no rows."""
+        with self._open(file) as parquet:
+            if not parquet.num_row_groups:
+                return None
+            wanted, virtual = self._wanted(parquet, file, columns), self._virtual_columns
+            batch = next(parquet.iter_batches(count, [0], columns=wanted, use_threads=False), None)
+            if batch is None or virtual is None:
+                return None if batch is None else _as_table(batch)
+            return virtual.complete(_as_table(batch), file.partition, file.instant, columns)
+
     def rows_and_footer(
         self,
         file: BaseFile,

@@ -23,6 +23,7 @@ from lakefmt.filegroups.listed_table import ListedTable
 from lakefmt.filegroups.listing import ChoosesListing, FileListing, KnownListing, StorageListing, partition_levels
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, lacks_completions
 from lakefmt.filegroups.reader import BaseFileReader
+from lakefmt.filegroups.stored_keys import StoredKeys
 from lakefmt.filegroups.table_notes import read_notes
 from lakefmt.filegroups.virtual_columns import (
     VirtualColumns,
@@ -110,6 +111,7 @@ class TableClient:
         self._history_stores: dict[str, HistoryStore] = {}
         self._config: TableConfig | None = None
         self._key_spec: tuple[TableConfig, KeySpec] | None = None
+        self.stored_keys = StoredKeys(self)
         self._instant_clock: InstantClock | None = None
         self._schemas: dict[str, pa.Schema] = {}
         self._schema_texts: tuple[pa.Schema, TableConfig, tuple[str, str]] | None = None
@@ -304,6 +306,10 @@ class TableClient:
             self._keep(key, metadata)
         return metadata
 
+    def known_commit(self, instant: Instant) -> CommitMetadata | None:
+        """Return the metadata of a completed commit that this client has read or written; None: it has not."""
+        return self._commits.get((instant.file_name, instant.size)) or self._commits.get((instant.file_name, 0))
+
     def num_unread(self, instants: Iterable[Instant]) -> int:
         """Return how many of some commits this client has not read."""
         return sum((instant.file_name, instant.size) not in self._commits for instant in instants)
@@ -449,7 +455,10 @@ class TableClient:
         return self.reader if virtual_columns is None else self.reader.completing(virtual_columns)
 
     def key_spec(self, config: TableConfig) -> KeySpec:
-        """Return how record keys and partition paths are built."""
+        """Return how record keys and partition paths are built, as the properties tell it.
+
+        Who makes keys that are stored, or looked up, asks :meth:`StoredKeys.spec`.
+        """
         cached = self._key_spec
         if cached is None or cached[0] is not config:
             self._key_spec = cached = (config, key_spec_from_properties(config.properties))

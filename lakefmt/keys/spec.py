@@ -11,8 +11,12 @@ import enum
 from dataclasses import field
 from typing import Final, Literal
 
+import pyarrow as pa
+import pyarrow.types as pt
+
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import UnknownSetting
+from lakefmt.schema.types import field_at, storage_type
 
 __all__ = ["KeyGeneratorType", "KeySpec", "PartitionField", "TimestampSpec", "TimestampType", "with_sampled_key"]
 
@@ -159,6 +163,12 @@ class KeySpec:
         of_one = self.complex_single_prefixed if is_complex else False
         object.__setattr__(self, "auto_keys", not self.record_key_fields)
         object.__setattr__(self, "prefixed", True if len(self.record_key_fields) > 1 else of_one)
+
+    def has_times(self, schema: pa.Schema) -> bool:
+        """Return whether keys or paths have times of `schema`: the properties may not tell the form of these."""
+        names = (*self.record_key_fields, *(each.name for each in self.partition_fields))
+        fields = [field_at(schema, name) for name in names]
+        return any(each is not None and pt.is_timestamp(storage_type(each.type)) for each in fields)
 
 
 def with_sampled_key(spec: KeySpec, stored_key: str) -> KeySpec:

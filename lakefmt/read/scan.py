@@ -30,7 +30,7 @@ from lakefmt.filegroups.virtual_columns import dropped_values
 from lakefmt.formats.parquet.base_file import check_row_counts
 from lakefmt.keys import partition_guarantee
 from lakefmt.read.filters import Filter, computing, filter_columns, keep_rows, parse_filter
-from lakefmt.schema import join_tables, reconcile, with_meta_columns
+from lakefmt.schema import is_mislabelled, join_tables, reconcile, with_meta_columns
 from lakefmt.storage.arrow_lifetime import track_arrow_use
 from lakefmt.values import META_COLUMNS, RECORD_KEY, PartitionPath
 
@@ -135,6 +135,8 @@ def prune_partitions(
     guarantees = [partition_guarantee(spec, path, query.schema) for path in remaining]
     with computing():
         kept = satisfiable(guarantees, query.condition.exact, query.schema)
+    if not kept.all() and not client.stored_keys.trusts_paths(state):
+        return remaining
     return [remaining[number] for number in np.flatnonzero(kept).tolist()]
 
 
@@ -189,7 +191,8 @@ def _named_rows(client: TableClient, state: TableState, files: Sequence[BaseFile
         if field.name in condition.values and pa.types.is_string(field.type)
     ]
     texts = [each for each in texts if pa.types.is_string(each.texts.type) and len(each.texts) <= MOST_TEXTS]
-    if not texts or any(pa.types.is_nested(field.type) for field in fields) or not all(map(by_name.covers, files)):
+    has_other_types = by_name.millis or any(pa.types.is_nested(field.type) for field in fields)
+    if not texts or has_other_types or not all(map(by_name.covers, files)):
         return None
     asks_more = by_name.of_filter != {texts[0].column}
     parts: list[pa.Table] = []
@@ -267,19 +270,32 @@ def _groups(
     if isinstance(filesystem, pafs.PyFileSystem):
         track_arrow_use(filesystem.handler)
     layout = ds.ParquetFileFormat(default_fragment_scan_options=_scan_options())
-    plain, special = [], []
+    plain: list[tuple[BaseFile, ds.ParquetFileFragment]] = []
+    special: list[BaseFile] = []
     promises = _promises(client, config, files, query.schema) if config.drop_partition_columns else {}
     for file in files:
         if not by_name.covers(file):
             special.append(file)
         else:
             promise = promises.get(file.partition)
-            plain.append(layout.make_fragment(prefix + file.path, filesystem, partition_expression=promise))
+            plain.append((file, layout.make_fragment(prefix + file.path, filesystem, partition_expression=promise)))
+    _check_footers(client, [fragment for _, fragment in plain], prefix)
+    if by_name.millis:
+        special += [
+            file for file, fragment in plain if _has_mislabelled(fragment.physical_schema, query.schema, by_name.millis)
+        ]
+        plain = [(file, fragment) for file, fragment in plain if file not in special]
     groups: list[ds.FileSystemDataset | BaseFile] = list(special)
-    _check_footers(client, plain, prefix)
     if plain:
-        groups.insert(0, ds.FileSystemDataset(plain, query.schema, layout, filesystem))
+        fragments = [fragment for _, fragment in plain]
+        groups.insert(0, ds.FileSystemDataset(fragments, query.schema, layout, filesystem))
     return groups
+
+
+def _has_mislabelled(stored: pa.Schema, schema: pa.Schema, names: Sequence[str]) -> bool:
+    return any(
+        name in stored.names and is_mislabelled(stored.field(name).type, schema.field(name).type) for name in names
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +308,7 @@ class _ByName:
         asked: the columns of the read and of its filter.
         of_filter: those of its filter.
         nested: the nested ones.
+        millis: those of milliseconds, which files may have under another label.
     """
 
     client: TableClient
@@ -299,6 +316,7 @@ class _ByName:
     asked: frozenset[str]
     of_filter: frozenset[str]
     nested: Sequence[pa.Field]
+    millis: Sequence[str]
 
     def covers(self, file: BaseFile) -> bool:
         """Return whether a file has the columns so, or not at all."""
@@ -310,7 +328,8 @@ class _ByName:
 def _by_name(client: TableClient, state: TableState, query: Query) -> _ByName:
     of_filter = frozenset(query.filter_columns)
     asked = of_filter.union(query.columns)
-    return _ByName(client, _ids(client, state), asked, of_filter, _nested_fields(query))
+    millis = [f.name for f in query.schema if f.name in asked and pa.types.is_timestamp(f.type) and f.type.unit == "ms"]
+    return _ByName(client, _ids(client, state), asked, of_filter, _nested_fields(query), millis)
 
 
 def _ids(client: TableClient, state: TableState) -> ColumnIds | None:

@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from lakefmt.schema._rows import join_tables, with_metadata
 from lakefmt.schema.avro import arrow_to_avro, avro_to_arrow
-from lakefmt.schema.cast import cast_rows, check_required, conform, fill_unseen, null_element_columns, reconcile
+from lakefmt.schema.cast import (
+    cast_rows,
+    check_required,
+    conform,
+    fill_unseen,
+    is_mislabelled,
+    null_element_columns,
+    reconcile,
+)
 from lakefmt.schema.evolve import check_names, evolve
 from lakefmt.schema.types import (
     field_at,
@@ -31,6 +39,7 @@ __all__ = [
     "evolve",
     "field_at",
     "fill_unseen",
+    "is_mislabelled",
     "join_tables",
     "normalise_schema",
     "null_element_columns",

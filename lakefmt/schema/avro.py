@@ -71,7 +71,7 @@ _AVRO_OF: Final[dict[str, Json]] = {
     **{str(arrow): {"type": name, "logicalType": logical} for (name, logical), arrow in _LOGICAL.items()},
 }
 #: Reading these as what lies below them would give wrong values.
-_NOT_READABLE: Final = frozenset({"timestamp-nanos", "local-timestamp-nanos", "variant", "vector", "blob"})
+_NOT_READABLE: Final = frozenset({"timestamp-nanos", "local-timestamp-nanos"})
 
 
 # ---------------------------------------------------------------------------------------------------- Arrow to Avro
@@ -288,12 +288,13 @@ def _arrow_type(node: AvroType, path: str) -> _ArrowType:
         return _primitive(node, path)
     if node.kind == "null":
         raise UnsupportedFeature(f"column {path!r} has the Avro type null, which holds nothing")
-    _refuse_logical(node, path)
+    # What a logical type makes of a record (a VARIANT), a list or a map is passed on as it is stored.
+    kept = None if _logical(node, path) is None else _rooted(node) if node.name else cast("Json", node.attributes)
     if node.kind == "record":
-        return _ArrowType(pa.struct([_member(each, _join(path, each.name)) for each in node.fields]))
+        return _ArrowType(pa.struct([_member(each, _join(path, each.name)) for each in node.fields]), kept=kept)
     inside = _join(path, "element" if node.kind == "array" else "value")
     item = _arrow_type(node.parts[0], inside).field("element")
-    return _ArrowType(list_type(item) if node.kind == "array" else map_type(item))
+    return _ArrowType(list_type(item) if node.kind == "array" else map_type(item), kept=kept)
 
 
 def _member(member: AvroField, path: str) -> pa.Field:
@@ -350,14 +351,8 @@ def _logical(node: AvroType, path: str) -> str | None:
     if logical is not None and not isinstance(logical, str):
         raise CorruptFile(f"the Avro logical type of {path!r} is no text")
     if logical in _NOT_READABLE:
-        _refuse_logical(node, path)
-    return logical
-
-
-def _refuse_logical(node: AvroType, path: str) -> None:
-    logical = node.attributes.get("logicalType")
-    if logical is not None:
         raise UnsupportedFeature(f"column {path!r} has the logical type {logical!r:.100}, which is not known here")
+    return logical
 
 
 def _rooted(node: AvroType) -> Json:

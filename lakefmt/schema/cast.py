@@ -25,7 +25,7 @@ import pyarrow.types as pt
 
 from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass
-from lakefmt.errors import CorruptFile, InvalidKey, LakefmtError, SchemaMismatch
+from lakefmt.errors import CorruptFile, InvalidKey, LakefmtError, SchemaMismatch, UnsupportedFeature
 from lakefmt.schema.java_text import java_text, plain_array
 from lakefmt.schema.types import is_list_like, struct_fields
 
@@ -35,6 +35,7 @@ __all__ = [
     "conform",
     "fill_unseen",
     "is_castable",
+    "is_mislabelled",
     "list_offsets",
     "map_items",
     "null_element_columns",
@@ -224,6 +225,10 @@ class _Walk:
         have = {field.name: child for field, child in zip(struct_fields(array.type), array.flatten(), strict=True)}
         want = struct_fields(kind)
         unknown = sorted(set(have) - {field.name for field in want})
+        if self.drops and _SHREDDED in unknown and {field.name for field in want} == _VARIANT:
+            raise UnsupportedFeature(
+                f"column {path!r} is a VARIANT whose values a file holds in columns of their own (shredded): they cannot be read here"
+            )
         if unknown and not self.drops:
             raise self.error(f"column {path!r} has no field {', '.join(map(repr, unknown))} in the table")
         children = [
@@ -374,9 +379,24 @@ def _shown(value: pa.Scalar) -> str:
         return "a value that Python cannot show"
 
 
+def is_mislabelled(stored: pa.DataType, kind: pa.DataType) -> bool:
+    """Return whether times of a file are milliseconds that are labelled as microseconds.
+
+    Hudi 0.14 to 1.0 wrote files so where the table's schema says ``timestamp-millis``. Newer releases take every such label for
+    wrong, because no writer makes a column of microseconds one of milliseconds.
+
+    Example:
+        >>> is_mislabelled(pa.timestamp("us", "UTC"), pa.timestamp("ms", "UTC"))
+        True
+    """
+    return bool(pt.is_timestamp(kind) and kind.unit == "ms" and pt.is_timestamp(stored) and stored.unit == "us")
+
+
 def _cast_forward(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Cast stored values to the current schema as Hudi's readers do."""
     have, want = _family(array.type), _family(kind)
+    if is_mislabelled(array.type, kind):
+        return array.cast(pa.int64()).cast(kind)
     if want == "text" and have not in ("text", "bytes"):
         return java_text(array, "").cast(kind)
     if (have, want) in (("integer", "float"), ("timestamp", "timestamp"), ("time", "time")):
@@ -401,6 +421,11 @@ def _has_promises(field: pa.Field) -> bool:
     if pt.is_struct(kind):
         return any(_has_promises(child) for child in struct_fields(kind))
     return bool(pt.is_map(kind)) and _has_promises(kind.item_field)
+
+
+#: The parts of a VARIANT as it is stored, and the one that takes values out of them.
+_VARIANT: Final = frozenset({"metadata", "value"})
+_SHREDDED: Final = "typed_value"
 
 
 @lru_cache(maxsize=4096)

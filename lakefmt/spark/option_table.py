@@ -116,8 +116,8 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     f"{_WRITE}reconcile.schema": _honoured("`true`: columns that the rows lack are filled with null"),
     "hoodie.write.set.null.for.missing.columns": _honoured("the same"),
     f"{_WRITE}secondarykey.column": _refused("make the index: `table.index.create`"),
-    f"{_WRITE}keygenerator.consistent.logical.timestamp.enabled": _refused(
-        "a time in a key is its number, as by default"
+    f"{_WRITE}keygenerator.consistent.logical.timestamp.enabled": _honoured(
+        "times in keys are dates, not numbers; what is stored counts before it"
     ),
     f"{_WRITE}row.writer.enable": _inert("rows always come as Arrow batches"),
     # --- streams

@@ -13,10 +13,11 @@ import pyarrow.types as pt
 
 from lakefmt.arguments import arrow_array, arrow_scalar, field_names, foreign, foreign_items
 from lakefmt.arrays import distinct, from_numpy
-from lakefmt.config.settings import resolve_settings
+from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
 from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.stored_keys import asked_form
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import IndexKeys, choose_index
 from lakefmt.index.api import places_new_keys
@@ -222,8 +223,8 @@ def given_to_delete(
         SchemaMismatch: a key column is missing, or a value has another type than its column.
         InvalidKey: a key is null or empty, or a partition value cannot be one.
     """
-    keys, own_partitions = keys_and_partitions(client, state, what)
     settings = resolve_settings(options, client.options, state.config.properties)
+    keys, own_partitions = keys_and_partitions(client, state, what, settings)
     if own_partitions is None or choose_index(client, settings, state.config).is_global:
         return _resolve_delete_keys(keys, partitions)
     rows = pa.table({RECORD_KEY: keys, PARTITION_PATH: own_partitions.cast(pa.string())})
@@ -231,15 +232,17 @@ def given_to_delete(
 
 
 def keys_and_partitions(
-    client: TableClient, state: TableState, what: GivenKeys
+    client: TableClient, state: TableState, what: GivenKeys, settings: Settings | None = None
 ) -> tuple[pa.StringArray, pa.DictionaryArray | None]:
     """Return the record keys that a caller gave, and their partitions where rows with the partition columns were given.
 
     Raises:
         SchemaMismatch: a key column is missing, or a value has another type than its column.
         InvalidKey: a key is null or empty, or a partition value cannot be one.
+        UnsupportedFeature: keys are stored by another rule than the properties, or the settings, say.
     """
-    spec = client.key_spec(state.config)
+    settings = settings or resolve_settings({}, client.options, state.config.properties)
+    spec = client.stored_keys.spec(state, asked_form(settings))
     if spec.auto_keys:
         return _stored_keys(what), None
     rows = _as_rows(what, spec, client.schema(state))

@@ -28,6 +28,7 @@ from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.index.bucket.fixed import bucket_of
 from lakefmt.index.custom import CheckedIndex
 from lakefmt.index.simple import SimpleIndex
+from lakefmt.keys import KeySpec
 from lakefmt.metadata.reading.listing import ListingByMetadata
 from lakefmt.storage.open import open_store
 from lakefmt.timeline.instant import Action
@@ -74,6 +75,7 @@ class SharedWrite:
         state: the table when the write began.
         across_partitions: a key is one row of the whole table (a global index).
         anywhere: rows are keys to delete, each wherever it is, and are keyed without a partition.
+        key_spec: how keys and paths are made.
         combines: rows of one key become one.
         buckets: what was decided of the buckets of consistent hashing; None: the table has none.
         finds_keys: tasks have the index; False: the process that began the write has it alone, and looks keys up.
@@ -81,6 +83,7 @@ class SharedWrite:
 
     context: WriteContext
     state: TableState
+    key_spec: KeySpec
     across_partitions: bool = False
     combines: bool = False
     buckets: SharedBuckets | None = None
@@ -122,7 +125,7 @@ class TasksTransaction(WriteTransaction):
             CommitConflict: another writer has begun the same partition with another ring.
             CorruptFile: a ring, or a plan that changes one, is damaged.
         """
-        shared, index = SharedWrite(self.context, self.state, anywhere=partitions is None), self.index
+        shared, index = SharedWrite(self.context, self.state, self.key_spec, anywhere=partitions is None), self.index
         if isinstance(index, CheckedIndex):
             return replace(shared, finds_keys=False)
         if rings_of(index) is None:
@@ -165,7 +168,7 @@ def key_rows(shared: SharedWrite, tables: Iterable[pa.Table]) -> Iterator[KeyedB
         InvalidKey: a key or partition value cannot be used.
     """
     bound = BoundContext(open_store("memory://lakefmt-keys"), shared.context, shared.state.config)
-    spec = TableClient(bound.store).key_spec(bound.config)
+    spec = shared.key_spec
     allow = bound.settings.text("lakefmt.write.null_list_elements") == "allow"
     for table in tables:
         if shared.anywhere:
@@ -186,7 +189,7 @@ def key_rows(shared: SharedWrite, tables: Iterable[pa.Table]) -> Iterator[KeyedB
 
 def key_again(shared: SharedWrite, rows: pa.Table) -> KeyedBatch:
     """Return rows as :func:`key_rows` gave them, with their keys and partition paths."""
-    spec = TableClient(open_store("memory://lakefmt-keys")).key_spec(shared.state.config)
+    spec = shared.key_spec
     if shared.anywhere:
         return keys_anywhere(spec, rows, rows.schema)
     return key_batch(spec, rows, rows.schema, allow_null_elements=True)
@@ -327,8 +330,7 @@ class TaskWriter:
         self._rows_in += table.num_rows
         transaction = self._transaction
         if self._anywhere:
-            spec = self._write_client.client.key_spec(transaction.state.config)
-            keys = record_keys(keys_anywhere(spec, table, transaction.bound.schema))
+            keys = record_keys(keys_anywhere(transaction.key_spec, table, transaction.bound.schema))
             return KeyedBatch(pa.table({}), keys.take(pc.sort_indices(keys)), in_no_partition(len(keys)))
         batch = transaction.key(table)
         return batch.take(pc.sort_indices(_order(batch)))

@@ -26,6 +26,7 @@ from lakefmt.errors import (
     StorageError,
     UnsupportedFeature,
 )
+from lakefmt.filegroups.stored_keys import asked_form
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import (
     Index,
@@ -269,6 +270,15 @@ class WriteTransaction:
             held_lock.end()
             self.abort()
 
+    @property
+    def key_spec(self) -> KeySpec:
+        """How record keys and partition paths are made, as stored rows tell.
+
+        Raises:
+            UnsupportedFeature: they are stored by another rule.
+        """
+        return self.client.stored_keys.spec(self.state, asked_form(self._settings))
+
     # --- key -----------------------------------------------------------------------------------------------------
 
     def key(self, table: pa.Table) -> KeyedBatch:
@@ -279,7 +289,7 @@ class WriteTransaction:
             InvalidKey: a key or partition value cannot be used.
         """
         operation, partial_rows = self.context.operation, self.context.partial
-        spec = self.client.key_spec(self.state.config)
+        spec = self.key_spec
         batch = self._keyed(spec, table)
         if operation not in APPENDING:
             record_keys(batch)
@@ -557,7 +567,7 @@ class WriteTransaction:
         from lakefmt.write.bulk.bulk_insert import stream_files
         from lakefmt.write.bulk.placed_parts import combined_rows, group_names, placed_parts
 
-        spec, operation = self.client.key_spec(self.state.config), self.context.operation
+        spec, operation = self.key_spec, self.context.operation
         keyed = partial(self._keyed, spec)
         memory = self._settings.integer("lakefmt.write.window.bytes")
         if self._ordered:

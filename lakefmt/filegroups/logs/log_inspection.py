@@ -33,6 +33,8 @@ class LogInspection:
             empty unless contents were read.
         opens: whether the file begins with the block magic; engines refuse a file that does not.
         problem: why the blocks cannot be scanned; empty if they can.
+        unknown: what another release of Hudi may have written and is not known here, which is no damage; empty if
+            everything is known.
     """
 
     size: int
@@ -43,6 +45,7 @@ class LogInspection:
     unreadable: tuple[tuple[int, InstantTime, str], ...] = ()
     opens: bool = True
     problem: str = ""
+    unknown: str = ""
 
 
 class Standing(enum.Enum):
@@ -84,6 +87,7 @@ def scan_log_blocks(read_at: ReadAt, size: int, what: str) -> LogInspection:
         tuple((block.start, block.end) for block in blocks if block.kind is BlockKind.CORRUPT),
         opens=not size or read_at(0, len(MAGIC)) == MAGIC,
         problem=problem,
+        unknown=problem,
     )
 
 

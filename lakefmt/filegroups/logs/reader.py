@@ -24,6 +24,7 @@ from lakefmt.errors import (
     LakefmtError,
     ObjectNotFound,
     SnapshotExpired,
+    UnsupportedError,
     UnsupportedFeature,
 )
 from lakefmt.filegroups.logs.block_selection import PlacedBlock, select_blocks
@@ -283,21 +284,23 @@ def read_log_look(store: ObjectStore, log: LogFile) -> LogInspection:
         return scan_log_blocks(_read_at(source), source.size(), log.path)
 
 
-def find_unreadable_blocks(store: ObjectStore, log: LogFile) -> tuple[tuple[int, InstantTime, str], ...]:
-    """Return offset, instant and reason of the blocks whose keys cannot be decoded.
+def find_unreadable_blocks(store: ObjectStore, log: LogFile) -> tuple[tuple[tuple[int, InstantTime, str], ...], str]:
+    """Return offset, instant and reason of the blocks whose keys cannot be decoded, and what of a block is not known here.
 
     Raises:
         SnapshotExpired: the log file is gone.
         UnsupportedFeature: a block has another format version, an unknown kind or an unknown header key.
     """
-    unreadable = []
+    unreadable, unknown = [], ""
     for whole in _blocks(store, log):
         try:
             _decode_keys(whole, log.path)
+        except UnsupportedError as error:
+            unknown = str(error)
         except LakefmtError as error:
             raise_if_transient(error)
             unreadable.append((whole.block.start, InstantTime(whole.block.instant_time or ""), str(error)))
-    return tuple(unreadable)
+    return tuple(unreadable), unknown
 
 
 def _decode_keys(whole: WholeBlock, what: str) -> None:

@@ -14,6 +14,7 @@ from dataclasses import field
 from functools import lru_cache
 from typing import BinaryIO
 
+import json
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -51,6 +52,7 @@ BLOOM_TYPE_KEY = "hoodie_bloom_filter_type_code"
 MIN_KEY = "hoodie_min_record_key"
 MAX_KEY = "hoodie_max_record_key"
 AVRO_SCHEMA_KEY = "parquet.avro.schema"
+_VECTORS = "hoodie.vector.columns"
 
 # Unique in every row: a dictionary would be built, found too large and thrown away.
 _NO_DICTIONARY = frozenset({RECORD_KEY, COMMIT_SEQNO})
@@ -309,6 +311,23 @@ class KeySummary:
     bloom: BloomFilter | None
 
 
+def _vector_columns(avro_schema: str) -> str:
+    """Return what a footer of Hudi 1.2 says of the VECTOR columns of a schema.
+
+    Example:
+        >>> kind = {"type": "fixed", "name": "f", "size": 16, "logicalType": "vector", "dimension": 2, "elementType": "DOUBLE"}
+        >>> _vector_columns(json.dumps({"type": "record", "name": "r", "fields": [{"name": "e", "type": ["null", kind]}]}))
+        'e:VECTOR(2, DOUBLE)'
+    """
+    columns = []
+    for field in json.loads(avro_schema)["fields"]:
+        for kind in field["type"] if isinstance(field["type"], list) else [field["type"]]:
+            if isinstance(kind, dict) and kind.get("logicalType") == "vector":
+                element = str(kind.get("elementType", "FLOAT"))
+                columns.append(f"{field['name']}:VECTOR({kind['dimension']}{'' if element == 'FLOAT' else f', {element}'})")
+    return ",".join(columns)
+
+
 def key_footers(summary: KeySummary, avro_schema: str) -> dict[str, str]:
     """Return the footers of a base file (docs/format.md, Parquet footer).
 
@@ -317,6 +336,8 @@ def key_footers(summary: KeySummary, avro_schema: str) -> dict[str, str]:
         ['hoodie_max_record_key', 'hoodie_min_record_key', 'parquet.avro.schema']
     """
     footers = {AVRO_SCHEMA_KEY: avro_schema}
+    if '"vector"' in avro_schema:
+        footers[_VECTORS] = _vector_columns(avro_schema)
     if summary.minimum is not None and summary.maximum is not None:
         footers[MIN_KEY] = summary.minimum
         footers[MAX_KEY] = summary.maximum

@@ -20,6 +20,7 @@ from lakefmt.arrays import distinct, text_offsets
 from lakefmt.errors import CorruptFile
 from lakefmt.formats.avro.columnar.codec import decode_rows
 from lakefmt.metadata.records import decode_record
+from lakefmt.schema import is_mislabelled
 
 __all__ = ["decode_stats", "stats_schema"]
 
@@ -33,6 +34,8 @@ _DECIMAL_DIGITS = 38
 #: Units of numbers in statistics of version 9, by the number of their type; of version 8 they are microseconds.
 _UNITS = {13: "ms", 14: "us", 15: "ms", 16: "us", 17: "ns", 18: "ms", 19: "us", 20: "ns"}
 _NULL_TYPE = 1
+#: Milliseconds of the year 10000, and a little more.
+_MOST_MILLIS = 260_000_000_000_000
 
 
 def stats_schema(kind: pa.DataType) -> pa.Schema:
@@ -185,6 +188,10 @@ def _moments(ends: pa.Array, ordinals: pa.Array, kind: pa.DataType) -> pa.Array:
         else:
             stored = pa.timestamp(unit, kind.tz)
         numbers = ends.cast(pa.int32() if stored == pa.time32("ms") else pa.int64(), safe=False)
+        if is_mislabelled(stored, kind):
+            # As microseconds the milliseconds of every year up to 9999 lie near 1970: nothing is known of such ends.
+            doubtful = pc.and_(pc.less(numbers, _MOST_MILLIS), pc.greater(numbers, -_MOST_MILLIS))
+            numbers = pc.if_else(doubtful, pa.scalar(None, pa.int64()), numbers)
         try:
             moments = numbers.cast(stored).cast(kind)
         except pa.ArrowInvalid:

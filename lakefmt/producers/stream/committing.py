@@ -181,7 +181,7 @@ class SegmentCommit:
         """Return one row for each key, and the state that stored rows were read from, if they were."""
         client, options = self._client, request.options
         across = key_scope(client, state, options).across
-        identities, keys, partitions = row_identities(client.key_spec(state.config), rows, across=across)
+        identities, keys, partitions = row_identities(client.stored_keys.spec(state), rows, across=across)
         numbers, distinct = number_keys(identities)
         has_logs = state.config.table_type is TableType.MERGE_ON_READ
         rules = key_rules(merge_rule(state.config), schema, has_logs=has_logs)

@@ -37,7 +37,7 @@ class FollowedColumns:
         self.checker = self._checker(state)
 
     def _checker(self, state: TableState) -> RowChecker:
-        spec = self._client.key_spec(state.config)
+        spec = self._client.stored_keys.spec(state)
         keys = key_columns_of(spec) if self._keyed else ()
         since = columns_since(self._client, state)
         return RowChecker(self._client.schema(state), keys, strict=self._options.strict_columns, spec=spec, since=since)

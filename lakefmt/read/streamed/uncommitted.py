@@ -138,7 +138,7 @@ class UncommittedSnapshot(Snapshot):
     def _with_stream(self, stored: pa.Table, incoming: pa.Table, *, across: bool) -> pa.Table:
         """Return stored rows after the next commit of a stream."""
         config = self._known.config
-        spec, rule = self.client.key_spec(config), merge_rule(config)
+        spec, rule = self.client.stored_keys.spec(self._known), merge_rule(config)
         numbers, distinct = number_keys(row_identities(spec, incoming, across=across)[0])
         rules = key_rules(rule, self.schema, has_logs=config.table_type is TableType.MERGE_ON_READ)
         below, of_below = None, np.array([], np.int64)

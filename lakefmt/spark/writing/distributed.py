@@ -118,6 +118,7 @@ class SparkWrite:
             check_creation(table, call)
         try:
             planned = WriteTransaction.plan_only(planned_table.client, self._request, schema)
+            key_spec = planned.key_spec
             self._index = planned.index
             self._anywhere = deletes_anywhere(planned_table, self._request.operation, self._index, schema)
             self._facts = self._facts_of(planned_table, planned)
@@ -126,7 +127,7 @@ class SparkWrite:
                 trial.client.store.delete_tree("")
         combines = self._request.operation is WriteOperation.UPSERT and planned.combines
         self._planned = SharedWrite(
-            planned.context, planned.state, self._index.is_global, combines, anywhere=self._anywhere
+            planned.context, planned.state, key_spec, self._index.is_global, combines, anywhere=self._anywhere
         )
         self._plan: SparkWritePlan | None = None
         self._stored_files = 0

@@ -103,5 +103,5 @@ def _partitions(rows: pa.Table, limits: Limits, table: Table, call: WriteCall) -
         return int(rows.num_rows)
     request = request_of(WriteOperation.INSERT, call)
     planned = WriteTransaction.plan_only(table.client, request, rows.schema)
-    keyed = key_rows(SharedWrite(planned.context, planned.state), [rows])
+    keyed = key_rows(SharedWrite(planned.context, planned.state, planned.key_spec), [rows])
     return sum(len(batch.partitions.dictionary) for batch in keyed)  # one batch

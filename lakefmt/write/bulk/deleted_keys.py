@@ -109,7 +109,7 @@ class _DeletedKeys:
 
     def keys_of(self, table: pa.Table) -> pa.Table:
         """Return the record keys of rows, with their partitions where these count."""
-        keys, partitions = keys_and_partitions(self.client, self.state, GivenKeys(rows=table))
+        keys, partitions = keys_and_partitions(self.client, self.state, GivenKeys(rows=table), self.bound.settings)
         if partitions is None:
             self._everywhere = True
         if self._everywhere or partitions is None:
