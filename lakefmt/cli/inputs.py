@@ -21,6 +21,7 @@ from pyarrow import csv, json
 
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, SchemaMismatch
+from lakefmt.write.ingest import without_index
 
 __all__ = ["FORMATS", "STDIN", "Source", "guess_format", "open_batches", "parse_texts", "read_schema"]
 
@@ -106,7 +107,7 @@ def read_schema(source: Source) -> pa.Schema:
     """
     nothing = pa.schema([])
     for batch in _guarded(source, nothing):
-        return batch.schema.remove_metadata()
+        return without_index(batch.schema).remove_metadata()
     raise InvalidInputError(f"{source.shown} is empty: it has no schema")
 
 
