@@ -8,20 +8,16 @@ the depth of values with a type to infer is checked first.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final, TypeGuard, TypeVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.types as pt
 
 from lakefmt.errors import InvalidInputError, LakefmtError, SchemaMismatch
 from lakefmt.values import PartitionPath
 
 __all__ = [
-    "arrow_array",
-    "arrow_scalar",
     "check_flags",
     "check_levels",
     "check_texts",
@@ -46,7 +42,7 @@ T = TypeVar("T")
 _MAX_LEVELS: Final = 64
 
 _LONGEST: Final = 100
-_CONTAINERS: Final = (list, tuple, dict, set, frozenset, np.ndarray)
+_CONTAINERS: Final = (list, tuple, Mapping, set, frozenset, np.ndarray)
 #: Requests to exit are not caught; panics of other languages are not `Exception` and are caught.
 _ENDS: Final = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
@@ -135,7 +131,9 @@ def check_levels(values: Iterable[object], name: str) -> None:
         containers = {id(value): value for value in level if _holds_values(value)}
         if not containers:
             return
-        level = chain.from_iterable(each.values() if isinstance(each, dict) else each for each in containers.values())
+        level = chain.from_iterable(
+            each.values() if isinstance(each, Mapping) else each for each in containers.values()
+        )
     raise SchemaMismatch(
         f"column {name!r} has values nested deeper than {_MAX_LEVELS} levels, or a value that holds itself"
     )
@@ -145,55 +143,6 @@ def _holds_values(value: object) -> TypeGuard[Collection[object]]:
     if not isinstance(value, _CONTAINERS):
         return False
     return not isinstance(value, np.ndarray) or (value.dtype.kind == "O" and value.ndim > 0)
-
-
-def arrow_array(values: Sequence[object], kind: pa.DataType | None, name: str) -> pa.Array:
-    """Return Python values as an Arrow array.
-
-    Args:
-        values: the values of one column.
-        kind: the type; None, or a text or bytes type: inferred from the values.
-        name: the column, for messages.
-
-    Raises:
-        SchemaMismatch: the values differ in type or do not fit it.
-
-    Example:
-        >>> arrow_array(["a", 1], None, "x")
-        Traceback (most recent call last):
-            ...
-        lakefmt.errors.SchemaMismatch: the values of column 'x' do not fit together: ArrowTypeError: Expected bytes, got a \
-'int' object
-    """
-    if kind is not None and (pt.is_string(kind) or pt.is_binary(kind)):
-        # Arrow accepts bytes for text and text for bytes; the inferred type distinguishes them.
-        kind = None
-    if kind is None:
-        check_levels(values, name)
-    fit = "together" if kind is None else f"its type {kind}"
-    array = foreign(lambda: pa.array(values, kind), f"the values of column {name!r} do not fit {fit}", SchemaMismatch)
-    return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
-
-
-def arrow_scalar(value: object, kind: pa.DataType, name: str) -> pa.Scalar:
-    """Return a Python value as an Arrow scalar of a column's type.
-
-    Raises:
-        SchemaMismatch: the value does not fit.
-
-    Example:
-        >>> arrow_scalar("x", pa.int64(), "n")
-        Traceback (most recent call last):
-            ...
-        lakefmt.errors.SchemaMismatch: 'x' does not fit column 'n' of type int64: ArrowInvalid: Could not convert 'x' with \
-type str: tried to convert to int64
-    """
-    unfit = f"{shown(value)} does not fit column {name!r} of type {kind}"
-    # Arrow accepts bytes for text and text for bytes.
-    others = (bytes, bytearray, memoryview) if pt.is_string(kind) else (str,) if pt.is_binary(kind) else ()
-    if isinstance(value, others):
-        raise SchemaMismatch(unfit)
-    return foreign(lambda: pa.scalar(value, kind), unfit, SchemaMismatch)
 
 
 def field_names(rows: Iterable[Mapping[str, object]]) -> list[str]:

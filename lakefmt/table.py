@@ -39,7 +39,7 @@ from lakefmt.write.commit.callbacks import CALLBACK_ON, notify_callbacks
 from lakefmt.write.commit.retry import GivenRows, StoredRows, retried
 from lakefmt.write.commit.transaction import FirstSchema
 from lakefmt.write.context import OnCommit, WriteRequest, parse_call
-from lakefmt.write.ingest import holds_no_rows, open_stream
+from lakefmt.write.ingest import holds_no_rows, open_stream, without_index
 from lakefmt.write.mutations import (
     DeleteKeys,
     GivenKeys,
@@ -138,7 +138,7 @@ def create_table(
     check_texts(name=name, database=database)
     store, handle_options = open_store(location_text(path), storage_options), mapping_argument(options, "options")
     client = TableClient(store, with_merger(handle_options, merge), metadata_listing=ListingByMetadata())
-    columns = open_stream(data)[0] if schema is None else schema
+    columns = open_stream(data)[0] if schema is None else without_index(schema)
     keyed = {"record_key": record_key, "ordering": ordering, "merge": merge}
     bucketing = {"order": order, "bucket_key": bucket_key, "buckets": buckets}
     try:

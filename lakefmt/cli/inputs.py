@@ -1,16 +1,19 @@
 """Read Parquet, CSV and JSON lines from files or standard input, batch by batch.
 
 Text is UTF-8, or UTF-16 or UTF-32 with a byte order mark. Columns of the table are parsed as the table's types: strings keep
-leading zeros, and timestamps without a zone are UTC. The types of other columns are inferred from their first values.
+leading zeros, and timestamps without a zone are UTC. The types of other columns are guessed from their first values, such that
+no two values become one: what is not the own form of a number is text (docs/cli.md, write).
 """
 
 from __future__ import annotations
 
 import codecs
+import csv as csv_texts
 import io
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
@@ -21,6 +24,8 @@ from pyarrow import csv, json
 
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, SchemaMismatch
+from lakefmt.schema.types import struct_fields
+from lakefmt.write.ingest import without_index
 
 __all__ = ["FORMATS", "STDIN", "Source", "guess_format", "open_batches", "parse_texts", "read_schema"]
 
@@ -76,37 +81,61 @@ def guess_format(place: str) -> str | None:
     return _SUFFIXES.get(Path(place).suffix.lower())
 
 
+@dataclass(frozen=True, slots=True)
+class _Guesses:
+    """The types of columns that the table does not have, guessed from the first values of the first input.
+
+    Attributes:
+        keys: columns, and fields inside them, of which keys and paths are made.
+        types: what was guessed.
+        read_as: the type in which a column of JSON is read, where it is another one.
+    """
+
+    keys: frozenset[str]
+    types: dict[str, pa.DataType] = field(default_factory=dict)
+    read_as: dict[str, pa.DataType] = field(default_factory=dict)
+
+
 def open_batches(
-    sources: Sequence[Source], schema: pa.Schema, count: Callable[[int], None] = lambda _rows: None
+    sources: Sequence[Source],
+    schema: pa.Schema,
+    count: Callable[[int], None] = lambda _rows: None,
+    keys: Iterable[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of all sources in order; nothing is read ahead.
 
     Args:
         sources: at least one.
-        schema: the table's columns; those not in it get inferred types.
+        schema: the table's columns; those not in it get guessed types.
         count: called with the number of rows of each batch.
+        keys: columns that will make keys and paths.
 
     Raises:
         InvalidInputError: an input is not in its format.
         SchemaMismatch: inputs have different columns.
     """
     first: pa.Schema | None = None
+    guesses = _Guesses(frozenset(keys))
     for source in sources:
-        for batch in _guarded(source, schema):
+        for batch in _guarded(source, schema, guesses):
             first = first or batch.schema
             count(batch.num_rows)
             yield batch if batch.schema.equals(first) else _aligned(batch, first, source)
 
 
-def read_schema(source: Source) -> pa.Schema:
-    """Return the schema of an input, inferred from its first rows where the format has none.
+def read_schema(source: Source, keys: Iterable[str] = ()) -> pa.Schema:
+    """Return the schema of an input, guessed from its first rows where the format has none.
+
+    Args:
+        source: the input.
+        keys: columns that will make keys and paths.
 
     Raises:
         InvalidInputError: it is not in its format, or is empty.
     """
     nothing = pa.schema([])
-    for batch in _guarded(source, nothing):
-        return batch.schema.remove_metadata()
+    for batch in _guarded(source, nothing, _Guesses(frozenset(keys))):
+        return without_index(batch.schema).remove_metadata()
     raise InvalidInputError(f"{source.shown} is empty: it has no schema")
 
 
@@ -122,10 +151,10 @@ def _aligned(batch: pa.RecordBatch, first: pa.Schema, source: Source) -> pa.Reco
         raise SchemaMismatch(f"{source.shown} has other column types than earlier inputs: {error}") from error
 
 
-def _guarded(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _guarded(source: Source, schema: pa.Schema, guesses: _Guesses) -> Iterator[pa.RecordBatch]:
     reader = {"parquet": _read_parquet, "csv": _read_csv, "jsonl": _read_json_lines}[source.format]
     try:
-        yield from reader(source, schema)
+        yield from reader(source, schema, guesses)
     except UnicodeError as error:
         raise InvalidInputError(
             f"{source.shown} cannot be read as {source.format}: a name or text is not UTF-8 ({error}); convert it to UTF-8, "
@@ -178,7 +207,7 @@ class _AsUtf8(io.RawIOBase):
 # --- Parquet ------------------------------------------------------------------------------------------------------
 
 
-def _read_parquet(source: Source, _schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _read_parquet(source: Source, _schema: pa.Schema, _guesses: _Guesses) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
     with _seekable(source) as file:
@@ -205,47 +234,266 @@ def _seekable(source: Source) -> BinaryIO:
 # --- CSV ----------------------------------------------------------------------------------------------------------
 
 
-def _read_csv(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _read_csv(source: Source, schema: pa.Schema, guesses: _Guesses) -> Iterator[pa.RecordBatch]:
+    with _opened(source) as file:
+        head = file.read(_BLOCK)
+        whole = cast("BinaryIO", io.BufferedReader(_Continued(head, file)))
+        yield from _csv_batches(source, schema, guesses, whole, _header(head, source.delimiter))
+
+
+def _header(head: bytes, delimiter: str) -> list[str]:
+    """Return the names of the columns."""
+    lines = csv_texts.reader(io.StringIO(head.decode("utf-8-sig", "replace"), newline=""), delimiter=delimiter)
+    try:
+        return next((names for names in lines if names), [])
+    except csv_texts.Error:
+        return []  # Arrow says what is wrong
+
+
+class _Continued(io.RawIOBase):
+    """A file whose first bytes were read already."""
+
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        self._head, self._rest = head, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        room = memoryview(buffer).cast("B")
+        block = self._head or self._rest.read(len(room))
+        room[: len(block)], self._head = block[: len(room)], block[len(room) :]
+        return min(len(block), len(room))
+
+
+def _csv_batches(
+    source: Source, schema: pa.Schema, guesses: _Guesses, file: BinaryIO, header: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     convert = csv.ConvertOptions(
-        column_types={field.name: _type_in_csv(field.type) for field in schema},
+        column_types={name: pa.string() for name in header}
+        | {field.name: _type_in_csv(field.type) for field in schema},
         null_values=["", *source.nulls],
         strings_can_be_null=True,
         # As `lakefmt read` writes it: an empty cell is null, a quoted empty one is the empty string.
         quoted_strings_can_be_null=False,
     )
-    with _opened(source) as file:
-        reader = csv.open_csv(
-            file,
-            read_options=csv.ReadOptions(block_size=_BLOCK),
-            parse_options=csv.ParseOptions(delimiter=source.delimiter, newlines_in_values=True),
-            convert_options=convert,
-        )
-        empty = True
-        for batch in reader:
-            empty = False
-            yield _typed(batch, schema)
-        if empty:
-            yield _typed(pa.RecordBatch.from_pylist([], reader.schema), schema)
+    reader = csv.open_csv(
+        file,
+        read_options=csv.ReadOptions(block_size=_BLOCK),
+        parse_options=csv.ParseOptions(delimiter=source.delimiter, newlines_in_values=True),
+        convert_options=convert,
+    )
+    empty = True
+    for batch in reader:
+        empty = False
+        yield _typed(_guessed(batch, schema, guesses), schema)
+    if empty:
+        yield _typed(_guessed(pa.RecordBatch.from_pylist([], reader.schema), schema, guesses), schema)
 
 
 def _type_in_csv(kind: pa.DataType) -> pa.DataType:
     return pa.string() if pt.is_timestamp(kind) or pt.is_nested(kind) or pt.is_binary(kind) else kind
 
 
+# --- types that are guessed ---------------------------------------------------------------------------------------
+
+#: A whole number in its own form, of at most 38 digits; in one that reads as the same number; and any.
+_OWN_WHOLE: Final = r"^(0|-?[1-9][0-9]{0,37})$"
+_PLAIN_WHOLE: Final = r"^\s*[+-]?(0|[1-9][0-9]*)\s*$"
+_WHOLE: Final = r"^\s*[+-]?[0-9]+\s*$"
+_LEADING_ZERO: Final = r"^\s*[+-]?0[0-9]"
+#: A double holds these and not all larger whole numbers.
+_EXACT_DIGITS: Final = r"^\s*[+-]?[0-9]{1,15}\s*$"
+_WIDE: Final = pa.decimal256(76, 38)
+_BIG_WHOLE: Final = pa.decimal128(38, 0)
+_MOST_EXACT: Final = 1 << 53
+
+
+def _guessed(batch: pa.RecordBatch, schema: pa.Schema, guesses: _Guesses) -> pa.RecordBatch:
+    """Return a batch whose texts in columns that the table does not have are values of the guessed types."""
+    columns = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name in schema.names or not pt.is_string(column.type):
+            columns.append(column)
+            continue
+        is_key = name in guesses.keys
+        if name not in guesses.types:
+            guesses.types[name] = _type_of_texts(column, is_key=is_key)
+        columns.append(_of_guessed_type(name, column, guesses.types[name], is_key=is_key))
+    return pa.record_batch(columns, names=batch.schema.names)
+
+
+def _type_of_texts(texts: pa.Array, *, is_key: bool) -> pa.DataType:
+    """Return the type of texts of CSV: Arrow's guess, where it keeps different values different."""
+    column = io.BytesIO()
+    csv.write_csv(pa.table({"v": texts}), column)
+    column.seek(0)
+    kind = csv.read_csv(
+        column,
+        parse_options=csv.ParseOptions(ignore_empty_lines=False, newlines_in_values=True),
+        convert_options=csv.ConvertOptions(
+            null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+        ),
+    ).schema.types[0]
+    if pt.is_int64(kind) or pt.is_floating(kind):
+        return next((each for each in (kind, _BIG_WHOLE) if _keeps(texts, each, is_key=is_key)), pa.string())
+    is_exact = pt.is_date(kind) or not is_key
+    return pa.string() if pt.is_null(kind) or not is_exact else kind
+
+
+def _keeps(texts: pa.Array, kind: pa.DataType, *, is_key: bool) -> bool:
+    """Return whether different texts are different numbers of a type: in columns that are no keys but for their form."""
+    if pt.is_decimal(kind) or (pt.is_integer(kind) and is_key):
+        return _all_match(texts, _OWN_WHOLE)
+    if pt.is_integer(kind):
+        return _all_match(texts, _PLAIN_WHOLE)
+    wholes = texts.filter(pc.fill_null(pc.match_substring_regex(texts, _WHOLE), False))
+    has_zeros = pc.any(pc.match_substring_regex(texts, _LEADING_ZERO)).as_py()
+    # Whole numbers alone are doubles only where int64 does not hold them.
+    is_mixed = len(wholes) < len(texts) - texts.null_count or not len(wholes)
+    return is_mixed and not is_key and not has_zeros and _all_match(wholes, _EXACT_DIGITS)
+
+
+def _all_match(texts: pa.Array, pattern: str) -> bool:
+    return pc.all(pc.match_substring_regex(texts, pattern)).as_py() is not False
+
+
+def _of_guessed_type(name: str, texts: pa.Array, kind: pa.DataType, *, is_key: bool) -> pa.Array:
+    if not (pt.is_int64(kind) or pt.is_floating(kind) or pt.is_decimal(kind)):
+        return parse_texts(name, texts, kind)
+    numbers = pc.replace_substring_regex(pc.utf8_trim_whitespace(texts), r"^\+", "")
+    pattern = _OWN_WHOLE if is_key or pt.is_decimal(kind) else _PLAIN_WHOLE
+    fits = _all_match(texts, pattern) if not pt.is_floating(kind) else not _all_zeros(texts)
+    if not fits:
+        raise SchemaMismatch(
+            f"column {name!r} began with numbers, and has texts that are not the own form of one: create the table first, and say "
+            "which type the column has (lakefmt create --schema)"
+        )
+    return parse_texts(name, numbers, kind)
+
+
+def _all_zeros(texts: pa.Array) -> bool:
+    return bool(pc.any(pc.match_substring_regex(texts, _LEADING_ZERO)).as_py())
+
+
+def _guess_json(block: bytes, inferred: pa.Schema, known: pa.Schema, guesses: _Guesses) -> None:
+    """Guess the types of columns of JSON that the table does not have.
+
+    Raises:
+        InvalidInputError: numbers of a column have no one type that keeps them.
+    """
+    for each in inferred:
+        if each.name in known.names or each.name in guesses.types:
+            continue
+        kind = each.type
+        if _holds(kind, pt.is_floating):
+            wide = pa.schema([(each.name, _with_leaf(kind, pt.is_floating, _WIDE))])
+            parse = json.ParseOptions(explicit_schema=wide, unexpected_field_behavior="ignore")
+            try:
+                numbers = json.read_json(io.BytesIO(block), json.ReadOptions(block_size=len(block)), parse)
+                kind = _narrowed(numbers.column(0).combine_chunks(), kind, each.name, guesses)
+            except pa.ArrowInvalid:  # numbers of other magnitudes than whole ones have
+                _refuse_doubles(kind, each.name, guesses)
+        guesses.types[each.name] = _with_texts(kind, each.name, guesses)
+
+
+def _narrowed(numbers: pa.Array, kind: pa.DataType, path: str, guesses: _Guesses) -> pa.DataType:
+    """Return a type with the doubles that are whole numbers of more digits as decimals.
+
+    Args:
+        numbers: the values, with decimals in place of doubles.
+        kind: their type as Arrow guesses it.
+        path: of the column or field.
+        guesses: so far.
+    """
+    if pt.is_struct(kind):
+        parts = zip(numbers.flatten(), struct_fields(kind), strict=True)
+        return pa.struct([f.with_type(_narrowed(part, f.type, f"{path}.{f.name}", guesses)) for part, f in parts])
+    if pt.is_list(kind):
+        return pa.list_(_narrowed(numbers.flatten(), kind.value_type, f"{path}.element", guesses))
+    if not pt.is_floating(kind):
+        return kind
+    wholes = pc.equal(numbers, pc.floor(numbers))
+    is_whole = pc.all(wholes).as_py() is not False
+    is_big = bool(pc.any(pc.greater(pc.abs(numbers), pa.scalar(_MOST_EXACT, pa.int64()).cast(_WIDE))).as_py())
+    if is_whole and is_big:
+        return _BIG_WHOLE
+    if is_whole and path in guesses.keys and "." not in path:
+        guesses.read_as[path] = _BIG_WHOLE  # 1.0 is the number 1
+        return pa.int64()
+    if is_big:
+        raise InvalidInputError(
+            f"column {path!r} has whole numbers of more than 15 digits beside fractions, which no double keeps: create the table "
+            "first, and say which type the column has (lakefmt create --schema)"
+        )
+    _refuse_doubles(kind, path, guesses)
+    return kind
+
+
+def _refuse_doubles(kind: pa.DataType, path: str, guesses: _Guesses) -> None:
+    """Raise for a key of floating point numbers, whose texts may become one number."""
+    if pt.is_struct(kind):
+        for field_ in struct_fields(kind):
+            _refuse_doubles(field_.type, f"{path}.{field_.name}", guesses)
+    if pt.is_floating(kind) and path in guesses.keys:
+        raise InvalidInputError(
+            f"column {path!r} makes keys, and its numbers are no whole ones, of which two may become one: write them as texts, or "
+            "create the table first, and say which type the column has (lakefmt create --schema)"
+        )
+
+
+def _with_texts(kind: pa.DataType, path: str, guesses: _Guesses) -> pa.DataType:
+    """Return a type whose keys are texts where JSON has texts; Arrow guesses times."""
+    if pt.is_struct(kind):
+        return pa.struct([f.with_type(_with_texts(f.type, f"{path}.{f.name}", guesses)) for f in struct_fields(kind)])
+    return pa.string() if path in guesses.keys and pt.is_timestamp(kind) else kind
+
+
+def _holds(kind: pa.DataType, check: Callable[[pa.DataType], bool]) -> bool:
+    return check(kind) or any(_holds(kind.field(i).type, check) for i in range(kind.num_fields))
+
+
+def _with_leaf(kind: pa.DataType, check: Callable[[pa.DataType], bool], leaf: pa.DataType) -> pa.DataType:
+    if pt.is_struct(kind):
+        return pa.struct([f.with_type(_with_leaf(f.type, check, leaf)) for f in struct_fields(kind)])
+    if pt.is_list(kind):
+        return pa.list_(_with_leaf(kind.value_type, check, leaf))
+    return leaf if check(kind) else kind
+
+
 # --- JSON lines ---------------------------------------------------------------------------------------------------
 
 
-def _read_json_lines(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _read_json_lines(source: Source, schema: pa.Schema, guesses: _Guesses) -> Iterator[pa.RecordBatch]:
     expected = pa.schema([(field.name, _type_in_json(field.type)) for field in schema])
     for block in _whole_lines(source):
+        options = json.ReadOptions(block_size=max(len(block), 1))
         wanted = expected
         if source.absent_is_missing:
-            named = json.read_json(io.BytesIO(block)).schema.names
+            named = json.read_json(io.BytesIO(block), options).schema.names
             wanted = pa.schema([field for field in expected if field.name in named])
         parse = json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="infer")
-        table = json.read_json(io.BytesIO(block), json.ReadOptions(block_size=max(len(block), 1)), parse)
+        table = json.read_json(io.BytesIO(block), options, parse)
+        # Another block may have another guess.
+        if any(name not in schema.names for name in table.schema.names):
+            _guess_json(block, table.schema, schema, guesses)
+            own = [
+                (name, guesses.read_as.get(name, guesses.types[name]))
+                for name in table.schema.names
+                if name not in schema.names
+            ]
+            parse = json.ParseOptions(explicit_schema=pa.schema([*wanted, *own]), unexpected_field_behavior="infer")
+            table = json.read_json(io.BytesIO(block), options, parse)
         for batch in table.combine_chunks().to_batches():
-            yield _typed(batch, schema)
+            yield _typed(_as_guessed(batch, guesses), schema)
+
+
+def _as_guessed(batch: pa.RecordBatch, guesses: _Guesses) -> pa.RecordBatch:
+    columns = [
+        column.cast(guesses.types[name]) if name in guesses.read_as else column
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return pa.record_batch(columns, names=batch.schema.names)
 
 
 def _type_in_json(kind: pa.DataType) -> pa.DataType:

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakefmt.arguments import check_levels, foreign, shown
+from lakefmt.arguments import foreign, shown
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, LakefmtError
 from lakefmt.keys.generate import build_partition_paths
 from lakefmt.keys.partition_path import divide_path
 from lakefmt.keys.spec import KeySpec, PartitionField
+from lakefmt.schema.python_values import arrow_scalar
 from lakefmt.schema.types import field_at
 
 __all__ = ["choose_partitions", "partition_items"]
@@ -207,24 +207,9 @@ class _Chooser:
 
 def _typed(value: object, kind: pa.DataType) -> pa.Array:
     """Return one value as an array of a type; texts are parsed."""
-    check_levels([value], "partition")  # Arrow crashes on a list that contains itself
-    if isinstance(value, pa.Scalar):
-        array = pa.repeat(value, 1)
-    else:
-        array = pa.array(np.array([value]) if isinstance(value, np.generic) else [value])
-    if not (array.null_count or pt.is_string(array.type)) and _family(array.type) != _family(kind):
-        raise InvalidInputError(f"a value of type {array.type}")
-    return array.cast(kind)
-
-
-def _family(kind: pa.DataType) -> str:
-    if pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind):
-        return "number"
-    if pt.is_date(kind) or pt.is_timestamp(kind):
-        return "time"
-    if pt.is_string(kind) or pt.is_large_string(kind):
-        return "text"
-    return str(kind)
+    if isinstance(value, str) and not pt.is_string(kind):
+        return pa.array([str(value)]).cast(kind)
+    return pa.repeat(arrow_scalar(value, kind, "partition"), 1)
 
 
 def _first_existing(wanted: Mapping[str, list[str]], present: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:

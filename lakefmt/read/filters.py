@@ -20,12 +20,13 @@ from lakefmt.read._filter_conditions import Condition, all_of, any_of, exactly, 
 if TYPE_CHECKING:
     from lakefmt.read._filter_terms import Column
 
-__all__ = ["Filter", "computing", "filter_columns", "keep_rows", "parse_filter"]
+__all__ = ["Filter", "computing", "filter_columns", "is_filter", "keep_rows", "parse_filter"]
 
 Filter: TypeAlias = "pc.Expression | str | Sequence[Any] | None"
 
 _SPELLINGS = {"==": "=", "<>": "!="}
 _OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
+_WORDS = ("in", "not in", "like", "not like", "is", "is not")
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
@@ -180,6 +181,25 @@ def _parse_dnf(given: object, schema: pa.Schema) -> Condition:
     return any_of([_parse_dnf(group, schema) for group in groups])
 
 
+def is_filter(value: object, levels: int = 2) -> bool:
+    """Return whether a tuple, or lists of tuples in so many levels, have the form of a filter.
+
+    Example:
+        >>> is_filter(("a", "=", "x")), is_filter([("a", "is not", None)]), is_filter(("a", "b", "c"))
+        (True, True, False)
+    """
+    if isinstance(value, tuple) and len(value) == 3 and isinstance(value[0], str) and isinstance(value[1], str):
+        return _operator(value[1]) in (*_OPERATORS, *_WORDS)
+    if not isinstance(value, list | tuple) or not value or not levels:
+        return False
+    return all(isinstance(part, list | tuple) and is_filter(part, levels - 1) for part in value)
+
+
+def _operator(given: object) -> str:
+    op = " ".join(str(given).lower().split())
+    return _SPELLINGS.get(op, op)
+
+
 def _term(term: tuple[Any, ...], schema: pa.Schema) -> Condition:
     from lakefmt.read._filter_terms import compare, is_in, matches_like
     from lakefmt.read._filter_values import list_of, plain_value
@@ -188,8 +208,7 @@ def _term(term: tuple[Any, ...], schema: pa.Schema) -> Condition:
         raise InvalidFilter(f"{term!r:.200} is not a filter term: expected (column, op, value)")
     name, operator, value = term
     column = _column(name, schema)
-    op = " ".join(str(operator).lower().split())
-    op = _SPELLINGS.get(op, op)
+    op = _operator(operator)
     if op in ("in", "not in"):
         return is_in(column, list_of(value), name, negated=op == "not in")
     if op in ("is", "=", "is not", "!=") and plain_value(value) is None:

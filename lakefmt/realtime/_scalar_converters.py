@@ -85,12 +85,14 @@ class ConversionRules:
         refuse_overlong: whether a text that is too long for CHAR or VARCHAR is an error; else it is shortened.
         validate_json: whether a text for a JSON column must be JSON.
         ignore_extra: whether fields that a STRUCT does not have are ignored; else they are an error.
+        null_elements: whether an ARRAY may have null elements.
     """
 
     zone: tzinfo = UTC
     refuse_overlong: bool = False
     validate_json: bool = False
     ignore_extra: bool = False
+    null_elements: bool = True
     notes: ConversionNotes = field(default_factory=ConversionNotes, compare=False)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lakefmt.data_classes import replace
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.realtime._scalar_converters import (
     ConversionRules,
@@ -100,7 +101,8 @@ def _inner(field: SqlField, stored: pa.DataType, rules: ConversionRules, what: s
 
 
 def _list_converter(sql: SqlType, stored: pa.DataType, rules: ConversionRules) -> Converter:
-    element = _inner(sql.inner[0], stored.value_type, rules, "an element")
+    field = sql.inner[0] if rules.null_elements else replace(sql.inner[0], nullable=False)
+    element = _inner(field, stored.value_type, rules, "an element")
     dimension = sql.length if sql.kind is SqlKind.VECTOR else None
 
     def convert(value: Any) -> list[Any]:

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt.arguments import shown
+from lakefmt.data_classes import replace
 from lakefmt.errors import InvalidInputError, LakefmtError, StreamClosed, StreamError
 from lakefmt.producers.stream.operators import RowOperator, parse_operator
 from lakefmt.realtime._scalar_converters import ConversionRules
@@ -55,7 +56,8 @@ class RealtimeStream:
         fields = decode_types(self._sql_types, checker.schema)
         # A program that does not know of a column goes on: its rows have null there.
         later = [field.name for field in fields if field.nullable and field.name not in self._first]
-        return RowLayout(self._table, fields, checker, self._rules, later, self._look_again)
+        rules = self._rules if checker.null_elements else replace(self._rules, null_elements=False)
+        return RowLayout(self._table, fields, checker, rules, later, self._look_again)
 
     def _current_layout(self) -> RowLayout:
         checker, layout = self._native.checker, self._layout

@@ -53,7 +53,7 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """
     wanted = pa.schema([field.with_nullable(True) for field in schema])
     kept = rows.select([name for name in rows.column_names if name in schema.names])
-    made = conform(kept, wanted, drops_fields=True)
+    made = conform(kept, wanted, allow_null_list_elements=True, drops_fields=True)
     for name in (OPERATOR, COLUMNS):
         if name in rows.column_names:
             made = made.append_column(name, rows.column(name))

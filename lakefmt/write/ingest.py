@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Final, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakefmt.arguments import arrow_array, check_levels, field_names, foreign, foreign_items, shown
+from lakefmt.arguments import field_names, foreign, foreign_items, shown
 from lakefmt.arrays import distinct, from_numpy
 from lakefmt.config.merge_rule import MergeRule
 from lakefmt.data_classes import dataclass
@@ -19,6 +21,7 @@ from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
 from lakefmt.filegroups.merge.precombine import combine_rows
 from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt.schema import conform
+from lakefmt.schema.python_values import arrow_array
 from lakefmt.values import META_COLUMNS, OPERATION, RECORD_KEY
 from lakefmt.write.context import MOVED_AWAY
 
@@ -32,14 +35,21 @@ __all__ = [
     "in_no_partition",
     "is_stream",
     "key_batch",
+    "object_values",
     "open_stream",
     "pick_rows",
     "read_all",
     "record_keys",
     "with_keys",
+    "without_index",
 ]
 
 Rows = npt.NDArray[np.int64]
+
+#: How Arrow names a level of an index that has no name.
+_UNNAMED_INDEX: Final = re.compile(r"__index_level_[0-9]+__", re.ASCII)
+#: What pandas calls objects of one class, whose values Arrow takes as they are.
+_ALIKE: Final = frozenset({"string", "bytes", "boolean", "integer", "floating", "decimal", "empty"})
 
 
 @runtime_checkable
@@ -118,11 +128,35 @@ def open_stream(data: object) -> tuple[pa.Schema, Iterator[pa.Table]]:
     """
     schema, tables = _open(data)
     foreign(lambda: schema.names, _cannot(data))  # a name that is no UTF-8 fails here
-    extra = [name for name in (*META_COLUMNS, OPERATION) if name in schema.names]
+    extra = [name for name in (*META_COLUMNS, OPERATION, *_unnamed_index(schema)) if name in schema.names]
     kept = pa.schema([f for f in schema if f.name not in extra]) if extra else schema
     if not kept.names:
         return kept, _without_rows(tables, schema)
     return (kept, (table.select(kept.names) for table in tables)) if extra else (schema, tables)
+
+
+def without_index(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without the index of a pandas frame that has no name: Arrow carries it as a column.
+
+    Example:
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"id": ["a", "b"]})[1:]
+        >>> without_index(pa.Table.from_pandas(frame, preserve_index=True).schema).names
+        ['id']
+    """
+    index = _unnamed_index(schema)
+    return pa.schema([f for f in schema if f.name not in index], schema.metadata) if index else schema
+
+
+def _unnamed_index(schema: pa.Schema) -> list[str]:
+    note = None if schema.metadata is None else schema.metadata.get(b"pandas")
+    if note is None:
+        return []
+    try:
+        columns = json.loads(note)["index_columns"]
+        return [name for name in columns if isinstance(name, str) and _UNNAMED_INDEX.fullmatch(name)]
+    except (ValueError, KeyError, TypeError):
+        return []  # whoever wrote it, the columns are there
 
 
 def _without_rows(tables: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
@@ -145,6 +179,10 @@ def _open(data: Any) -> tuple[pa.Schema, Iterator[pa.Table]]:
             pa.Table.from_batches([batch]) for batch in foreign_items(data.to_batches(), _cannot(data))
         )
     check_frame(data)
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(data, pandas.DataFrame):
+        table = foreign(lambda: _of_pandas(data), _cannot(data))
+        return table.schema, iter([table])
     if is_stream(data):
         return _read(foreign(lambda: pa.RecordBatchReader.from_stream(data), _cannot(data)), data)
     if not isinstance(data, type) and callable(getattr(data, "to_arrow", None)):
@@ -193,11 +231,32 @@ def check_frame(data: Any) -> None:
     if not data.columns.is_unique:
         twice = ", ".join(shown(name) for name in data.columns[data.columns.duplicated()].unique())
         raise SchemaMismatch(f"column names appear more than once: {twice}")
-    for name, kind in data.dtypes.items():
-        if not isinstance(kind, np.dtype) or kind.kind != "O":
-            continue
-        if foreign(lambda name=name: pandas.api.types.infer_dtype(data[name]), _cannot(data)) != "string":  # type: ignore[misc]
-            check_levels(data[name], str(name))
+
+
+def _of_pandas(frame: Any) -> pa.Table:
+    """Return a frame of pandas with the levels of its index that have a name as its last columns."""
+    own = [n for n, kind in enumerate(frame.dtypes) if isinstance(kind, np.dtype) and kind.kind == "O"]
+    own = [n for n in own if _of_class(frame.iloc[:, n]) not in _ALIKE]
+    table = pa.Table.from_pandas(frame.drop(columns=frame.columns[own]), preserve_index=False)
+    for n in own:
+        name = str(frame.columns[n])
+        table = table.add_column(n, name, arrow_array(object_values(frame.iloc[:, n]), None, name))
+    for level, name in enumerate(frame.index.names):
+        if name is not None:
+            values = frame.index.get_level_values(level).to_series(index=range(len(frame)))
+            table = table.append_column(str(name), pa.chunked_array([pa.array(values, from_pandas=True)]))
+    if len(set(table.column_names)) < table.num_columns:
+        raise SchemaMismatch(f"column names appear more than once: {', '.join(table.column_names)}")
+    return table.replace_schema_metadata(None)
+
+
+def _of_class(series: Any) -> str:
+    return str(sys.modules["pandas"].api.types.infer_dtype(series))
+
+
+def object_values(series: Any) -> list[object]:
+    """Return the values of a series of Python objects; NaN is its missing value."""
+    return [None if isinstance(each, float) and each != each else each for each in series]
 
 
 def _from_dicts(rows: list[Mapping[str, object]]) -> pa.Table:

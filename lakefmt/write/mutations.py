@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakefmt.arguments import arrow_array, arrow_scalar, field_names, foreign, foreign_items
+from lakefmt.arguments import field_names, foreign, foreign_items, shown
 from lakefmt.arrays import distinct, from_numpy
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.data_classes import dataclass, replace
@@ -23,11 +23,21 @@ from lakefmt.index import IndexKeys, choose_index
 from lakefmt.index.api import places_new_keys
 from lakefmt.index.locations import partitions_to_list
 from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
+from lakefmt.read.filters import is_filter
 from lakefmt.schema import conform
+from lakefmt.schema.python_values import arrow_array, arrow_scalar
 from lakefmt.schema.types import field_at, struct_fields
 from lakefmt.values import PARTITION_PATH, RECORD_KEY, PartitionPath
 from lakefmt.write._slice_state import find_stored
-from lakefmt.write.ingest import KeyedBatch, check_frame, in_no_partition, is_stream, open_stream, read_all
+from lakefmt.write.ingest import (
+    KeyedBatch,
+    check_frame,
+    in_no_partition,
+    is_stream,
+    object_values,
+    open_stream,
+    read_all,
+)
 
 if TYPE_CHECKING:
     from lakefmt.write.bulk.spooled_rows import SpooledRows
@@ -143,18 +153,25 @@ def take_keys(what: Any, memory_bytes: Callable[[], int] | None = None) -> Given
         memory_bytes: what may be held of a stream of rows: more of them go to a temporary file. None: all are held.
 
     Raises:
-        InvalidInputError: it holds neither.
+        InvalidInputError: it holds neither, or may be a filter.
         SchemaMismatch: rows do not fit together.
         StorageError: the temporary directory could not take the rows.
     """
     if memory_bytes is not None and isinstance(what, Iterator | pa.RecordBatchReader):
         return _take_stream(what, memory_bytes)
+    if is_filter(what):
+        raise InvalidInputError(
+            f"{shown(what)} may be a filter or keys: give a filter as SQL text or as an Arrow expression, and keys that look "
+            "like one as an Arrow array"
+        )
     if isinstance(what, pa.Array | pa.ChunkedArray):
         return _column(pa.chunked_array([what]) if isinstance(what, pa.Array) else what)
     if isinstance(what, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         return GivenKeys(rows=read_all(*open_stream(what)))
     check_frame(what)
     cannot = f"the keys of this {type(what).__name__} cannot be read"
+    if str(getattr(what, "dtype", "")) == "object" and type(what).__name__ == "Series":
+        return GivenKeys(values=foreign(lambda: object_values(what), cannot))
     if is_stream(what):
         # A series is a stream, too: of values instead of rows.
         return _column(foreign(lambda: pa.chunked_array(what), cannot))
@@ -189,7 +206,11 @@ def _column(column: pa.ChunkedArray) -> GivenKeys:
 
 def _lacking(rows: Sequence[object]) -> frozenset[str]:
     dicts = [row for row in rows if isinstance(row, Mapping)]
-    return frozenset(name for name in field_names(dicts) if any(name not in row for row in dicts))
+    lacking = {name for name in field_names(dicts) if any(name not in row for row in dicts)}
+    for name in set().union(*dicts) if any(isinstance(v, Mapping) for row in dicts for v in row.values()) else ():
+        inner = [part if isinstance(part := row.get(name), Mapping) else {} for row in dicts]
+        lacking.update(f"{name}.{each}" for each in _lacking(inner))
+    return frozenset(lacking)
 
 
 def keys_to_delete(client: TableClient, state: TableState, what: object) -> pa.StringArray:
@@ -248,7 +269,8 @@ def keys_and_partitions(
     rows = _as_rows(what, spec, client.schema(state))
     keys = build_record_keys(spec, rows)
     partitions = None
-    if what.rows is not None and spec.partition_fields and _has(rows, [f.name for f in spec.partition_fields]):
+    own = [field.name for field in spec.partition_fields]
+    if what.rows is not None and own and all(name in rows.column_names for name in own):
         partitions = build_partition_paths(spec, rows)
     return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys, partitions
 
@@ -267,18 +289,15 @@ def keys_anywhere(spec: KeySpec, rows: pa.Table, schema: pa.Schema) -> KeyedBatc
     """
     names = {name.split(".", 1)[0] for name in spec.record_key_fields}
     own_columns = rows.select([name for name in rows.column_names if name in names])
-    keyed = _as_rows(GivenKeys(rows=own_columns), spec, schema)
-    keys = build_record_keys(spec, keyed)
+    keys = build_record_keys(spec, _as_rows(GivenKeys(rows=own_columns), spec, schema))
+    kept = pa.schema([schema.field(name).with_nullable(True) for name in own_columns.column_names])
+    keyed = conform(own_columns, kept, allow_null_list_elements=True)
     flat = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     first = np.unique(flat.dictionary_encode().indices.to_numpy(zero_copy_only=False), return_index=True)[1]
     if len(first) < len(flat):
         once = from_numpy(np.sort(first))
         keyed, flat = keyed.take(once), flat.take(once)
     return KeyedBatch(keyed, flat, in_no_partition(len(flat)))
-
-
-def _has(table: pa.Table, names: Iterable[str]) -> bool:
-    return all(field_at(table.schema, name) is not None for name in names)
 
 
 def _stored_keys(what: GivenKeys) -> pa.StringArray:
@@ -293,33 +312,51 @@ def _stored_keys(what: GivenKeys) -> pa.StringArray:
 
 
 def _as_rows(what: GivenKeys, spec: KeySpec, schema: pa.Schema) -> pa.Table:
-    """Return rows with the key columns, and the partition columns where they were given, in the table's types."""
+    """Return the fields that make the key, and those of the partition that were given, each as a column of its own name.
+
+    A field inside a struct may be given as the struct, which need not have other fields, or as a column such as ``s.id``.
+    """
     fields = spec.record_key_fields
     if what.values is not None:
         if len(fields) != 1:
             raise SchemaMismatch(f"keys of this table have the columns {', '.join(fields)}: give dicts or a table")
-        kind = schema.field(fields[0]).type if fields[0] in schema.names else None
-        table = pa.table({fields[0]: _values(what.values, kind, fields[0])})
+        field = field_at(schema, fields[0])
+        table = pa.table({fields[0]: _values(what.values, None if field is None else field.type, fields[0])})
     else:
         table = what.rows
-    missing = [name for name in fields if name.split(".", 1)[0] not in table.column_names]
-    if missing:
+    paths = list(dict.fromkeys((*fields, *(field.name for field in spec.partition_fields))))
+    columns = {path: column for path in paths if (column := _column_at(table, path)) is not None}
+    if missing := [name for name in fields if name not in columns]:
         raise SchemaMismatch(f"keys lack the column {', '.join(missing)}")
-    wanted = {name.split(".", 1)[0] for name in (*fields, *(field.name for field in spec.partition_fields))}
-    chosen = [name for name in table.column_names if name in wanted]
     # A null is a partition of its own: where a row is meant to be that does not name its partition is not known.
-    if unclear := sorted(what.lacking.intersection(wanted)):
+    asked = {".".join(path.split(".")[: n + 1]) for path in paths for n in range(path.count(".") + 1)}
+    if unclear := sorted(what.lacking & asked):
         raise SchemaMismatch(f"some rows lack the field {', '.join(map(repr, unclear))} that others have")
-    if len(set(chosen)) != len(chosen):
-        raise SchemaMismatch(f"column names appear more than once: {', '.join(chosen)}")
-    unknown = [name for name in chosen if name not in schema.names]
-    if unknown:
+    # What is asked of the columns that are stored is asked of no others.
+    kept = {path: field for path in columns if (field := field_at(schema, path)) is not None}
+    if unknown := [path for path in columns if path not in kept]:
         raise SchemaMismatch(
             f"the table has no column {', '.join(map(repr, unknown))}: it has {', '.join(schema.names)}"
         )
-    # What is asked of the columns that are stored is asked of no others.
-    kept = pa.schema([schema.field(name).with_nullable(True) for name in chosen])
-    return conform(table.select(chosen), kept, allow_null_list_elements=True)
+    types = pa.schema([(path, field.type) for path, field in kept.items()])
+    return conform(pa.table(columns), types, allow_null_list_elements=True)
+
+
+def _column_at(table: pa.Table, path: str) -> pa.ChunkedArray | None:
+    """Return a column, or a field of one that holds structs; None: the rows do not have it."""
+    first, *rest = path.split(".")
+    if twice := [name for name in {path, first} if table.column_names.count(name) > 1]:
+        raise SchemaMismatch(f"column names appear more than once: {', '.join(twice)}")
+    if path in table.column_names:
+        return table.column(path)
+    if first not in table.column_names:
+        return None
+    column = table.column(first)
+    for part in rest:
+        if not pt.is_struct(column.type) or column.type.get_field_index(part) < 0:
+            return None
+        column = pc.struct_field(column, part)
+    return column
 
 
 def _values(what: Any, kind: pa.DataType | None, name: str) -> pa.Array | pa.ChunkedArray:
@@ -363,7 +400,7 @@ def updated_rows(client: TableClient, state: TableState, rows: pa.Table, values:
 def _new_value(value: object, field: pa.Field) -> pc.Expression:
     if isinstance(value, pc.Expression):
         return value
-    return pc.scalar(value if isinstance(value, pa.Scalar) else arrow_scalar(value, field.type, field.name))
+    return pc.scalar(arrow_scalar(value, field.type, field.name))
 
 
 def slices_of_keys(

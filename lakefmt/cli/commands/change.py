@@ -145,7 +145,7 @@ def write(
     with progress(operation) as count:
         result = write_table(
             table,
-            open_batches(sources, schema, count),
+            open_batches(sources, schema, count, keys=(*new["record_key"], *new["partition_by"])),
             mode="overwrite" if replaces else "append",
             operation=None if replaces else operation,
             storage_options=storage_options,
@@ -265,17 +265,17 @@ def _typed_keys(table: Table, keys: tuple[str, ...]) -> pa.Table | pa.Array:
     import pyarrow as pa
 
     from lakefmt.cli.inputs import parse_texts
+    from lakefmt.schema.types import field_at
 
     fields = table.properties.record_key_fields
+    types = {name: pa.string() if (field := field_at(table.schema, name)) is None else field.type for name in fields}
     if len(fields) == 1:
-        return parse_texts(fields[0], pa.array(keys), table.schema.field(fields[0]).type)
+        return parse_texts(fields[0], pa.array(keys), types[fields[0]])
     columns: dict[str, list[str]] = {name: [] for name in fields}
     for key in keys:
         for name, value in _key_object(key, fields).items():
             columns[name].append(value)
-    return pa.table(
-        {n: parse_texts(n, pa.array(v, pa.string()), table.schema.field(n).type) for n, v in columns.items()}
-    )
+    return pa.table({n: parse_texts(n, pa.array(v, pa.string()), types[n]) for n, v in columns.items()})
 
 
 def _key_object(text: str, fields: tuple[str, ...]) -> dict[str, str]:
@@ -295,11 +295,15 @@ def _keys_of_file(table: Table, source: Source) -> pa.Table:
     import pyarrow as pa
 
     from lakefmt.cli.inputs import open_batches
+    from lakefmt.schema.types import field_at
 
     spec = table.client.key_spec(table.properties)
     named = (*spec.record_key_fields, *(field.name for field in spec.partition_fields))
     names = dict.fromkeys(name.split(".", 1)[0] for name in named)
-    kinds = pa.schema([table.schema.field(name) for name in names])
+    inner = [
+        (name, field.type) for name in named if "." in name and (field := field_at(table.schema, name)) is not None
+    ]
+    kinds = pa.schema([*(table.schema.field(name) for name in names), *inner])
     # Without partition columns the keys are deleted in every partition; null columns would name a partition.
     batches = list(open_batches([replace(source, absent_is_missing=True)], kinds))
     return pa.Table.from_batches(batches) if batches else kinds.empty_table()

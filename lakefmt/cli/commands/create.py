@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -98,7 +98,11 @@ def create(
 
     if (schema_text is None) == (schema_from is None):
         raise click.UsageError("give either --schema or --schema-from")
-    schema = _schema_from_text(schema_text) if schema_text is not None else _schema_from_file(str(schema_from))
+    schema = (
+        _schema_from_text(schema_text)
+        if schema_text is not None
+        else _schema_from_file(str(schema_from), (*record_key, *partition_by))
+    )
     made = create_table(
         table,
         schema=schema,
@@ -132,7 +136,7 @@ def _schema_from_text(text: str) -> pa.Schema:
         raise click.BadParameter(str(error), param_hint="--schema") from None
 
 
-def _schema_from_file(place: str) -> pa.Schema:
+def _schema_from_file(place: str, keys: Sequence[str]) -> pa.Schema:
     from lakefmt.cli.inputs import Source, guess_format, read_schema
     from lakefmt.schema import without_meta_columns
 
@@ -142,4 +146,4 @@ def _schema_from_file(place: str) -> pa.Schema:
             f"the format of {place} is unknown: the name must end with .parquet, .csv or .jsonl",
             param_hint="--schema-from",
         )
-    return without_meta_columns(read_schema(Source(place, how)))
+    return without_meta_columns(read_schema(Source(place, how), keys))

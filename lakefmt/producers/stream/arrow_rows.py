@@ -17,6 +17,7 @@ from lakefmt.errors import InvalidInputError, SchemaMismatch
 from lakefmt.producers.stream.operators import DELETES, RowOperator, parse_operator
 from lakefmt.producers.stream.rows import RowChecker, nullable
 from lakefmt.schema import conform
+from lakefmt.schema.types import field_at
 from lakefmt.segments.codec import COLUMNS, OPERATOR
 from lakefmt.segments.operators import STRICT, WHOLE_ROWS
 
@@ -76,10 +77,13 @@ def arrow_rows(
     refused = sorted(kind.name for kind in kinds - set(allowed))
     if refused:
         raise InvalidInputError(f"the stream does not take {', '.join(refused)}")
-    made = conform(rows, _wanted(checker, partial=bool(kinds & _PARTIAL)))
+    if lacking := [name for name in checker.inner_keys if field_at(rows.schema, name) is None]:
+        raise SchemaMismatch(f"the data lack {', '.join(map(repr, lacking))}, of which a key or a path is made")
+    allow = checker.null_elements
+    made = conform(rows, _wanted(checker, partial=bool(kinds & _PARTIAL)), allow_null_list_elements=allow)
     whole = np.isin(numbers, [kind.value for kind in WHOLE_ROWS])
     if kinds & _PARTIAL and whole.any():
-        conform(rows.filter(pa.array(whole)), _wanted(checker, partial=False))
+        conform(rows.filter(pa.array(whole)), _wanted(checker, partial=False), allow_null_list_elements=allow)
     checker.refuse_odd_table(made)
     made = made.cast(nullable(made.schema)).append_column(OPERATOR, pa.array(numbers))
     if RowOperator.UPDATE not in kinds:

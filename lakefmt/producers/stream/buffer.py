@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from lakefmt.arguments import shown
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.producers.stream.failures import FailedBatch
 from lakefmt.producers.stream.operators import RowOperator
@@ -188,7 +189,23 @@ def failed_batches(buffers: Iterable[Buffer], cause: BaseException | None) -> li
         cause: why; None: they waited behind others that failed.
     """
     runs = groupby((buffer for buffer in buffers if buffer.rows), key=lambda buffer: id(buffer.checker))
-    return [FailedBatch(joined_rows([table for buffer in run for table in buffer.tables()]), cause) for _, run in runs]
+    return [batch for _, run in runs for batch in _batches(list(run), cause)]
+
+
+def _batches(buffers: Sequence[Buffer], cause: BaseException | None) -> list[FailedBatch]:
+    """Return the rows of buffers as one batch; where they do not become columns, each row as a text."""
+    try:
+        return [FailedBatch(joined_rows([table for buffer in buffers for table in buffer.tables()]), cause)]
+    except Exception:  # noqa: BLE001 - whatever it is, a stream that cannot fail would try for ever
+        return [FailedBatch(_readable(part), cause) for buffer in buffers for part in buffer._parts]
+
+
+def _readable(part: _Rows | pa.Table) -> pa.Table:
+    if isinstance(part, pa.Table):
+        return part
+    names = part.checker.names
+    texts = [shown(dict(zip(names, values, strict=True))) for values in part.rows]
+    return pa.table({"row": pa.array(texts, _TEXT)})
 
 
 def take_tracked(buffers: Sequence[Buffer], rows: int) -> list[Tracked]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.producers.stream.committing import commit_options, has_record_keys
@@ -40,7 +41,15 @@ class FollowedColumns:
         spec = self._client.stored_keys.spec(state)
         keys = key_columns_of(spec) if self._keyed else ()
         since = columns_since(self._client, state)
-        return RowChecker(self._client.schema(state), keys, strict=self._options.strict_columns, spec=spec, since=since)
+        settings = resolve_settings(self._options.properties, self._client.options, state.config.properties)
+        return RowChecker(
+            self._client.schema(state),
+            keys,
+            strict=self._options.strict_columns,
+            spec=spec,
+            since=since,
+            null_elements=settings.text("lakefmt.write.null_list_elements") == "allow",
+        )
 
     def refresh(self, state: TableState | None = None) -> bool:
         """Look at the table's columns again; return whether they changed.

@@ -5,30 +5,30 @@ A row is a list of values in the order of the columns. What can be refused is re
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from datetime import date, datetime, time
-from decimal import Decimal
+from datetime import date
 from functools import reduce
 from typing import Any, Final, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakefmt.arguments import arrow_scalar, shown
+from lakefmt.arguments import shown
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
-from lakefmt.keys import KeySpec, build_partition_paths
+from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt.producers.stream.operators import DELETES, RowOperator
-from lakefmt.schema import check_required
+from lakefmt.schema.python_values import column_converter
+from lakefmt.schema.types import field_at
 
 __all__ = ["RowChecker", "Values", "row_mapping"]
 
 Values: TypeAlias = Sequence[Any]
 _Check: TypeAlias = Callable[[Any], Any]
+#: The position of a column, and the names of the fields inside it.
+_Place: TypeAlias = tuple[Any, ...]
 
 #: Bytes of a row beside its texts, and of each of its values: an estimate.
 _ROW_BYTES: Final = 16
@@ -70,6 +70,7 @@ class RowChecker:
         keys: the columns that make key and partition path; never null.
         strict: a row that lacks a nullable column is refused.
         spec: how keys and partition paths are made; None: they are checked when a segment is made.
+        null_elements: lists may have null elements.
         since: the instant from which the table has these columns.
     """
 
@@ -81,6 +82,7 @@ class RowChecker:
         strict: bool = False,
         spec: KeySpec | None = None,
         since: str = "",
+        null_elements: bool = True,
     ) -> None:
         self.schema = schema
         self.since = since
@@ -90,28 +92,39 @@ class RowChecker:
         self._strict = strict
         self._key_set = frozenset(keys)
         required = [field.name in self._key_set or not field.nullable for field in schema]
-        self._checks = [_check_of(field, needed=needed) for field, needed in zip(schema, required, strict=True)]
-        self._pairs = list(zip(self.names, self._checks, strict=True))
+        self.null_elements = null_elements
+        checks = [
+            _check_of(field, needed=needed, null_elements=null_elements)
+            for field, needed in zip(schema, required, strict=True)
+        ]
+        self._pairs = list(zip(self.names, checks, strict=True))
         self._sized = [n for n, field in enumerate(schema) if not _has_fixed_size(field.type)]
         self._fixed = _ROW_BYTES + _VALUE_BYTES * len(self.names)
         self._key_places = [n for n, name in enumerate(self.names) if name in self._key_set]
         self._spec = spec
         self._key_texts, self._path_texts = self._odd_places(spec)
+        bound = [] if spec is None else [*spec.record_key_fields, *(each.name for each in spec.partition_fields)]
+        #: Fields of structs of which a key or a path is made.
+        self.inner_keys = tuple(dict.fromkeys(name for name in bound if "." in name)) if self.keys else ()
+        self._inner_places = [self._place(name) for name in self.inner_keys]
 
-    def _odd_places(self, spec: KeySpec | None) -> tuple[list[int], list[int]]:
+    def _place(self, path: str) -> _Place:
+        first, *rest = path.split(".")
+        return self.names.index(first), *rest
+
+    def _odd_places(self, spec: KeySpec | None) -> tuple[list[_Place], list[_Place]]:
         """Return the places of texts of which not all are keys, and of which not all are parts of a path."""
         if spec is None:
             return [], []
-        texts = {
-            field.name: n
-            for n, field in enumerate(self.schema)
-            if pt.is_string(field.type) or pt.is_large_string(field.type)
-        }
         fields = spec.record_key_fields if self.keys else ()
-        keys = [texts[name] for name in fields if name in texts]
-        paths = [texts[f.name] for f in spec.partition_fields if f.name in texts and f.timestamp is None]
+        keys = [self._place(name) for name in fields if self._is_text(name)]
+        paths = [self._place(f.name) for f in spec.partition_fields if f.timestamp is None and self._is_text(f.name)]
         # A key is empty when all its texts are; other values have a text.
         return (keys if len(keys) == len(fields) else []), paths
+
+    def _is_text(self, path: str) -> bool:
+        field = field_at(self.schema, path)
+        return field is not None and (pt.is_string(field.type) or pt.is_large_string(field.type))
 
     def values(self, operator: RowOperator, row: Mapping[str, Any]) -> tuple[list[Any], tuple[str, ...] | None]:
         """Return the values of a row, and the columns that it sets (None: all).
@@ -124,7 +137,7 @@ class RowChecker:
             unknown = next(name for name in row if name not in self._known)
             raise SchemaMismatch(f"the table has no column {shown(unknown)}: it has {', '.join(self.names)}")
         values, columns = self._checked(operator, row)
-        if self._key_texts or self._path_texts:
+        if self._key_texts or self._path_texts or self._inner_places:
             self.refuse_odd(values)
         return values, columns
 
@@ -134,11 +147,14 @@ class RowChecker:
         Raises:
             InvalidKey: so it is.
         """
-        if self._key_texts and not any(map(values.__getitem__, self._key_texts)):
-            names = ", ".join(self.names[place] for place in self._key_texts)
+        for name, place in zip(self.inner_keys, self._inner_places, strict=True):
+            if _value_at(values, place) is None:
+                raise InvalidKey(f"column {name!r} must be set, and must not be null: a key or a path is made of it")
+        if self._key_texts and not any(_value_at(values, place) for place in self._key_texts):
+            names = ", ".join(".".join((self.names[place[0]], *place[1:])) for place in self._key_texts)
             raise InvalidKey(f"the record key ({names}) must not be empty")
         for place in self._path_texts:
-            value = values[place]
+            value = _value_at(values, place)
             if value and not _PLAIN_PART.fullmatch(value) and self._spec is not None:
                 build_partition_paths(self._spec, self.columns([values]))
 
@@ -148,8 +164,11 @@ class RowChecker:
         Raises:
             InvalidKey: they have one.
         """
-        if self._key_texts:
-            empty = [pc.fill_null(pc.equal(rows.column(place), ""), True) for place in self._key_texts]
+        if self.inner_keys and self._spec is not None:
+            build_record_keys(self._spec, rows)
+            build_partition_paths(self._spec, rows)
+        elif self._key_texts:
+            empty = [pc.fill_null(pc.equal(rows.column(place[0]), ""), True) for place in self._key_texts]
             count = sum(chunk.true_count for chunk in reduce(pc.and_, empty).chunks)
             if count:
                 raise InvalidKey(f"{count} rows have an empty record key")
@@ -236,100 +255,48 @@ def _size(value: object) -> int:
     return _VALUE_BYTES
 
 
+def _value_at(values: Values, place: _Place) -> Any:
+    """Return a value of a row, or of a struct in it; None where the struct is null."""
+    first, *rest = place
+    value = values[first]
+    for name in rest:
+        value = None if value is None else value[name]
+    return value
+
+
 def _all(values: Iterable[object]) -> int:
     return sum(map(_size, values))
 
 
-def _check_of(field: pa.Field, *, needed: bool) -> _Check:
-    """Return the function that checks a value of a column and returns it."""
+def _check_of(field: pa.Field, *, needed: bool, null_elements: bool) -> _Check:
+    """Return the function that checks a value of a column and returns it as it is stored; most values pass at once."""
     name, kind = field.name, field.type
-    whole = pa.schema([field.with_nullable(True)]) if _requires_inside(kind) else None
+    convert = column_converter(name, kind, required=needed, null_elements=null_elements)
 
     def slow(value: Any) -> Any:
-        if value is None:
-            if not needed:
-                return None
-            raise SchemaMismatch(f"column {name!r} must be set, and must not be null")
-        if isinstance(value, datetime | time) and _loses(value, kind):
-            raise SchemaMismatch(f"Failed to cast value for column {name!r}: {shown(value)} has more than {kind} holds")
         try:
-            arrow_scalar(value, kind, name)
-            if whole is not None:
-                check_required(pa.Table.from_arrays([pa.array([value], kind)], schema=whole))
+            return convert(value)
         except SchemaMismatch as error:
+            if value is None:
+                raise
             raise SchemaMismatch(f"Failed to cast value for column {name!r}: {error}") from None
-        return _kept(value)
 
     if pt.is_string(kind) or pt.is_large_string(kind):
         return lambda value: value if type(value) is str and value.isascii() else slow(value)
     if pt.is_integer(kind):
         low, high = _bounds(kind)
-        return lambda value: value if type(value) is int and low <= value <= high else slow(_whole(value, name))
-    if pt.is_timestamp(kind):
-        return _timestamp_check(kind, name, slow)
+        return lambda value: value if type(value) is int and low <= value <= high else slow(value)
     exact = _exact_type(kind)
     if exact is not None:
         return lambda value: value if type(value) is exact else slow(value)
     return slow
 
 
-def _loses(value: datetime | time, kind: pa.DataType) -> bool:
-    """Return whether Arrow would leave out a part of a time without a word.
-
-    Example:
-        >>> [_loses(datetime(2026, 1, 1, 0, 0, 0, 1500), kind) for kind in (pa.date32(), pa.timestamp("ms"), pa.timestamp("us"))]
-        [True, True, False]
-    """
-    if pt.is_date(kind):
-        return isinstance(value, datetime)
-    unit = kind.unit if pt.is_timestamp(kind) or pt.is_time(kind) else "us"
-    return bool(value.microsecond % {"s": 1_000_000, "ms": 1_000}.get(unit, 1))
-
-
-def _requires_inside(kind: pa.DataType) -> bool:
-    """Return whether a value of a type may hold nothing null in some place."""
-    if pt.is_struct(kind):
-        inner = [kind.field(n) for n in range(kind.num_fields)]
-    elif pt.is_map(kind):
-        inner = [kind.item_field]
-    else:
-        inner = [kind.value_field] if pt.is_list(kind) or pt.is_large_list(kind) else []
-    return any(not field.nullable or _requires_inside(field.type) for field in inner)
-
-
-def _kept(value: Any) -> Any:
-    """Return a value that stays as it is when its caller goes on to change a list, a dict or a buffer.
-
-    Example:
-        >>> tags = ["a"]
-        >>> kept = _kept({"tags": tags})
-        >>> tags.append("b")
-        >>> kept
-        {'tags': ['a']}
-    """
-    if isinstance(value, dict):
-        return {key: _kept(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map(_kept, value)) if type(value) in (list, tuple) else tuple(map(_kept, value))
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
-    return value.copy() if isinstance(value, np.ndarray) else value
-
-
-def _whole(value: Any, name: str) -> Any:
-    """Return a number as an integer: Arrow would cut its fraction off."""
-    if isinstance(value, float | Decimal):
-        if value != value or value in (math.inf, -math.inf) or value != int(value):
-            raise SchemaMismatch(f"Failed to cast value for column {name!r}: {shown(value)} is no whole number")
-        return int(value)
-    return value
-
-
 def _exact_type(kind: pa.DataType) -> type | None:
     """Return the type whose every value fits."""
     if pt.is_boolean(kind):
         return bool
-    if pt.is_float64(kind) or pt.is_float32(kind):
+    if pt.is_float64(kind):
         return float
     if pt.is_date32(kind):
         return date
@@ -340,18 +307,3 @@ def _bounds(kind: pa.DataType) -> tuple[int, int]:
     if pt.is_unsigned_integer(kind):
         return 0, 2**kind.bit_width - 1
     return -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
-
-
-def _timestamp_check(kind: pa.TimestampType, name: str, slow: _Check) -> _Check:
-    zoned = kind.tz is not None
-
-    def check(value: Any) -> Any:
-        if type(value) is not datetime:
-            return slow(value)
-        if value.tzinfo is not None and not zoned:
-            raise SchemaMismatch(
-                f"Failed to cast value for column {name!r}: {shown(value)} has a time zone, and the column holds wall-clock times"
-            )
-        return slow(value) if kind.unit in ("s", "ms", "ns") else value
-
-    return check

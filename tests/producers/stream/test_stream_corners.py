@@ -109,7 +109,7 @@ def test_rs_17_a_value_that_would_lose_a_part_is_refused(kind: pa.DataType, fits
     checker = RowChecker(pa.schema([("at", kind)]), ())
     for operator in (RowOperator.INSERT, RowOperator.UPDATE):
         (value,), _ = checker.values(operator, {"at": fits})
-        assert value == fits
+        assert checker.columns([[value]]).column("at").cast(kind) == pa.chunked_array([pa.array([fits], kind)])
         with pytest.raises(SchemaMismatch, match="'at'"):
             checker.values(operator, {"at": loses})
 
@@ -519,3 +519,55 @@ def test_rs_4_each_stream_is_merged_by_the_rule_of_the_table(ordering: str | Non
     late.close()
     assert rows_of(table_over(store).read(), "id") == uncommitted
     assert [row["s"] for row in uncommitted if row["id"] == "a"] == ["early" if ordering else "late"]
+
+
+# --- rows that never become columns ----------------------------------------------------------------------------------
+
+
+def test_a_struct_may_come_in_every_form_beside_the_others() -> None:
+    schema = pa.schema([("n", pa.int64()), ("s", pa.struct([("a", pa.int32()), ("b", pa.string())]))])
+    store = make(keyed=False, schema=schema)
+    with table_over(store).open_stream(**SYNC) as stream:
+        for n, value in enumerate(({"a": 1, "b": "x"}, [("a", 1), ("b", "x")], (1, "x"))):
+            stream.insert({"n": n, "s": value})
+        with pytest.raises(SchemaMismatch, match="'s'"):
+            stream.insert({"n": 9, "s": [1, "x"]})
+    assert table_over(store).read()["s"].to_pylist() == [{"a": 1, "b": "x"}] * 3
+
+
+@pytest.mark.parametrize("settings", [{}, SYNC], ids=["background", "sync"])
+def test_a_stream_whose_rows_do_not_become_columns_fails_and_closes(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make(keyed=False, schema=pa.schema([("n", pa.int64())]))
+    stream = table_over(store).open_stream(**settings)
+
+    def never(_checker: RowChecker, _rows: object) -> pa.Table:
+        raise SchemaMismatch("no columns")
+
+    monkeypatch.setattr(RowChecker, "columns", never)
+    stream.insert({"n": 5})
+    for _ in range(2):
+        with pytest.raises(LakefmtError, match="no columns"):
+            stream.flush()
+    assert [batch.rows.to_pylist() for batch in stream.failed_rows()] == [[{"row": "{'n': 5}"}]]
+    assert stream.metrics()["rows_buffered"] == 0
+    with pytest.raises(LakefmtError):
+        stream.close()
+    assert stream.closed
+
+
+def test_a_null_element_is_taken_or_refused_with_its_row() -> None:
+    schema = pa.schema([("n", pa.int64()), ("tags", pa.list_(pa.string()))])
+    store = make(keyed=False, schema=schema)
+    with table_over(store).open_stream(**SYNC) as stream:
+        stream.insert({"n": 1, "tags": ["a", None]})
+        stream.write_arrow(pa.table({"n": [2], "tags": [[None, "b"]]}))
+    refuses = {"lakefmt.write.null_list_elements": "refuse"}
+    with table_over(store).open_stream(**SYNC, properties=refuses) as stream:
+        stream.insert({"n": 3, "tags": []})
+        with pytest.raises(SchemaMismatch, match="'tags'"):
+            stream.insert({"n": 4, "tags": ["a", None]})
+        with pytest.raises(SchemaMismatch, match="'tags'"):
+            stream.write_arrow(pa.table({"n": [5], "tags": [[None]]}))
+    assert sorted(table_over(store).read()["n"].to_pylist()) == [1, 2, 3]

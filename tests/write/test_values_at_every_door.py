@@ -1,0 +1,273 @@
+"""Whatever door a value comes through, it is stored as it is or refused (docs/bad-input.md, Values)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import lakefmt
+from lakefmt.errors import LakefmtError
+from lakefmt.table import Table
+
+STRUCT = pa.struct([("x", pa.int64())])
+#: A column's type, a value in it, one that is the same in another class, and values that are others.
+COLUMNS: list[tuple[pa.DataType, Any, Any, list[Any]]] = [
+    (pa.int64(), 1, 1.0, [1.5, decimal.Decimal("1.9"), float("nan"), "1", True, 2**63]),
+    (pa.int32(), 1, np.int64(1), [2**32 + 1, 1.9]),
+    (pa.date32(), dt.date(2026, 1, 1), np.datetime64("2026-01-01"), [dt.datetime(2026, 1, 1, 13), 20454.5]),
+    (pa.decimal128(10, 2), decimal.Decimal("1.00"), 1, [decimal.Decimal("1.001"), 1.239]),
+    (pa.bool_(), True, np.bool_(True), [1, "true"]),
+    (pa.string(), "1", np.str_("1"), [1, 1.0, b"1"]),
+    (pa.timestamp("us", "UTC"), dt.datetime(2026, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 1, 1), [dt.date(2026, 1, 1)]),
+]
+NESTED: list[tuple[pa.DataType, Any, Any, list[Any]]] = [
+    (pa.list_(pa.int64()), [1], [1.0], [[1.5], "1", b"1"]),
+    (STRUCT, {"x": 1}, {"x": 1.0}, [{"x": 2.7}, {"x": 1, "y": 5}]),
+    (pa.map_(pa.string(), pa.int64()), [("k", 1)], {"k": 1.0}, [[None], {None: 1}, {"k": 1.5}]),
+]
+
+
+def table(kind: pa.DataType, *, key: str = "id") -> Table:
+    schema = pa.schema([("id", pa.string()), ("v", kind)])
+    return lakefmt.create_table(f"memory://doors-{next(_NUMBERS)}", schema=schema, record_key=key)
+
+
+_NUMBERS = iter(range(100_000))
+
+
+def update(door: Table, value: object) -> None:
+    door.insert(pa.table({"id": ["a"], "v": pa.nulls(1, door.schema.field("v").type)}))
+    door.update("id = 'a'", {"v": value})
+
+
+def stream(door: Table, value: object) -> None:
+    with door.open_stream() as rows:
+        rows.upsert({"id": "a", "v": value})
+
+
+def stream_of_objects(door: Table, value: object) -> None:
+    with door.open_stream() as rows:
+        rows.apply_rows("UPSERT", [{"id": "a", "v": value}])
+
+
+@pytest.mark.parametrize("door", [update, stream, stream_of_objects], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(("kind", "stored", "same", "others"), [*COLUMNS, *NESTED])
+def test_a_value_is_stored_as_it_is_or_refused(
+    door: Callable[[Table, object], None], kind: pa.DataType, stored: Any, same: Any, others: list[Any]
+) -> None:
+    target = table(kind)
+    door(target, same)
+    assert target.read()["v"].to_pylist() == [stored]
+    for value in others:
+        target = table(kind)
+        with pytest.raises(LakefmtError, match="'v'"):
+            door(target, value)
+        assert target.read()["v"].to_pylist() in ([], [None])
+
+
+@pytest.mark.parametrize(("kind", "stored", "same", "others"), COLUMNS)
+def test_a_key_that_is_none_of_the_column_deletes_nothing(
+    kind: pa.DataType, stored: Any, same: Any, others: list[Any]
+) -> None:
+    target = table(kind, key="v")
+    rows = pa.table({"id": ["a"], "v": pa.array([stored], kind)})
+    target.upsert(rows)
+    for value in others:
+        for keys in (
+            [value],
+            (value,),
+            pd.Series([value], dtype=object),
+            [{"v": value}],
+            np.array([value], dtype=object),
+        ):
+            with pytest.raises(LakefmtError):
+                target.delete(keys)
+    assert target.read().num_rows == 1
+    for keys in ([same], pd.Series([same], dtype=object), [pa.scalar(stored, kind)], pa.array([stored], kind)):
+        assert target.delete(keys).num_deletes == 1
+        target.upsert(rows)
+
+
+def test_series_of_numbers_delete_what_they_name() -> None:
+    target = table(pa.int64(), key="v")
+    target.upsert(pa.table({"id": ["a", "b"], "v": [1, 2]}))
+    for keys in (pd.Series([1.9]), pl.Series([1.9]), pa.array([1.9]), np.array([1.0, np.nan]), {1.9}):
+        with pytest.raises(LakefmtError):
+            target.delete(keys)
+    assert target.delete(np.array([1.0])).num_deletes == 1
+    assert target.read()["v"].to_pylist() == [2]
+
+
+def test_an_expression_whose_result_does_not_fit_is_refused() -> None:
+    target = table(pa.int32())
+    target.upsert(pa.table({"id": ["a"], "v": pa.array([7], pa.int32())}))
+    for expression in (
+        pc.multiply(pc.field("v"), 1.1),
+        pc.add(pc.field("v").cast(pa.int64()), pa.scalar(2**40)),
+        pc.field("id"),
+        pc.equal(pc.field("v"), 7),
+    ):
+        with pytest.raises(LakefmtError, match="'v'"):
+            target.update("id = 'a'", {"v": expression})
+    target.update("id = 'a'", {"v": pc.multiply(pc.field("v"), 2.0)})
+    assert target.read()["v"].to_pylist() == [14]
+
+
+def test_a_partition_is_named_by_its_value_only() -> None:
+    day = dt.date(2026, 1, 1)
+    rows = pa.table({"id": ["a"], "day": [day], "n": pa.array([2026], pa.int32())})
+    for column, same, others in (
+        ("day", day, [dt.datetime(2026, 1, 1, 13), 20454, 1.5]),
+        ("n", 2026.0, [2026.9, True, b"2026"]),
+    ):
+        target = lakefmt.create_table(
+            f"memory://doors-{next(_NUMBERS)}", data=rows, record_key="id", partition_by=column
+        )
+        target.upsert(rows)
+        for value in others:
+            with pytest.raises(LakefmtError):
+                target.delete_partitions([value])
+        assert target.read().num_rows == 1
+        target.delete_partitions([same])
+        assert target.read().num_rows == 0
+
+
+@pytest.mark.parametrize(
+    "keys", [("email", "=", "x"), [("email", "is not", None)], [[("id", "IN", ["a"])]], [("a", "==", "b")]]
+)
+def test_a_filter_of_tuples_is_never_taken_for_keys(keys: object) -> None:
+    target = lakefmt.create_table(
+        f"memory://doors-{next(_NUMBERS)}", schema=pa.schema([("id", pa.string())]), record_key="id"
+    )
+    target.upsert(pa.table({"id": ["email", "=", "x"]}))
+    with pytest.raises(lakefmt.errors.InvalidInputError, match="may be a filter or keys"):
+        target.delete(keys)
+    assert target.read().num_rows == 3
+    assert target.delete(["email", "=", "x"]).num_deletes == 3
+
+
+# ------------------------------------------------------------------------------------------------------ nested keys
+
+ROWS = pa.table({"s": [{"id": "a", "city": "sf"}, {"id": "b", "city": "oslo"}], "v": [1, 2]})
+NESTED_KEYS = [
+    ["a"],
+    pd.Series(["a"]),
+    pa.table({"s.id": ["a"]}),
+    pa.table({"s": [{"id": "a"}]}),
+    pa.table({"s": [{"id": "a", "city": "sf"}]}),
+    pa.table({"s.id": ["a"], "s.city": ["sf"]}),
+    [{"s": {"id": "a"}}],
+    [{"s.id": "a"}],
+    [{"s": {"city": "sf", "id": "a"}}],
+    ROWS.slice(0, 1),
+    "s.id = 'a'",
+]
+
+
+@pytest.mark.parametrize("what", NESTED_KEYS, ids=range(len(NESTED_KEYS)))
+@pytest.mark.parametrize(
+    "settings", [{}, {"table_type": "mor", "properties": {"hoodie.index.type": "BUCKET"}}], ids=["cow", "mor"]
+)
+def test_every_form_of_a_nested_key_deletes_its_row(what: object, settings: dict[str, Any]) -> None:
+    target = lakefmt.create_table(
+        f"memory://doors-{next(_NUMBERS)}", data=ROWS, record_key="s.id", partition_by="s.city", **settings
+    )
+    target.upsert(ROWS)
+    assert target.delete(what).num_deletes == 1
+    assert target.read()["v"].to_pylist() == [2]
+
+
+def test_rows_of_which_some_lack_a_nested_partition_are_refused() -> None:
+    target = lakefmt.create_table(
+        f"memory://doors-{next(_NUMBERS)}", data=ROWS, record_key="s.id", partition_by="s.city"
+    )
+    target.upsert(ROWS)
+    with pytest.raises(lakefmt.errors.SchemaMismatch, match=r"lack the field 's\.city'"):
+        target.delete([{"s": {"id": "a"}}, {"s": {"id": "b", "city": "oslo"}}])
+    assert target.read().num_rows == 2
+
+
+def test_a_stream_deletes_by_a_nested_key_and_refuses_a_part_of_it() -> None:
+    target = lakefmt.create_table(
+        f"memory://doors-{next(_NUMBERS)}", data=ROWS, record_key="s.id", partition_by="s.city"
+    )
+    target.upsert(ROWS)
+    with target.open_stream() as rows:
+        for key in (
+            {"s": {"id": "a"}},
+            {"s": {"id": None, "city": "sf"}},
+            {"s": {"id": "", "city": "sf"}},
+            {"s": None},
+        ):
+            with pytest.raises(LakefmtError):
+                rows.delete(key)
+        with pytest.raises(LakefmtError, match=r"s\.city"):
+            rows.write_arrow(pa.table({"s": [{"id": "a"}]}), operator="DELETE")
+        rows.delete({"s": {"id": "a", "city": "sf"}})
+    assert target.read()["v"].to_pylist() == [2]
+
+
+# ------------------------------------------------------------------------------------------------------ pandas' index
+
+FRAME = pd.DataFrame({"id": list("abcd"), "v": [1, 2, 3, 4]})
+
+
+def test_an_index_without_a_name_is_no_column() -> None:
+    some = FRAME[FRAME.v.isin([1, 2, 4])]
+    carried = pa.Table.from_pandas(some)
+    assert "__index_level_0__" in carried.column_names
+    for brought in (some, carried, iter([carried]), carried.to_batches()):
+        path = f"memory://doors-{next(_NUMBERS)}"
+        lakefmt.write_table(path, brought, record_key="id")
+        target = lakefmt.open_table(path)
+        target.upsert(FRAME)
+        target.upsert(some)
+        with target.open_stream() as rows:
+            rows.write_arrow(some)
+        assert target.schema.names == ["id", "v"]
+        assert target.delete(some).num_deletes == 3
+    assert lakefmt.create_table(f"memory://doors-{next(_NUMBERS)}", schema=carried.schema).schema.names == ["id", "v"]
+
+
+def test_levels_of_an_index_with_a_name_are_columns() -> None:
+    frame = FRAME.set_index("id")
+    both = FRAME.assign(n=5).set_index(["id", "n"])
+    for brought, names in (
+        (frame, ["v", "id"]),
+        (both, ["v", "id", "n"]),
+        (both.rename_axis(["id", None]), ["v", "id"]),
+    ):
+        path = f"memory://doors-{next(_NUMBERS)}"
+        lakefmt.write_table(path, brought, record_key="id")
+        target = lakefmt.open_table(path)
+        assert target.schema.names == names
+        assert target.delete(brought).num_deletes == 4
+    with pytest.raises(lakefmt.errors.SchemaMismatch, match="more than once"):
+        lakefmt.write_table(f"memory://doors-{next(_NUMBERS)}", FRAME.set_index("id", drop=False), record_key="id")
+
+
+def test_objects_of_a_frame_keep_their_values_or_are_refused() -> None:
+    day, moment = dt.date(2026, 1, 1), dt.datetime(2026, 1, 1, 13)
+    path = f"memory://doors-{next(_NUMBERS)}"
+    frame = pd.DataFrame(
+        {"id": ["a", "b"], "v": pd.Series([{"x": 1}, np.nan], dtype=object), "d": pd.Series([day, None])}
+    )
+    lakefmt.write_table(path, frame, record_key="id")
+    assert lakefmt.open_table(path).read().to_pylist() == [
+        {"id": "a", "v": {"x": 1}, "d": day},
+        {"id": "b", "v": None, "d": None},
+    ]
+    for values in ([day, moment], ["a", b"b"], [True, 1]):
+        with pytest.raises(LakefmtError, match="'v'"):
+            lakefmt.write_table(
+                f"memory://doors-{next(_NUMBERS)}", pd.DataFrame({"v": pd.Series(values, dtype=object)})
+            )
