@@ -36,10 +36,12 @@ class FailedBatch:
     Attributes:
         rows: with the column ``_lakefmt_operator``.
         cause: why; None: they waited behind others that failed.
+        may_be_committed: the store did not say whether they are durable. ``reopen`` of the stream finds out.
     """
 
     rows: pa.Table = field(repr=False)
     cause: BaseException | None
+    may_be_committed: bool = False
 
     @property
     def num_rows(self) -> int:
