@@ -156,7 +156,7 @@ class Flusher:
             _log.debug("stream %s: attempt %d failed (%s): %s", self.writer.stream, attempts, name, error)
         self._metrics.retried(name)
         time_source = self.client.time_source
-        time_source.sleep(pause_seconds(self._options, attempts, time_source.jitter()))
+        time_source.sleep(pause_seconds(self._options, attempts, time_source.jitter(), seconds))
         return True
 
     # --- segments ------------------------------------------------------------------------------------------------
