@@ -54,6 +54,7 @@ secrets.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 __all__ = [
@@ -381,8 +382,8 @@ class FlushFailed(StreamError):
     """Rows could not be made durable; ``failed_rows()`` of the stream has them, its cause is chained."""
 
     kind = "flush_failed"
-    #: The rows and the cause; None: not known.
-    batch: object = None
+    #: The rows and the cause; empty: not known.
+    batches: Sequence[object] = ()
 
 
 class StreamUnavailable(StreamError):

@@ -47,7 +47,9 @@ from lakefmt.filegroups.table_client import TableClient
 from lakefmt.filegroups.table_notes import NOTES
 from lakefmt.formats.names import PARTITION_METADATA, parse_base_file, parse_log_file
 from lakefmt.formats.properties import CHECKSUM_KEY, decode_properties, encode_properties, table_checksum
-from lakefmt.segments.names import header_name, parse_header_name
+from lakefmt.segments.claims import is_blank
+from lakefmt.segments.codec import MAX_HEADER_BYTES
+from lakefmt.segments.names import header_name, is_claim_name, parse_header_name
 from lakefmt.storage.api import remove_abandoned
 from lakefmt.timeline.instant import Action, State, instant_file_name
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body, encode_json_commit
@@ -405,6 +407,8 @@ def _delete_files(write_client: WriteClient, config: TableConfig, step: DeleteFi
         segment = parse_header_name(name)
         if segment is not None:
             return client.store.info(header_name(segment[0], segment[1])) is None
+        if is_claim_name(name):
+            return is_blank(client.store.read(name, MAX_HEADER_BYTES))
         base = parse_base_file(name.rpartition("/")[2])
         time = None if base is None else base.instant
         if time is None or time in timeline.pending_times:

@@ -256,11 +256,11 @@ class Connection:
         sql_types = config.properties.get(SQL_TYPES)
         # Refused here rather than by the first row.
         decode_types(sql_types, opened.schema)
+        options_used = replace(chosen, properties=rest)
         if keyed and chosen.flush_mode is FlushMode.AUTO_FLUSH_BACKGROUND:
-            _LOG.info("table %s has a key: its stream writes one buffer after the other, in order", table)
-        native = opened.open_stream(
-            operation="upsert" if keyed else "append", options=replace(chosen, properties=rest), **call
-        )
+            _LOG.info("table %s has a key: apply writes a full buffer itself (AUTO_FLUSH_SYNC)", table)
+            options_used = replace(options_used, flush_mode=FlushMode.AUTO_FLUSH_SYNC)
+        native = opened.open_stream(operation="upsert" if keyed else "append", options=options_used, **call)
         return RealtimeStream(native, table, sql_types, rules, chosen)
 
     # ------------------------------------------------------------------------------------- what a cursor asks for

@@ -173,13 +173,16 @@ class RealtimeStream:
             raise StreamClosed(f"the stream into table {self._table!r} is closed")
         self._native.flush()
 
-    def close(self) -> None:
+    def close(self, discard: bool = False) -> None:
         """Flush, commit and end the stream. A second call does nothing.
+
+        Args:
+            discard: drop what is not durable, commit the rest, and do not raise.
 
         Raises:
             CZException: rows could not be made durable or committed; the stream is closed all the same.
         """
-        self._native.close()
+        self._native.close(discard=discard)
         if self._rules.notes.truncated:
             _LOG.warning(
                 "table %s: %d values of CHAR and VARCHAR columns were shortened",
@@ -190,6 +193,15 @@ class RealtimeStream:
     def failed_rows(self) -> list[Any]:
         """Return the rows that a terminal failure left, with its cause."""
         return self._native.failed_rows()
+
+    def reopen(self) -> list[Any]:
+        """Take rows again after a terminal failure, and return the rows that are to be sent again.
+
+        Raises:
+            StreamClosed: the stream is closed.
+            StorageError: the store does not say yet whether rows are durable; call it again.
+        """
+        return self._native.reopen()
 
     def get_metrics(self) -> dict[str, Any]:
         """Return the stream's counters (docs/streams.md), and ``rows_truncated``: values that were shortened."""

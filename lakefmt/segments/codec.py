@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, InvalidInputError
 from lakefmt.segments.names import SegmentPosition
 
@@ -28,6 +28,7 @@ __all__ = [
     "committed_of",
     "decode_claim",
     "decode_header",
+    "decode_note",
     "decode_segment",
     "encode_claim",
     "encode_header",
@@ -271,24 +272,46 @@ def decode_claim(data: bytes, note: bytes | None, name: str) -> Claim:
         >>> decode_claim(encode_claim(claim), encode_note(claim), "x") == claim
         True
     """
-    body, noted = _json(data, name), {} if note is None else _json(note, name)
+    body = _json(data, name)
     try:
-        adopts, adopted = noted.get("adopts"), noted.get("adopted")
-        if adopted is not None and not isinstance(adopted, list):
-            raise ValueError("adopted is no list")
-        return Claim(
+        claim = Claim(
             _number(body, "epoch"),
             _text(body, "owner"),
             _text(body, "host"),
             _number(body, "pid"),
             _text(body, "since"),
-            None if adopts is None else _position(adopts),
+            None,
             _number(body, "interval_ms"),
-            noted.get("closed") is True,
-            None if adopted is None else tuple(map(_position, adopted)),
         )
     except ValueError as error:
         raise CorruptFile(f"{name} is no claim on a stream: {error}") from None
+    return claim if note is None else decode_note(note, claim, name)
+
+
+def decode_note(note: bytes, claim: Claim, name: str) -> Claim:
+    """Return a claim with what was noted beside it.
+
+    Args:
+        note: the bytes.
+        claim: it.
+        name: its file, for messages.
+
+    Raises:
+        CorruptFile: the note is damaged.
+    """
+    noted = _json(note, name)
+    try:
+        adopts, adopted = noted.get("adopts"), noted.get("adopted")
+        if adopted is not None and not isinstance(adopted, list):
+            raise ValueError("adopted is no list")
+        return replace(
+            claim,
+            adopts=None if adopts is None else _position(adopts),
+            closed=noted.get("closed") is True,
+            adopted=None if adopted is None else tuple(map(_position, adopted)),
+        )
+    except ValueError as error:
+        raise CorruptFile(f"what is noted beside {name} is damaged: {error}") from None
 
 
 def committed_of(fields: Mapping[str, object]) -> Committed:

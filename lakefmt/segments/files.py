@@ -27,29 +27,34 @@ from lakefmt.timeline.store import put_if_absent_confirmed
 
 __all__ = [
     "delete_segments",
+    "has_segments",
     "has_streams",
     "list_headers",
     "list_positions",
     "list_streams",
     "read_segments",
-    "write_segment",
+    "write_header",
+    "write_rows",
 ]
 
 
-def write_segment(store: ObjectStore, header: SegmentHeader, data: bytes, *, durable: bool) -> None:
-    """Write a segment; it is durable when this returns.
+def write_rows(store: ObjectStore, header: SegmentHeader, data: bytes, *, durable: bool) -> None:
+    """Write the rows of a segment; they count from when :func:`write_header` names them. Arguments and errors as there."""
+    _put(store, data_name(header.stream, header.position), data, durable=durable)
+
+
+def write_header(store: ObjectStore, header: SegmentHeader, *, durable: bool) -> None:
+    """Write the header of a segment; it is durable when this returns.
 
     Args:
         store: the table's.
         header: the segment.
-        data: its rows.
         durable: also on the disk.
 
     Raises:
         StreamUnavailable: another process wrote a segment of this name.
         StorageError: the store failed; the segment may be there or not, and may be written again.
     """
-    _put(store, data_name(header.stream, header.position), data, durable=durable)
     _put(store, header_name(header.stream, header.position), encode_header(header), durable=durable)
 
 
@@ -79,6 +84,11 @@ def list_positions(store: ObjectStore, stream: str) -> tuple[list[SegmentPositio
         if parsed is not None:
             (headers if parsed[2] else data).add(parsed[1])
     return sorted(headers), sorted(data - headers)
+
+
+def has_segments(store: ObjectStore, stream: str, headers: Iterable[SegmentHeader]) -> bool:
+    """Return whether segments of a stream are all there."""
+    return {header.position for header in headers} <= set(list_positions(store, stream)[0])
 
 
 def list_headers(store: ObjectStore, stream: str) -> list[SegmentHeader]:

@@ -17,6 +17,7 @@ __all__ = [
     "claims_folder",
     "data_name",
     "header_name",
+    "is_claim_name",
     "note_name",
     "parse_claim_name",
     "parse_header_name",
@@ -110,6 +111,17 @@ def parse_claim_name(name: str) -> int | None:
     """
     stem = name.removesuffix(".json")
     return int(stem) if len(stem) == 8 and stem != name and stem.isascii() and stem.isdigit() else None
+
+
+def is_claim_name(name: str) -> bool:
+    """Return whether a name below the table is of a claim on a stream.
+
+    Example:
+        >>> is_claim_name(claim_name("w", 3)), is_claim_name(note_name("w", 3))
+        (True, False)
+    """
+    folder, _, last = name.rpartition("/")
+    return name.startswith(f"{STREAMS}/") and folder.endswith(f"/{_CLAIMS}") and parse_claim_name(last) is not None
 
 
 def parse_header_name(name: str) -> tuple[str, SegmentPosition, bool] | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
+from lakefmt.errors import LakefmtError, StorageError
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.segments.claims import list_claims
+from lakefmt.segments.claims import decide_adopted, list_claims, list_epochs
 from lakefmt.segments.codec import Claim, Committed, SegmentHeader, committed_of
-from lakefmt.segments.files import delete_segments, list_headers, list_streams
-from lakefmt.segments.names import STREAMS
+from lakefmt.segments.files import delete_segments, has_segments, list_headers, list_positions, list_streams
+from lakefmt.segments.names import STREAMS, SegmentPosition, parse_header_name
 from lakefmt.segments.plan import StreamPlan, plan_stream
 from lakefmt.timeline.commit_entries import decode_entry, stream_entry_name
 from lakefmt.values import InstantTime
@@ -18,9 +20,14 @@ __all__ = [
     "StreamState",
     "committed_of_streams",
     "forget_committed",
+    "header_times",
+    "is_unchanged",
+    "load_others",
     "load_streams",
     "plan_streams",
 ]
+
+_log = logging.getLogger("lakefmt.streams")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,57 @@ def load_streams(client: TableClient, streams: Iterable[str] | None = None) -> l
         StreamState(stream, tuple(list_headers(store, stream)), tuple(list_claims(store, stream)))
         for stream in (list_streams(store) if streams is None else streams)
     ]
+
+
+def header_times(client: TableClient) -> dict[tuple[str, SegmentPosition], float]:
+    """Return when the store got the header of each segment of a table, in epoch seconds; one listing."""
+    parsed = ((parse_header_name(info.name), info.modified) for info in client.store.list(STREAMS))
+    return {(found[0], found[1]): modified for found, modified in parsed if found is not None and found[2]}
+
+
+def load_others(
+    client: TableClient, stream: str, times: Mapping[tuple[str, SegmentPosition], float]
+) -> list[StreamState]:
+    """Return what the store has of the other streams that have segments; what is damaged is logged, and left out.
+
+    Where a claim is new, and its owner has not noted yet which earlier segments count, this is decided for it: their
+    order is not to depend on who is faster. Call it before the timeline is loaded.
+
+    Args:
+        client: the table.
+        stream: the stream that is left out.
+        times: what :func:`header_times` returned.
+    """
+    found = list[StreamState]()
+    for other in sorted({name for name, _ in times} - {stream}):
+        try:
+            (state,) = load_streams(client, [other])
+            newest = state.claims[-1] if state.claims else None
+            if newest is not None and newest.adopts is None and _has_earlier(state, newest):
+                positions, _ = list_positions(client.store, other)
+                before = committed_of_streams(client, client.load(), {other: state.since}).get(other)
+                decide_adopted(client.store, other, state.claims, positions, before)
+                (state,) = load_streams(client, [other])
+            # What came after the listing is later than all that the commit has.
+            listed = [header for header in state.headers if (other, header.position) in times]
+            found.append(replace(state, headers=tuple(listed)))
+        except StorageError:
+            raise
+        except LakefmtError as error:
+            _log.warning("%s: stream %r is left for later: %s", client.store.url, other, error)
+    return found
+
+
+def _has_earlier(state: StreamState, claim: Claim) -> bool:
+    return any(header.epoch < claim.epoch for header in state.headers)
+
+
+def is_unchanged(client: TableClient, state: StreamState, headers: Iterable[SegmentHeader]) -> bool:
+    """Return whether segments of a stream are all there, and their owner is still the same."""
+    epochs = list_epochs(client.store, state.stream)
+    if epochs[-1:] != [claim.epoch for claim in state.claims[-1:]]:
+        return False
+    return has_segments(client.store, state.stream, headers)
 
 
 def plan_streams(client: TableClient, state: TableState, streams: Iterable[StreamState]) -> list[StreamPlan]:

@@ -307,6 +307,18 @@ def test_c22_a_keyed_table_keeps_the_caller_s_options(connection: Connection) ->
     assert rows(connection, "keyed") == [("same", "name 4", 4)]
 
 
+def test_an_apply_that_fills_a_buffer_of_a_keyed_table_makes_it_durable(connection: Connection) -> None:
+    stream = connection.get_realtime_stream(table="keyed")
+    assert stream.native.options.flush_mode is FlushMode.AUTO_FLUSH_SYNC
+    for number in range(stream.options.mutation_buffer_lines_num):
+        stream.apply(keyed_row(stream, f"k{number}", "x", number))
+    assert count(connection, "keyed") == stream.options.mutation_buffer_lines_num
+    stream.apply(keyed_row(stream, "late", "x", 1))
+    with pytest.warns(RuntimeWarning, match="1 rows .* were dropped"):
+        stream.close(discard=True)
+    assert count(connection, "keyed") == stream.options.mutation_buffer_lines_num
+
+
 def test_c23_the_defaults_of_the_next_stream_stay(connection: Connection) -> None:
     first = connection.get_realtime_stream(table="keyed")
     second = connection.get_realtime_stream(table="plain")

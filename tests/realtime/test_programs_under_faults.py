@@ -124,6 +124,20 @@ def test_c20_a_store_that_refuses_for_ever_is_an_error_of_flush(connected: Conne
     assert seen(connected(made)) == []
 
 
+def test_a_program_goes_on_after_a_failure_with_the_rows_that_are_left(connected: Connect) -> None:
+    made = stored()
+    asked = options(request_failed_retry_times=1)
+    stream = connected(refusing(made, 2), VirtualTime()).get_realtime_stream(table="plain", options=asked.build())
+    send(stream, 1)
+    with pytest.raises(CZException, match="not durable"):
+        stream.flush()
+    (left,) = stream.reopen()
+    assert left.rows["id"].to_pylist() == [1]
+    send(stream, *left.rows["id"].to_pylist(), 2)
+    stream.close()
+    assert seen(connected(made)) == [1, 2]
+
+
 def test_c21_a_failure_that_is_not_listed_terminates_or_is_skipped(connected: Connect) -> None:
     made = stored()
     asked = options().with_request_failed_retry_status(RetryStatus.THROTTLED)

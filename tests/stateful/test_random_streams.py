@@ -73,12 +73,21 @@ class Open:
 
 
 @dataclass
+class Segment:
+    """What a stream has made durable at once, and whether it is behind its last mark."""
+
+    stream: str
+    changes: list[Change]
+    tail: bool = False
+
+
+@dataclass
 class Model:
-    """The table, and what each stream has made durable: its segments, and whether they are behind its last mark."""
+    """The table, and what streams have made durable and not committed, in its order."""
 
     across: bool
     stored: dict[object, Row] = field(default_factory=dict)
-    segments: dict[str, list[tuple[list[Change], bool]]] = field(default_factory=dict)
+    segments: list[Segment] = field(default_factory=list)
 
     def key(self, row: Row) -> object:
         return row["id"] if self.across else (row["id"], row["p"])
@@ -95,22 +104,34 @@ class Model:
                 rows.pop(key, None)
         return rows
 
-    def to_commit(self, name: str) -> list[Change]:
-        """Return what is durable and not behind the last mark."""
-        segments = self.segments.get(name, [])
-        count = max((n + 1 for n, (_, tail) in enumerate(segments) if not tail), default=0)
-        return [change for changes, _ in segments[:count] for change in changes]
+    def in_order(self) -> list[Segment]:
+        """Return what is not behind the last mark of its stream; what stands before a mark counts from it on."""
+        moments = dict[str, int]()
+        placed = []
+        for number, segment in reversed([*enumerate(self.segments)]):
+            if not segment.tail:
+                moments[segment.stream] = number
+            if segment.stream in moments:
+                placed.append((moments[segment.stream], number, segment))
+        return [segment for _, _, segment in sorted(placed, key=lambda each: each[:2])]
+
+    def of(self, name: str) -> list[Change]:
+        """Return what a stream has made durable and not committed."""
+        return [change for each in self.segments if each.stream == name for change in each.changes]
 
     def commit(self, name: str, *, whole: bool = False, drops: bool = False) -> None:
+        """Commit a stream, and what others made durable before its last segment; `drops`: not what is behind its last mark."""
         if whole:
-            self.segments[name] = [(changes, False) for changes, _ in self.segments.get(name, [])]
-        self.stored = self.after(self.to_commit(name), self.stored)
-        left = list(itertools.takewhile(lambda each: each[1], reversed(self.segments.get(name, []))))
-        self.segments[name] = [] if drops else left[::-1]
+            for each in self.segments:
+                each.tail &= each.stream != name
+        ordered = self.in_order()
+        last = max((n + 1 for n, each in enumerate(ordered) if each.stream == name), default=0)
+        self.stored = self.after([change for each in ordered[:last] for change in each.changes], self.stored)
+        gone = {id(each) for each in ordered[:last]} | {id(e) for e in self.segments if drops and e.stream == name}
+        self.segments = [each for each in self.segments if id(each) not in gone]
 
     def uncommitted(self) -> dict[object, Row]:
-        changes = [change for name in sorted(self.segments) for change in self.to_commit(name)]
-        return self.after(changes, self.stored)
+        return self.after([change for each in self.in_order() for change in each.changes], self.stored)
 
 
 class Play:
@@ -137,11 +158,10 @@ class Play:
 
     def seal(self, given: Open, *, by_itself: bool) -> None:
         """Tell the model that the open buffer, or what of it is marked, is durable."""
-        segments = self.model.segments.setdefault(given.stream.writer_id, [])
         count = given.marked if by_itself and given.marked is not None else len(given.buffer)
         tail = by_itself and given.marks and given.marked is None
         if count or given.marked is not None:
-            segments.append((given.buffer[:count], tail))
+            self.model.segments.append(Segment(given.stream.writer_id, given.buffer[:count], tail))
         given.buffer, given.marked = given.buffer[count:], None
 
     def apply(self, given: Open, operator: str, places: list[tuple[str, str]]) -> None:
@@ -159,7 +179,7 @@ class Play:
         self.seal(given, by_itself=False)
 
     def is_refused(self, given: Open, operator: str, place: tuple[str, str]) -> bool:
-        own = [c for changes, _ in self.model.segments.get(given.stream.writer_id, []) for c in changes]
+        own = self.model.of(given.stream.writer_id)
         there = self.model.key({"id": place[0], "p": place[1]}) in self.model.after(
             [*own, *given.buffer], self.model.stored
         )
@@ -217,9 +237,8 @@ class Play:
         self.time.sleep(200.0)
         self.table().recover_streams()
         alive = {each.stream.writer_id for each in self.open.values()}
-        for name in sorted(self.model.segments):
-            if name not in alive:
-                self.model.commit(name, drops=True)
+        for name in sorted({each.stream for each in self.model.segments} - alive):
+            self.model.commit(name, drops=True)
 
     def beside(self, act: str, operator: str, places: list[tuple[str, str]]) -> None:
         table = self.table()

@@ -32,7 +32,7 @@ def operator_numbers(column: pa.ChunkedArray, default: RowOperator) -> Numbers:
     """Return the number of each row's operator.
 
     Args:
-        column: names of operators, in any letter case; null: the default.
+        column: names of operators, in any letter case, or their numbers as failed rows have them; null: the default.
         default: of the stream.
 
     Raises:
@@ -44,11 +44,16 @@ def operator_numbers(column: pa.ChunkedArray, default: RowOperator) -> Numbers:
     """
     if pt.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if pt.is_integer(column.type):
+        column = pc.cast(column, pa.string())
+        names_of = {str(kind.value): kind.name for kind in RowOperator}
+    else:
+        names_of = {}
     if not (pt.is_string(column.type) or pt.is_large_string(column.type)):
         raise InvalidInputError(f"the operator column holds {column.type}: names of operators are expected")
     coded = column.combine_chunks().dictionary_encode()
     coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
-    names = coded.dictionary.to_pylist()  # distinct names, not rows
+    names = [names_of.get(name, name) for name in coded.dictionary.to_pylist()]  # distinct names, not rows
     numbers = np.array([*(parse_operator(name).value for name in names), default.value], np.int8)
     taken: Numbers = numbers[coded.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)]
     return taken
@@ -60,7 +65,7 @@ def arrow_rows(
     """Return Arrow data with the columns of a segment.
 
     Args:
-        rows: the data, without a column of operators.
+        rows: the data, without a column of operators; failed rows also say which columns an update sets.
         checker: of the table's columns.
         operators: what all rows do, or the number for each.
         allowed: the operators that the stream takes.
@@ -79,6 +84,8 @@ def arrow_rows(
         raise InvalidInputError(f"the stream does not take {', '.join(refused)}")
     if lacking := [name for name in checker.inner_keys if field_at(rows.schema, name) is None]:
         raise SchemaMismatch(f"the data lack {', '.join(map(repr, lacking))}, of which a key or a path is made")
+    named = rows.column(COLUMNS) if COLUMNS in rows.column_names else None
+    rows = rows if named is None else rows.drop_columns([COLUMNS])
     allow = checker.null_elements
     made = conform(rows, _wanted(checker, partial=bool(kinds & _PARTIAL)), allow_null_list_elements=allow)
     whole = np.isin(numbers, [kind.value for kind in WHOLE_ROWS])
@@ -90,7 +97,8 @@ def arrow_rows(
         return made
     text = encode_columns([name for name in checker.names if name in rows.column_names])
     is_update = pa.array(numbers == RowOperator.UPDATE.value)
-    return made.append_column(COLUMNS, pc.if_else(is_update, pa.scalar(text), pa.scalar(None, pa.string())))
+    texts = pc.if_else(is_update, pa.scalar(text), pa.scalar(None, pa.string()))
+    return made.append_column(COLUMNS, texts if named is None else pc.coalesce(named, texts))
 
 
 def has_strict(rows: pa.Table) -> bool:

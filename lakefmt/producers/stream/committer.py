@@ -193,7 +193,7 @@ class Committer:
                     raise
                 self._metrics.retried("" if status is None else status.name)
                 jitter = self._client.time_source.jitter()
-                self._client.time_source.sleep(pause_seconds(self._options, attempts, jitter))
+                self._client.time_source.sleep(pause_seconds(self._options, attempts, jitter, seconds))
 
     def _remember(self) -> None:
         state = self._client.load()

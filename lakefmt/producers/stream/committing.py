@@ -6,8 +6,9 @@ process committed meanwhile is not committed again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +16,13 @@ import pyarrow as pa
 from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import merge_rule
 from lakefmt.data_classes import replace
-from lakefmt.errors import CommitConflict, ObjectNotFound, StreamUnavailable
+from lakefmt.errors import CommitConflict, CorruptFile, ObjectNotFound, SchemaMismatch, StreamUnavailable
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import choose_index, moves_between_partitions
 from lakefmt.producers.stream.stored import stored_rows
 from lakefmt.segments.altered import current_rows
-from lakefmt.segments.codec import COLUMNS, OPERATOR, Committed, SegmentHeader, committed_of
-from lakefmt.segments.files import read_segments
+from lakefmt.segments.codec import COLUMNS, OPERATOR, SegmentHeader, committed_of
+from lakefmt.segments.files import has_segments, read_segments
 from lakefmt.segments.keyed import (
     codes_in,
     fill_required,
@@ -30,7 +31,16 @@ from lakefmt.segments.keyed import (
     row_identities,
     stored_identities,
 )
-from lakefmt.segments.pending import committed_of_streams
+from lakefmt.segments.names import SegmentPosition
+from lakefmt.segments.pending import (
+    StreamState,
+    committed_of_streams,
+    header_times,
+    is_unchanged,
+    load_others,
+    plan_streams,
+)
+from lakefmt.segments.plan import first_bytes, in_order
 from lakefmt.segments.resolve import Resolved, key_rules, needs_stored, resolve_rows
 from lakefmt.storage.api import with_versions
 from lakefmt.storage.local.process_lock import process_locks
@@ -46,6 +56,10 @@ __all__ = ["KeyScope", "SegmentCommit", "commit_options", "has_record_keys", "ke
 
 _MODE = "hoodie.write.concurrency.mode"
 _PROVIDER = "hoodie.write.lock.provider"
+#: Bytes of segments that one commit holds in memory, unless a mark needs more.
+_MOST_BYTES: Final = 32 << 20
+
+_log = logging.getLogger("lakefmt.streams")
 
 
 def commit_options(client: TableClient, asked: Mapping[str, object]) -> dict[str, object]:
@@ -95,12 +109,16 @@ def key_scope(client: TableClient, state: TableState, options: Mapping[str, obje
 class SegmentCommit:
     """The commit of some segments of one stream; segments that are in the table already are left out.
 
+    On a table with keys it takes along what other streams have made durable before: of two rows of one key the later one is
+    to win, whichever stream commits first. Many bytes become several commits, so that few are in memory at a time.
+
     Args:
         client: the table.
         stream: the stream.
         headers: the segments, in order.
         options: settings of the commit.
         since: no commit requested up to this time has an entry of the stream.
+        confirmed: the process that wrote them commits them. False: it may withdraw the last one yet.
     """
 
     def __init__(
@@ -110,9 +128,14 @@ class SegmentCommit:
         headers: Sequence[SegmentHeader],
         options: Mapping[str, object],
         since: str = "",
+        *,
+        confirmed: bool = True,
     ) -> None:
         self._client, self._stream, self._headers, self._since = client, stream, tuple(headers), since
-        operation = WriteOperation.UPSERT if has_record_keys(client, client.load()) else WriteOperation.INSERT
+        self._confirmed = confirmed
+        self._has_more = False
+        self._keyed = has_record_keys(client, client.load())
+        operation = WriteOperation.UPSERT if self._keyed else WriteOperation.INSERT
         self._request = WriteRequest(operation, dict(options))
         self.request = self._request
 
@@ -124,45 +147,103 @@ class SegmentCommit:
             CorruptFile: a segment is damaged.
             StreamUnavailable: another process is the owner of the stream now.
         """
-        done = retried(self._client, self._request, self._attempt)
-        return CommitResult(None, operation=self._request.operation, skipped=True) if done is None else done
+        results = list[CommitResult]()
+        while not results or self._has_more:
+            done = retried(self._client, self._request, self._attempt)
+            if done is None:
+                break
+            results.append(done)
+        if not results:
+            return CommitResult(None, operation=self._request.operation, skipped=True)
+        return _together(results)
 
     def _attempt(self) -> CommitResult | None:
         client = self._client
+        times = header_times(client) if self._keyed or not self._confirmed else {}
+        others = load_others(client, self._stream, times) if self._keyed else []
         state = client.load()
+        if merge_rule(state.config).stored.fields:
+            others = []  # the values of the ordering columns decide
         before = committed_of_streams(client, state, {self._stream: self._since}).get(self._stream)
         left = [each for each in self._headers if before is None or each.position > before.position]
+        if not self._confirmed:
+            left = [each for each in left if (self._stream, each.position) in times]
+        self._has_more = False
         if not left:
             return None
-        try:
-            tables = current_rows(client, state, left, read_segments(client.store, left))
-        except ObjectNotFound as error:
-            raise CommitConflict(f"{error}: another process committed it meanwhile") from None
-        columns = client.internal_schema(state) or ""
-        request = replace(self._request, entries=self._entries(left, before), columns=columns)
+        plans = plan_streams(client, state, others)
+        ordered = in_order([left, *(plan.to_commit for plan in plans)], times, self._stream)
+        part = first_bytes(ordered, _MOST_BYTES)
         schema = client.schema(state)
-        rows = fitted_together(tables, schema)
+        try:
+            rows = self._rows(state, part, schema)
+        except (CorruptFile, SchemaMismatch) as error:
+            if all(header.stream == self._stream for header in part):
+                raise
+            _log.warning("%s: segments of other streams are left for later: %s", client.store.url, error)
+            ordered, others = left, []
+            part = first_bytes(ordered, _MOST_BYTES)
+            rows = self._rows(state, part, schema)
+        self._has_more = len(part) < len(ordered)
+        columns = client.internal_schema(state) or ""
+        offsets = {plan.stream: None if plan.committed is None else plan.committed.offset for plan in plans}
+        offsets[self._stream] = None if before is None else before.offset
+        request = replace(self._request, entries=self._entries(part, others, offsets), columns=columns)
         if request.operation is WriteOperation.INSERT:
             plain = fill_required(_without_marks(rows), schema)
             return run_write(client, request, schema, plain)
         return self._upsert(request, state, schema, rows)
 
-    def _entries(self, left: Sequence[SegmentHeader], before: Committed | None) -> CommitEntries:
-        last = left[-1]
-        offsets = [header.offset for header in left if header.offset is not None]
-        offset = offsets[-1] if offsets else None if before is None else before.offset
-        name = stream_entry_name(self._stream)
+    def _rows(self, state: TableState, headers: Sequence[SegmentHeader], schema: pa.Schema) -> pa.Table:
+        try:
+            segments = read_segments(self._client.store, headers)
+        except ObjectNotFound as error:
+            raise CommitConflict(f"{error}: another process committed it meanwhile") from None
+        return fitted_together(current_rows(self._client, state, headers, segments), schema)
+
+    def _entries(
+        self, part: Sequence[SegmentHeader], others: Sequence[StreamState], offsets: Mapping[str, object]
+    ) -> CommitEntries:
+        """Return what the commit of some segments says of their streams.
+
+        Args:
+            part: the segments.
+            others: what was seen of other streams.
+            offsets: of each stream before this commit.
+        """
+        by_stream = dict[str, list[SegmentHeader]]()
+        for header in part:
+            by_stream.setdefault(header.stream, []).append(header)
 
         def entries(view: EntryView) -> Mapping[str, str] | AlreadyDone:
-            fields = decode_entry(view.entries, name)
-            now = None if fields is None else committed_of(fields)
-            if now is not None and now.position >= last.position:
+            now = {stream: _committed_in(view, stream) for stream in by_stream}
+            if all(at is not None and at >= by_stream[stream][-1].position for stream, at in now.items()):
                 return AlreadyDone(None)
-            if now is not None and now.position >= left[0].position:
-                raise CommitConflict(f"another process committed segments of stream {self._stream!r} meanwhile")
-            return {name: encode_entry({"epoch": last.epoch, "sequence": last.sequence, "offset": offset}, view.now_ms)}
+            for stream, at in now.items():
+                if at is not None and at >= by_stream[stream][0].position:
+                    raise CommitConflict(f"another process committed segments of stream {stream!r} meanwhile")
+            self._check_unchanged(by_stream, others)
+            return {
+                stream_entry_name(stream): encode_entry(_entry(headers, offsets[stream]), view.now_ms)
+                for stream, headers in by_stream.items()
+            }
 
         return entries
+
+    def _check_unchanged(self, by_stream: Mapping[str, Sequence[SegmentHeader]], others: Sequence[StreamState]) -> None:
+        """Look again at segments that their writers may have withdrawn; who withdraws one waits for commits that have begun.
+
+        Raises:
+            CommitConflict: one was withdrawn, or has another owner now.
+        """
+        found = {state.stream: state for state in others}
+        for stream, headers in by_stream.items():
+            if stream in found:
+                is_there = is_unchanged(self._client, found[stream], headers)
+            else:
+                is_there = self._confirmed or has_segments(self._client.store, stream, headers)
+            if not is_there:
+                raise CommitConflict(f"the segments of stream {stream!r} changed meanwhile")
 
     def _upsert(
         self, request: WriteRequest, state: TableState, schema: pa.Schema, rows: pa.Table
@@ -212,6 +293,35 @@ class SegmentCommit:
         transaction = WriteTransaction.begin(self._client, request)
         with transaction.aborted_on_error():
             return transaction.commit_unless_empty([])
+
+
+def _committed_in(view: EntryView, stream: str) -> SegmentPosition | None:
+    fields = decode_entry(view.entries, stream_entry_name(stream))
+    return None if fields is None else committed_of(fields).position
+
+
+def _entry(headers: Sequence[SegmentHeader], offset: object) -> dict[str, object]:
+    """Return what a commit says of a stream: its last segment, and its newest offset."""
+    marked = [header.offset for header in headers if header.offset is not None]
+    return {
+        "epoch": headers[-1].epoch,
+        "sequence": headers[-1].sequence,
+        "offset": marked[-1] if marked else offset,
+    }
+
+
+def _together(results: Sequence[CommitResult]) -> CommitResult:
+    """Return the last of some commits with the counts and files of all."""
+    return replace(
+        results[-1],
+        num_inserts=sum(each.num_inserts for each in results),
+        num_updates=sum(each.num_updates for each in results),
+        num_deletes=sum(each.num_deletes for each in results),
+        files=tuple(file for each in results for file in each.files),
+        bytes_written=sum(each.bytes_written for each in results),
+        seconds=sum(each.seconds for each in results),
+        warnings=tuple(dict.fromkeys(warning for each in results for warning in each.warnings)),
+    )
 
 
 def _without_marks(rows: pa.Table) -> pa.Table:

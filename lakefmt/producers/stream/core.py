@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakefmt.data_classes import replace
 from lakefmt.errors import (
     BackPressureTimeout,
     BufferFull,
     FlushFailed,
     InvalidInputError,
     LakefmtError,
+    StorageError,
     StreamClosed,
 )
 from lakefmt.filegroups.table_client import TableClient
@@ -392,8 +394,8 @@ class StreamCore:
         """Stop taking rows; everything that is not durable is a failed row."""
         with self._changed:
             waiting = [*list(self._sealed)[len(buffers) :], self._buffer]
-            batch = error.batch
-            first = [batch] if isinstance(batch, FailedBatch) else failed_batches(buffers, error.__cause__)
+            told = [batch for batch in error.batches if isinstance(batch, FailedBatch)]
+            first = told or failed_batches(buffers, error.__cause__)
             self._failed += [*first, *failed_batches(waiting, None)]
             tracked = [each for buffer in (*self._sealed, self._buffer) for each in buffer.tracked]
             self._sealed.clear()
@@ -425,18 +427,30 @@ class StreamCore:
         with self._changed:
             return list(self._failed)
 
-    def reopen(self) -> None:
-        """Take rows again after a failure, under a new claim; the failed rows are the caller's."""
+    def reopen(self) -> list[FailedBatch]:
+        """Take rows again after a failure, under a new claim; return the failed rows, which are the caller's."""
         self._check_mine()
         with self._writing:
             if self.is_closed:
                 raise StreamClosed("the stream is closed: open another one")
+            doubt = self.flusher.writer.in_doubt
             writer = self._reclaim()
-            self.flusher.writer = writer
+            self.flusher.writer, writer.in_doubt = writer, doubt
+            is_durable = writer.settle()
+            if is_durable is None:
+                raise StorageError(
+                    "it is not known yet whether failed rows are durable: call reopen again", transient=True
+                )
             with self._changed:
+                failed = [
+                    replace(batch, may_be_committed=False)
+                    for batch in self._failed
+                    if not (is_durable and batch.may_be_committed)
+                ]
                 self.failure = None
                 self._failed.clear()
                 self._changed.notify_all()
+            return failed
 
     def _reclaim(self) -> SegmentWriter:
         """Claim the stream again; what was confirmed is committed, what was not is given up."""

@@ -36,10 +36,12 @@ class FailedBatch:
     Attributes:
         rows: with the column ``_lakefmt_operator``.
         cause: why; None: they waited behind others that failed.
+        may_be_committed: the store did not say whether they are durable. ``reopen`` of the stream finds out.
     """
 
     rows: pa.Table = field(repr=False)
     cause: BaseException | None
+    may_be_committed: bool = False
 
     @property
     def num_rows(self) -> int:
@@ -111,17 +113,23 @@ def chained(error: BaseException, first: BaseException) -> BaseException:
     return error
 
 
-def pause_seconds(options: StreamOptions, attempts: int, jitter: float) -> float:
+def pause_seconds(options: StreamOptions, attempts: int, jitter: float, seconds: float = 0.0) -> float:
     """Return the pause before the next attempt: twice as long each time, at most a minute, less up to a fifth.
+
+    It ends at the deadline, so that the last attempt is made there.
 
     Args:
         options: of the stream.
         attempts: made so far, at least 1.
         jitter: in [0, 1).
+        seconds: since the first attempt.
 
     Example:
         >>> pause_seconds(StreamOptions(), 1, 0.0), pause_seconds(StreamOptions(), 9, 0.0)
-        (5.0, 60.0)
+        (5.0, 50.0)
+        >>> pause_seconds(StreamOptions(), 2, 0.0, 45.0)
+        5.0
     """
-    seconds = options.request_failed_retry_interval_ms / 1000 * float(2 ** min(attempts - 1, 20))
-    return min(_LONGEST_SECONDS, seconds) * (1 - jitter / 5)
+    pause = options.request_failed_retry_interval_ms / 1000 * float(2 ** min(attempts - 1, 20))
+    left = max(0.0, options.retry_deadline_seconds - seconds)
+    return min(left, min(_LONGEST_SECONDS, pause) * (1 - jitter / 5))

@@ -21,6 +21,7 @@ from lakefmt.errors import (
     ObjectNotFound,
     SchemaChanged,
     SchemaMismatch,
+    StorageError,
     StreamUnavailable,
 )
 from lakefmt.producers.stream.buffer import Buffer
@@ -104,7 +105,7 @@ class Flusher:
             tail: their source sends their rows again unless a mark follows.
 
         Raises:
-            FlushFailed: some rows are not durable; the error's ``batch`` has them.
+            FlushFailed: some rows are not durable; the error's ``batches`` have them.
         """
         begun = self.client.time_source.monotonic()
         segments: list[_Segment] | None = None
@@ -113,6 +114,8 @@ class Flusher:
         while True:
             try:
                 if lost:
+                    if self._settle(segments, confirm) is None:
+                        raise StorageError("it is not known yet whether the segment before is durable", transient=True)
                     self.writer, lost = self._reclaim(), False
                     for segment in segments or ():
                         segment.header = None
@@ -128,8 +131,12 @@ class Flusher:
             first = first or failure
             if not self._again(failure, attempts, self.client.time_source.monotonic() - begun):
                 chained(failure, first)
+                is_told = self._settle(segments, confirm) is not None
+                if segments is not None and not segments:
+                    return None  # the last of them is durable: another process has committed it, or will
                 rows = self._unsent(buffers, segments)
-                if self._handled(rows, failure) == "retry":
+                if self._handled(rows, segments, failure, is_told=is_told) == "retry":
+                    lost = lost or isinstance(failure, StreamUnavailable)
                     continue
                 self._give_up(segments)
                 self._mark_skipped(buffers, segments, confirm)
@@ -149,7 +156,7 @@ class Flusher:
             _log.debug("stream %s: attempt %d failed (%s): %s", self.writer.stream, attempts, name, error)
         self._metrics.retried(name)
         time_source = self.client.time_source
-        time_source.sleep(pause_seconds(self._options, attempts, time_source.jitter()))
+        time_source.sleep(pause_seconds(self._options, attempts, time_source.jitter(), seconds))
         return True
 
     # --- segments ------------------------------------------------------------------------------------------------
@@ -215,14 +222,27 @@ class Flusher:
             self._scope = (config, scope)
         return self._scope[1]
 
+    def _settle(self, segments: list[_Segment] | None, confirm: Confirm) -> bool | None:
+        """Find out whether the first of some segments is durable after all, and take it away then; None: not known."""
+        header = segments[0].header if segments else None
+        if segments is None or header is None or self.writer.in_doubt is None:
+            return False
+        outcome = self.writer.settle()
+        if outcome:
+            segments.pop(0)
+            confirm(header)
+        elif outcome is not None:
+            segments[0].header = None
+        return outcome
+
     def _give_up(self, segments: list[_Segment] | None) -> None:
-        """Delete what there is of segments that were given up: the outcome of the last attempt may be unknown."""
-        for segment in segments or ():
-            if segment.header is not None:
-                try:
-                    self.writer.forget(segment.header)
-                except LakefmtError as error:
-                    _log.warning("stream %s: a segment that was given up may be there: %s", self.writer.stream, error)
+        """Delete rows without a header of a segment that was given up."""
+        header = segments[0].header if segments else None
+        if header is not None and self.writer.in_doubt is None:
+            try:
+                self.writer.forget(header)
+            except LakefmtError as error:
+                _log.debug("stream %s: rows of a segment that was given up are left: %s", self.writer.stream, error)
 
     def _mark_skipped(self, buffers: Sequence[Buffer], segments: list[_Segment] | None, confirm: Confirm) -> None:
         """Make the offset of skipped rows durable, now or with the next rows: their source is not to send them again."""
@@ -299,8 +319,14 @@ class Flusher:
 
     # --- failures ------------------------------------------------------------------------------------------------
 
-    def _handled(self, rows: pa.Table, error: Exception) -> str:
+    def _handled(self, rows: pa.Table, segments: Sequence[_Segment] | None, error: Exception, *, is_told: bool) -> str:
         """Ask the handler; return ``"skip"`` or ``"retry"``.
+
+        Args:
+            rows: that are not durable.
+            segments: that they are in, where these were made.
+            error: why.
+            is_told: the store said so; else they may be.
 
         Raises:
             FlushFailed: the stream fails.
@@ -313,8 +339,16 @@ class Flusher:
             error, answer = raised, "fail"
         if answer != "fail":
             return answer
-        failed = FlushFailed(f"{rows.num_rows} rows of stream {self.writer.stream!r} are not durable: {error}")
-        failed.batch = FailedBatch(rows, error)
+        what = f"{rows.num_rows} rows of stream {self.writer.stream!r}"
+        failed = FlushFailed(
+            f"{what} are not durable: {error}"
+            if is_told
+            else f"{what} may be committed, the store does not say so: {error}; reopen() returns those to send again"
+        )
+        # Only the first segment was begun.
+        first = rows.num_rows if segments is None or is_told else segments[0].rows.num_rows
+        parts = [FailedBatch(rows.slice(0, first), error, may_be_committed=not is_told)]
+        failed.batches = [*parts, *([FailedBatch(rows.slice(first), error)] if first < rows.num_rows else [])]
         raise failed from error
 
     def _answer(self, rows: pa.Table, error: Exception) -> str:

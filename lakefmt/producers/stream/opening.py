@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from lakefmt.config.settings import resolve_settings
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import LakefmtError, StreamUnavailable
-from lakefmt.filegroups.table_client import TableClient
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.producers.stream.committing import KeyScope, SegmentCommit
-from lakefmt.segments.claims import HeldClaim, is_owned, list_epochs, take_claim
-from lakefmt.segments.codec import Committed, SegmentHeader, checksum
-from lakefmt.segments.files import delete_segments, list_positions, list_streams, write_segment
+from lakefmt.segments.claims import HeldClaim, decide_adopted, is_owned, list_epochs, take_claim
+from lakefmt.segments.codec import Claim, Committed, SegmentHeader, checksum
+from lakefmt.segments.files import delete_segments, list_positions, list_streams, write_header, write_rows
 from lakefmt.segments.names import (
     ANONYMOUS,
     SegmentPosition,
@@ -23,12 +25,23 @@ from lakefmt.segments.names import (
 )
 from lakefmt.segments.pending import committed_of_streams, load_streams, plan_streams
 from lakefmt.segments.plan import StreamPlan, next_sequence
-from lakefmt.values import CommitResult
+from lakefmt.storage.local.process_lock import process_locks
+from lakefmt.timeline.instant import Action
+from lakefmt.values import CommitResult, InstantTime
 from lakefmt.write.context import WriteRequest
 
 __all__ = ["Finish", "Recovered", "SegmentWriter", "is_durable", "recover_others", "recover_stream"]
 
 _log = logging.getLogger("lakefmt.streams")
+
+#: How long who withdraws a segment waits for commits that have begun, and how long between two looks.
+_PATIENCE_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 0.05
+_DAY_SECONDS: Final = 24 * 3600.0
+#: Milliseconds of the newest segment of this process; a clock that was set back by more than a second is followed.
+_last = [0]
+_last_lock = threading.Lock()
+_MOST_AHEAD: Final = 1000
 
 #: Runs a commit as the writing verbs of a table do: one at a time, and then the table services.
 Finish = Callable[[Callable[[], CommitResult | None], WriteRequest], CommitResult]
@@ -103,13 +116,16 @@ def recover_stream(client: TableClient, stream: str, options: Mapping[str, objec
     newest = in_store.claims[-1] if in_store.claims else None
     if newest is not None and is_owned(store, stream, newest, client.clock.now().timestamp()):
         return Recovered(stream, left=True)
+    if newest is None and not in_store.headers:
+        return Recovered(stream)  # its writer is about to claim it, or it was just removed
     if newest is not None and newest.closed and not in_store.headers:
+        _remove_old(client, stream, newest)
         return Recovered(stream)
     try:
         writer = SegmentWriter.open(client, stream, options, finish)
     except StreamUnavailable:
         return Recovered(stream, left=True)
-    writer.end()
+    writer.end(is_owner=False)
     return writer.recovered
 
 
@@ -137,6 +153,8 @@ class SegmentWriter:
         self.client, self.held, self.committed, self.recovered, self.kept = client, held, committed, recovered, kept
         self.sequence = sequence
         self.durable = is_durable(client)
+        #: A segment of which is not known whether it is durable.
+        self.in_doubt: SegmentHeader | None = None
 
     @classmethod
     def open(
@@ -195,11 +213,8 @@ class SegmentWriter:
         state = client.load()
         before = committed_of_streams(client, state, {stream: since}).get(stream)
         seen = [header.position for header in in_store.headers]
-        if confirmed is not None:
-            # Those of a later claim are another process's, which had replaced this one for a while.
-            seen = [position for position in seen if position <= confirmed or position.epoch > confirmed.epoch]
-        last = max([*seen, SegmentPosition(0, 0) if before is None else before.position])
-        held.adopt(last, seen, durable=is_durable(client))
+        earlier = [claim for claim in in_store.claims if claim.epoch < held.epoch]
+        held.adopt(earlier, seen, before, durable=is_durable(client))
         (noted,) = load_streams(client, [stream])
         (plan,) = plan_streams(client, state, [noted])
         result = _commit(client, plan, options, finish, since)
@@ -245,7 +260,7 @@ class SegmentWriter:
             rows,
             len(data),
             checksum(data),
-            int(self.client.clock.now().timestamp() * 1000),
+            _next_millisecond(int(self.client.clock.now().timestamp() * 1000)),
             offset,
             scope.across,
             tail,
@@ -260,25 +275,98 @@ class SegmentWriter:
             StreamUnavailable: another one had.
             StorageError: the store failed; the same segment can be written again.
         """
-        write_segment(self.client.store, header, data, durable=self.durable)
+        store = self.client.store
+        write_rows(store, header, data, durable=self.durable)
+        self.in_doubt = header
+        write_header(store, header, durable=self.durable)
         self.held.check()
-        self.sequence = header.sequence + 1
+        self.sequence, self.in_doubt = header.sequence + 1, None
 
     def forget(self, header: SegmentHeader) -> None:
-        """Use up the number of a segment that is given up, and delete what there is of it."""
+        """Use up the number of a segment whose header was never written, and delete what there is of it."""
         self.sequence = header.sequence + 1
         delete_segments(self.client.store, header.stream, [header.position])
 
-    def end(self) -> None:
-        """Release the claim; of a stream without a writer id nothing is left when all is committed."""
+    def settle(self) -> bool | None:
+        """Find out what became of the segment that is in doubt, and use up its number.
+
+        Where another process owns the stream now, its claim says whether the segment counts. Else the segment is withdrawn;
+        a commit that has begun may have it already, so its end is awaited.
+
+        Returns:
+            Whether its rows are in the table or will be; None: it cannot be told now, and they may be.
+        """
+        header = self.in_doubt
+        if header is None:
+            return False
+        self.sequence = max(self.sequence, header.sequence + 1)
+        try:
+            outcome = self._fate(header)
+        except LakefmtError as error:
+            _log.warning("stream %s: it is not known whether a segment is durable: %s", self.stream, error)
+            return None
+        if outcome is not None:
+            self.in_doubt = None
+        return outcome
+
+    def _fate(self, header: SegmentHeader) -> bool | None:
+        client, position = self.client, header.position
+        (in_store,) = load_streams(client, [self.stream])
+        newest = in_store.claims[-1] if in_store.claims else None
+        if newest is not None and newest.epoch > position.epoch:
+            if newest.adopts is None:
+                positions, _ = list_positions(client.store, self.stream)
+                newest = decide_adopted(
+                    client.store, self.stream, in_store.claims, positions, self._committed(client.load())
+                )
+            if not newest.refuses(position):
+                return True
+            delete_segments(client.store, self.stream, [position])
+            return False
+        delete_segments(client.store, self.stream, [position])
+        state = _after_begun_commits(client)
+        if state is None:
+            return None
+        now = self._committed(state)
+        if now is None or now.position < position:
+            return False
+        return True if now.epoch == position.epoch else None
+
+    def _committed(self, state: TableState) -> Committed | None:
+        return committed_of_streams(self.client, state, {self.stream: self.since}).get(self.stream)
+
+    def end(self, *, is_owner: bool = True) -> None:
+        """Release the claim; of a stream without a writer id nothing is left when all is committed.
+
+        Args:
+            is_owner: False: the owner was taken for dead. Where it may only be slow, the claim stays for a day, so that what
+                it writes yet does not count.
+        """
         store, stream = self.client.store, self.stream
         headers, _ = list_positions(store, stream)
         newest = list_epochs(store, stream)
-        if stream.startswith(ANONYMOUS) and not headers and newest[-1:] == [self.held.epoch]:
+        certain = is_owner or process_locks(store) is not None
+        if certain and stream.startswith(ANONYMOUS) and not headers and newest[-1:] == [self.held.epoch]:
             self.held.release()
             store.delete_tree(stream_folder(stream))
             return
         self.held.release(closed=newest[-1:] == [self.held.epoch])
+
+
+def _remove_old(client: TableClient, stream: str, newest: Claim) -> None:
+    """Remove what is left of a stream without a writer id that was recovered a day ago."""
+    if stream.startswith(ANONYMOUS):
+        info = client.store.info(claim_name(stream, newest.epoch))
+        if info is not None and client.clock.now().timestamp() - info.modified > _DAY_SECONDS:
+            client.store.delete_tree(stream_folder(stream))
+
+
+def _next_millisecond(now: int) -> int:
+    """Return a time that is later than that of each segment of this process so far: their order tells which row wins."""
+    with _last_lock:
+        ahead = _last[0] + 1 - now
+        _last[0] = now + (ahead if 0 < ahead <= _MOST_AHEAD else 0)
+        return _last[0]
 
 
 def _commit(
@@ -286,8 +374,27 @@ def _commit(
 ) -> CommitResult | None:
     if not plan.to_commit:
         return None
-    commit = SegmentCommit(client, plan.stream, plan.to_commit, options, since)
+    commit = SegmentCommit(client, plan.stream, plan.to_commit, options, since, confirmed=False)
     return finish(commit.run, commit.request)
+
+
+def _after_begun_commits(client: TableClient) -> TableState | None:
+    """Return the table when every commit that has begun by now is over; None: that takes too long."""
+    time_source = client.time_source
+    until = time_source.monotonic() + _PATIENCE_SECONDS
+    state = client.load()
+    begun = _begun(state)
+    while begun & _begun(state):
+        if time_source.monotonic() >= until:
+            return None
+        time_source.sleep(_LOOK_SECONDS)
+        state = client.load()
+    return state
+
+
+def _begun(state: TableState) -> frozenset[InstantTime]:
+    writes = (Action.COMMIT, Action.DELTA_COMMIT)
+    return frozenset(instant.time for instant in state.timeline.pending if instant.action in writes)
 
 
 def _remove_old_claims(client: TableClient, held: HeldClaim) -> None:

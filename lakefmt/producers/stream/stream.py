@@ -365,9 +365,13 @@ class Stream:
         """Return the rows that could not be made durable, and why."""
         return self._core.failed_rows()
 
-    def reopen(self) -> None:
-        """Take rows again after a failure; the failed rows are not sent again by themselves."""
-        self._core.reopen()
+    def reopen(self) -> list[FailedBatch]:
+        """Take rows again after a failure, and return the rows that are to be sent again: none of them is in the table.
+
+        Raises:
+            StorageError: the store does not say yet whether rows are durable; call it again.
+        """
+        return self._core.reopen()
 
     @property
     def closed(self) -> bool:

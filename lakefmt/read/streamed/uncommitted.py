@@ -35,7 +35,8 @@ from lakefmt.segments.keyed import (
     row_identities,
     stored_identities,
 )
-from lakefmt.segments.pending import load_streams, plan_streams
+from lakefmt.segments.pending import header_times, load_streams, plan_streams
+from lakefmt.segments.plan import in_order
 from lakefmt.segments.resolve import joined_rows, key_rules, needs_stored, resolve_rows
 from lakefmt.values import META_COLUMNS, PARTITION_PATH, RECORD_KEY, TableType
 
@@ -57,10 +58,10 @@ def load_uncommitted(client: TableClient) -> UncommittedSnapshot:
         CorruptFile: a segment is damaged.
     """
     streams = load_streams(client)
+    times = header_times(client) if sum(bool(each.headers) for each in streams) > 1 else {}
     state = client.load()
     plans = plan_streams(client, state, streams)
-    headers = tuple(header for plan in plans for header in sorted(plan.to_commit, key=lambda each: each.position))
-    return UncommittedSnapshot(client, state, headers)
+    return UncommittedSnapshot(client, state, tuple(in_order([plan.to_commit for plan in plans], times)))
 
 
 @dataclass(frozen=True)
@@ -117,11 +118,12 @@ class UncommittedSnapshot(Snapshot):
             incoming = fitted_together(tables, self.schema)
             plain = incoming.drop_columns([name for name in (OPERATOR, COLUMNS) if name in incoming.column_names])
             return _Changed(_with_meta(plain, self.schema, None, None), None, across=True)
-        by_stream: dict[str, list[pa.Table]] = {}
+        by_commit: dict[str, list[pa.Table]] = {}
+        has_ordering = bool(merge_rule(self._known.config).stored.fields)
         for header, table in zip(self.headers, tables, strict=True):
-            by_stream.setdefault(header.stream, []).append(table)
-        # Each stream has commits of its own.
-        return self._merged([fitted_together(each, self.schema) for each in by_stream.values()])
+            # Without ordering columns the next commit takes those of all streams, in this order.
+            by_commit.setdefault(header.stream if has_ordering else "", []).append(table)
+        return self._merged([fitted_together(each, self.schema) for each in by_commit.values()])
 
     def _merged(self, streams: Sequence[pa.Table]) -> _Changed:
         """Return what the rows of the streams, one after the other, and the stored rows of their keys come to."""

@@ -13,8 +13,10 @@ from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, cast, runtime_checkable
+from weakref import WeakSet
 
 from lakefmt.data_classes import dataclass
+from lakefmt.storage.api import PutOutcome
 
 if sys.platform != "win32":
     import fcntl
@@ -38,6 +40,7 @@ class ProcessLock:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
+        _held.add(self)
 
     def release(self) -> None:
         """Release the lock; a second call does nothing."""
@@ -52,6 +55,20 @@ class ProcessLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+#: The locks of this process.
+_held: WeakSet[ProcessLock] = WeakSet()
+
+
+def _release_inherited() -> None:
+    """Close the locks of the parent in a forked child: it would keep them for as long as it lives itself."""
+    for lock in list(_held):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_release_inherited)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +155,10 @@ class SupportsProcessLocks(Protocol):
         """Lock the object `name` (created empty if missing); None if another handle holds it."""
         ...
 
+    def put_held(self, name: str, data: bytes, *, durable: bool = False) -> tuple[PutOutcome, ProcessLock | None]:
+        """Create the object `name` unless it is taken, locked from the moment at which others see it."""
+        ...
+
     def is_held(self, name: str) -> bool:
         """Return whether a process holds the object `name`."""
         ...
@@ -161,7 +182,7 @@ def process_locks(store: object) -> SupportsProcessLocks | None:
 
 @lru_cache(maxsize=64)
 def _can_lock(kind: Hashable) -> bool:
-    return all(callable(getattr(kind, name, None)) for name in ("hold", "is_held", "touch"))
+    return all(callable(getattr(kind, name, None)) for name in ("hold", "put_held", "is_held", "touch"))
 
 
 def hold_file(path: Path) -> ProcessLock | None:

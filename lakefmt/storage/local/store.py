@@ -459,6 +459,27 @@ class LocalStore:
         except OSError as error:
             raise self._failure(error, "lock", name) from error
 
+    def put_held(self, name: str, data: Buffer, *, durable: bool = False) -> tuple[PutOutcome, ProcessLock | None]:
+        """Create the object `name` unless it is taken, locked from the moment at which others see it.
+
+        Raises:
+            StorageError: as for :meth:`put_if_absent`.
+        """
+        path = self._path(name)
+        lock: ProcessLock | None = None
+        try:
+            temporary = self._files.write_temporary(path, data, durable)
+            lock = hold_file(Path(temporary))
+            outcome = self._placed(self._files.place(temporary, path), name, path, durable)
+        except (OSError, StorageError) as error:
+            if lock is not None:
+                lock.release()
+            raise self._failure(error, "create", name) if isinstance(error, OSError) else error from None
+        if lock is not None and outcome is not PutOutcome.DONE:
+            lock.release()
+            return outcome, None
+        return outcome, lock
+
     def is_held(self, name: str) -> bool:
         """Return whether a process holds the object `name`."""
         return is_held(Path(self._path(name)))

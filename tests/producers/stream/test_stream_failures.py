@@ -360,3 +360,19 @@ def test_who_opens_a_stream_does_not_fail_because_another_recovers_a_third_one(o
         assert dies or stored(store) == [1], counted.effects[number - 1]
         act(store)
         assert (stored(store), durable(store)) == ([1], 0), counted.effects[number - 1]
+
+
+def test_no_pause_goes_beyond_the_deadline() -> None:
+    made, time = make(keyed=False), VirtualTime()
+    stream = table_over(refusing(made, 1000), time).open_stream(
+        flush_interval=0,
+        request_failed_retry_times=9,
+        request_failed_retry_interval_ms=5_000,
+        request_failed_retry_deadline_ms=17_000,
+    )
+    stream.insert({"v": 1})
+    begun = time.now
+    with pytest.raises(FlushFailed):
+        stream.flush()
+    assert 16.0 <= time.now - begun <= 17.0
+    stream.close(discard=True)

@@ -133,3 +133,84 @@ def test_the_awaited_stream(tmp_path: Path) -> None:
 
     asyncio.run(program())
     assert table.read().num_rows == 12
+
+
+RESTARTED = """
+import os, socket, sys, lakefmt
+path, host, forks = sys.argv[1], sys.argv[2], sys.argv[3]
+socket.gethostname = lambda: host
+stream = lakefmt.open_table(path).open_stream()
+stream.upsert({"id": "a", "v": 1, "s": "older"})
+stream.flush()
+if forks == "forks" and os.fork() == 0:
+    sys.stdin.readline()  # a worker that has nothing to do with the stream
+    os._exit(0)
+print("flushed", flush=True)
+os.read(0, 0)
+import signal
+signal.pause()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+@pytest.mark.parametrize("case", ["another host", "a forked child lives on"])
+def test_rows_of_a_killed_program_lose_against_those_of_the_restarted_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_type: str, case: str
+) -> None:
+    table = create(tmp_path / "t", True, table_type)
+    elsewhere = case == "another host"
+    how = ["pod-1", "alone"] if elsewhere else ["pod", "forks"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", RESTARTED, str(tmp_path / "t"), *how],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "flushed\n"
+        process.kill()
+        process.wait()
+        monkeypatch.setattr("socket.gethostname", lambda: "pod-2" if elsewhere else "pod")
+        if not elsewhere:
+            assert [found.rows for found in table.recover_streams()] == [1]  # the child does not hold the claim
+        with table.open_stream() as stream:
+            stream.upsert({"id": "a", "v": 2, "s": "newer"})
+        assert rows_of(table.read()) == [{"id": "a", "v": 2, "s": "newer"}]
+        monkeypatch.setattr("socket.gethostname", lambda: how[0])  # where the operating system says that it is dead
+        table.recover_streams()
+        assert rows_of(table.read()) == [{"id": "a", "v": 2, "s": "newer"}]
+        assert list_streams(LocalStore(tmp_path / "t")) == []
+    finally:
+        process.stdin.close()  # type: ignore[union-attr]
+        process.stdout.close()  # type: ignore[union-attr]
+
+
+CLAIMS = """
+import sys, lakefmt
+sys.stdin.readline()
+for _ in range(3):
+    stream = lakefmt.open_table(sys.argv[1]).open_stream(writer_id=sys.argv[2] or None)
+    stream.insert({"v": 1})
+    stream.flush()
+    stream.close()
+    print("closed", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_start_together_do_not_take_new_claims_for_dead(tmp_path: Path) -> None:
+    table = create(tmp_path / "t", keyed=False)
+    arguments = [sys.executable, "-c", CLAIMS, str(tmp_path / "t"), ""]
+    processes = [
+        subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    for process in processes:
+        process.stdin.write("\n")  # type: ignore[union-attr]
+        process.stdin.flush()  # type: ignore[union-attr]
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert outputs == ["closed\n" * 3] * 3
+    assert table.read().num_rows == 9
+    assert list_streams(LocalStore(tmp_path / "t")) == []
