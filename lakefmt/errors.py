@@ -39,6 +39,7 @@
     │   ├── BufferFull             flush: a stream without automatic flushes holds all it may
     │   ├── BackPressureTimeout    wait: storage is slower than the rows come
     │   ├── FlushFailed            rows could not be made durable; failed_rows() has them
+    │   ├── CommitFailed           every row is durable and not committed: do not send them again
     │   └── StreamUnavailable      another process opened a stream of this writer
     ├── FormatError              repair the table: stored bytes are not what they should be
     │   ├── CorruptFile
@@ -62,6 +63,7 @@ __all__ = [
     "BackPressureTimeout",
     "BufferFull",
     "CommitConflict",
+    "CommitFailed",
     "CompletedFileMissing",
     "ConflictError",
     "ConsumerActive",
@@ -384,6 +386,15 @@ class FlushFailed(StreamError):
     kind = "flush_failed"
     #: The rows and the cause; empty: not known.
     batches: Sequence[object] = ()
+
+
+class CommitFailed(StreamError):
+    """Every row that a stream was given is durable, and they are not committed; the cause is chained.
+
+    Do not send the rows again: the next commit takes them, or that of the stream that is opened next.
+    """
+
+    kind = "commit_failed"
 
 
 class StreamUnavailable(StreamError):

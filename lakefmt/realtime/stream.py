@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt.arguments import shown
 from lakefmt.data_classes import replace
-from lakefmt.errors import InvalidInputError, LakefmtError, StreamClosed, StreamError
+from lakefmt.errors import CommitFailed, InvalidInputError, LakefmtError, StreamClosed, StreamError
 from lakefmt.producers.stream.operators import RowOperator, parse_operator
 from lakefmt.realtime._scalar_converters import ConversionRules
 from lakefmt.realtime.errors import RowRefused
@@ -107,6 +107,7 @@ class RealtimeStream:
 
         Raises:
             StreamClosed: the stream is closed.
+            CommitFailed: the rows are durable, as all before them, and a commit failed: do not apply them again.
             CZException: a row lacks columns, or could not be taken; the text begins with ``Failed to apply row``.
         """
         native = self._native
@@ -122,6 +123,7 @@ class RealtimeStream:
                 native.apply_values(row.operator, (values,), columns, layout.checker)
             else:
                 self._apply_several(rows)
+            native.check_commits()
         except StreamError as error:
             raise self._as_apply_error(error) from error
         except (LakefmtError, ValueError, TypeError) as error:
@@ -129,7 +131,7 @@ class RealtimeStream:
 
     def _as_apply_error(self, error: StreamError) -> StreamError:
         """Return an error of the same class whose text begins as programs expect it."""
-        if isinstance(error, StreamClosed) or str(error).startswith(_FAILED):
+        if isinstance(error, StreamClosed | CommitFailed) or str(error).startswith(_FAILED):
             return error
         return type(error)(f"{_FAILED} to table {self._table!r}: {error}")
 

@@ -21,9 +21,10 @@ __all__ = [
     "EVENT_TIME_COLUMN",
     "batch_watermark",
     "check_watermark",
-    "event_time_minimum",
+    "event_time_maximum",
     "newest_watermark",
     "next_watermark",
+    "watermark_of_rows",
 ]
 
 #: The table property that names the column of event times.
@@ -53,18 +54,41 @@ def next_watermark(given: int | None, newest: int | None) -> int | None:
     return max(given, newest)
 
 
-def batch_watermark(minimum: int | None, delay: int = 0) -> int | None:
-    """Return what a writer may promise after rows whose smallest event time is `minimum`.
+def batch_watermark(maximum: int | None, delay: int = 0) -> int | None:
+    """Return what a writer promises after rows whose largest event time is `maximum`.
 
     Args:
-        minimum: in milliseconds; None: no row has an event time.
+        maximum: in milliseconds; None: no row has an event time.
         delay: by how many milliseconds later rows may be late.
 
     Example:
         >>> batch_watermark(10_000, 5_000), batch_watermark(None)
         (5000, None)
     """
-    return None if minimum is None else max(_LOWEST, minimum - delay)
+    return None if maximum is None else max(_LOWEST, maximum - delay)
+
+
+def watermark_of_rows(properties: Mapping[str, str], rows: pa.Table) -> int | None:
+    """Return what the commit of some rows promises by the properties of their table.
+
+    Args:
+        properties: they name the column of event times, and the delay of late rows.
+        rows: in the table's columns, or some of them.
+
+    Raises:
+        InvalidInputError: the column holds no times, or the delay is no number of milliseconds.
+
+    Example:
+        >>> properties = {"lakefmt.event.time.column": "at", "lakefmt.allowed.delay": "5"}
+        >>> watermark_of_rows(properties, pa.table({"at": [10, 30, 20]})), watermark_of_rows({}, pa.table({"at": [10]}))
+        (25, None)
+    """
+    name, delay = properties.get(EVENT_TIME_COLUMN), properties.get(ALLOWED_DELAY) or "0"
+    if name is None or name not in rows.column_names:
+        return None
+    if not (delay.isascii() and delay.isdigit()):
+        raise InvalidInputError(f"{ALLOWED_DELAY}={delay[:40]!r}: milliseconds as a whole number are expected")
+    return batch_watermark(event_time_maximum(rows.column(name), name), int(delay))
 
 
 def check_watermark(value: object, name: str = "watermark") -> int:
@@ -95,8 +119,8 @@ def newest_watermark(extras: Iterable[Mapping[str, str]]) -> int | None:
     return next((value for value in map(watermark_of, extras) if value is not None), None)
 
 
-def event_time_minimum(column: pa.Array | pa.ChunkedArray, name: str = "event time") -> int | None:
-    """Return the smallest event time of a column in milliseconds, rounded down; None: it holds nulls only.
+def event_time_maximum(column: pa.Array | pa.ChunkedArray, name: str = "event time") -> int | None:
+    """Return the largest event time of a column in milliseconds, rounded down; None: it holds nulls only.
 
     Args:
         column: timestamps, dates, or whole numbers of milliseconds.
@@ -106,8 +130,8 @@ def event_time_minimum(column: pa.Array | pa.ChunkedArray, name: str = "event ti
         InvalidInputError: the column holds no times.
 
     Example:
-        >>> event_time_minimum(pa.array([1_999, None, 2_500], pa.timestamp("us"))), event_time_minimum(pa.array([7]))
-        (1, 7)
+        >>> event_time_maximum(pa.array([1_999, None, 2_500], pa.timestamp("us"))), event_time_maximum(pa.array([7]))
+        (2, 7)
     """
     kind = column.type
     if pa.types.is_date(kind):
@@ -120,7 +144,7 @@ def event_time_minimum(column: pa.Array | pa.ChunkedArray, name: str = "event ti
         raise InvalidInputError(
             f"the column {name!r} has the type {kind}: event times are timestamps, dates or milliseconds"
         )
-    smallest = pc.min(column).as_py()
-    if smallest is None:
+    largest = pc.max(column).as_py()
+    if largest is None:
         return None
-    return int(smallest) * unit if unit else int(smallest) // _PER_MILLISECOND[kind.unit]
+    return int(largest) * unit if unit else int(largest) // _PER_MILLISECOND[kind.unit]

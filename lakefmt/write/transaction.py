@@ -44,6 +44,7 @@ from lakefmt.index import (
 from lakefmt.keys import KeySpec, check_colliding_keys
 from lakefmt.schema import null_element_columns
 from lakefmt.timeline.locks.reentrant import held_lock_of
+from lakefmt.timeline.watermarks import watermark_of_rows
 from lakefmt.transactions.concurrency import check_non_blocking
 from lakefmt.values import CommitResult, FileId, PartitionPath, TableType, WriteOperation
 from lakefmt.write._slice_state import SliceReader, apply_log_deletes, find_stored, is_compaction_pending
@@ -178,6 +179,8 @@ class WriteTransaction:
         self._keys_in = None if footprint.keys_in is None else set(footprint.keys_in)
         self._read = set(footprint.read)
         self._covers = footprint.covers
+        #: Up to which event times the rows of its parts let it promise completeness.
+        self._promised = list[int]()
         self._null_elements = set[str]() if saved is None else set(saved.null_elements)
         #: How many files the parts of a stream have opened so far, where every commit opens its own.
         self._files_opened = 0
@@ -321,6 +324,9 @@ class WriteTransaction:
         allow = self._settings.text("lakefmt.write.null_list_elements") == "allow"
         batch = key_batch(spec, table, schema, allow_null_elements=allow)
         self._null_elements.update(null_element_columns(batch.table))
+        if self.context.operation not in REPLACING:
+            promised = watermark_of_rows(self.state.config.properties, batch.table)
+            self._promised += [] if promised is None else [promised]
         return batch
 
     def _completed(self, batch: KeyedBatch) -> KeyedBatch:
@@ -680,7 +686,10 @@ class WriteTransaction:
 
             stats = [stat for status in statuses for stat in status.stats]
             announce_commit(self._index, index_commit(self.client, self.state, self.context.instant, stats))
-        result = complete_instant(self._pending, statuses, hidden, self._footprint(), is_saved=self._saved is not None)
+        watermark = max(self._promised, default=None)
+        result = complete_instant(
+            self._pending, statuses, hidden, self._footprint(), is_saved=self._saved is not None, watermark=watermark
+        )
         if result.skipped:
             self._abort_quietly()
         rings = None if self._index is None else rings_of(self._index)

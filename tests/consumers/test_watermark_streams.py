@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import threading
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt.builders.writing import BatchWriteBuilder
 from lakefmt.consumers.alignment import Mark, WatermarkAlignment, is_held_back
 from lakefmt.consumers.steps import StreamStep, cut_at_watermark, split_by_drift
 from lakefmt.errors import DataExpired
@@ -174,3 +176,83 @@ def test_ap_14_an_idle_stream_holds_no_other_back() -> None:
         assert ids(stream) == [0, 1]
     assert 30.0 <= time.now <= 41.0
     idle.close()
+
+
+# --- event times -----------------------------------------------------------------------------------------------------
+
+EVENTS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("at", pa.timestamp("us", "UTC"))])
+SECOND = 1_000
+
+
+def events(*seconds: int) -> pa.Table:
+    times = pa.array([second * 1_000_000 for second in seconds], pa.int64()).cast(EVENTS.field("at").type)
+    return pa.table({"id": pa.array(seconds, pa.int64()), "at": times}, schema=EVENTS)
+
+
+def event_table(delay: str | None = "5000", **asked: object) -> lakefmt.Table:
+    properties = {"lakefmt.event.time.column": "at"} | ({} if delay is None else {"lakefmt.allowed.delay": delay})
+    return append_table(schema=EVENTS, partition_by=None, properties=properties, **asked)
+
+
+def by_stream(table: lakefmt.Table, data: pa.Table) -> None:
+    with table.open_stream() as stream:
+        stream.write_arrow(data)
+
+
+def by_builder(table: lakefmt.Table, data: pa.Table) -> None:
+    builder = BatchWriteBuilder(table)
+    write = builder.new_write()
+    write.write_arrow(data)
+    builder.new_commit().commit(write.prepare_commit())
+
+
+DOORS = {
+    "append": lambda table, data: table.append(data),
+    "append of batches": lambda table, data: table.append(iter(data.to_batches(max_chunksize=1))),
+    "insert": lambda table, data: table.insert(data),
+    "bulk_insert": lambda table, data: table.bulk_insert(data),
+    "upsert": lambda table, data: table.upsert(data),
+    "open_stream": by_stream,
+    "builder": by_builder,
+}
+
+
+def watermarks(table: lakefmt.Table) -> list[int | None]:
+    return [batch.watermark for batch in read_all(table)]
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("kind", ["append", "queue", "keyed"])
+def test_ap_11_a_commit_promises_its_largest_event_time_less_the_delay(door: str, kind: str) -> None:
+    if (door == "upsert" and kind != "keyed") or (
+        door in ("append", "append of batches", "builder") and kind == "keyed"
+    ):
+        kind = "keyed" if door == "upsert" else "append"
+    asked = {
+        "append": {"kind": "append"},
+        "queue": {"kind": "append", "order": "per_bucket", "bucket_key": "id", "buckets": 1},
+        "keyed": {"record_key": "id"},
+    }
+    table = event_table(**asked[kind])
+    DOORS[door](table, events(60, 70, 65))
+    DOORS[door](table, events(30))  # late rows promise nothing new
+    DOORS[door](table, events(90))
+    promised = [65 * SECOND, 65 * SECOND, 85 * SECOND]
+    assert sorted(set(watermarks(table))) == sorted(set(promised))
+    assert [watermark for watermark, _ in itertools.groupby(watermarks(table))] == [65 * SECOND, 85 * SECOND]
+    assert sorted(ids(read_all(table, end={"watermark": 65 * SECOND}))) == [30, 60, 65, 70]
+    assert table.as_of(watermark=65 * SECOND).read().num_rows == 3
+
+
+def test_ap_11_what_a_writer_says_counts_more_than_event_times() -> None:
+    table = event_table(kind="append")
+    table.append(events(100), watermark=7)
+    assert watermarks(table) == [7]
+
+
+def test_ap_12_overwrites_and_rows_without_an_event_time_keep_the_watermark() -> None:
+    table = event_table(delay=None, kind="append")
+    table.append(events(10))
+    table.append(pa.table({"id": [1], "at": pa.nulls(1, EVENTS.field("at").type)}, schema=EVENTS))
+    table.overwrite(events(50))
+    assert [batch.watermark for batch in read_all(table, streaming_read_overwrite=True)] == [10 * SECOND] * 3

@@ -6,13 +6,13 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Final
 
-from lakefmt.errors import LakefmtError, StreamUnavailable
+from lakefmt.errors import CommitFailed, LakefmtError, StreamUnavailable
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.producers.stream.buffer import finish_futures
 from lakefmt.producers.stream.committing import SegmentCommit
-from lakefmt.producers.stream.failures import chained, pause_seconds, retry_status_of, tries_again
+from lakefmt.producers.stream.failures import chained, passes_by_itself, pause_seconds, retry_status_of, tries_again
 from lakefmt.producers.stream.metrics import StreamMetrics
 from lakefmt.producers.stream.opening import Finish, SegmentWriter
 from lakefmt.producers.stream.options import StreamOptions
@@ -25,6 +25,9 @@ from lakefmt.values import CommitResult
 __all__ = ["Committer"]
 
 _log = logging.getLogger("lakefmt.streams")
+
+#: So many commits in a row may fail for a reason that passes before the program is told.
+_MOST_QUIET: Final = 2
 
 
 class Committer:
@@ -59,6 +62,9 @@ class Committer:
         self._stop_timer: Callable[[], None] | None = None
         self._stop_soon: Callable[[], None] | None = None
         self._stopped = False
+        self._failed_in_a_row = 0
+        #: A commit that the stream made by itself failed, and no call has said so.
+        self.untold: CommitFailed | None = None
         self.last_committed: Committed | None = writer.committed
         self._confirmed = SegmentPosition(writer.held.epoch, 0)
 
@@ -108,12 +114,27 @@ class Committer:
     def _on_time(self) -> None:
         try:
             self.commit(whole=False)
-        except Exception as error:  # noqa: BLE001  (a timer that ended with it would commit nothing any more)
-            self._metrics.commit_failures += 1
-            _log.warning("stream %s: its rows are durable, and not committed yet: %s", self._writer.stream, error)
+        except CommitFailed as error:
+            cause = error.__cause__ or error
+            if not passes_by_itself(cause) or self._failed_in_a_row > _MOST_QUIET:
+                self._note(error)
+            _log.warning("%s", error)
             with self._lock:
                 self._clear_timers()
                 self._set_timers(soon=False)
+
+    def _note(self, error: CommitFailed) -> None:
+        """Remember a failure for the next call, and tell those who wait for the commit of their rows."""
+        with self._lock:
+            self.untold = error
+            futures, self._futures = [future for _, future in self._futures], []
+        finish_futures(futures, error=error)
+
+    def take_untold(self) -> CommitFailed | None:
+        """Return a failure that no call has said; the caller does."""
+        with self._lock:
+            error, self.untold = self.untold, None
+        return error
 
     def _clear_timers(self) -> None:
         for stop in (self._stop_timer, self._stop_soon):
@@ -122,9 +143,13 @@ class Committer:
         self._stop_timer = self._stop_soon = None
 
     def commit_if_due(self) -> None:
-        """Commit when every flush is to be a commit."""
-        if not self._options.commit_interval and self._pending:
+        """Commit when every flush is to be a commit; :attr:`untold` is the failure."""
+        if self._options.commit_interval or not self._pending:
+            return
+        try:
             self.commit(whole=False)
+        except CommitFailed as error:
+            self._note(error)
 
     def commit(self, *, whole: bool) -> CommitResult | None:
         """Commit what is durable; None: there was nothing.
@@ -133,15 +158,17 @@ class Committer:
             whole: also what stands behind the last mark of a stream that marks offsets.
 
         Raises:
-            StreamUnavailable: another process owns the stream now; it commits the rows.
-            LakefmtError: the last failure, after as many attempts as the options say.
+            CommitFailed: the rows stay durable; its cause is the last failure, after as many attempts as the options say.
         """
         with self._committing:
             headers = self._due(whole=whole)
             if not headers:
                 return None
             begun = self._client.time_source.monotonic()
-            result = self._committed(headers, begun)
+            try:
+                result = self._committed(headers, begun)
+            except Exception as error:
+                raise self._failure(headers, error) from error
             seconds = self._client.time_source.monotonic() - begun
             self._metrics.committed(sum(header.rows for header in headers), seconds, result.instant)
             with self._lock:
@@ -149,6 +176,7 @@ class Committer:
                 futures = [future for position, future in self._futures if position <= last]
                 self._futures = [each for each in self._futures if each[0] > last]
                 self._times = self._times[len(headers) :]
+                self._failed_in_a_row, self.untold = 0, None
                 self._clear_timers()
                 self._set_timers()
             try:
@@ -158,6 +186,16 @@ class Committer:
                 _log.warning("stream %s: committed segments are left: %s", self._writer.stream, error)
         finish_futures(futures, result)
         return result
+
+    def _failure(self, headers: Sequence[SegmentHeader], error: Exception) -> CommitFailed:
+        """Return what a commit of segments failed with, and count it."""
+        self._failed_in_a_row += 1
+        self._metrics.commit_failed(error)
+        rows = sum(header.rows for header in headers)
+        return CommitFailed(
+            f"{rows} rows of stream {self._writer.stream!r} are durable and not committed: {error}; do not send them again: "
+            "the next commit takes them"
+        )
 
     def _due(self, *, whole: bool) -> list[SegmentHeader]:
         with self._lock:

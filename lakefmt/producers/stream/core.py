@@ -11,8 +11,9 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -20,11 +21,13 @@ from lakefmt.data_classes import replace
 from lakefmt.errors import (
     BackPressureTimeout,
     BufferFull,
+    CommitFailed,
     FlushFailed,
     InvalidInputError,
     LakefmtError,
     StorageError,
     StreamClosed,
+    StreamError,
 )
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.producers.stream.buffer import (
@@ -49,9 +52,12 @@ from lakefmt.segments.operators import STRICT, RowOperator
 if TYPE_CHECKING:
     from lakefmt.producers.stream.open import FollowedColumns
 
-__all__ = ["StreamCore"]
+__all__ = ["GIVEN_UP", "StreamCore"]
 
 _log = logging.getLogger("lakefmt.streams")
+
+#: Is set when nobody waits for the running call any more: then it takes no row.
+GIVEN_UP: Final[ContextVar[threading.Event | None]] = ContextVar("GIVEN_UP", default=None)
 
 
 class StreamCore:
@@ -193,6 +199,11 @@ class StreamCore:
         return False
 
     @property
+    def flushes_by_hand(self) -> bool:
+        """Whether rows stay in the buffer until the program flushes them."""
+        return self._manual
+
+    @property
     def is_mine(self) -> bool:
         """Whether this process opened the stream."""
         return self._process == os.getpid()
@@ -223,6 +234,15 @@ class StreamCore:
         self.check_usable()
         if self._is_closing:
             raise StreamClosed("the stream is being closed")
+        given_up = GIVEN_UP.get()
+        if given_up is not None and given_up.is_set():
+            raise StreamError("the call was cancelled before its row was taken")
+
+    def give_up(self, call: threading.Event) -> None:
+        """Let a call, which has the event as its :data:`GIVEN_UP`, take no row from now on."""
+        with self._changed:
+            call.set()
+            self._changed.notify_all()
 
     def _wait_for_place(self, size: int, *, goes_on: bool = False) -> None:
         """Wait until a row of `size` bytes has a place; call with the lock, which is not held meanwhile.
@@ -263,7 +283,7 @@ class StreamCore:
         """Return whether a row applied now might wait."""
         with self._changed:
             last = self._buffer.rows + 1 >= self.options.mutation_buffer_lines_num
-            full = self._rate is not None or not self._has_place(size)
+            full = self._rate is not None or not self._has_place(size) or self.committer.untold is not None
             return full or (last and not self._background and not self._manual)
 
     def mark(self, offset: Any) -> None:
@@ -290,7 +310,7 @@ class StreamCore:
             self._stop_timer = None
         if not buffer.rows and buffer.marked is None:
             return False
-        by_itself = trigger in ("rows", "bytes", "timer", "columns")
+        by_itself = trigger in ("rows", "bytes", "timer", "columns", "failure")
         rest = buffer.split() if by_itself and buffer.marked is not None else None
         buffer.trigger = trigger
         buffer.tail = by_itself and self._marks and buffer.marked is None
@@ -421,6 +441,23 @@ class StreamCore:
             self._is_closing |= trigger == "close"
             self._seal(trigger)
         self.drain()
+
+    def tell(self) -> None:
+        """Raise when a commit that the stream made by itself has failed, and no call has said so.
+
+        Raises:
+            CommitFailed: all rows so far are durable.
+            FlushFailed: some are not.
+        """
+        if self.committer.untold is None:
+            return
+        with self._changed:
+            self._seal("failure")
+        self.drain()
+        error = self.committer.take_untold()
+        if error is not None:
+            # A new error: one that is raised twice collects the traces of both.
+            raise CommitFailed(str(error)) from error.__cause__
 
     def failed_rows(self) -> list[FailedBatch]:
         """Return the rows that are not durable, and why."""

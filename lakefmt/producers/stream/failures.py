@@ -24,7 +24,7 @@ from lakefmt.errors import (
 )
 from lakefmt.producers.stream.options import RetryMode, RetryStatus, StreamOptions
 
-__all__ = ["FailedBatch", "chained", "pause_seconds", "retry_status_of", "tries_again"]
+__all__ = ["FailedBatch", "chained", "passes_by_itself", "pause_seconds", "retry_status_of", "tries_again"]
 
 _LONGEST_SECONDS: Final = 60.0
 
@@ -73,6 +73,17 @@ def retry_status_of(error: BaseException) -> RetryStatus | None:
     if isinstance(error, InvalidInputError | FormatError | UnsupportedError | StateError):
         return None
     return None if isinstance(error, LakefmtError) else RetryStatus.INTERNAL_ERROR
+
+
+def passes_by_itself(error: BaseException) -> bool:
+    """Return whether a later commit may work though nobody does anything.
+
+    Example:
+        >>> passes_by_itself(LockUnavailable("held")), passes_by_itself(UnsupportedError("no"))
+        (True, False)
+    """
+    lasting = (None, RetryStatus.INTERNAL_ERROR, RetryStatus.NOT_FOUND)
+    return retry_status_of(error) not in lasting
 
 
 def tries_again(options: StreamOptions, status: RetryStatus | None, attempts: int, seconds: float) -> bool:

@@ -37,6 +37,7 @@ class StreamMetrics:
     commit_seconds: float = 0.0
     commits: int = 0
     commit_failures: int = 0
+    last_commit_error: str | None = None
     last_commit_instant: str | None = None
     flushes: Counter[str] = field(default_factory=Counter)
     retries: Counter[str] = field(default_factory=Counter)
@@ -59,6 +60,13 @@ class StreamMetrics:
             self.commits += 1
             self.commit_seconds += seconds
             self.last_commit_instant = instant or self.last_commit_instant
+            self.last_commit_error = None
+
+    def commit_failed(self, error: BaseException) -> None:
+        """Count a commit that failed, after all its attempts."""
+        with self._lock:
+            self.commit_failures += 1
+            self.last_commit_error = f"{type(error).__name__}: {error}"
 
     def retried(self, status: str) -> None:
         """Count an attempt after a failure."""

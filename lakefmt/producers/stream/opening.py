@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -83,7 +84,7 @@ def recover_others(
         client: the table.
         options: settings of the commits.
         finish: runs each commit.
-        left_out: the stream that is being opened, which is left out: what is wrong with others is logged then.
+        left_out: the stream that is being opened, which is left out: what is wrong with others is a warning then.
 
     Raises:
         LakefmtError: the first failure, when all other streams are done.
@@ -96,6 +97,13 @@ def recover_others(
             recovered.append(recover_stream(client, stream, options, finish))
         except LakefmtError as error:
             _log.warning("%s: stream %r cannot be recovered: %s", client.store.url, stream, error)
+            if left_out is not None:
+                warnings.warn(
+                    f"rows that stream {stream!r} has flushed are durable and cannot be committed: {error}; nothing of them is "
+                    "lost, and table.recover_streams() tries again",
+                    RuntimeWarning,
+                    stacklevel=6,
+                )
             failure = failure or error
     if failure is not None and left_out is None:
         raise failure

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
@@ -113,16 +114,18 @@ class Stream:
         Raises:
             SchemaMismatch: a value does not fit its column, or there is no such column.
             InvalidKey: a key column is missing or null.
+            CommitFailed: a commit of the stream failed, and all rows, this one too, are durable: do not send it again.
+            FlushFailed: rows are not durable, perhaps this one; :meth:`failed_rows` has them.
         """
-        self._apply(RowOperator.INSERT, row)
+        self._take(RowOperator.INSERT, row)
 
     def upsert(self, row: object) -> None:
         """Insert a row, or replace the stored row of its key; errors as for :meth:`insert`."""
-        self._apply(RowOperator.UPSERT, row)
+        self._take(RowOperator.UPSERT, row)
 
     def update(self, row: object) -> None:
         """Replace the columns that are set; :meth:`flush` fails when the key is not stored."""
-        self._apply(RowOperator.UPDATE, row)
+        self._take(RowOperator.UPDATE, row)
 
     def delete(self, key: object) -> None:
         """Delete the row of a key, if there is one.
@@ -131,7 +134,7 @@ class Stream:
             key: a mapping or an object with the key columns; where there is one key column, its value; where there are
                 several, a tuple of their values.
         """
-        self._apply(RowOperator.DELETE_IGNORE, self._key_row(key))
+        self._take(RowOperator.DELETE_IGNORE, self._key_row(key))
 
     def _key_row(self, key: object) -> object:
         names = self.key_columns
@@ -140,6 +143,21 @@ class Stream:
         if len(names) == 1 and isinstance(key, str | bytes | int | float):
             return {names[0]: key}
         return key
+
+    def _take(self, operator: RowOperator, row: object, tracked: Tracked | None = None) -> None:
+        """Take the row of a call, and raise what the program has to know."""
+        self._apply(operator, row, tracked)
+        self.check_commits()
+
+    def check_commits(self) -> None:
+        """Raise when a commit that the stream made by itself has failed, and no call has said so.
+
+        Raises:
+            CommitFailed: all rows so far are durable.
+            FlushFailed: some are not.
+        """
+        if not self._core.flushes_by_hand:  # there rows stay in the buffer until a flush, which tells
+            self._core.tell()
 
     def _apply(self, operator: RowOperator, row: object, tracked: Tracked | None = None) -> None:
         core = self._core
@@ -214,6 +232,7 @@ class Stream:
                 self._values_after(error, kind, row)
         for row in given:
             self._apply(kind, row)
+        self.check_commits()
 
     def apply_values(
         self,
@@ -229,6 +248,8 @@ class Stream:
             rows: each a list of values in the order of the checker's columns, None where nothing is set.
             columns: the columns that were set; None: all.
             checker: of the columns that the values are for; None: of those of now.
+
+        A failed commit is told by :meth:`check_commits`, when all rows of a call are taken.
 
         Raises:
             InvalidKey: no commit could store a key; none of the rows is taken.
@@ -251,8 +272,12 @@ class Stream:
             operator: what they do; None: upsert where the table has keys, else insert.
         """
         kind = self._default if operator is None else parse_operator(operator)
+        tells = not isinstance(rows, Sized)  # an iterator may never end, and what it gave is taken
         for row in rows:
             self._apply(kind, row)
+            if tells:
+                self.check_commits()
+        self.check_commits()
 
     def apply_tracked(self, operator: RowOperator | str, row: object, until: str = "committed") -> Future[Any]:
         """Take a row, and return a future that is done when it is durable or committed, or fails if the row is skipped.
@@ -265,7 +290,7 @@ class Stream:
         if until not in ("durable", "committed"):
             raise InvalidInputError(f"unknown until {shown(until)}: expected 'durable' or 'committed'")
         future: Future[Any] = Future()
-        self._apply(parse_operator(operator), row, Tracked(future, until, 0))
+        self._take(parse_operator(operator), row, Tracked(future, until, 0))
         return future
 
     def write_arrow(
@@ -301,6 +326,7 @@ class Stream:
             checker = self.checker
             made = arrow_rows(rows, checker, operators, self._operators)
         self._core.take_table(checker, made, strict=self.is_keyed and has_strict(made))
+        self.check_commits()
 
     # --- flush, commit, close ------------------------------------------------------------------------------------
 
@@ -312,6 +338,7 @@ class Stream:
 
         Raises:
             FlushFailed: rows are not durable; :meth:`failed_rows` has them.
+            CommitFailed: all rows are durable, and a commit failed.
             StreamClosed: the stream was closed.
         """
         if wait not in ("durable", "committed"):
@@ -319,10 +346,17 @@ class Stream:
         self._core.flush()
         if wait == "committed":
             self._core.committer.commit(whole=True)
+        self._core.tell()
 
     def commit(self) -> CommitResult | None:
-        """Flush, and commit what is durable; None: there was nothing to commit."""
+        """Flush, and commit what is durable; None: there was nothing to commit.
+
+        Raises:
+            FlushFailed: rows are not durable; :meth:`failed_rows` has them.
+            CommitFailed: all rows are durable, and the commit failed.
+        """
         self._core.flush()
+        self._core.committer.take_untold()  # this commit tells
         return self._core.committer.commit(whole=True)
 
     def close(self, discard: bool = False) -> None:
@@ -334,6 +368,7 @@ class Stream:
 
         Raises:
             FlushFailed: rows are not durable. The stream is closed all the same.
+            CommitFailed: all rows are durable, and the commit failed: the stream that is opened next commits them.
         """
         core = self._core
         if core.is_closed:
@@ -360,6 +395,10 @@ class Stream:
             core.committer.commit(whole=False)
         if dropped:
             warnings.warn(f"{dropped} rows of stream {self.writer_id!r} were dropped", RuntimeWarning, stacklevel=4)
+
+    def give_up(self, call: threading.Event) -> None:
+        """Let a call that runs in another thread take no row from now on; the event is its ``GIVEN_UP``."""
+        self._core.give_up(call)
 
     def failed_rows(self) -> list[FailedBatch]:
         """Return the rows that could not be made durable, and why."""

@@ -13,7 +13,7 @@ from typing import Protocol
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.timeline.commit import CommitMetadata
-from lakefmt.timeline.commit_entries import combine_entries, milliseconds_of
+from lakefmt.timeline.commit_entries import WATERMARK, combine_entries, milliseconds_of
 from lakefmt.transactions.commit_entries import find_entries, with_stored_entries
 from lakefmt.values import CommitResult, InstantTime, WriteOperation
 
@@ -75,7 +75,12 @@ def view_entries(client: TableClient, state: TableState, instant: InstantTime | 
 
 
 def add_entries(
-    client: TableClient, state: TableState, metadata: CommitMetadata, asked: CommitEntries | None, instant: InstantTime
+    client: TableClient,
+    state: TableState,
+    metadata: CommitMetadata,
+    asked: CommitEntries | None,
+    instant: InstantTime,
+    watermark: int | None = None,
 ) -> CommitMetadata | CommitResult:
     """Return the metadata of a commit with its entries, or the result of an earlier commit that has its rows.
 
@@ -87,13 +92,16 @@ def add_entries(
         metadata: what the commit says so far.
         asked: what the write was given; None: the commit repeats what the one before it says.
         instant: requested time of the write.
+        watermark: what the event times of its rows promise, where it is not given another one.
     """
-    if asked is None:
+    if asked is None and watermark is None:
         return with_stored_entries(client, state, metadata)
     view = view_entries(client, state, instant)
-    new = asked(view)
+    new = {} if asked is None else asked(view)
     if isinstance(new, AlreadyDone):
         return skipped_result(state, new, metadata.operation)
+    if watermark is not None:
+        new = {WATERMARK: str(watermark), **new}
     entries = combine_entries(view.entries, new, view.now_ms)
     return replace(metadata, extra_metadata={**metadata.extra_metadata, **entries})
 

@@ -404,6 +404,7 @@ def complete_instant(
     footprint: Footprint | None = None,
     *,
     is_saved: bool = False,
+    watermark: int | None = None,
 ) -> CommitResult:
     """Make a write visible, or refuse and change nothing.
 
@@ -413,6 +414,7 @@ def complete_instant(
         replaced: file groups that readers no longer see, by partition (replacecommits only).
         footprint: what the write relies on beside its files.
         is_saved: the write has saved what it remembers (:mod:`~lakefmt.write.commit.saved_write`).
+        watermark: what the event times of its rows promise; None: nothing.
 
     Returns:
         The result; ``skipped`` when an earlier commit has these rows: nothing is completed, and the caller undoes the write.
@@ -447,10 +449,10 @@ def complete_instant(
         check_writable(config)
         check_pending(timeline, context.instant)
         begun, now = write.based_on or write.state, TableState(config, timeline)
-        if write.entries is not None or write_client.client.newest_entries(now):
+        if write.entries is not None or watermark is not None or write_client.client.newest_entries(now):
             from lakefmt.write.commit.entries import add_entries  # most tables have none
 
-            noted = add_entries(write_client.client, now, metadata, write.entries, context.instant)
+            noted = add_entries(write_client.client, now, metadata, write.entries, context.instant, watermark)
             if isinstance(noted, CommitResult):
                 return noted
             metadata = noted

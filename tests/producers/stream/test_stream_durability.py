@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakefmt.errors import (
+    CommitFailed,
     CorruptFile,
     DuplicateKey,
     FlushFailed,
@@ -698,8 +699,9 @@ def test_a_damaged_segment_is_an_error_and_not_a_missing_row() -> None:
     with pytest.raises(CorruptFile):
         table_over(store).read(include_uncommitted=True)
     assert table_over(store).read().num_rows == 0
-    with pytest.raises(CorruptFile):
+    with pytest.raises(CommitFailed) as failed:
         stream.commit()
+    assert isinstance(failed.value.__cause__, CorruptFile)
     store.put(name, good)
     stream.close()
     assert table_over(store).read().num_rows == 1
