@@ -21,7 +21,7 @@ import pyarrow.types as pt
 
 from lakefmt.arguments import arrow_scalar, shown
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
-from lakefmt.keys import KeySpec, build_partition_paths
+from lakefmt.keys import KeySpec, build_new_partition_paths
 from lakefmt.producers.stream.operators import DELETES, RowOperator
 from lakefmt.schema import check_required
 
@@ -140,7 +140,7 @@ class RowChecker:
         for place in self._path_texts:
             value = values[place]
             if value and not _PLAIN_PART.fullmatch(value) and self._spec is not None:
-                build_partition_paths(self._spec, self.columns([values]))
+                build_new_partition_paths(self._spec, self.columns([values]))
 
     def refuse_odd_table(self, rows: pa.Table) -> None:
         """Refuse Arrow data with a key or a partition path that no commit could store.
@@ -154,7 +154,7 @@ class RowChecker:
             if count:
                 raise InvalidKey(f"{count} rows have an empty record key")
         if self._path_texts and self._spec is not None:
-            build_partition_paths(self._spec, rows)
+            build_new_partition_paths(self._spec, rows)
 
     def _checked(self, operator: RowOperator, row: Mapping[str, Any]) -> tuple[list[Any], tuple[str, ...] | None]:
         if operator in DELETES:
