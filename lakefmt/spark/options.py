@@ -6,6 +6,7 @@ does nothing; what would break a promise is refused; all other settings go to th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from difflib import get_close_matches
@@ -16,8 +17,10 @@ from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 from lakefmt.spark.option_table import ALIASES, SPARK_OPTIONS, find_option
 
-__all__ = ["ReadCall", "WriteCall", "option_texts", "parse_read_options", "parse_write_options"]
+__all__ = ["KEEPS_STATE", "ReadCall", "WriteCall", "option_texts", "parse_read_options", "parse_write_options"]
 
+#: The mark of a DataFrame that ``load`` gave: its state stays that of its first query, in views of it, too.
+KEEPS_STATE: Final = "lakefmt.spark.keeps.state"
 #: Options that become properties of a table that a write creates, with what Hudi's Spark data source takes by default.
 _PROPERTIES: Final = {
     "hoodie.datasource.write.hive_style_partitioning": "false",
@@ -69,6 +72,9 @@ _FILTER: Final = "lakefmt.spark.read.filter"
 _NATIVE: Final = "lakefmt.spark.read.native"
 _FALLBACK: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
 _FILLING: Final = ("hoodie.datasource.write.reconcile.schema", "hoodie.write.set.null.for.missing.columns")
+_DATE_AND_TIME: Final = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})(?:[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,3}))?)?"
+)
 #: Settings with capitals, by their names as Spark hands them.
 _SPELT: Final = {name.lower(): name for name in SETTINGS if name != name.lower()}
 #: Table properties that are no settings of a call: they go to the creation alone.
@@ -214,9 +220,9 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
     formats = ("latest_state", "cdc")
     shape = given.pop("hoodie.datasource.query.incremental.format", "latest_state")
     shape = _choice("hoodie.datasource.query.incremental.format", shape, formats)
-    as_of = given.pop("as.of.instant", None)
-    start = given.pop("hoodie.datasource.read.begin.instanttime", None)
-    end = given.pop("hoodie.datasource.read.end.instanttime", None)
+    as_of = _instant_digits(given.pop("as.of.instant", None))
+    start = _instant_digits(given.pop("hoodie.datasource.read.begin.instanttime", None))
+    end = _instant_digits(given.pop("hoodie.datasource.read.end.instanttime", None))
     shown = _flag(given, _META_COLUMNS, True)
     falls_back = _flag(given, _FALLBACK, True)
     native = _choice(_NATIVE, given.pop(_NATIVE, "auto"), ("auto", "always", "never"))
@@ -251,6 +257,23 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
     )
 
 
+def _instant_digits(text: str | None) -> str | None:
+    """Return a date, or a date and time, without a zone as the digits of an instant; any other text as it is.
+
+    So does Hudi: what has no zone is in that of the table's timeline, which is UTC in tables of lakefmt.
+
+    Example:
+        >>> _instant_digits("2021-07-28 14:11:08.200"), _instant_digits("2021-07-28"), _instant_digits("earliest")
+        ('20210728141108200', '20210728000000000', 'earliest')
+    """
+    match = None if text is None else _DATE_AND_TIME.fullmatch(text.strip())
+    if match is None:
+        return text
+    year, month, day, hour, minute, second, milliseconds = match.groups(default="")
+    digits = f"{year}{month}{day}{hour or '00'}{minute or '00'}{second or '00'}"
+    return digits + milliseconds.ljust(3, "0")
+
+
 def _start(text: str | None) -> str:
     return "000" if text is None or text.lower() == "earliest" else text
 
@@ -263,7 +286,7 @@ def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, object
         name = written.lower()
         if name.startswith(_STORAGE):
             storage[written[len(_STORAGE) :]] = value
-        elif name not in ("path", "paths"):
+        elif name not in ("path", "paths", KEEPS_STATE):
             name = _SPELT.get(name) or ALIASES.get(name, name)
             if given.get(name, value) != value:
                 raise InvalidInputError(f"the option {name} is given twice, with two values")

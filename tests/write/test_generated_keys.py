@@ -45,6 +45,7 @@ def new_table(**how: object) -> lakefmt.Table:
     return lakefmt.create_table("memory://generated", schema=SCHEMA, **how)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(15))
 @given(how=TABLES, steps=st.lists(STEP, min_size=1, max_size=6))
 def test_rows_that_bring_their_key_are_changed_and_others_added(how, steps):
@@ -82,6 +83,7 @@ def test_rows_that_bring_their_key_are_changed_and_others_added(how, steps):
     assert dict(zip(rows["id"].to_pylist(), rows["n"].to_pylist(), strict=True)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_more_rows_than_a_window_keep_the_keys_that_they_bring(table_type):
     table = new_table(table_type=table_type, partition_by="city")
