@@ -28,6 +28,7 @@ from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.index.api import RECORD_INDEX_NAMES
 from lakefmt.index.new_table import index_of_new_table
 from lakefmt.keys import (
+    GENERATOR_KEYS,
     KeyGeneratorType,
     KeySpec,
     build_partition_paths,
@@ -173,6 +174,8 @@ def _check_merging(properties: Mapping[str, str], planned: Mapping[str, str], ve
 
 def _without_spellings(planned: Mapping[str, str], properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties without those that say what is planned in other letters, such as a time unit in lower case."""
+    flags = {key: value.lower() for key, value in properties.items() if value.lower() in ("true", "false")}
+    properties = {**properties, **flags}
     timed = {key: value for key, value in properties.items() if key.startswith(_TIMED)}
     if not timed or key_spec_from_properties({**planned, **timed}) != key_spec_from_properties(planned):
         return dict(properties)
@@ -314,6 +317,8 @@ def run_creation(
         properties=properties,
         schema=stored,
     )
+    # The table says its generator by the property of its version.
+    properties = {key: value for key, value in properties.items() if key not in GENERATOR_KEYS}
     _check_millisecond_partitions(spec, given, stored)
     _check_key_types(spec, stored)
     index, properties = index_of_new_table(index, properties, settings, spec, kind, TableVersion.parse(table_version))

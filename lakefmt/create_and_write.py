@@ -14,16 +14,26 @@ from lakefmt.arguments import flag_argument, mapping_argument, shown, text_argum
 from lakefmt.config.mergers import MergeFunction
 from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
-from lakefmt.keys import plan_key_spec
+from lakefmt.keys import GENERATOR_KEYS, check_generator, key_spec_from_properties, plan_key_spec
 from lakefmt.storage.open import location_text
 from lakefmt.table import Table, create_table, open_table
 from lakefmt.values import CommitResult, WriteOperation
-from lakefmt.write.ingest import handed_out, open_stream, read_all
+from lakefmt.write.ingest import brought_keys, handed_out, open_stream, read_all
 
-__all__ = ["check_agreement", "write_existing", "write_table"]
+__all__ = ["check_agreement", "check_properties", "write_existing", "write_table"]
 
 _MODES: Final = ("error", "append", "overwrite", "ignore")
 _OPERATIONS: Final = ("upsert", "insert", "bulk_insert", "insert_overwrite")
+#: The settings of timestamp based partitions begin so.
+_TIMED: Final = "hoodie.keygen.timebased."
+#: What a table has that does not say it.
+_UNSTATED: Final = {
+    "hoodie.populate.meta.fields": "true",
+    "hoodie.datasource.write.drop.partition.columns": "false",
+    "hoodie.datasource.write.hive_style_partitioning": "false",
+    "hoodie.datasource.write.partitionpath.urlencode": "false",
+    "hoodie.table.cdc.enabled": "false",
+}
 
 
 def write_table(
@@ -57,21 +67,22 @@ def write_table(
         partition_by: see `record_key`.
         ordering: see `record_key`.
         operation: ``"upsert"``, ``"insert"``, ``"bulk_insert"`` or ``"insert_overwrite"``; default: upsert, and insert
-            where the table has no record key.
+            where the table has no record key and the rows do not bring ``_hoodie_record_key``, with which they were read.
         table_type: as for :func:`create_table`; of a table that exists nothing is changed. The same for
-            `table_version`, `indexes`, `name`, `database` and `properties`.
+            `table_version`, `indexes`, `name` and `database`.
         table_version: see `table_type`.
         merge: as for :func:`create_table` and :func:`open_table`.
         indexes: see `table_type`.
         name: see `table_type`.
         database: see `table_type`.
-        properties: see `table_type`.
+        properties: as for :func:`create_table`; must agree with those of a table that exists.
         storage_options: credentials and settings of the store; never kept in the table.
         **call: as for :meth:`Table.upsert`, ``options`` among them.
 
     Raises:
         TableExists: there is one, and the mode is ``"error"``.
-        InvalidInputError: the table that exists has another record key, other partitions or another ordering.
+        InvalidInputError: the table that exists has another record key, other partitions or another ordering, or `properties`
+            contradict its own.
         SchemaMismatch: the data do not fit. No table is created then, unless they are a stream: of a bulk insert, or of more
             than ``lakefmt.write.window.bytes`` before the row that does not fit.
 
@@ -112,6 +123,11 @@ def write_table(
     if mode == "ignore":
         return CommitResult(None, operation=WriteOperation(_verb(table, mode, operation).upper()))
     check_agreement(table, record_key=record_key, partition_by=partition_by, ordering=ordering)
+    check_properties(table, mapping_argument(properties, "properties"))
+    if operation is None and mode == "append" and not table.properties.record_key_fields:
+        # Rows that were read update what they were read from, as in Hudi; others are new.
+        updates, data = brought_keys(data)
+        operation = "upsert" if updates else "insert"
     return write_existing(table, mode, operation, data, call)
 
 
@@ -241,6 +257,35 @@ def check_agreement(table: Table, *, record_key: object, partition_by: object, o
     for field, other in zip(asked, stored, strict=False):
         if field.timestamp is not None and field.timestamp != other.timestamp:
             raise InvalidInputError(f"{table.client.store.url} makes other partitions of column {field.name!r}")
+
+
+def check_properties(table: Table, given: Mapping[str, str]) -> None:
+    """Raise when properties contradict those of a table that is there; what it does not say is not looked at.
+
+    Args:
+        table: the table.
+        given: names of properties, and of Hudi's write options that become properties.
+
+    Raises:
+        InvalidInputError: one does.
+        InvalidKey: they name another key generator.
+        UnknownSetting: they name none of Hudi's.
+    """
+    if not given:
+        return
+    stored = table.properties.properties
+    check_generator(given, stored)
+    timed = {name: value for name, value in given.items() if name.startswith(_TIMED)}
+    if timed and key_spec_from_properties({**stored, **timed}) != key_spec_from_properties(stored):
+        told = ", ".join(f"{name}={value}" for name, value in sorted(timed.items()))
+        there = ", ".join(f"{name}={stored[name]}" for name in sorted(stored) if name.startswith(_TIMED))
+        raise InvalidInputError(
+            f"{table.client.store.url} makes other partitions: it has {there or 'no times'}, not {told}"
+        )
+    for name, value in given.items():
+        there = stored.get(name, _UNSTATED.get(name, value))
+        if name not in timed and name not in GENERATOR_KEYS and value.lower() != there.lower():
+            raise InvalidInputError(f"{table.client.store.url} has {name}={there}, not {value}")
 
 
 def _names(given: object, argument: str) -> list[str] | None:

@@ -394,7 +394,9 @@ class Table(
 
         def changed() -> tuple[pa.Table, TableState]:
             state = self.client.load()
-            return updated_rows(self.client, state, Snapshot(self.client, state).read(filter=filter), given), state
+            by_stored_key = self.client.key_spec(state.config).auto_keys
+            rows = Snapshot(self.client, state).read(filter=filter, meta_columns=by_stored_key)
+            return updated_rows(self.client, state, rows, given), state
 
         return self._write(WriteOperation.UPSERT, StoredRows(changed), call)
 
@@ -485,7 +487,8 @@ class Table(
     def _given(self, data: object, request: WriteRequest, *, dry: bool) -> GivenRows:
         """Return the rows of a call; of a stream no more than a window is held in memory."""
         window = None if dry else partial(self._window_bytes, request)
-        return GivenRows(data, whole=dry or not request.streams, memory_bytes=window)
+        updates = request.operation is WriteOperation.UPSERT
+        return GivenRows(data, whole=dry or not request.streams, memory_bytes=window, stored_keys=updates)
 
     def _window_bytes(self, request: WriteRequest) -> int:
         return resolve_settings(request.options, self.client.options).integer("lakefmt.write.window.bytes")

@@ -30,6 +30,10 @@ _DEFAULTS: Final[dict[str, SettingValue]] = {
 
 _LARGEST_NUMBER: Final = 1 << 63
 
+#: Properties that settings repeat: those that are on or off, and those whose capitals matter.
+_FLAGS: Final = ("hoodie.datasource.write.hive_style_partitioning", "hoodie.datasource.write.partitionpath.urlencode")
+_NAMES: Final = ("hoodie.table.name",)
+
 #: Key, type and value of each option given.
 _Given = tuple[tuple[str, type, object], ...]
 
@@ -158,13 +162,39 @@ def _check_class(setting: Setting, value: str, properties: Mapping[str, str]) ->
         raise UnsupportedFeature(f"setting {setting.key}={value} is not supported: {setting.doc}")
     if setting.kind is SettingClass.INERT:
         return f"{setting.key} has no effect: {setting.doc}"
-    if setting.table_key is not None:
+    if setting.table_key is not None and properties:
         stored = properties.get(setting.table_key)
         if stored is None and setting.table_key == "hoodie.table.precombine.field":
             stored = properties.get("hoodie.table.ordering.fields")
-        if stored is not None and value != stored:
-            raise UnknownSetting(f"{setting.key}={value} contradicts the table property {setting.table_key}={stored}")
+        if not _says_the_same(setting.table_key, value, stored):
+            there = f"property {setting.table_key}={stored}" if stored else f"which has no {setting.table_key}"
+            raise UnknownSetting(f"{setting.key}={value} contradicts the table{' ' if stored else ', '}{there}")
     return None
+
+
+def _says_the_same(table_key: str, value: str, stored: str | None) -> bool:
+    """Return whether a setting repeats what a table's property says, in whichever spelling.
+
+    Example:
+        >>> _says_the_same("hoodie.table.partition.fields", "country, city", "country:SIMPLE,city:SIMPLE")
+        True
+        >>> _says_the_same("hoodie.table.type", "merge_on_read", "MERGE_ON_READ")
+        True
+        >>> _says_the_same("hoodie.table.recordkey.fields", "id", None)
+        False
+    """
+    if table_key.endswith((".fields", ".field")):
+        given, there = ([part.strip() for part in (text or "").split(",")] for text in (value, stored))
+        return len(given) == len(there) and all(map(_is_same_field, given, there))
+    if stored is None:
+        return value.lower() == "false" or table_key not in _FLAGS  # what a table does not say is off, or has no name
+    return value == stored or (table_key not in _NAMES and value.lower() == stored.lower())
+
+
+def _is_same_field(given: str, stored: str) -> bool:
+    """Return whether a field is another, which may say its kind (``city:SIMPLE``) where this one does not."""
+    (name, _, kind), (other, _, other_kind) = given.partition(":"), stored.partition(":")
+    return name == other and (not kind or not other_kind or kind.upper() == other_kind.upper())
 
 
 def _text_of(setting: Setting, value: object) -> str:

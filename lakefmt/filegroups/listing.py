@@ -155,7 +155,7 @@ class StorageListing:
         return directories
 
     def _inside(self, directory: str) -> list[str]:
-        return [d for d in self._store.list_directories(directory) if not d.startswith(_TABLE_DIRECTORY)]
+        return [d for d in self._store.list_directories(directory) if d.partition("/")[0] != _TABLE_DIRECTORY]
 
     def _is_partition(self, directory: str) -> bool:
         prefix = f"{directory}/" if directory else ""

@@ -11,6 +11,7 @@ from lakefmt.keys._partition_selection import choose_partitions, partition_items
 from lakefmt.keys.generate import (
     build_auto_keys,
     build_auto_keys_of_many,
+    build_new_partition_paths,
     build_partition_paths,
     build_record_keys,
     check_colliding_keys,
@@ -24,7 +25,13 @@ from lakefmt.keys.partition_path import (
     path_tells,
     with_path_values,
 )
-from lakefmt.keys.properties import key_properties, key_spec_from_properties, plan_key_spec
+from lakefmt.keys.properties import (
+    GENERATOR_KEYS,
+    check_generator,
+    key_properties,
+    key_spec_from_properties,
+    plan_key_spec,
+)
 from lakefmt.keys.spec import (
     KeyGeneratorType,
     KeySpec,
@@ -36,6 +43,7 @@ from lakefmt.keys.spec import (
 
 __all__ = [
     "DEFAULT_PARTITION",
+    "GENERATOR_KEYS",
     "KeyGeneratorType",
     "KeySpec",
     "PartitionField",
@@ -43,9 +51,11 @@ __all__ = [
     "TimestampType",
     "build_auto_keys",
     "build_auto_keys_of_many",
+    "build_new_partition_paths",
     "build_partition_paths",
     "build_record_keys",
     "check_colliding_keys",
+    "check_generator",
     "choose_partitions",
     "decode_path_value",
     "encode_path_values",

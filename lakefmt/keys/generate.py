@@ -13,7 +13,7 @@ import pyarrow.types as pt
 
 from lakefmt.arrays import from_numpy
 from lakefmt.errors import InvalidKey, UnsupportedFeature
-from lakefmt.keys.partition_path import DEFAULT_PARTITION, check_paths, encode_path_values
+from lakefmt.keys.partition_path import DEFAULT_PARTITION, check_paths, check_spark_reads, encode_path_values
 from lakefmt.keys.spec import KeySpec, PartitionField
 from lakefmt.schema.java_text import distinct_values, java_text, plain_array
 from lakefmt.schema.types import field_at, storage_type
@@ -21,6 +21,7 @@ from lakefmt.schema.types import field_at, storage_type
 __all__ = [
     "build_auto_keys",
     "build_auto_keys_of_many",
+    "build_new_partition_paths",
     "build_partition_paths",
     "build_record_keys",
     "check_colliding_keys",
@@ -283,6 +284,19 @@ def build_partition_paths(spec: KeySpec, table: pa.Table) -> pa.DictionaryArray:
         check_paths(unique.dictionary)
     indices = unique.indices.take(used.indices).cast(pa.int32())
     return pa.DictionaryArray.from_arrays(indices, unique.dictionary)
+
+
+def build_new_partition_paths(spec: KeySpec, table: pa.Table) -> pa.DictionaryArray:
+    """Return the partition paths of rows to write, as :func:`build_partition_paths`, if Spark reads them as the same values.
+
+    Raises:
+        InvalidKey: as there, or Spark would not.
+        UnsupportedFeature: the key generator is not supported.
+    """
+    paths = build_partition_paths(spec, table)
+    if spec.partition_fields:
+        check_spark_reads(spec, paths.dictionary)
+    return paths
 
 
 def _encoded_parts(field: PartitionField, column: pa.ChunkedArray, spec: KeySpec) -> tuple[Codes, pa.Array]:

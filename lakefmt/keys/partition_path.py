@@ -24,6 +24,7 @@ from lakefmt.schema.types import field_at
 __all__ = [
     "DEFAULT_PARTITION",
     "check_paths",
+    "check_spark_reads",
     "decode_path_value",
     "divide_path",
     "encode_path_values",
@@ -50,6 +51,13 @@ _UNSAFE: Final = (
     # Listings skip names with this beginning: rows there would never be read.
     (r"(?-i:^\.hoodie)|(?:^|/)\.hoodie(?:/|$)", "the table's own directory or a name that begins like it"),
 )
+_URL_ENCODE: Final = "hoodie.datasource.write.partitionpath.urlencode"
+#: Hadoop takes what comes before it for the scheme of a URI: Hudi writes no such path, and reads none of a table with one.
+_COLON: Final = (r":", "a colon, with which Hudi on Spark cannot read the table")
+#: Spark decodes parts of a path, also of those that nobody has encoded.
+_DECODED: Final = (r"%[0-9A-Fa-f]{2}", "a percent sign with two digits behind it, which Spark reads as another value")
+#: Spark takes what comes before it in a part for the name of the column.
+_DIVIDED: Final = (r"=", "an equals sign, which Spark reads as another value or not at all")
 
 
 def encode_path_values(values: pa.Array) -> pa.Array:
@@ -95,10 +103,48 @@ def check_paths(paths: pa.Array) -> None:
         _check_all(paths)
 
 
+def check_spark_reads(spec: KeySpec, paths: pa.Array) -> None:
+    """Raise for partition paths of new rows that Hudi on Spark cannot read, or reads as other values.
+
+    Args:
+        spec: how they were made.
+        paths: each once.
+
+    Raises:
+        InvalidKey: names the first such path and the reason.
+
+    Example:
+        >>> from lakefmt.keys import plan_key_spec
+        >>> check_spark_reads(plan_key_spec("id", "at", url_encode=False), pa.array(["at=10:30"]))
+        Traceback (most recent call last):
+            ...
+        lakefmt.errors.InvalidKey: 1 partition paths hold a colon, with which Hudi on Spark cannot read the table, the first is 'at=10:30': take another value, or a table with hoodie.datasource.write.partitionpath.urlencode=true
+    """
+    if len(paths) <= _FEW_PATHS:
+        _check_few_read(tuple(paths.to_pylist()), spec.hive_style, spec.url_encode)  # partitions, not rows
+    else:
+        _check_all_read(paths, spec.hive_style, spec.url_encode)
+
+
 @lru_cache(maxsize=64)
 def _check_few(paths: tuple[str, ...]) -> None:
     # Cached for small commits to the same partitions; errors are not cached.
     _check_all(pa.array(paths, pa.string()))
+
+
+@lru_cache(maxsize=64)
+def _check_few_read(paths: tuple[str, ...], hive_style: bool, url_encode: bool) -> None:
+    _check_all_read(pa.array(paths, pa.string()), hive_style, url_encode)
+
+
+def _check_all_read(paths: pa.Array, hive_style: bool, url_encode: bool) -> None:
+    hint = f": take another value, or a table with {_URL_ENCODE}=true"
+    for pattern, what in (
+        _COLON,
+        *(() if url_encode else (_DECODED,)),
+        *(() if url_encode or hive_style else (_DIVIDED,)),
+    ):
+        _refuse(paths, pc.match_substring_regex(paths, pattern), what, hint)
 
 
 def _check_all(paths: pa.Array) -> None:
@@ -109,10 +155,10 @@ def _check_all(paths: pa.Array) -> None:
     _refuse(paths, long, f"a part of more than {_MAX_PART_BYTES} bytes")
 
 
-def _refuse(paths: pa.Array, wrong: pa.Array, what: str) -> None:
+def _refuse(paths: pa.Array, wrong: pa.Array, what: str, hint: str = "") -> None:
     if wrong.true_count:
         first = str(paths.filter(wrong)[0])
-        raise InvalidKey(f"{wrong.true_count} partition paths hold {what}, the first is {first[:200]!r}")
+        raise InvalidKey(f"{wrong.true_count} partition paths hold {what}, the first is {first[:200]!r}{hint}")
 
 
 # ---------------------------------------------------------------------------------------------------- reading a path

@@ -14,7 +14,7 @@ from lakefmt.keys.spec import KeyGeneratorType, KeySpec, PartitionField, Timesta
 from lakefmt.schema.types import field_at, storage_type
 from lakefmt.values import META_COLUMNS
 
-__all__ = ["key_properties", "key_spec_from_properties", "plan_key_spec"]
+__all__ = ["GENERATOR_KEYS", "check_generator", "key_properties", "key_spec_from_properties", "plan_key_spec"]
 
 _KEYS: Final = "hoodie.table.recordkey.fields"
 _PARTITIONS: Final = "hoodie.table.partition.fields"
@@ -25,7 +25,13 @@ _URL_ENCODE: Final = "hoodie.datasource.write.partitionpath.urlencode"
 _CONSISTENT: Final = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 _NEW_ENCODING: Final = "hoodie.write.complex.keygen.new.encoding"
 _SLASH_DATES: Final = "hoodie.datasource.write.slash.separated.date.partitioning"
-_WRITE: Final = ("hoodie.datasource.write.keygenerator.type", "hoodie.datasource.write.keygenerator.class")
+#: Every name by which a key generator is asked for.
+GENERATOR_KEYS: Final = (
+    _CLASS,
+    _TYPE,
+    "hoodie.datasource.write.keygenerator.type",
+    "hoodie.datasource.write.keygenerator.class",
+)
 _TIMEBASED: Final = "hoodie.keygen.timebased."
 _TIMEBASED_OLD: Final = "hoodie.deltastreamer.keygen.timebased."
 _MICROS: Final = "MICROSECONDS"
@@ -127,10 +133,40 @@ def _check_fields(names: Sequence[str], schema: pa.Schema | None, what: str) -> 
 
 
 def _asked_generator(props: Mapping[str, str]) -> KeyGeneratorType | None:
-    for key in (_CLASS, _TYPE, *_WRITE):
-        if props.get(key):
-            return KeyGeneratorType.parse(props[key])
-    return None
+    asked = {key: KeyGeneratorType.parse(props[key]) for key in GENERATOR_KEYS if props.get(key)}
+    if len(set(asked.values())) > 1:
+        raise InvalidKey(f"properties name several key generators: {', '.join(f'{k}={props[k]}' for k in asked)}")
+    return next(iter(asked.values()), None)
+
+
+def check_generator(given: Mapping[str, str], properties: Mapping[str, str]) -> None:
+    """Raise when a call names another key generator than the table has: rows would get other keys than the caller means.
+
+    Args:
+        given: what the call says, by the names of ``GENERATOR_KEYS``.
+        properties: the table's.
+
+    Raises:
+        InvalidKey: it does; the message names both.
+        UnknownSetting: it names none of Hudi's.
+
+    Example:
+        >>> check_generator({"hoodie.datasource.write.keygenerator.type": "COMPLEX"}, {
+        ...     "hoodie.table.recordkey.fields": "id", "hoodie.table.keygenerator.type": "NON_PARTITION"})
+        Traceback (most recent call last):
+            ...
+        lakefmt.errors.InvalidKey: hoodie.datasource.write.keygenerator.type=COMPLEX contradicts the table, whose key generator is NON_PARTITION: leave the option out
+    """
+    for key in GENERATOR_KEYS:
+        text = given.get(key)
+        if not text:
+            continue
+        spec = key_spec_from_properties(properties)
+        stored = properties.get(_CLASS) or properties.get(_TYPE) or spec.generator.name
+        if text.strip() != stored.strip() and KeyGeneratorType.parse(text) is not spec.generator:
+            raise InvalidKey(
+                f"{key}={text} contradicts the table, whose key generator is {stored}: leave the option out"
+            )
 
 
 def _planned(
@@ -332,6 +368,9 @@ def key_properties(spec: KeySpec, table_version: int) -> dict[str, str]:
         properties[_TYPE] = spec.generator.name
     if spec.consistent_logical_timestamps:
         properties[_CONSISTENT] = "true"
+    if spec.complex_single_prefixed is not None and table_version < 9:
+        # Else nobody knows the form of the first key; what Hudi 1.2 takes by default in versions 6 and 8.
+        properties[_NEW_ENCODING] = _word(not spec.complex_single_prefixed)
     timed = next((each.timestamp for each in spec.partition_fields if each.timestamp is not None), None)
     return properties | (_timestamp_properties(timed, table_version) if timed is not None else {})
 

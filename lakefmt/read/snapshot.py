@@ -76,6 +76,7 @@ def resolve_bound(bound: str | datetime, config: TableConfig) -> str:
         >>> resolve_bound("2026-01-02T03:04:05+00:00", utc)
         '20260102030405000'
     """
+    given = bound
     if isinstance(bound, str):
         if bound.isascii() and bound.isdigit():
             return bound
@@ -86,7 +87,7 @@ def resolve_bound(bound: str | datetime, config: TableConfig) -> str:
     if not isinstance(bound, datetime):
         raise InvalidInputError(f"{shown(bound)} is no instant: give its digits, an aware datetime or ISO text")
     if bound.tzinfo is None:
-        raise InvalidInputError(f"{shown(bound)} has no time zone: write +00:00 or another offset behind it")
+        raise InvalidInputError(f"{shown(given)} has no time zone: write +00:00 or another offset behind it")
     zone = config.zone or datetime.now(UTC).astimezone().tzinfo or UTC
     return foreign(lambda: format_instant_time(bound, zone), f"{shown(bound)} cannot be told in the table's time zone")
 

@@ -27,8 +27,9 @@ from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.spark.options import WriteCall, parse_write_options
 from lakefmt.spark.pushdown import PushedFilter, translate_filters
 from lakefmt.spark.scan import PlannedScan, SparkScan, SparkSplit, open_scan
-from lakefmt.spark.types import dataframe_schema, spark_types
-from lakefmt.spark.writing.commit import write_and_commit
+from lakefmt.spark.types import spark_types
+from lakefmt.spark.writing.commit import existing_table, write_and_commit
+from lakefmt.spark.writing.input import rows_schema
 from lakefmt.spark.writing.limits import take_limits
 from lakefmt.spark.writing.staging import (
     StagedRows,
@@ -82,20 +83,16 @@ class LakefmtDataSource(DataSource):
                 "writeStream by the data source alone needs PySpark 4.1: call lakefmt.spark.register(spark) before it"
             ) from error
 
-        return StagedStreamWriter(_path(self.options), dict(self.options), overwrite, dataframe_schema(schema))
+        return StagedStreamWriter(_path(self.options), dict(self.options), overwrite, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return the writer of one statement."""
         options = dict(self.options)
         limit = take_limits(options).stage_bytes
         call = parse_write_options(options)
-        return _Writer(
-            _path(self.options),
-            "overwrite" if overwrite else "append",
-            call,
-            dataframe_schema(schema, call.zoneless),
-            limit,
-        )
+        path = _path(self.options)
+        columns = rows_schema(schema, call, existing_table(path, call))
+        return _Writer(path, "overwrite" if overwrite else "append", call, columns, limit)
 
     def _open(self) -> SparkScan:
         return open_scan(_path(self.options), dict(self.options))

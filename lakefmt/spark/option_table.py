@@ -101,7 +101,9 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     f"{_WRITE}precombine.field": _honoured("ordering columns, in the same way; also `hoodie.table.ordering.fields`"),
     f"{_WRITE}table.type": _honoured("`COPY_ON_WRITE` (default) or `MERGE_ON_READ`"),
     f"{_WRITE}table.name": _honoured("name of a table that is created; default: the last part of the path"),
-    f"{_WRITE}keygenerator.class": _honoured("Hudi's key generators, by class; `….keygenerator.type` by type"),
+    f"{_WRITE}keygenerator.class": _honoured(
+        "Hudi's key generators, by class; `….keygenerator.type` by type; must agree with a table that is there"
+    ),
     f"{_WRITE}hive_style_partitioning": _honoured("default `false`, as Hudi has it"),
     f"{_WRITE}partitionpath.urlencode": _honoured("default `false`, as Hudi has it"),
     f"{_WRITE}drop.partition.columns": _honoured("default `false`"),
@@ -109,7 +111,11 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     f"{_WRITE}insert.drop.duplicates": _honoured("an insert leaves stored keys out"),
     "hoodie.datasource.insert.dup.policy": _honoured("`none` (default), or `drop`: as the option above; not `fail`"),
     f"{_WRITE}commitmeta.key.prefix": _honoured("options that begin so go into the commit; default `_`"),
-    f"{_WRITE}payload.class": _honoured("payload classes that say when a row wins; others are refused"),
+    f"{_WRITE}payload.class": _honoured(
+        "`DefaultHoodieRecordPayload` and `EventTimeAvroPayload`: the larger ordering value wins; "
+        "`OverwriteWithLatestAvroPayload`: the later write; `EmptyHoodieRecordPayload`: keys are deleted; others are refused, "
+        "but for the table's own"
+    ),
     "hoodie.write.record.merge.mode": _honoured("`EVENT_TIME_ORDERING` or `COMMIT_TIME_ORDERING`"),
     "hoodie.write.record.merge.strategy.id": _refused("name the merge mode"),
     "hoodie.write.record.merge.custom.implementation.classes": _refused("mergers of Java do not run in Python"),
@@ -211,6 +217,9 @@ ALIASES: Final = {
     "hoodie.table.precombine.field": "hoodie.datasource.write.precombine.field",
     "hoodie.table.ordering.fields": "hoodie.datasource.write.precombine.field",
     "hoodie.datasource.write.table.name": "hoodie.table.name",
+    "hoodie.table.keygenerator.class": "hoodie.datasource.write.keygenerator.class",
+    "hoodie.table.keygenerator.type": "hoodie.datasource.write.keygenerator.type",
+    "hoodie.record.merge.mode": "hoodie.write.record.merge.mode",
 }
 
 

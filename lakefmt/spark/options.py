@@ -6,6 +6,7 @@ does nothing; what would break a promise is refused; all other settings go to th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from difflib import get_close_matches
@@ -16,8 +17,10 @@ from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 from lakefmt.spark.option_table import ALIASES, SPARK_OPTIONS, find_option
 
-__all__ = ["ReadCall", "WriteCall", "option_texts", "parse_read_options", "parse_write_options"]
+__all__ = ["KEEPS_STATE", "ReadCall", "WriteCall", "option_texts", "parse_read_options", "parse_write_options"]
 
+#: The mark of a DataFrame that ``load`` gave: its state stays that of its first query, in views of it, too.
+KEEPS_STATE: Final = "lakefmt.spark.keeps.state"
 #: Options that become properties of a table that a write creates, with what Hudi's Spark data source takes by default.
 _PROPERTIES: Final = {
     "hoodie.datasource.write.hive_style_partitioning": "false",
@@ -35,6 +38,18 @@ _GENERATORS: Final = {
     "hoodie.datasource.write.keygenerator.class": "hoodie.table.keygenerator.class",
     "hoodie.datasource.write.keygenerator.type": "hoodie.table.keygenerator.type",
 }
+_TIMED: Final = "hoodie.keygen.timebased."
+_MERGE_MODE: Final = "hoodie.write.record.merge.mode"
+_PAYLOAD: Final = "hoodie.datasource.write.payload.class"
+#: Payload classes that say no more than a merge mode, and the one that deletes.
+_PAYLOADS: Final = {
+    "DefaultHoodieRecordPayload": "EVENT_TIME_ORDERING",
+    "EventTimeAvroPayload": "EVENT_TIME_ORDERING",
+    "OverwriteWithLatestAvroPayload": "COMMIT_TIME_ORDERING",
+}
+_DELETES: Final = "EmptyHoodieRecordPayload"
+#: Properties that are settings of a call, too: a table's own index is looked after elsewhere.
+_OF_INDEX: Final = frozenset(name for name in _PROPERTIES if "index" in name)
 _MERGE: Final = {"EVENT_TIME_ORDERING": "event_time", "COMMIT_TIME_ORDERING": "commit_time"}
 _TYPES: Final = {"COPY_ON_WRITE": "cow", "MERGE_ON_READ": "mor"}
 _OPERATIONS: Final = (
@@ -57,15 +72,16 @@ _FILTER: Final = "lakefmt.spark.read.filter"
 _NATIVE: Final = "lakefmt.spark.read.native"
 _FALLBACK: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
 _FILLING: Final = ("hoodie.datasource.write.reconcile.schema", "hoodie.write.set.null.for.missing.columns")
+_DATE_AND_TIME: Final = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})(?:[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,3}))?)?"
+)
 #: Settings with capitals, by their names as Spark hands them.
 _SPELT: Final = {name.lower(): name for name in SETTINGS if name != name.lower()}
 #: Table properties that are no settings of a call: they go to the creation alone.
 _ONLY_CREATION: Final = frozenset(
     {
         *_PROPERTIES,
-        *_GENERATORS.values(),
-        "hoodie.write.record.merge.mode",
-        "hoodie.record.merge.mode",
+        _MERGE_MODE,
         "hoodie.database.name",
     }
 )
@@ -79,6 +95,8 @@ class WriteCall:
         operation: Hudi's name of the operation; None: upsert, and insert where the table has no record key.
         creation: arguments of ``create_table`` but the schema; used if there is no table.
         settings: settings of the call.
+        restated: properties that were given, which have to be those of a table that is there.
+        merging: the merge mode that was given, by its own name or that of a payload class; likewise.
         commit_metadata: texts for the commit.
         partitions: the partitions to delete.
         storage: credentials and settings of the store.
@@ -89,6 +107,8 @@ class WriteCall:
     operation: str | None
     creation: Mapping[str, Any]
     settings: Mapping[str, str]
+    restated: Mapping[str, str] = field(default_factory=dict)
+    merging: str | None = None
     commit_metadata: Mapping[str, str] = field(default_factory=dict)
     partitions: tuple[str, ...] = ()
     storage: Mapping[str, object] = field(default_factory=dict, repr=False)
@@ -167,12 +187,15 @@ def parse_write_options(options: Mapping[str, str]) -> WriteCall:
     if _choice("hoodie.datasource.insert.dup.policy", policy, ("none", "drop")) == "drop":
         given.setdefault("hoodie.datasource.write.insert.drop.duplicates", "true")
     zoneless = _choice(_ZONELESS, given.pop(_ZONELESS, "refuse"), ("refuse", "utc"))
+    merging = _merging(given)
     # Hudi's way, as with every default here: a small file is rewritten with the updates of its rows.
     settings = {_SMALL_FILES: "fill", **_settings(given)}
     return WriteCall(
         operation,
-        _creation(given),
+        _creation(given, merging),
         settings,
+        _restated(given),
+        merging,
         metadata,
         tuple(part.strip() for part in partitions.split(",") if part.strip()),
         storage,
@@ -197,9 +220,9 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
     formats = ("latest_state", "cdc")
     shape = given.pop("hoodie.datasource.query.incremental.format", "latest_state")
     shape = _choice("hoodie.datasource.query.incremental.format", shape, formats)
-    as_of = given.pop("as.of.instant", None)
-    start = given.pop("hoodie.datasource.read.begin.instanttime", None)
-    end = given.pop("hoodie.datasource.read.end.instanttime", None)
+    as_of = _instant_digits(given.pop("as.of.instant", None))
+    start = _instant_digits(given.pop("hoodie.datasource.read.begin.instanttime", None))
+    end = _instant_digits(given.pop("hoodie.datasource.read.end.instanttime", None))
     shown = _flag(given, _META_COLUMNS, True)
     falls_back = _flag(given, _FALLBACK, True)
     native = _choice(_NATIVE, given.pop(_NATIVE, "auto"), ("auto", "always", "never"))
@@ -234,6 +257,23 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
     )
 
 
+def _instant_digits(text: str | None) -> str | None:
+    """Return a date, or a date and time, without a zone as the digits of an instant; any other text as it is.
+
+    So does Hudi: what has no zone is in that of the table's timeline, which is UTC in tables of lakefmt.
+
+    Example:
+        >>> _instant_digits("2021-07-28 14:11:08.200"), _instant_digits("2021-07-28"), _instant_digits("earliest")
+        ('20210728141108200', '20210728000000000', 'earliest')
+    """
+    match = None if text is None else _DATE_AND_TIME.fullmatch(text.strip())
+    if match is None:
+        return text
+    year, month, day, hour, minute, second, milliseconds = match.groups(default="")
+    digits = f"{year}{month}{day}{hour or '00'}{minute or '00'}{second or '00'}"
+    return digits + milliseconds.ljust(3, "0")
+
+
 def _start(text: str | None) -> str:
     return "000" if text is None or text.lower() == "earliest" else text
 
@@ -246,7 +286,7 @@ def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, object
         name = written.lower()
         if name.startswith(_STORAGE):
             storage[written[len(_STORAGE) :]] = value
-        elif name not in ("path", "paths"):
+        elif name not in ("path", "paths", KEEPS_STATE):
             name = _SPELT.get(name) or ALIASES.get(name, name)
             if given.get(name, value) != value:
                 raise InvalidInputError(f"the option {name} is given twice, with two values")
@@ -274,33 +314,60 @@ def _settings(given: Mapping[str, str]) -> dict[str, str]:
             raise UnsupportedFeature(f"{name}={value} is not supported: {option.meaning}")
         if name in SETTINGS and (option is None or option.kind == "honoured"):
             settings[name] = value
-        elif option is None and not (name in _ONLY_CREATION or name.startswith("hoodie.keygen.timebased.")):
+        elif option is None and not (name in _ONLY_CREATION or name.startswith(_TIMED)):
             near = get_close_matches(name, [*SETTINGS, *SPARK_OPTIONS, *ALIASES], 1)
             raise UnknownSetting(f"unknown option {name!r}{f': did you mean {near[0]!r}?' if near else ''}")
     return settings
 
 
-def _creation(given: Mapping[str, str]) -> dict[str, Any]:
+def _merging(given: dict[str, str]) -> str | None:
+    """Return the merge mode that options ask for, or the payload class that a table has to have; None: they ask for none.
+
+    A class is taken out of the options, but that which deletes.
+    """
+    mode = given.get(_MERGE_MODE)
+    if mode is not None and mode.upper() not in _MERGE:
+        raise UnsupportedFeature(f"{_MERGE_MODE}={mode} is not supported: {', '.join(_MERGE)} are")
+    payload = given.get(_PAYLOAD, "").strip()
+    name = payload.rsplit(".", 1)[-1]
+    if not payload or name == _DELETES:
+        return None if mode is None else mode.upper()
+    del given[_PAYLOAD]
+    of_payload = _PAYLOADS.get(name, payload)
+    if mode is not None and mode.upper() != of_payload:
+        raise InvalidInputError(
+            f"{_PAYLOAD}={payload} and {_MERGE_MODE}={mode} contradict each other: leave one of them out"
+        )
+    return of_payload
+
+
+def _restated(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that are properties of a table and no settings of a call."""
+    names = [name for name in given if name in _PROPERTIES or name in _GENERATORS or name.startswith(_TIMED)]
+    return {name: given[name] for name in (*names, "hoodie.database.name") if name in given and name not in _OF_INDEX}
+
+
+def _creation(given: Mapping[str, str], merging: str | None) -> dict[str, Any]:
     """Return the arguments of ``create_table`` for a table that the write creates, with the defaults of Hudi's data source."""
     properties = {name: given.get(name, default) for name, default in _PROPERTIES.items()}
     properties |= {kept: given.get(name) for name, kept in _GENERATORS.items()}
-    properties |= {name: value for name, value in given.items() if name.startswith("hoodie.keygen.timebased.")}
-    merge = given.get("hoodie.write.record.merge.mode") or given.get("hoodie.record.merge.mode")
+    properties |= {name: value for name, value in given.items() if name.startswith(_TIMED)}
+    ordering = _fields(given.get("hoodie.datasource.write.precombine.field"))
+    # Hudi's default payload class says nothing in a table without an ordering column.
+    merge = None if _MERGE_MODE not in given and ordering is None else _MERGE.get(merging or "")
     kind = given.get("hoodie.datasource.write.table.type", "COPY_ON_WRITE").upper()
     version = given.get("hoodie.write.table.version", "8")
     if kind not in _TYPES:
         raise UnknownSetting(f"hoodie.datasource.write.table.type does not take {kind!r}: expected {', '.join(_TYPES)}")
     if version not in ("6", "8", "9"):
         raise UnknownSetting(f"hoodie.write.table.version does not take {version!r}: expected 6, 8 or 9")
-    if merge is not None and merge.upper() not in _MERGE:
-        raise UnsupportedFeature(f"hoodie.write.record.merge.mode={merge} is not supported: {', '.join(_MERGE)} are")
     return {
         "record_key": _fields(given.get("hoodie.datasource.write.recordkey.field")),
         "partition_by": _fields(given.get("hoodie.datasource.write.partitionpath.field")),
-        "ordering": _fields(given.get("hoodie.datasource.write.precombine.field")),
+        "ordering": ordering,
         "table_type": _TYPES[kind],
         "table_version": int(version),
-        "merge": None if merge is None else _MERGE[merge.upper()],
+        "merge": merge,
         "name": given.get("hoodie.table.name"),
         "database": given.get("hoodie.database.name"),
         "properties": {name: value for name, value in properties.items() if value is not None},

@@ -14,9 +14,9 @@ from uuid import uuid4
 
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.spark.options import option_texts
+from lakefmt.spark.options import KEEPS_STATE, option_texts
 from lakefmt.spark.reading import native_rows, read_dataframe
-from lakefmt.spark.sessions import register_data_source, restore_sessions
+from lakefmt.spark.sessions import forget_states_of_views, register_data_source, restore_sessions
 from lakefmt.spark.streams.sink import StreamSink
 from lakefmt.spark.writing.dataframe import write_dataframe
 
@@ -56,6 +56,10 @@ def register(spark: SparkSession) -> None:
     ):
         _wrap(kind, name, _refusing)
     _wrap(classes.reader, "load", _loading)
+    if not _is_connect(spark):
+        _wrap(type(spark), "sql", _querying)
+        _wrap(type(spark), "table", _querying)
+        _wrap(classes.reader, "table", _querying)
     _wrap(classes.stream_writer, "start", _starting)
     _wrap(classes.stream_reader, "load", _loading_stream)
 
@@ -155,6 +159,14 @@ def _saving(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return save
 
 
+def _querying(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def query(self: Any, *given: Any, **named: Any) -> Any:
+        forget_states_of_views(getattr(self, "_spark", self))
+        return original(self, *given, **named)
+
+    return query
+
+
 def _loading(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def load(self: Any, path: Any = None, format: Any = None, schema: Any = None, **options: Any) -> Any:
         if not _is_ours(self, format):
@@ -163,7 +175,9 @@ def _loading(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if hasattr(_session_of(self), "dataSource"):
             place, settings = _place(memory, path, options)
             rows = None if schema or memory.get("schema") else native_rows(_session_of(self), place, **settings)
-            return original(self, path, format, schema, **options) if rows is None else rows
+            if rows is not None:
+                return rows
+            return original(self.option(KEEPS_STATE, "true"), path, format, schema, **options)
         if schema or memory.get("schema"):
             raise UnsupportedFeature("schema() is not supported: the table knows its schema; use select()")
         place, settings = _place(memory, path, options)

@@ -14,6 +14,7 @@ import pyarrow.types as pt
 
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.values import META_COLUMNS
+from lakefmt.write.ingest import STORED_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -29,12 +30,13 @@ def spark_types(schema: pa.Schema) -> StructType:
     return types
 
 
-def dataframe_schema(schema: StructType, zoneless: str = "refuse") -> pa.Schema:
+def dataframe_schema(schema: StructType, zoneless: str = "refuse", *, stored_keys: bool = False) -> pa.Schema:
     """Return the schema of a DataFrame's rows for a table, without meta columns.
 
     Args:
         schema: of the DataFrame.
         zoneless: what becomes of ``timestamp_ntz``: ``refuse``, or ``utc``: the values are times in UTC.
+        stored_keys: keep the meta columns that tell a stored row again.
 
     Raises:
         UnsupportedFeature: a column holds times without a zone.
@@ -43,7 +45,8 @@ def dataframe_schema(schema: StructType, zoneless: str = "refuse") -> pa.Schema:
 
     # Releases from 4.2 on ask for the zone of timestamps, older ones always take UTC.
     zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
-    rows = table_schema(to_arrow_schema(schema, **zone), META_COLUMNS)
+    left = [name for name in META_COLUMNS if not (stored_keys and name in STORED_KEY)]
+    rows = table_schema(to_arrow_schema(schema, **zone), left)
     named = [field.name for field in rows if _holds_zoneless(field.type)]
     if named and zoneless == "refuse":
         raise UnsupportedFeature(

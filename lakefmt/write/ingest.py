@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol, TypeGuard, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakefmt.arguments import field_names, foreign, foreign_items, shown
 from lakefmt.arrays import distinct, from_numpy
@@ -19,15 +20,17 @@ from lakefmt.config.merge_rule import MergeRule
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
 from lakefmt.filegroups.merge.precombine import combine_rows
-from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
+from lakefmt.keys import KeySpec, build_new_partition_paths, build_partition_paths, build_record_keys
 from lakefmt.schema import conform
 from lakefmt.schema.python_values import arrow_array
-from lakefmt.values import META_COLUMNS, OPERATION, RECORD_KEY
+from lakefmt.values import META_COLUMNS, OPERATION, PARTITION_PATH, RECORD_KEY
 from lakefmt.write.context import MOVED_AWAY
 
 __all__ = [
+    "STORED_KEY",
     "KeyedBatch",
     "SupportsArrow",
+    "brought_keys",
     "check_frame",
     "combine",
     "combine_alike",
@@ -41,8 +44,13 @@ __all__ = [
     "read_all",
     "record_keys",
     "with_keys",
+    "with_stored_keys",
     "without_index",
+    "without_stored_keys",
 ]
+
+#: The meta columns that tell a stored row again.
+STORED_KEY: Final = (RECORD_KEY, PARTITION_PATH)
 
 Rows = npt.NDArray[np.int64]
 
@@ -87,7 +95,10 @@ def record_keys(batch: KeyedBatch) -> pa.StringArray:
         InvalidKey: the table's keys are generated, so rows have none that could be looked up.
     """
     if batch.keys is None:
-        raise InvalidKey("the table has no record key (its keys are generated): rows can only be inserted")
+        raise InvalidKey(
+            "the table has no record key (its keys are generated): rows can be inserted, and updated where they bring the "
+            f"{RECORD_KEY} with which they were read (meta_columns=True)"
+        )
     return batch.keys
 
 
@@ -117,10 +128,15 @@ def with_keys(table: pa.Table, keys: pa.StringArray | None) -> pa.Table:
     return table.add_column(0, RECORD_KEY, keys) if table.num_columns else pa.table({RECORD_KEY: keys})
 
 
-def open_stream(data: object) -> tuple[pa.Schema, Iterator[pa.Table]]:
+def open_stream(data: object, *, stored_keys: bool = False) -> tuple[pa.Schema, Iterator[pa.Table]]:
     """Return the schema and the tables of anything that holds Arrow data; iterables are not read ahead.
 
     Meta columns among the data are dropped, so that what was read with them can be written again.
+
+    Args:
+        data: what holds the rows.
+        stored_keys: keep those columns that tell a stored row again (``STORED_KEY``): a table that generates its keys knows
+            it by no other.
 
     Raises:
         InvalidInputError: `data` holds no Arrow data, or its holder fails to give it.
@@ -129,6 +145,8 @@ def open_stream(data: object) -> tuple[pa.Schema, Iterator[pa.Table]]:
     schema, tables = _open(data)
     foreign(lambda: schema.names, _cannot(data))  # a name that is no UTF-8 fails here
     extra = [name for name in (*META_COLUMNS, OPERATION, *_unnamed_index(schema)) if name in schema.names]
+    if stored_keys and RECORD_KEY in extra:
+        extra = [name for name in extra if name not in STORED_KEY]
     kept = pa.schema([f for f in schema if f.name not in extra]) if extra else schema
     if not kept.names:
         return kept, _without_rows(tables, schema)
@@ -309,19 +327,86 @@ def holds_no_rows(rows: object) -> bool:
     return isinstance(rows, pa.Table) and not rows.num_rows
 
 
-def key_batch(spec: KeySpec, table: pa.Table, schema: pa.Schema, *, allow_null_elements: bool = False) -> KeyedBatch:
+def without_stored_keys(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without the columns that tell a stored row again."""
+    if not any(name in STORED_KEY for name in schema.names):
+        return schema
+    return pa.schema([field for field in schema if field.name not in STORED_KEY])
+
+
+def with_stored_keys(batch: KeyedBatch) -> pa.Table:
+    """Return rows of a table that generates its keys such that :func:`key_batch` finds the keys that they brought."""
+    return batch.table if batch.keys is None else batch.table.append_column(RECORD_KEY, batch.keys)
+
+
+def brought_keys(data: object) -> tuple[bool, object]:
+    """Return whether rows bring the keys with which they were read, and the rows: an iterator is not read twice."""
+    schema, tables = open_stream(data, stored_keys=True)
+    is_held = isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader) or hasattr(data, "__len__")
+    return RECORD_KEY in schema.names, data if is_held else pa.RecordBatchReader.from_batches(
+        schema, (batch for table in tables for batch in table.to_batches())
+    )
+
+
+def _stored_keys(table: pa.Table, partitions: pa.DictionaryArray) -> pa.StringArray | None:
+    """Return the keys that rows of a table bring which generates its keys; None: they bring none.
+
+    Raises:
+        InvalidKey: a row has none, or its partition columns have changed since it was read.
+    """
+    if RECORD_KEY not in table.column_names:
+        return None
+    keys = table.column(RECORD_KEY).cast(pa.string()).combine_chunks()
+    if keys.null_count:
+        raise InvalidKey(
+            f"{keys.null_count} of {len(keys)} rows have no {RECORD_KEY}: the table generates its keys, so rows that were read "
+            "are updated by it; insert new ones by a call of their own"
+        )
+    if PARTITION_PATH in table.column_names:
+        stored = table.column(PARTITION_PATH).cast(pa.string()).combine_chunks()
+        moved = pc.fill_null(pc.not_equal(stored, partitions.cast(pa.string())), False)
+        if moved.true_count:
+            first = stored.filter(moved)[0]
+            raise InvalidKey(
+                f"{moved.true_count} rows have other partition columns than when they were read, the first in {str(first)!r:.200}: "
+                "the table generates its keys, so delete them there and insert them anew"
+            )
+    return keys
+
+
+def key_batch(
+    spec: KeySpec,
+    table: pa.Table,
+    schema: pa.Schema,
+    *,
+    allow_null_elements: bool = False,
+    new_rows: bool = True,
+) -> KeyedBatch:
     """Return rows in the table's schema with their keys and partition paths.
+
+    Args:
+        spec: how keys and paths are made.
+        table: the rows.
+        schema: the table's.
+        allow_null_elements: lists may hold nulls.
+        new_rows: the rows are to be stored; False: they tell what is to be deleted, wherever another engine has put it.
 
     Raises:
         SchemaMismatch: a value does not fit its column.
         InvalidKey: a key or partition value cannot be used.
     """
+    brought = table
+    if RECORD_KEY in table.column_names:
+        table, schema = (
+            table.drop_columns([n for n in table.column_names if n in STORED_KEY]),
+            without_stored_keys(schema),
+        )
     conformed = conform(table, schema, allow_null_list_elements=allow_null_elements)
-    partitions = build_partition_paths(spec, conformed)
+    partitions = (build_new_partition_paths if new_rows else build_partition_paths)(spec, conformed)
     if isinstance(partitions, pa.ChunkedArray):
         partitions = partitions.unify_dictionaries().combine_chunks()
     if spec.auto_keys:
-        return KeyedBatch(conformed, None, partitions)
+        return KeyedBatch(conformed, _stored_keys(brought, partitions), partitions)
     keys = build_record_keys(spec, conformed)
     flat = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     return KeyedBatch(conformed, flat, partitions)

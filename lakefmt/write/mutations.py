@@ -27,9 +27,10 @@ from lakefmt.read.filters import is_filter
 from lakefmt.schema import conform
 from lakefmt.schema.python_values import arrow_array, arrow_scalar
 from lakefmt.schema.types import field_at, struct_fields
-from lakefmt.values import PARTITION_PATH, RECORD_KEY, PartitionPath
+from lakefmt.values import META_COLUMNS, PARTITION_PATH, RECORD_KEY, PartitionPath
 from lakefmt.write._slice_state import find_stored
 from lakefmt.write.ingest import (
+    STORED_KEY,
     KeyedBatch,
     check_frame,
     in_no_partition,
@@ -57,7 +58,6 @@ __all__ = [
 ]
 
 _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
-_STORED_KEY: Final = pa.schema([pa.field(RECORD_KEY, pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def take_keys(what: Any, memory_bytes: Callable[[], int] | None = None) -> Given
     if isinstance(what, pa.Array | pa.ChunkedArray):
         return _column(pa.chunked_array([what]) if isinstance(what, pa.Array) else what)
     if isinstance(what, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
-        return GivenKeys(rows=read_all(*open_stream(what)))
+        return GivenKeys(rows=read_all(*open_stream(what, stored_keys=True)))
     check_frame(what)
     cannot = f"the keys of this {type(what).__name__} cannot be read"
     if str(getattr(what, "dtype", "")) == "object" and type(what).__name__ == "Series":
@@ -178,10 +178,10 @@ def take_keys(what: Any, memory_bytes: Callable[[], int] | None = None) -> Given
     if not isinstance(what, type) and callable(getattr(what, "to_arrow", None)):
         return take_keys(foreign(what.to_arrow, cannot))
     if isinstance(what, str | bytes | bytearray | memoryview | Mapping) or not isinstance(what, Iterable):
-        return GivenKeys(rows=read_all(*open_stream(what)))
+        return GivenKeys(rows=read_all(*open_stream(what, stored_keys=True)))
     items = list(foreign_items(what, cannot))
     if any(isinstance(item, Mapping) or is_stream(item) for item in items):
-        return GivenKeys(rows=read_all(*open_stream(items)), lacking=_lacking(items))
+        return GivenKeys(rows=read_all(*open_stream(items, stored_keys=True)), lacking=_lacking(items))
     return GivenKeys(values=items)
 
 
@@ -193,7 +193,7 @@ def _take_stream(what: Any, memory_bytes: Callable[[], int]) -> GivenKeys:
         return take_keys(coming)
     from lakefmt.write.bulk.spooled_rows import read_or_spool  # few keys come as a stream of rows
 
-    rows = read_or_spool(*open_stream(coming), memory_bytes())
+    rows = read_or_spool(*open_stream(coming, stored_keys=True), memory_bytes())
     return GivenKeys(rows=rows) if isinstance(rows, pa.Table) else GivenKeys(spooled=rows)
 
 
@@ -265,7 +265,7 @@ def keys_and_partitions(
     settings = settings or resolve_settings({}, client.options, state.config.properties)
     spec = client.stored_keys.spec(state, asked_form(settings))
     if spec.auto_keys:
-        return _stored_keys(what), None
+        return _stored_keys(what)
     rows = _as_rows(what, spec, client.schema(state))
     keys = build_record_keys(spec, rows)
     partitions = None
@@ -300,15 +300,28 @@ def keys_anywhere(spec: KeySpec, rows: pa.Table, schema: pa.Schema) -> KeyedBatc
     return KeyedBatch(keyed, flat, in_no_partition(len(flat)))
 
 
-def _stored_keys(what: GivenKeys) -> pa.StringArray:
-    """Return keys of a table that generates them: only ``_hoodie_record_key`` has them."""
-    if what.values is None:
-        raise SchemaMismatch("the table generates its keys: give stored keys as texts")
-    conformed = conform(pa.table({RECORD_KEY: _values(what.values, pa.string(), RECORD_KEY)}), _STORED_KEY)
-    keys = conformed.column(0).combine_chunks()
+def _has(table: pa.Table, names: Iterable[str]) -> bool:
+    return all(field_at(table.schema, name) is not None for name in names)
+
+
+def _stored_keys(what: GivenKeys) -> tuple[pa.StringArray, pa.DictionaryArray | None]:
+    """Return keys of a table that generates them, as texts or among rows: only ``_hoodie_record_key`` has them."""
+    if what.values is not None:
+        given = pa.table({RECORD_KEY: _values(what.values, pa.string(), RECORD_KEY)})
+    elif what.rows is not None and RECORD_KEY in what.rows.column_names and RECORD_KEY not in what.lacking:
+        given = what.rows.select([name for name in STORED_KEY if name in what.rows.column_names])
+    else:
+        raise SchemaMismatch(
+            f"the table generates its keys: give stored keys as texts, or rows that bring the {RECORD_KEY} with which they "
+            "were read (meta_columns=True)"
+        )
+    conformed = conform(given, pa.schema([pa.field(name, pa.string()) for name in given.column_names]))
+    keys = conformed.column(RECORD_KEY).combine_chunks()
     if keys.null_count:
         raise InvalidKey(f"{keys.null_count} of {len(keys)} keys are null")
-    return keys
+    if PARTITION_PATH not in given.column_names or conformed.column(PARTITION_PATH).null_count:
+        return keys, None
+    return keys, conformed.column(PARTITION_PATH).combine_chunks().dictionary_encode()
 
 
 def _as_rows(what: GivenKeys, spec: KeySpec, schema: pa.Schema) -> pa.Table:
@@ -379,15 +392,18 @@ def updated_rows(client: TableClient, state: TableState, rows: pa.Table, values:
     spec = client.key_spec(state.config)
     fixed = {name.split(".", 1)[0] for name in (*spec.record_key_fields, *(f.name for f in spec.partition_fields))}
     for name in values:
-        if name not in rows.column_names:
-            raise InvalidInputError(f"no column {name!r}; the table has {rows.column_names}")
+        if name not in rows.column_names or name in META_COLUMNS:
+            there = [each for each in rows.column_names if each not in META_COLUMNS]
+            raise InvalidInputError(f"no column {name!r}; the table has {there}")
         if name in fixed:
             raise InvalidInputError(
                 f"column {name!r} makes the row's key or partition: delete the row and insert it anew"
             )
+    # Where keys are generated the rows bring their own.
+    names = [name for name in rows.column_names if name not in META_COLUMNS or name in STORED_KEY]
+    rows = rows.select(names)
     projection = {
-        name: _new_value(values[name], rows.schema.field(name)) if name in values else pc.field(name)
-        for name in rows.column_names
+        name: _new_value(values[name], rows.schema.field(name)) if name in values else pc.field(name) for name in names
     }
     import pyarrow.dataset as ds  # takes long to import, and few calls need it
 

@@ -34,14 +34,22 @@ from lakefmt.storage.open import open_store
 from lakefmt.timeline.instant import Action
 from lakefmt.transactions.client import write_client_of
 from lakefmt.transactions.instant import InstantTransaction
-from lakefmt.values import RECORD_KEY, InstantTime, PartitionPath
+from lakefmt.values import RECORD_KEY, InstantTime, PartitionPath, WriteOperation
 from lakefmt.write._slice_state import log_placing
 from lakefmt.write.assign import Assigned, new_rows, new_rows_by_partition, rows_by_file_group
 from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.commit.transaction import PendingWrite, check_pending, concurrency_of
 from lakefmt.write.context import APPENDING, MOVED_AWAY, WriteContext, WriteStatus
 from lakefmt.write.files.bucket_copies import SharedBuckets, share_buckets
-from lakefmt.write.ingest import KeyedBatch, combine, in_no_partition, key_batch, record_keys, with_keys
+from lakefmt.write.ingest import (
+    KeyedBatch,
+    combine,
+    in_no_partition,
+    key_batch,
+    record_keys,
+    with_keys,
+    with_stored_keys,
+)
 from lakefmt.write.mutations import DeleteKeys, keys_anywhere
 from lakefmt.write.pipeline import LocatedRows, PlacedRows, complete_log_rows
 from lakefmt.write.task_groups import NEW, FoundRows, GroupToWrite, numbered_file, plan_groups
@@ -177,14 +185,15 @@ def key_rows(shared: SharedWrite, tables: Iterable[pa.Table]) -> Iterator[KeyedB
         schema = bound.schema
         if shared.context.partial:
             schema = pa.schema([field for field in schema if field.name in table.column_names])
-        batch = key_batch(spec, table, schema, allow_null_elements=allow)
+        stores = shared.context.operation is not WriteOperation.DELETE
+        batch = key_batch(spec, table, schema, allow_null_elements=allow, new_rows=stores)
         # A merge function may want all rows of a key at once, and deletes that it makes have no column to travel in.
         if shared.combines and batch.keys is not None and bound.rule.custom is None:
             combined = combine(
                 batch, bound.rule, across_partitions=shared.across_partitions, whole=not shared.context.partial
             )
             batch = batch if MOVED_AWAY in combined.table.column_names else combined
-        yield batch
+        yield replace(batch, table=with_stored_keys(batch)) if spec.auto_keys else batch
 
 
 def key_again(shared: SharedWrite, rows: pa.Table) -> KeyedBatch:
@@ -192,7 +201,7 @@ def key_again(shared: SharedWrite, rows: pa.Table) -> KeyedBatch:
     spec = shared.key_spec
     if shared.anywhere:
         return keys_anywhere(spec, rows, rows.schema)
-    return key_batch(spec, rows, rows.schema, allow_null_elements=True)
+    return key_batch(spec, rows, rows.schema, allow_null_elements=True, new_rows=False)
 
 
 def split_rows(

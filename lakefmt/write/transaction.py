@@ -60,7 +60,7 @@ from lakefmt.write.commit.transaction import (
     plan_instant,
 )
 from lakefmt.write.context import APPENDING, REPLACING, FileAssignment, WritePlan, WriteRequest, WriteStatus
-from lakefmt.write.ingest import KeyedBatch, combine, key_batch, read_all, record_keys
+from lakefmt.write.ingest import KeyedBatch, combine, key_batch, read_all, record_keys, with_stored_keys
 from lakefmt.write.mutations import DeleteKeys
 from lakefmt.write.pipeline import (
     LocatedRows,
@@ -155,6 +155,11 @@ def delete_partitions(
             transaction.abort()
             return None
         return transaction.commit([], replaced)
+
+
+def _with_brought_keys(keyed: Callable[[pa.Table], KeyedBatch], table: pa.Table) -> KeyedBatch:
+    batch = keyed(table)
+    return replace(batch, table=with_stored_keys(batch))
 
 
 class WriteTransaction:
@@ -322,7 +327,8 @@ class WriteTransaction:
         if self.context.partial:
             schema = pa.schema([field for field in schema if field.name in table.column_names])
         allow = self._settings.text("lakefmt.write.null_list_elements") == "allow"
-        batch = key_batch(spec, table, schema, allow_null_elements=allow)
+        stores = self.context.operation is not WriteOperation.DELETE
+        batch = key_batch(spec, table, schema, allow_null_elements=allow, new_rows=stores)
         self._null_elements.update(null_element_columns(batch.table))
         if self.context.operation not in REPLACING:
             promised = watermark_of_rows(self.state.config.properties, batch.table)
@@ -614,6 +620,10 @@ class WriteTransaction:
 
         appends = self.context.operation in APPENDING and not self.context.drop_duplicates
         looks_up = self.combines or not appends
+        if self.client.key_spec(
+            self.state.config
+        ).auto_keys:  # rows on the disk have to keep the keys that they brought
+            keyed = partial(_with_brought_keys, keyed)
         self._is_by_group = True
         how = GroupOptions(memory, looks_up, self.index.is_global, self.context.operation in APPENDING, fills)
         statuses, partitions = write_by_group(self, keyed, tables, how)

@@ -182,3 +182,14 @@ def test_a_filter_on_statistics_reads_a_fifth_of_a_clustered_table(tmp_path: Pat
     store.reset()
     assert counted.read(["id"]).num_rows == count
     assert store.statistics().bytes_read <= file.stat().st_size // 5
+
+
+def test_a_partition_whose_name_begins_like_the_tables_own_directory_is_read(tmp_path):
+    """Hudi writes such values, and reads them; only the directory itself is none."""
+    rows = pa.table({"id": ["a", "b"], "city": ["x", "y"]})
+    plain = {"hoodie.datasource.write.hive_style_partitioning": "false"}
+    table = lakefmt.create_table(tmp_path, schema=rows.schema, record_key="id", partition_by="city", properties=plain)
+    table.insert(rows)
+    (tmp_path / "x").rename(tmp_path / ".hoodiex")
+    assert sorted(StorageListing(table.client.store).partitions()) == [".hoodiex", "y"]
+    assert StorageListing(table.client.store, 1).candidates() == [".hoodiex", "y"]

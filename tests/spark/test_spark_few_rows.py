@@ -198,7 +198,7 @@ def test_batches_share_one_handle_of_the_table(table, monkeypatch):
 @pytest.fixture
 def collect(table, monkeypatch) -> Callable[..., FewRows | None]:
     """A function that writes what a frame sends to the driver; no worker of Python is asked for anything."""
-    monkeypatch.setattr("lakefmt.spark.writing.input.dataframe_schema", lambda schema, _: schema)
+    monkeypatch.setattr("lakefmt.spark.writing.input.dataframe_schema", lambda schema, *_, **__: schema)
     monkeypatch.setattr("lakefmt.spark.writing.input.check_workers", lambda _: pytest.fail("workers were asked"))
 
     def write(frame: ArrowFrame, row_bytes: float = 60, **more: str) -> FewRows | None:

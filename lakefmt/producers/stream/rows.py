@@ -18,7 +18,7 @@ import pyarrow.types as pt
 
 from lakefmt.arguments import shown
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
-from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
+from lakefmt.keys import KeySpec, build_new_partition_paths, build_record_keys
 from lakefmt.producers.stream.operators import DELETES, RowOperator
 from lakefmt.schema.python_values import column_converter
 from lakefmt.schema.types import field_at
@@ -156,7 +156,7 @@ class RowChecker:
         for place in self._path_texts:
             value = _value_at(values, place)
             if value and not _PLAIN_PART.fullmatch(value) and self._spec is not None:
-                build_partition_paths(self._spec, self.columns([values]))
+                build_new_partition_paths(self._spec, self.columns([values]))
 
     def refuse_odd_table(self, rows: pa.Table) -> None:
         """Refuse Arrow data with a key or a partition path that no commit could store.
@@ -166,14 +166,14 @@ class RowChecker:
         """
         if self.inner_keys and self._spec is not None:
             build_record_keys(self._spec, rows)
-            build_partition_paths(self._spec, rows)
+            build_new_partition_paths(self._spec, rows)
         elif self._key_texts:
             empty = [pc.fill_null(pc.equal(rows.column(place[0]), ""), True) for place in self._key_texts]
             count = sum(chunk.true_count for chunk in reduce(pc.and_, empty).chunks)
             if count:
                 raise InvalidKey(f"{count} rows have an empty record key")
         if self._path_texts and self._spec is not None:
-            build_partition_paths(self._spec, rows)
+            build_new_partition_paths(self._spec, rows)
 
     def _checked(self, operator: RowOperator, row: Mapping[str, Any]) -> tuple[list[Any], tuple[str, ...] | None]:
         if operator in DELETES:

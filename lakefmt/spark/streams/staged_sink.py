@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
@@ -19,8 +20,9 @@ from lakefmt.spark.options import parse_write_options
 from lakefmt.spark.streams.labels import BatchLabel, encode_label
 from lakefmt.spark.streams.options import take_sink_options
 from lakefmt.spark.streams.sink import QUERY_PROPERTY, choose_batch
-from lakefmt.spark.writing.commit import write_and_commit
+from lakefmt.spark.writing.commit import existing_table, write_and_commit
 from lakefmt.spark.writing.dataframe import with_commit_metadata
+from lakefmt.spark.writing.input import rows_schema
 from lakefmt.spark.writing.limits import take_limits
 from lakefmt.spark.writing.staging import (
     StagedRows,
@@ -51,8 +53,8 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
         schema: of the rows.
     """
 
-    def __init__(self, path: str, options: Mapping[str, str], overwrite: bool, schema: pa.Schema) -> None:
-        self.path, self.overwrite, self.rows_schema, self.stage = path, overwrite, schema, new_stage()
+    def __init__(self, path: str, options: Mapping[str, str], overwrite: bool, schema: StructType) -> None:
+        self.path, self.overwrite, self.stage = path, overwrite, new_stage()
         self.sink, rest = take_sink_options({name: value for name, value in options.items() if name.lower() != "path"})
         if self.sink.clusters:
             raise UnsupportedFeature(
@@ -61,6 +63,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
             )
         self.limit = take_limits(rest).stage_bytes
         self.call = parse_write_options(rest)
+        self.rows_schema = rows_schema(schema, self.call, existing_table(path, self.call))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""

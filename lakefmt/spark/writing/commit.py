@@ -8,11 +8,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakefmt import Table, open_table, write_table
-from lakefmt.create_and_write import check_agreement, write_existing
+from lakefmt.config.table_config import TableConfig
+from lakefmt.create_and_write import check_agreement, check_properties, write_existing
 from lakefmt.data_classes import replace
-from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
+from lakefmt.errors import InvalidInputError, TableExists, TableNotFound, UnsupportedFeature
 from lakefmt.spark.options import WriteCall
-from lakefmt.values import CommitResult, WriteOperation
+from lakefmt.values import RECORD_KEY, CommitResult, WriteOperation
 from lakefmt.write.context import WriteRequest, parse_call
 
 __all__ = [
@@ -26,6 +27,9 @@ __all__ = [
 ]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
+_MERGE_MODES: Final = ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING")
+#: Where a table keeps the payload class by which it merges, or did before an upgrade.
+_PAYLOADS: Final = ("hoodie.compaction.payload.class", "hoodie.table.legacy.payload.class")
 #: Spark's save modes.
 MODES: Final = ("append", "overwrite", "error", "errorifexists", "ignore")
 
@@ -38,14 +42,37 @@ def existing_table(path: str, call: WriteCall) -> Table | None:
         return None
 
 
-def check_creation(table: Table, call: WriteCall) -> None:
-    """Raise when options that create a table contradict the one that is there.
+def check_creation(table: Table | None, call: WriteCall) -> None:
+    """Raise when options that create a table contradict the one that is there, or ask of a new one what no table here has.
 
     Raises:
-        InvalidInputError: they do.
+        InvalidInputError: they contradict the table.
+        InvalidKey: they name another key generator than the table's.
+        UnsupportedFeature: a new table would merge rows by a payload class that has no meaning here.
     """
+    if table is None:
+        if call.merging not in (None, *_MERGE_MODES):
+            raise UnsupportedFeature(
+                f"hoodie.datasource.write.payload.class={call.merging} is not supported for a new table: "
+                "DefaultHoodieRecordPayload, EventTimeAvroPayload and OverwriteWithLatestAvroPayload are (docs/merging.md)"
+            )
+        return
     names = ("record_key", "ordering", "partition_by")
     check_agreement(table, **{name: call.creation.get(name) for name in names})
+    check_properties(table, call.restated)
+    if call.merging is not None:
+        _check_merging(table.properties, table.client.store.url, call.merging)
+
+
+def _check_merging(config: TableConfig, url: str, merging: str) -> None:
+    """Raise when a table merges rows by another rule than options say."""
+    there = config.merge_mode.value
+    payload = next((config.properties[name] for name in _PAYLOADS if name in config.properties), "")
+    # The default class without an ordering column is the later write.
+    names = {there, payload, payload.rsplit(".", 1)[-1], *(() if config.ordering_fields else ("EVENT_TIME_ORDERING",))}
+    if merging not in names and merging.rsplit(".", 1)[-1] not in names:
+        shown = f"{there} ({payload})" if payload else there
+        raise InvalidInputError(f"{url} merges rows by {shown}, not by {merging}: leave the option out")
 
 
 def write_few_and_commit(table: Table, mode: str, call: WriteCall, rows: Sequence[pa.Table]) -> CommitResult:
@@ -57,7 +84,7 @@ def write_few_and_commit(table: Table, mode: str, call: WriteCall, rows: Sequenc
         call: what the options ask for: a write, no delete.
         rows: at least one table.
     """
-    operation = resolve_operation(call, mode, table)
+    operation = resolve_operation(call, mode, table, rows[0].schema)
     settings = {name: value for name, value in call.settings.items() if name != _OPERATION}
     arguments = {"options": settings, "commit_metadata": dict(call.commit_metadata)}
     data = _reader(rows[0].schema, lambda: rows)
@@ -86,11 +113,12 @@ def write_and_commit(
     if mode not in MODES:
         raise InvalidInputError(f"unknown mode {mode!r}: expected {', '.join(MODES)}")
     table = existing_table(path, call)
-    operation = resolve_operation(call, mode, table)
+    operation = resolve_operation(call, mode, table, schema)
     if table is not None and mode in ("error", "errorifexists"):
         raise TableExists(f"there is a table at {path}: mode('append') adds to it, mode('overwrite') replaces its rows")
     if table is not None and mode == "ignore":
         return CommitResult(None, operation=WriteOperation((operation or "upsert").upper()))
+    check_creation(table, call)
     arguments: dict[str, Any] = {"options": dict(call.settings), "commit_metadata": dict(call.commit_metadata)}
     if operation in ("delete", "delete_partition"):
         if table is None:
@@ -110,8 +138,17 @@ def write_and_commit(
     )
 
 
-def resolve_operation(call: WriteCall, mode: str, table: Table | None) -> str | None:
-    """Return the operation that is run; None: upsert or insert, as the table has a record key."""
+def resolve_operation(call: WriteCall, mode: str, table: Table | None, schema: pa.Schema) -> str | None:
+    """Return the operation that is run; None: upsert or insert, as the table has a record key.
+
+    Args:
+        call: what the options ask for.
+        mode: a save mode of Spark.
+        table: the table, if there is one.
+        schema: of the rows. Those that bring the key with which they were read are updates, as in Hudi.
+    """
+    if mode != "overwrite" and call.operation is None and table is not None and RECORD_KEY in schema.names:
+        return "upsert" if table.client.key_spec(table.properties).auto_keys else None
     if mode != "overwrite" or call.operation in ("insert_overwrite", "delete", "delete_partition"):
         return call.operation
     return "insert_overwrite_table" if table is not None else call.operation

@@ -105,7 +105,7 @@ class SparkWrite:
         self._df, self._path, self._schema, self._call, self._limits = df, path, schema, call, limits
         self._table, self._sort, self._steps = table, sort, steps or SilentSteps()
         self._mode = mode
-        operation = resolve_operation(call, mode, table)
+        operation = resolve_operation(call, mode, table, schema)
         if operation is None:
             known_key = call.creation.get("record_key") if table is None else table.properties.record_key_fields
             operation = "upsert" if known_key else "insert"
@@ -114,8 +114,7 @@ class SparkWrite:
         trial = None if table is not None else self._create(f"memory://lakefmt-trial/{uuid4().hex}", {})
         planned_table = table or trial
         assert planned_table is not None  # noqa: S101  (one of the two)
-        if table is not None:
-            check_creation(table, call)
+        check_creation(table, call)
         try:
             planned = WriteTransaction.plan_only(planned_table.client, self._request, schema)
             key_spec = planned.key_spec

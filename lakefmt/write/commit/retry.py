@@ -46,11 +46,19 @@ class GivenRows:
         whole: read them all at once and keep them; False: as they come.
         memory_bytes: of rows that come as a stream and are read at once, what is held in memory: more of them wait in a
             temporary file. None: there is no limit.
+        stored_keys: keep the columns that tell a stored row again.
     """
 
-    def __init__(self, data: object, *, whole: bool, memory_bytes: Callable[[], int] | None = None) -> None:
-        self._data = data
-        schema, self._tables = open_stream(data)
+    def __init__(
+        self,
+        data: object,
+        *,
+        whole: bool,
+        memory_bytes: Callable[[], int] | None = None,
+        stored_keys: bool = False,
+    ) -> None:
+        self._data, self._stored_keys = data, stored_keys
+        schema, self._tables = open_stream(data, stored_keys=stored_keys)
         self._schema = schema if schema.names else None
         self._whole: pa.Table | SpooledRows | None = None
         if whole:
@@ -77,7 +85,7 @@ class GivenRows:
         """Return the schema, the rows or a stream of them, and no state that they were read from."""
         if self._whole is not None:
             return self._schema, self._whole, None
-        tables = open_stream(self._data)[1] if self._taken else self._tables
+        tables = open_stream(self._data, stored_keys=self._stored_keys)[1] if self._taken else self._tables
         self._taken = True
         return self._schema, tables, None
 

@@ -27,6 +27,7 @@ from lakefmt.errors import (
     WriterActive,
 )
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.keys import GENERATOR_KEYS, check_generator
 from lakefmt.metadata.layout import SEEN_KEY
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.storage.parallel import BegunRequest, map_concurrently
@@ -70,6 +71,7 @@ from lakefmt.write.commit.key_stats import (
     log_key_coverage_of,
 )
 from lakefmt.write.context import WriteContext, WriteRequest, WriteStatus
+from lakefmt.write.ingest import without_stored_keys
 
 if TYPE_CHECKING:
     from lakefmt.write.commit.entries import CommitEntries
@@ -205,6 +207,7 @@ def _begin_if_current(
 ) -> PendingWrite | None:
     """Begin a write by the settings of properties that were read before; None, and nothing is changed, when they are others."""
     write_client = open_write_client(client, request.options, expected)
+    _check_generator_option(write_client, expected)
     rules = concurrency_of(write_client)
     later: list[Callable[[], object]] = []
     with ExitStack() as held:
@@ -257,6 +260,7 @@ def plan_instant(
 
     write_client = open_write_client(client, request.options)
     state = client.load()
+    _check_generator_option(write_client, state.config)
     if not (state.config.metadata_partitions and write_client.settings.values["hoodie.metadata.enable"] is False):
         check_writable(state.config)
         check_kept_indexes(client, state.config, state.timeline, write_client.settings)
@@ -264,6 +268,19 @@ def plan_instant(
     time = write_client.instant_time_generator(state.config, state.timeline)()
     instant = InstantTransaction(write_client, time, _action(request, state.config))
     return _pending_write(request, state, schema, concurrency_of(write_client), instant)
+
+
+def _check_generator_option(write_client: WriteClient, config: TableConfig) -> None:
+    """Refuse a call that means other keys than the table's.
+
+    Raises:
+        InvalidKey: it does.
+        UnknownSetting: it names no key generator of Hudi.
+    """
+    settings = write_client.settings
+    asked = {key: str(settings.values[key]) for key in GENERATOR_KEYS if settings.is_asked(key)}
+    if asked:
+        check_generator(asked, config.properties)
 
 
 def take_over_write(write_client: WriteClient, context: WriteContext) -> InstantTransaction:
@@ -313,6 +330,7 @@ def _evolved(
     if incoming is None or request.operation in (WriteOperation.DELETE, WriteOperation.DELETE_PARTITION):
         return before
     mode: Literal["add", "strict"] = "strict" if request.schema_change == "strict" else "add"
+    incoming = without_stored_keys(incoming)
     brought = incoming if first is None or request.partial else first.completed(incoming, before)
     if brought.equals(before):
         return before
