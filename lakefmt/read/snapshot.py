@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.arguments import foreign, partitions_argument, shown
-from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile, FileSlice
@@ -43,6 +42,7 @@ __all__ = [
     "NEXT_START",
     "IncrementPlan",
     "Snapshot",
+    "bound_of",
     "plan_increment_read",
     "planned_clusterings",
     "read_increment",
@@ -60,20 +60,25 @@ _LISTING_INSTEAD_OF = 2
 NEXT_START = b"lakefmt.next_start"
 
 
-def resolve_bound(bound: str | datetime, config: TableConfig) -> str:
+def bound_of(client: TableClient, state: TableState, bound: str | datetime) -> str:
+    """Return a bound as an instant time of a table; arguments and errors are those of :func:`resolve_bound`."""
+    if isinstance(bound, str) and bound.isascii() and bound.isdigit():
+        return bound
+    return resolve_bound(bound, client.reading_zone(state.config, state.timeline))
+
+
+def resolve_bound(bound: str | datetime, zone: tzinfo | None) -> str:
     """Return a bound as an instant time in the table's time zone.
 
     Args:
         bound: the digits of an instant time or a prefix, an aware datetime, or ISO text.
+        zone: of the timeline; None: the machine's.
 
     Raises:
         InvalidInputError: another form, or a datetime without a zone.
 
     Example:
-        >>> from lakefmt.config.table_config import parse_table_config
-        >>> utc = parse_table_config({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE",
-        ...     "hoodie.table.version": "6", "hoodie.table.timeline.timezone": "UTC"})
-        >>> resolve_bound("2026-01-02T03:04:05+00:00", utc)
+        >>> resolve_bound("2026-01-02T03:04:05+00:00", UTC)
         '20260102030405000'
     """
     if isinstance(bound, str):
@@ -87,8 +92,8 @@ def resolve_bound(bound: str | datetime, config: TableConfig) -> str:
         raise InvalidInputError(f"{shown(bound)} is no instant: give its digits, an aware datetime or ISO text")
     if bound.tzinfo is None:
         raise InvalidInputError(f"{shown(bound)} has no time zone: write +00:00 or another offset behind it")
-    zone = config.zone or datetime.now(UTC).astimezone().tzinfo or UTC
-    return foreign(lambda: format_instant_time(bound, zone), f"{shown(bound)} cannot be told in the table's time zone")
+    local = zone or bound.astimezone().tzinfo or UTC
+    return foreign(lambda: format_instant_time(bound, local), f"{shown(bound)} cannot be told in the table's time zone")
 
 
 @dataclass(frozen=True)
@@ -283,8 +288,8 @@ def plan_increment_read(
     """
     if not state.config.populate_meta_fields:
         raise UnsupportedFeature("incremental queries need meta columns, and this table does not fill them")
-    first = resolve_bound(start, state.config)
-    last = None if end is None else resolve_bound(end, state.config)
+    first = bound_of(client, state, start)
+    last = None if end is None else bound_of(client, state, end)
     state = with_archived_instants(client, state, first)
     increment = _planned_increment(client, state, first, last)
     query = plan_query(client.schema(state), None, filter, meta_columns=False)

@@ -9,12 +9,12 @@ Traps that this module closes:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 from typing import BinaryIO
 
-import json
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -320,11 +320,11 @@ def _vector_columns(avro_schema: str) -> str:
         'e:VECTOR(2, DOUBLE)'
     """
     columns = []
-    for field in json.loads(avro_schema)["fields"]:
-        for kind in field["type"] if isinstance(field["type"], list) else [field["type"]]:
+    for member in json.loads(avro_schema)["fields"]:
+        for kind in member["type"] if isinstance(member["type"], list) else [member["type"]]:
             if isinstance(kind, dict) and kind.get("logicalType") == "vector":
                 element = str(kind.get("elementType", "FLOAT"))
-                columns.append(f"{field['name']}:VECTOR({kind['dimension']}{'' if element == 'FLOAT' else f', {element}'})")
+                columns.append(f"{member['name']}:VECTOR({kind['dimension']}{'' if element == 'FLOAT' else f', {element}'})")
     return ",".join(columns)
 
 
