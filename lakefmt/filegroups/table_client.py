@@ -35,6 +35,7 @@ from lakefmt.filegroups.virtual_columns import (
 )
 from lakefmt.keys import KeySpec, choose_partitions, key_spec_from_properties
 from lakefmt.schema import arrow_to_avro, avro_to_arrow, without_meta_columns
+from lakefmt.schema.avro import check_known
 from lakefmt.schema.history import LATEST_SCHEMA, SchemaHistory, parse_internal_schema
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.object_names import check_name
@@ -379,7 +380,14 @@ class TableClient:
 
         Raises:
             CorruptFile: the table has no schema (docs/format.md, Table schema).
+            UnsupportedFeature: a column has a type that is not known here.
         """
+        schema = self.columns(state)
+        check_known(schema)
+        return schema
+
+    def columns(self, state: TableState) -> pa.Schema:
+        """Return the table schema as :meth:`schema` does, with a column of nulls for each that is of a type not known here."""
         stored = self._cached_schema(state)
         return with_partition_columns(state.config, stored) if state.config.drop_partition_columns else stored
 
@@ -489,7 +497,7 @@ class TableClient:
 
     def _parse_schema(self, text: str) -> pa.Schema:
         if text not in self._schemas:
-            self._schemas[text] = without_meta_columns(avro_to_arrow(text))
+            self._schemas[text] = without_meta_columns(avro_to_arrow(text, all_known=False))
         return self._schemas[text]
 
     def row_reader(self, state: TableState) -> BaseFileReader:

@@ -131,7 +131,7 @@ class Snapshot:
         meta_columns: bool = False,
     ) -> pa.Table:
         """Read rows; arguments as for ``Table.read``."""
-        plan = plan_query(self.schema, columns, filter, meta_columns=meta_columns)
+        plan = plan_query(self.client.columns(self._known), columns, filter, meta_columns=meta_columns)
         files, logged = self._files(plan, query)
         plain = scan_table(self.client, self._known, files, plan)
         if not logged:
@@ -150,7 +150,7 @@ class Snapshot:
         meta_columns: bool = False,
     ) -> pa.RecordBatchReader:
         """Stream rows in bounded memory; arguments as for ``Table.read``."""
-        plan = plan_query(self.schema, columns, filter, meta_columns=meta_columns)
+        plan = plan_query(self.client.columns(self._known), columns, filter, meta_columns=meta_columns)
         return self._scan(plan, *self._files(plan, query))
 
     def _scan(self, plan: Query, files: Sequence[BaseFile], logged: Sequence[FileSlice]) -> pa.RecordBatchReader:
@@ -210,7 +210,7 @@ def scan_slices(
 ) -> pa.RecordBatchReader:
     """Stream the rows of some file slices of a snapshot; arguments as for ``Table.read``."""
     check_query_type(query)
-    plan = plan_query(snapshot.schema, columns, filter, meta_columns=meta_columns)
+    plan = plan_query(snapshot.client.columns(snapshot._known), columns, filter, meta_columns=meta_columns)
     return snapshot._scan(plan, *_plain_and_logged(slices, query))
 
 
