@@ -522,7 +522,7 @@ class _KeyCheck:
         self._facts = facts
         config = facts.config
         before = TableState(config, facts.before)
-        schema = client.schema(before)
+        schema = client.columns(before)
         spec = _stored_spec(client, before)
         notes = []
         if spec.unsupported:

@@ -166,7 +166,8 @@ def _append(write_client: WriteClient, state: TableState, instants: Iterable[Ins
     """Write instants to the archive."""
     config, client = state.config, write_client.client
     read_body = write_client.timeline(config).read_body
-    archive = ArchiveDirectory(client.store, config.history_directory, read_body, config.zone, write_client.durable)
+    zone = client.reading_zone(config, state.timeline)
+    archive = ArchiveDirectory(client.store, config.history_directory, read_body, zone, write_client.durable)
     archive.append(state.timeline, instants)
 
 

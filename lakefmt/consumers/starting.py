@@ -29,7 +29,7 @@ def start_position(client: TableClient, finder: CommitFinder, start: Start) -> S
     if start.position is not None:
         return start.position
     if start.moment is not None:
-        return StreamPosition(resolve_bound(start.moment, client.load_config()))
+        return StreamPosition(resolve_bound(start.moment, client.reading_zone(client.load_config())))
     if start.word in ("latest", "full"):
         newest = finder.newest(client.load())
         return StreamPosition(newest, whole=start.word == "full") if newest else StreamPosition()
@@ -74,7 +74,7 @@ def end_time(client: TableClient, finder: CommitFinder, end: End) -> str | None:
         finder: of the stream.
         end: what the caller asked for.
     """
-    moment = None if end.moment is None else resolve_bound(end.moment, client.load_config())
+    moment = None if end.moment is None else resolve_bound(end.moment, client.reading_zone(client.load_config()))
     if not end.newest:
         return moment
     newest = finder.newest(client.load()) or EARLIEST
@@ -83,7 +83,7 @@ def end_time(client: TableClient, finder: CommitFinder, end: End) -> str | None:
 
 def completion_moment(client: TableClient, time: str) -> datetime | None:
     """Return a completion time as a moment; None for a text that is none."""
-    zone = client.known_config.zone or datetime.now(UTC).astimezone().tzinfo or UTC
+    zone = client.reading_zone(client.known_config) or datetime.now(UTC).astimezone().tzinfo or UTC
     if len(time) not in (14, 17):
         return None
     try:

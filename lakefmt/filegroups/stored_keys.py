@@ -102,7 +102,7 @@ class StoredKeys:
             self._config, self._rules = state.config, {}
         if not state.timeline.commits:
             return []
-        schema = self._client.schema(state)  # the commit that tells it is at hand then
+        schema = self._client.columns(state)  # the commit that tells it is at hand then
         told_nothing = False
         for commit, asked_as in self._commits(state, spec, schema):
             if asked_as not in self._rules:
@@ -172,7 +172,7 @@ class StoredKeys:
 
         rule = merge_rule(state.config)
         ordering = [name.split(".", 1)[0] for name in rule.stored.fields]
-        table = self._client.schema(state)
+        table = self._client.columns(state)
         more = [
             table.field(name) for name in dict.fromkeys(ordering) if name in table.names and name not in columns.names
         ]

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
+from datetime import tzinfo
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -33,13 +35,15 @@ from lakefmt.filegroups.virtual_columns import (
 )
 from lakefmt.keys import KeySpec, choose_partitions, key_spec_from_properties
 from lakefmt.schema import arrow_to_avro, avro_to_arrow, without_meta_columns
+from lakefmt.schema.avro import check_known
 from lakefmt.schema.history import LATEST_SCHEMA, SchemaHistory, parse_internal_schema
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.object_names import check_name
+from lakefmt.storage.parallel import map_concurrently
 from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.storage.time_source import SystemTimeSource, TimeSource
 from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, decode_commit
-from lakefmt.timeline.instant import Action, Instant
+from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.observer import CommitObserver
 from lakefmt.timeline.properties_store import load_properties
@@ -113,6 +117,8 @@ class TableClient:
         self._key_spec: tuple[TableConfig, KeySpec] | None = None
         self.stored_keys = StoredKeys(self)
         self._instant_clock: InstantClock | None = None
+        #: Requested files of a LOCAL timeline → when they were stored.
+        self._stored_at: dict[str, float] = {}
         self._schemas: dict[str, pa.Schema] = {}
         self._schema_texts: tuple[pa.Schema, TableConfig, tuple[str, str]] | None = None
         self._histories: Mapping[str, SchemaHistory] = {}
@@ -233,6 +239,44 @@ class TableClient:
         history = self.history_store(state.config).load() if state.has_history else History()
         return replace(state, timeline=state.timeline.with_history(history.instants), history=history)
 
+    def writing_zone(self, config: TableConfig, timeline: Timeline | None) -> tzinfo:
+        """Return the zone of new instants: no other writer's clock is behind it.
+
+        Args:
+            config: the table's properties.
+            timeline: as it is known; None: it is loaded.
+        """
+        if config.zone is not None:
+            return config.zone
+        from lakefmt.timeline.local_zone import LOWEST_ZONE, writing_zone  # lakefmt makes no such tables
+
+        told = self._local_offset(config, timeline)
+        return LOWEST_ZONE if told is None else writing_zone(*told, self.clock.now())
+
+    def reading_zone(self, config: TableConfig, timeline: Timeline | None = None) -> tzinfo | None:
+        """Return the zone in which a moment is compared with instants; None: the machine's. Arguments are those of :meth:`writing_zone`."""
+        if config.zone is not None:
+            return config.zone
+        from lakefmt.timeline.local_zone import reading_zone  # lakefmt makes no such tables
+
+        told = self._local_offset(config, timeline)
+        return None if told is None else reading_zone(*told)
+
+    def _local_offset(self, config: TableConfig, timeline: Timeline | None) -> tuple[int, float] | None:
+        from lakefmt.timeline.local_zone import NEWEST, offset_of
+
+        timeline = timeline or self.timeline_store(config).load()
+        newest = timeline.unbounded.instants[-NEWEST:]
+        firsts = [min(timeline.files_of(instant), key=lambda file: file.state.rank) for instant in newest]
+        names = {first.file_name: first.time for first in firsts if first.state is State.REQUESTED}
+        unknown = [name for name in names if name not in self._stored_at]
+        paths = [f"{config.timeline_directory}/{name}" for name in unknown]
+        found = map_concurrently(self.store, [partial(self.store.info, path) for path in paths])
+        kept = {name: self._stored_at[name] for name in names if name in self._stored_at}
+        new = {name: 0.0 if info is None else info.modified for name, info in zip(unknown, found, strict=True)}
+        self._stored_at = {**kept, **new}
+        return offset_of((names[name], stored) for name, stored in self._stored_at.items())
+
     def history_store(self, config: TableConfig) -> HistoryStore:
         """Return the store of the archived timeline."""
         from lakefmt.timeline.archive.store import HistoryStore
@@ -336,7 +380,14 @@ class TableClient:
 
         Raises:
             CorruptFile: the table has no schema (docs/format.md, Table schema).
+            UnsupportedFeature: a column has a type that is not known here.
         """
+        schema = self.columns(state)
+        check_known(schema)
+        return schema
+
+    def columns(self, state: TableState) -> pa.Schema:
+        """Return the table schema as :meth:`schema` does, with a column of nulls for each that is of a type not known here."""
         stored = self._cached_schema(state)
         return with_partition_columns(state.config, stored) if state.config.drop_partition_columns else stored
 
@@ -446,7 +497,7 @@ class TableClient:
 
     def _parse_schema(self, text: str) -> pa.Schema:
         if text not in self._schemas:
-            self._schemas[text] = without_meta_columns(avro_to_arrow(text))
+            self._schemas[text] = without_meta_columns(avro_to_arrow(text, all_known=False))
         return self._schemas[text]
 
     def row_reader(self, state: TableState) -> BaseFileReader:

@@ -43,7 +43,7 @@ from lakefmt.read.filters import Filter, keep_rows
 from lakefmt.read.incremental import is_rewrite, select_commits
 from lakefmt.read.mor_scan import merged_tables
 from lakefmt.read.scan import Query, plan_query, prune_partitions, scan_table
-from lakefmt.read.snapshot import NEXT_START, planned_clusterings, resolve_bound, with_archived_instants
+from lakefmt.read.snapshot import NEXT_START, bound_of, planned_clusterings, with_archived_instants
 from lakefmt.schema import reconcile
 from lakefmt.timeline.instant import Instant
 from lakefmt.timeline.timeline import Timeline
@@ -68,8 +68,8 @@ def read_changes(
     filter: Filter = None,
 ) -> pa.Table:
     """Return the changes of the commits after `start` up to `end`; see ``Table.changes``."""
-    first = _first(state, start)
-    last = None if end is None else resolve_bound(end, state.config)
+    first = _first(client, state, start)
+    last = None if end is None else bound_of(client, state, end)
     state = with_archived_instants(client, state, first)
     work = _Changes(client, state, *_plan(client, state, columns, filter))
     commits = select_commits(state.timeline, first, last, planned_clusterings(client, state))
@@ -106,8 +106,8 @@ def plan_changes_read(
     Raises:
         UnsupportedFeature: the table has no meta columns.
     """
-    first = _first(state, start)
-    last = None if end is None else resolve_bound(end, state.config)
+    first = _first(client, state, start)
+    last = None if end is None else bound_of(client, state, end)
     state = with_archived_instants(client, state, first)
     commits = select_commits(state.timeline, first, last, planned_clusterings(client, state))
     work = _Changes(client, state, *_plan(client, state, None, None)).planned(commits)
@@ -133,7 +133,7 @@ def read_planned_changes(
         return reader.of_sources(plan.work, plan.files)
 
 
-def _first(state: TableState, start: str | datetime) -> str:
+def _first(client: TableClient, state: TableState, start: str | datetime) -> str:
     """Return the start as an instant time.
 
     Raises:
@@ -141,7 +141,7 @@ def _first(state: TableState, start: str | datetime) -> str:
     """
     if not state.config.populate_meta_fields:
         raise UnsupportedFeature("changes need meta columns, and this table does not fill them")
-    return resolve_bound(start, state.config)
+    return bound_of(client, state, start)
 
 
 @contextmanager

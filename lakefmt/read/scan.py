@@ -22,7 +22,7 @@ import pyarrow.fs as pafs
 from lakefmt.arguments import check_flags, text_argument, texts_argument
 from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import dataclass
-from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired
+from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import reading
 from lakefmt.filegroups.table_client import TableClient, TableState
@@ -31,6 +31,7 @@ from lakefmt.formats.parquet.base_file import check_row_counts
 from lakefmt.keys import partition_guarantee
 from lakefmt.read.filters import Filter, computing, filter_columns, keep_rows, parse_filter
 from lakefmt.schema import is_mislabelled, join_tables, reconcile, with_meta_columns
+from lakefmt.schema.avro import unknown_column
 from lakefmt.storage.arrow_lifetime import track_arrow_use
 from lakefmt.values import META_COLUMNS, RECORD_KEY, PartitionPath
 
@@ -83,18 +84,34 @@ def plan_query(schema: pa.Schema, columns: Sequence[str] | None, filter: Filter,
     Raises:
         InvalidInputError: a column does not exist.
         InvalidFilter: the filter is not valid.
+        UnsupportedFeature: a column to read has a type that is not known here.
     """
     check_flags(meta_columns=meta_columns)
     columns = None if columns is None else texts_argument(columns, "columns")
-    full = with_meta_columns(schema)
     if columns is not None:
         columns = _names(columns)
+    schema = _known_columns(schema, columns)
+    full = with_meta_columns(schema)
     unknown = [name for name in columns or () if name not in full.names]
     if unknown:
         raise InvalidInputError(f"no column {', '.join(map(repr, unknown))}; the table has {schema.names}")
     everything = full.names if meta_columns else schema.names
     wanted = everything if columns is None else [*(META_COLUMNS if meta_columns else ()), *columns]
     return Query(tuple(dict.fromkeys(wanted)), parse_filter(filter, full), full)
+
+
+def _known_columns(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    """Return the columns that have types known here.
+
+    Raises:
+        UnsupportedFeature: another one is to be read.
+    """
+    unknown = {field.name: why for field in schema if (why := unknown_column(field))}
+    for name in unknown if columns is None else columns:
+        if name in unknown:
+            others = ", ".join(each for each in schema.names if each not in unknown)
+            raise UnsupportedFeature(f"{unknown[name]}: name the columns to read, of {others[:500]}")
+    return pa.schema([field for field in schema if field.name not in unknown]) if unknown else schema
 
 
 def check_query_type(query: str) -> None:

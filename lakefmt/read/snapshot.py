@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.arguments import foreign, partitions_argument, shown
-from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile, FileSlice
@@ -43,6 +42,7 @@ __all__ = [
     "NEXT_START",
     "IncrementPlan",
     "Snapshot",
+    "bound_of",
     "plan_increment_read",
     "planned_clusterings",
     "read_increment",
@@ -60,20 +60,25 @@ _LISTING_INSTEAD_OF = 2
 NEXT_START = b"lakefmt.next_start"
 
 
-def resolve_bound(bound: str | datetime, config: TableConfig) -> str:
+def bound_of(client: TableClient, state: TableState, bound: str | datetime) -> str:
+    """Return a bound as an instant time of a table; arguments and errors are those of :func:`resolve_bound`."""
+    if isinstance(bound, str) and bound.isascii() and bound.isdigit():
+        return bound
+    return resolve_bound(bound, client.reading_zone(state.config, state.timeline))
+
+
+def resolve_bound(bound: str | datetime, zone: tzinfo | None) -> str:
     """Return a bound as an instant time in the table's time zone.
 
     Args:
         bound: the digits of an instant time or a prefix, an aware datetime, or ISO text.
+        zone: of the timeline; None: the machine's.
 
     Raises:
         InvalidInputError: another form, or a datetime without a zone.
 
     Example:
-        >>> from lakefmt.config.table_config import parse_table_config
-        >>> utc = parse_table_config({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE",
-        ...     "hoodie.table.version": "6", "hoodie.table.timeline.timezone": "UTC"})
-        >>> resolve_bound("2026-01-02T03:04:05+00:00", utc)
+        >>> resolve_bound("2026-01-02T03:04:05+00:00", UTC)
         '20260102030405000'
     """
     given = bound
@@ -88,8 +93,8 @@ def resolve_bound(bound: str | datetime, config: TableConfig) -> str:
         raise InvalidInputError(f"{shown(bound)} is no instant: give its digits, an aware datetime or ISO text")
     if bound.tzinfo is None:
         raise InvalidInputError(f"{shown(given)} has no time zone: write +00:00 or another offset behind it")
-    zone = config.zone or datetime.now(UTC).astimezone().tzinfo or UTC
-    return foreign(lambda: format_instant_time(bound, zone), f"{shown(bound)} cannot be told in the table's time zone")
+    local = zone or bound.astimezone().tzinfo or UTC
+    return foreign(lambda: format_instant_time(bound, local), f"{shown(bound)} cannot be told in the table's time zone")
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,7 @@ class Snapshot:
         meta_columns: bool = False,
     ) -> pa.Table:
         """Read rows; arguments as for ``Table.read``."""
-        plan = plan_query(self.schema, columns, filter, meta_columns=meta_columns)
+        plan = plan_query(self.client.columns(self._known), columns, filter, meta_columns=meta_columns)
         files, logged = self._files(plan, query)
         plain = scan_table(self.client, self._known, files, plan)
         if not logged:
@@ -146,7 +151,7 @@ class Snapshot:
         meta_columns: bool = False,
     ) -> pa.RecordBatchReader:
         """Stream rows in bounded memory; arguments as for ``Table.read``."""
-        plan = plan_query(self.schema, columns, filter, meta_columns=meta_columns)
+        plan = plan_query(self.client.columns(self._known), columns, filter, meta_columns=meta_columns)
         return self._scan(plan, *self._files(plan, query))
 
     def _scan(self, plan: Query, files: Sequence[BaseFile], logged: Sequence[FileSlice]) -> pa.RecordBatchReader:
@@ -207,7 +212,7 @@ def scan_slices(
 ) -> pa.RecordBatchReader:
     """Stream the rows of some file slices of a snapshot; arguments as for ``Table.read``."""
     check_query_type(query)
-    plan = plan_query(snapshot.schema, columns, filter, meta_columns=meta_columns)
+    plan = plan_query(snapshot.client.columns(snapshot._known), columns, filter, meta_columns=meta_columns)
     return snapshot._scan(plan, *_plain_and_logged(slices, query))
 
 
@@ -285,8 +290,8 @@ def plan_increment_read(
     """
     if not state.config.populate_meta_fields:
         raise UnsupportedFeature("incremental queries need meta columns, and this table does not fill them")
-    first = resolve_bound(start, state.config)
-    last = None if end is None else resolve_bound(end, state.config)
+    first = bound_of(client, state, start)
+    last = None if end is None else bound_of(client, state, end)
     state = with_archived_instants(client, state, first)
     increment = _planned_increment(client, state, first, last)
     query = plan_query(client.schema(state), None, filter, meta_columns=False)

@@ -127,6 +127,7 @@ class _EntryBuilder:
         self._client = client
         self._state = state
         self._made = _made_at(client, state) if state.timeline.layout == 1 else {}
+        self._zone = client.reading_zone(state.config, state.timeline) if self._made else None
 
     def entry(self, instant: Instant, archived: bool) -> TimelineEntry:
         plain = (instant.time, instant.completion, instant.action.value, instant.state.value)
@@ -158,7 +159,7 @@ class _EntryBuilder:
         made = self._made.get(instant.file_name)
         if made is None:
             return self._archived_seconds(instant)
-        zone = self._state.config.zone or datetime.fromtimestamp(made, UTC).astimezone().tzinfo or UTC
+        zone = self._zone or datetime.fromtimestamp(made, UTC).astimezone().tzinfo or UTC
         # An instant time without milliseconds is the end of its second; file times are those of the
         # store's clock.
         return max(0.0, round(made - parse_instant_time(instant.time, zone).timestamp(), 3))

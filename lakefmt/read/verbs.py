@@ -17,7 +17,7 @@ from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableVerbs
 from lakefmt.read._retry_newest import read_newest, scan_newest
 from lakefmt.read.filters import Filter
-from lakefmt.read.snapshot import Snapshot, read_increment, resolve_bound
+from lakefmt.read.snapshot import Snapshot, bound_of, read_increment
 from lakefmt.values import Partitions
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class ReadingVerbs(TableVerbs):
             return self._uncommitted(as_of, include_uncommitted)
         state = self.client.load(with_files=as_of is None)
         if as_of is not None:
-            state = replace(state.as_of(resolve_bound(as_of, state.config)), newest_columns=schema_of == "now")
+            state = replace(state.as_of(bound_of(self.client, state, as_of)), newest_columns=schema_of == "now")
         return Snapshot(self.client, state)
 
     def _uncommitted(self, as_of: object, asked: object) -> Snapshot:

@@ -34,11 +34,22 @@ from lakefmt.schema.avro_tree import (
 from lakefmt.schema.types import MAX_DEPTH, list_type, map_type, struct_fields, with_meta_columns
 from lakefmt.values import META_COLUMNS
 
-__all__ = ["AVRO_DEFAULT", "AVRO_DOC", "arrow_columns", "arrow_to_avro", "avro_to_arrow", "decimal_bytes"]
+__all__ = [
+    "AVRO_DEFAULT",
+    "AVRO_DOC",
+    "arrow_columns",
+    "arrow_to_avro",
+    "avro_to_arrow",
+    "check_known",
+    "decimal_bytes",
+    "unknown_column",
+]
 
 _AVRO_TYPE: Final = b"avro.type"
 AVRO_DEFAULT: Final = b"avro.default"
 AVRO_DOC: Final = b"avro.doc"
+#: Why a column cannot be read.
+_UNKNOWN: Final = b"avro.unknown"
 
 #: Characters of a table's schema; nodes that it unfolds to.
 _MAX_TEXT: Final = 16 << 20
@@ -205,8 +216,12 @@ def _describes(kind: AvroType, arrow: pa.DataType) -> bool:
 
 
 @lru_cache(maxsize=64)
-def avro_to_arrow(text: str) -> pa.Schema:
+def avro_to_arrow(text: str, *, all_known: bool = True) -> pa.Schema:
     """Return the Arrow schema of the Avro record that `text` describes (docs/format.md, Column types).
+
+    Args:
+        text: JSON.
+        all_known: every column has a type that is known here; False: in the place of others stands :func:`unknown_column`.
 
     Raises:
         CorruptFile: `text` is no Avro record, or too large or too deep to be one that a table has.
@@ -222,15 +237,19 @@ def avro_to_arrow(text: str) -> pa.Schema:
         raise UnsupportedFeature(f"Avro schema that no table can have: {error}") from None
     except MalformedAvro as error:
         raise CorruptFile(f"damaged Avro schema: {error}") from None
-    return arrow_columns(record)
+    columns = arrow_columns(record)
+    if all_known:
+        check_known(columns)
+    return columns
 
 
 def arrow_columns(record: AvroType) -> pa.Schema:
     """Return the Arrow schema of an Avro record's tree: one column for each field, in their order.
 
+    A column whose type is not known here has the type null: :func:`unknown_column` tells why.
+
     Raises:
         CorruptFile: it is no record, or unfolds to too many types.
-        UnsupportedFeature: a union of several types, or a logical type unknown here.
 
     Example:
         >>> arrow_columns(parse_avro_schema('{"type":"record","name":"r","fields":[{"name":"id","type":"long"}]}'))
@@ -242,7 +261,30 @@ def arrow_columns(record: AvroType) -> pa.Schema:
         raise CorruptFile(
             f"an Avro schema unfolds to too many types: {record.nodes:,}, at most {_MAX_TYPES:,} are read"
         )
-    return pa.schema(struct_fields(_arrow_type(record, "").type))
+    return pa.schema([_column(each) for each in record.fields])
+
+
+def _column(member: AvroField) -> pa.Field:
+    try:
+        return _member(member, member.name)
+    except UnsupportedFeature as error:
+        return pa.field(member.name, pa.null(), metadata={_UNKNOWN: str(error).encode("utf-8", "replace")})
+
+
+def unknown_column(field: pa.Field) -> str:
+    """Return why a column of :func:`arrow_columns` cannot be read; empty: it can."""
+    return (field.metadata or {}).get(_UNKNOWN, b"").decode() if pt.is_null(field.type) else ""
+
+
+def check_known(schema: pa.Schema) -> None:
+    """Raise if a column has a type that is not known here.
+
+    Raises:
+        UnsupportedFeature: it has; the message names the column and the type.
+    """
+    for column in schema:
+        if why := unknown_column(column):
+            raise UnsupportedFeature(why)
 
 
 def _loads(text: str | bytes) -> Json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -99,7 +98,7 @@ def _facts(client: TableClient, state: TableState) -> RoundFacts:
     now = client.clock.now()
     return RoundFacts(
         state.timeline,
-        state.config.zone or now.astimezone().tzinfo or UTC,
+        client.writing_zone(state.config, state.timeline),
         now,
         has_segments=has_streams(client.store),
         pending_clusterings=bool(pending_clusterings(client, state)),

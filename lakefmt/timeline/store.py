@@ -67,11 +67,16 @@ class InstantClock:
         self._last = InstantTime("")
         self._lock = Lock()
 
-    def next(self, above: InstantTime | None = None) -> InstantTime:
-        """Return a time larger than `above` and than all times that this clock returned."""
+    def next(self, above: InstantTime | None = None, zone: tzinfo | None = None) -> InstantTime:
+        """Return a time larger than `above` and than all times that this clock returned.
+
+        Args:
+            above: the highest time on the timeline.
+            zone: of the timeline, where its properties do not name one; None: the machine's.
+        """
         with self._lock:
             now = self._clock.now()
-            zone = self._zone or now.astimezone().tzinfo or UTC
+            zone = self._zone or zone or now.astimezone().tzinfo or UTC
             candidate = format_instant_time(now, zone)
             floor = max(self._last, above or InstantTime(""))
             if candidate <= floor:

@@ -95,7 +95,8 @@ class WriteClient:
     def instant_time_generator(self, config: TableConfig, timeline: Timeline) -> Callable[[], InstantTime]:
         """Return a function that gives new instant times, each above everything on `timeline`."""
         clock, floor = self.client.instant_clock(config), timeline.highest_time
-        return lambda: clock.next(floor)
+        zone = self.client.writing_zone(config, timeline)
+        return lambda: clock.next(floor, zone)
 
     def writer_liveness(self, config: TableConfig, timeline: Timeline, pending: Instant) -> Liveness:
         """Return whether the writer of a pending instant may be alive."""
@@ -148,7 +149,9 @@ class EarlyClaim:
 
     def __init__(self, write_client: WriteClient, config: TableConfig) -> None:
         seen = write_client.timeline(config).seen
-        self.time = write_client.client.instant_clock(config).next(None if seen is None else seen.highest_time)
+        zone = write_client.client.writing_zone(config, seen)
+        clock = write_client.client.instant_clock(config)
+        self.time = clock.next(None if seen is None else seen.highest_time, zone)
         self._heartbeat = _heartbeat(write_client, self.time)
         self._wait = BegunRequest(write_client.client.store, self._heartbeat.claim)
         self._is_open = True

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 
 from lakefmt.compaction.compact.run import run_compaction
 from lakefmt.compaction.log_compact.run import run_log_compaction
@@ -160,15 +160,16 @@ def _scene(
     archive: LogArchive,
     indexes: tuple[IndexRequest, ...],
 ) -> UpgradeScene:
-    store, is_old = write_client.client.store, config.version.layout == 1
+    client = write_client.client
+    store, is_old, zone = client.store, config.version.layout == 1, client.reading_zone(config, timeline)
     hidden = [o.name for o in store.list(OLD_TIMELINE, recursive=False)]
     files = [file for group in timeline.files.values() for file in group]
     archived = [archived_entry.completed for archived_entry in archive.load()] if is_old else []
     return UpgradeScene(
-        now=_instant_time(config, write_client.client.clock.now()),
+        now=format_instant_time(client.clock.now(), client.writing_zone(config, timeline)),
         modified={entry.instant.file_name: _since(entry) for entry in archived if entry.transition}
         | {
-            f.file_name: _instant_time(config, datetime.fromtimestamp(f.modified, UTC))
+            f.file_name: _instant_time(zone, datetime.fromtimestamp(f.modified, UTC))
             for f in files
             if f.is_completed and f.modified > 0
         },
@@ -189,9 +190,9 @@ def _count_logs(write_client: WriteClient, state: TableState) -> int:
     return sum(len(file_slice.logs) for file_slice in write_client.client.slices(state))
 
 
-def _instant_time(config: TableConfig, moment: datetime) -> InstantTime:
+def _instant_time(zone: tzinfo | None, moment: datetime) -> InstantTime:
     # For a table in the machine's zone each moment has its own offset, because of daylight saving.
-    return format_instant_time(moment, config.zone or moment.astimezone().tzinfo or UTC)
+    return format_instant_time(moment, zone or moment.astimezone().tzinfo or UTC)
 
 
 def _since(entry: LogEntry) -> InstantTime:

@@ -7,7 +7,6 @@ became reachable again (by a rollback) are taken off it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -330,7 +329,7 @@ def _plan(write_client: WriteClient, state: TableState) -> CleanPlan:
 def _earliest(client: TableClient, state: TableState, rules: CleanRules) -> Instant | None:
     """Return the earliest commit whose state stays readable, as of now."""
     moment = client.clock.now()
-    zone = state.config.zone or moment.astimezone().tzinfo or UTC
+    zone = client.writing_zone(state.config, state.timeline)
     return earliest_to_retain(state.timeline, rules, format_instant_time(moment, zone), zone)
 
 

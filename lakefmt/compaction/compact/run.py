@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
-from datetime import UTC
 from os import cpu_count
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -231,7 +230,7 @@ class _CompactionService(MergingService):
     def propose(self, state: TableState) -> CompactionPlan:
         client, rules = self.write_client.client, compaction_rules(self.write_client.settings)
         now = client.clock.now()
-        zone = state.config.zone or now.astimezone().tzinfo or UTC
+        zone = client.writing_zone(state.config, state.timeline)
         due = is_due(state.timeline, rules, now, zone)
         if not (due or self.force):
             return CompactionPlan(rules, due=False)

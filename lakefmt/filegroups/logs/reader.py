@@ -33,6 +33,7 @@ from lakefmt.filegroups.model import FileSlice, LogFile
 from lakefmt.filegroups.ordering import has_order, marked_deletes, to_mask, unordered_deletes
 from lakefmt.filegroups.reader import reading
 from lakefmt.filegroups.virtual_columns import VirtualColumns
+from lakefmt.formats.avro.columnar.plan import plan_rows
 from lakefmt.formats.log.blocks import MAX_LOG_BYTES, BlockKind, LogBlock, ReadAt, scan_blocks
 from lakefmt.formats.log.data_block import (
     block_positions,
@@ -42,7 +43,7 @@ from lakefmt.formats.log.data_block import (
 )
 from lakefmt.formats.log.delete_block import DeleteRecords, decode_delete_content
 from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
-from lakefmt.schema import avro_to_arrow, reconcile
+from lakefmt.schema import reconcile
 from lakefmt.schema.types import field_at, struct_fields
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.os_errors import raise_if_transient
@@ -310,7 +311,7 @@ def _decode_keys(whole: WholeBlock, what: str) -> None:
         return
     if whole.block.schema is None:
         raise CorruptFile(f"{what}: the block at byte {whole.block.start:,} has no schema")
-    stored = avro_to_arrow(whole.block.schema).names
+    stored = [part.name for part in plan_rows(whole.block.schema, what).parts]
     wanted = [name for name in stored if name == RECORD_KEY] or stored[:1]
     if whole.kind is BlockKind.PARQUET_DATA:
         _parquet_rows(whole.content, wanted, what)
@@ -350,7 +351,7 @@ def _decode(
         raise UnsupportedFeature(f"{what} holds HFile records: only metadata tables have them")
     if block.schema is None:
         raise CorruptFile(f"{what}: the block at byte {block.start:,} has no schema")
-    stored = set(avro_to_arrow(block.schema).names)
+    stored = {part.name for part in plan_rows(block.schema, what).parts}
     written = "" if unstored is None else block.instant_time or ""
     needed = schema.names if unstored is None else unstored.needed(schema.names, written) or ()
     wanted = [name for name in dict.fromkeys((*needed, OPERATION)) if name in stored]

@@ -320,12 +320,12 @@ def _vector_columns(avro_schema: str) -> str:
         'e:VECTOR(2, DOUBLE)'
     """
     columns = []
-    for column in json.loads(avro_schema)["fields"]:
-        for kind in column["type"] if isinstance(column["type"], list) else [column["type"]]:
+    for member in json.loads(avro_schema)["fields"]:
+        for kind in member["type"] if isinstance(member["type"], list) else [member["type"]]:
             if isinstance(kind, dict) and kind.get("logicalType") == "vector":
                 element = str(kind.get("elementType", "FLOAT"))
                 columns.append(
-                    f"{column['name']}:VECTOR({kind['dimension']}{'' if element == 'FLOAT' else f', {element}'})"
+                    f"{member['name']}:VECTOR({kind['dimension']}{'' if element == 'FLOAT' else f', {element}'})"
                 )
     return ",".join(columns)
 

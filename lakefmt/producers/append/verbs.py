@@ -182,14 +182,14 @@ class AppendVerbs(TableVerbs):
             raise InvalidInputError("as_of takes one of: a moment, tag=, watermark=")
         # Imported here: a table that is only written needs it not.
         from lakefmt.producers.append.tags import load_tag
-        from lakefmt.read.snapshot import Snapshot, resolve_bound
+        from lakefmt.read.snapshot import Snapshot, bound_of
 
         state = self.client.load()
         if tag is not None:
             bound: str | datetime = load_tag(self.client, tag).instant
         else:
             bound = when if when is not None else self._instant_of_watermark(parse_watermark(watermark) or 0)
-        return Snapshot(self.client, state.as_of(resolve_bound(bound, state.config)))
+        return Snapshot(self.client, state.as_of(bound_of(self.client, state, bound)))
 
     def _instant_of_watermark(self, watermark: int) -> str:
         from lakefmt.timeline.commit_entries import watermark_of

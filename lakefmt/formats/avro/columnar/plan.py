@@ -7,17 +7,21 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from lakefmt.data_classes import dataclass
-from lakefmt.errors import CorruptFile
-from lakefmt.schema.avro import arrow_columns
+from lakefmt.errors import CorruptFile, UnsupportedFeature
+from lakefmt.schema.avro import arrow_columns, unknown_column
 from lakefmt.schema.avro_tree import AvroType, MalformedAvro, parse_avro_schema
 from lakefmt.schema.types import struct_fields
 
 __all__ = ["Node", "nullable_type", "plan_rows"]
+
+#: Values that can be passed over, whatever their logical type makes of them.
+_SKIPPED: Final = frozenset({"boolean", "int", "long", "float", "double", "bytes", "string", "fixed"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +81,10 @@ def _compiled(schema: str) -> Node:
     columns = arrow_columns(record)
     if not record.fields:
         raise MalformedAvro("record without fields")
+    for stored, column in zip(record.fields, columns, strict=True):
+        plain = [part.kind for part in stored.type.parts if part.kind != "null"] or [stored.type.kind]
+        if (why := unknown_column(column)) and (len(plain) > 1 or plain[0] not in _SKIPPED):
+            raise UnsupportedFeature(why)
     return _node(record, pa.struct(list(columns)), "")
 
 
