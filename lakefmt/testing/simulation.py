@@ -31,6 +31,7 @@ from lakefmt.testing.operations import TableShape, Verb
 from lakefmt.testing.serializability import Read, RecordedHistory, Tried, check_history
 from lakefmt.testing.store_wrapper import SimulatedCrash, Step, WrapperStore
 from lakefmt.testing.virtual_time import Process
+from lakefmt.timeline.instant import Action
 from lakefmt.values import RandomIds
 
 __all__ = ["Chances", "Scene", "SimulatedStore", "check_history", "scene_of", "simulate"]
@@ -94,6 +95,8 @@ class Scene:
         metadata: the table has a metadata table with statistics and a record index, which is compacted often. Every process
             lists files by it, and what a reader sees is compared with what a listing of storage gives.
         savepoints: they are made and deleted, too.
+        waiting: on merge-on-read tables compactions are planned, run and withdrawn apart, and meanwhile a few keys are deleted
+            and written again.
     """
 
     seed: int
@@ -106,6 +109,7 @@ class Scene:
     mode: str = "optimistic_concurrency_control"
     metadata: bool = False
     savepoints: bool = False
+    waiting: bool = False
 
 
 def scene_of(seed: int, chances: Chances | None = None) -> Scene:
@@ -400,7 +404,7 @@ class _Writer:
         luck = self._dice.random()
         if luck < 0.12:
             self._read(table)
-        elif luck < 0.3:
+        elif luck < (0.45 if self._world.scene.waiting else 0.3):
             self._serve(table, process)
         else:
             self._write(table, process)
@@ -432,6 +436,12 @@ class _Writer:
             services["cluster"] = lambda: table.cluster(["v", "id"], order="zorder", schedule=self._dice.random() < 0.3)
         if self._world.scene.savepoints:
             services["savepoint"] = lambda: self._save(table)
+        if self._world.scene.waiting and shape.table_type == "mor":
+            services = {
+                "plan": lambda: table.compact(schedule=True),
+                "run": lambda: self._end_compactions(table, "run"),
+                "withdraw": lambda: self._end_compactions(table, "abandon"),
+            }
         name = self._dice.choice(sorted(services))
         self._try(Tried(f"{self._name}.{name}", None, process.number), services[name])
 
@@ -443,6 +453,12 @@ class _Writer:
                 table.delete_savepoint(self._dice.choice(kept))
             else:
                 table.savepoint()
+
+    def _end_compactions(self, table: Table, how: str) -> None:
+        for pending in table.client.load().timeline.pending:
+            if pending.action is Action.COMPACTION:
+                with suppress(InstantNotFound):  # others end it, too
+                    table.compact(**{how: pending.time})  # type: ignore[arg-type]
 
     def _write(self, table: Table, process: Process) -> None:
         self._made += 1
@@ -479,13 +495,14 @@ class _Writer:
         is_late = not keeps_times or self._world.scene.seed % 2 == 0
 
         non_blocking = self._world.scene.mode == "non_blocking_concurrency_control"
+        waiting = self._world.scene.waiting
 
         def row(key: str, city: str | None = None) -> Mapping[str, object]:
             time = dice.getrandbits(40) if non_blocking else dice.randint(1, 9) if is_late else 5
             return {"id": key, "city": city or _HOMES[key], "ts": time, "v": own}
 
         def some() -> list[str]:
-            return dice.sample(_KEYS, dice.choice((1, 1, 2, 3)))
+            return dice.sample(*((_KEYS[:2], 1) if waiting else (_KEYS, dice.choice((1, 1, 2, 3)))))
 
         choices: list[Callable[[], Verb]] = [
             lambda: Verb("upsert", rows=tuple(map(row, some()))),
@@ -501,7 +518,8 @@ class _Writer:
         if non_blocking:
             return dice.choice(choices[:3])()
         deletes = 0 if keeps_times and is_late else 3
-        return dice.choices(choices, weights=(5, 4, 2, 2, 2, 1, deletes, 3, 1))[0]()
+        weights = (9, 0, 0, 1, 0, 0, 2 * deletes, 1, 0) if waiting else (5, 4, 2, 2, 2, 1, deletes, 3, 1)
+        return dice.choices(choices, weights=weights)[0]()
 
 
 def simulate(scene: Scene | int) -> RecordedHistory:

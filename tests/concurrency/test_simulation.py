@@ -16,9 +16,11 @@ from contextlib import contextmanager
 import pytest
 
 import lakefmt.transactions.client as services
+import lakefmt.write._slice_state as slice_state
 import lakefmt.write.commit.conflict_resolution as rivals
+from lakefmt.data_classes import replace
 from lakefmt.testing.serializability import RecordedHistory
-from lakefmt.testing.simulation import check_history, scene_of, simulate
+from lakefmt.testing.simulation import Chances, check_history, scene_of, simulate
 from lakefmt.timeline.heartbeat import Liveness
 
 THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
@@ -52,6 +54,15 @@ def test_what_writers_leave_is_what_they_do_one_after_the_other(part: int) -> No
 @pytest.mark.parametrize("seed", [*FOUND, *FOUND_ONCE])
 def test_what_a_seed_has_found_stays_mended(seed: int) -> None:
     check_history(simulate(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500 if THOROUGH else 150)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_keys_deleted_and_written_again_while_compactions_wait_are_there_once(part: int) -> None:
+    for seed in SEEDS[: len(SEEDS) // 2][part::PARTS]:
+        if scene_of(seed).shape.table_type == "mor":
+            check_history(simulate(replace(scene_of(seed), waiting=True, calls=8, writers=2)))
 
 
 def test_a_seed_says_everything() -> None:
@@ -113,6 +124,21 @@ def test_without_comparing_keys_a_key_is_there_twice(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(rivals, "_file_with_key", lambda *_, **__: None)
     _, story = _first_caught(range(60))
     assert "too many" in story
+
+
+@pytest.mark.slow
+def test_without_minding_a_waiting_compaction_a_key_is_there_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slice_state, "is_compaction_pending", lambda _: False)
+    calm = [replace(scene_of(seed, Chances(0, 0, 0, 0)), waiting=True, calls=30, writers=1) for seed in range(40)]
+    stories = []
+    for scene in (scene for scene in calm if scene.shape.table_type == "mor" and scene.shape.ordering is None):
+        try:
+            check_history(simulate(scene))
+        except AssertionError as error:
+            stories.append(str(error))
+            break
+    assert stories, "no history told of it"
+    assert "too many" in stories[0]
 
 
 def test_undoing_a_slow_writer_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,8 +40,17 @@ from tests.judges.hudi_rs import HudiRsJudge
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64()), ("w", pa.int64())])
 NUMBERS = itertools.count()
 KEYS, PLACES = "abc", "xy"
-PLANS = ("plan", "plan_log", "plan_cluster")
-ENDS = ("run", "withdraw", "die")
+WRITES = (
+    "upsert",
+    "partial",
+    "insert_new",
+    "upsert_in_logs",
+    "straddle",
+    "update",
+    "delete",
+    "delete_in",
+    "delete_where",
+)
 ONE_BUCKET = {"hoodie.bucket.index.num.buckets": "1"}
 CONSISTENT = {**ONE_BUCKET, "hoodie.index.bucket.engine": "CONSISTENT_HASHING"}
 
@@ -100,6 +109,7 @@ STEPS = st.one_of(
     st.tuples(st.sampled_from(["plan", "plan", "plan_log", "plan_cluster"])),
     st.tuples(st.sampled_from(["run", "run", "withdraw"])),
     st.tuples(st.just("die"), st.integers(1, 20)),
+    st.tuples(st.sampled_from(["clean", "archive", "undo", "upgrade"])),
     st.tuples(st.sampled_from(["straddle", "upsert_in_logs"]), SOME, st.sampled_from(PLACES)),
 )
 
@@ -122,6 +132,8 @@ class History:
     scene: Scene
     rows: dict[tuple[str, str], tuple[int, int, int | None]] = field(default_factory=dict)
     written: int = 0
+    #: Instants that can be undone, with the rows before them.
+    states: dict[str | None, dict[tuple[str, str], tuple[int, int, int | None]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         scene, self.clock = self.scene, Clock()
@@ -266,14 +278,44 @@ class History:
             with suppress(CommitConflict):  # version 6: a log came on top of a log compaction, which is withdrawn
                 (table.cluster if clusters else table.compact)(**{how: pending.time})
 
+    def clean(self) -> None:
+        self.table.clean(options={"hoodie.clean.commits.retained": 1})
+
+    def archive(self) -> None:
+        if self.scene.version > 6:
+            self.table.archive(options={"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3})
+
+    def upgrade(self) -> None:
+        self.table.upgrade(9)
+
+    def undo(self) -> None:
+        """The newest commit is rolled back, if it is a write and nothing was built on it."""
+        timeline = self.table.client.load().timeline
+        newest = timeline.latest_commit
+        if newest is not None and newest.time in self.states and not timeline.pending:
+            self.table.rollback(newest.time)
+            self.rows = self.states.pop(newest.time)
+
     # --- the law
 
     def go(self, steps: Sequence[Step]) -> None:
         for name, *given_ in steps:
             if name == "plan_log" and self.scene.version == 6:
                 continue
+            before, newest = {**self.rows}, self.newest()
             getattr(self, name)(*given_)
+            if name in WRITES and self.newest() != newest:
+                self.states[self.newest()] = before
+            elif name in ("clean", "archive", "run", "die", "upgrade"):
+                self.states.clear()
             self.check(f"after {name}")
+        for key in KEYS:  # files without it are passed over
+            found = sorted(tuple(row.values()) for row in self.table.read(filter=[("id", "=", key)]).to_pylist())
+            assert found == [row for row in self.expected() if row[0] == key], f"read by the key {key}"
+
+    def newest(self) -> str | None:
+        newest = self.table.client.load().timeline.latest_commit
+        return None if newest is None else newest.time
 
     def expected(self) -> list[tuple[Any, ...]]:
         return sorted((key, place, *values) for (key, place), values in self.rows.items())
@@ -290,6 +332,14 @@ def new_log(
     """Return the assignment of a file group that begins with a log."""
     opened = assign.open_file_group(partition, FileId(f"f{new_uuid()[1:]}-0"), instant, sequence, rows, Logs(layout))
     return replace(opened, may_bring_keys=True)
+
+
+def copy_out(store: MemoryStore, root: Path) -> None:
+    """Copy a table to the disk, where judges can read it."""
+    for found in store.list():
+        path = root / found.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(store.read(found.name))
 
 
 WRITTEN_AGAIN: list[Step] = [("upsert", "ab", "x"), ("delete", "a"), ("plan",), ("upsert", "a", "x"), ("run",)]
@@ -341,9 +391,6 @@ def test_other_readers_find_it_there_alone(scene: Scene, steps: list[Step], hudi
         history.go([("plan",), ("run",)])  # it reads no slice of logs alone
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "t"
-        for found in history.store.list():
-            path = root / found.name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(history.store.read(found.name))
+        copy_out(history.store, root)
         rows = hudi_rs_judge.snapshot(root).select(SCHEMA.names).to_pylist()
     assert sorted(tuple(row.values()) for row in rows) == history.expected()

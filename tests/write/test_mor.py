@@ -407,11 +407,38 @@ def test_logs_of_which_commits_say_that_they_only_update_are_not_read_for_keys()
     ours = table.client.commit_metadata(table.client.load(), table.client.load().timeline.commits[-1])
     assert not groups_given_keys([ours])
     assert groups_given_keys([replace(ours, extra_metadata={})])
+    # Earlier releases did not mind compactions that waited; nor did a write that began before the plan.
+    assert groups_given_keys([replace(ours, extra_metadata={LOG_KEYS_ENTRY: "counted"})])
+    assert piece.base is not None
+    planned_later = replace(piece, base=replace(piece.base, instant=InstantTime("9" * 17)))
+    assert may_hold_own_keys(planned_later, piece.instant, frozenset())
     assert groups_given_keys([replace(ours, stats=tuple(replace(one, num_inserts=1) for one in ours.stats))])
     # A caller's own word is not believed.
     forged = table.upsert(rows(("a", "sf", 4, 4)), commit_metadata={LOG_KEYS_ENTRY: "anything"})
     told = table.client.commit_metadata(table.client.load(), table.client.load().timeline.find(str(forged.instant)))
     assert told.extra_metadata[LOG_KEYS_ENTRY] == "live"
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_beside_a_waiting_compaction_logs_are_read_only_where_they_deleted(version: int) -> None:
+    made = make(table_version=version)
+    made.upsert(rows(("a", "sf", 1, 1), ("b", "sf", 1, 1)))
+    store = CountingStore(made.client.store)
+    table = lakefmt.Table(TableClient(store, OPTIONS))
+    table.upsert(rows(("a", "sf", 2, 2)))
+    (piece,) = table.file_groups()
+    plan = table.compact(schedule=True)
+    store.reset()
+    table.upsert(rows(("a", "sf", 3, 3)))
+    assert [read.kind for read in store.log if read.name == piece.logs[0].path] == []
+    table.delete(["b"])
+    store.reset()
+    table.upsert(rows(("a", "sf", 4, 4)))
+    assert [read.kind for read in store.log if read.name == piece.logs[0].path] != []
+    # What a log behind the plan deleted is written as a new row, too: no compaction loses it.
+    assert table.upsert(rows(("b", "sf", 5, 5))).num_inserts == 1
+    table.compact(run=plan.instant)
+    assert sorted(table.read()["id"].to_pylist()) == ["a", "b"]
 
 
 def test_new_groups_beside_those_of_a_bucket_index_are_refused() -> None:
