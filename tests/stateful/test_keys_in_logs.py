@@ -117,8 +117,8 @@ STEPS = st.one_of(
 class Clock:
     """Goes on by a millisecond each time it is read, and by an hour after a death."""
 
-    def __init__(self) -> None:
-        self.moment = datetime(2030, 1, 1, tzinfo=UTC)  # after the table is made, whenever the test runs
+    def __init__(self, begin: datetime) -> None:
+        self.moment = begin
 
     def now(self) -> datetime:
         self.moment += timedelta(milliseconds=1)
@@ -132,11 +132,13 @@ class History:
     scene: Scene
     rows: dict[tuple[str, str], tuple[int, int, int | None]] = field(default_factory=dict)
     written: int = 0
+    #: After the table is made, whenever the test runs; other engines read the clock of the machine.
+    begin: datetime = datetime(2030, 1, 1, tzinfo=UTC)
     #: Instants that can be undone, with the rows before them.
     states: dict[str | None, dict[tuple[str, str], tuple[int, int, int | None]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        scene, self.clock = self.scene, Clock()
+        scene, self.clock = self.scene, Clock(self.begin)
         self.store = MemoryStore(f"keys-{next(NUMBERS)}", now=lambda: self.clock.now().timestamp())
         properties = CONSISTENT if scene.consistent else ONE_BUCKET
         indexes = ["column_stats", "bloom_filters"] if scene.by_metadata else []
