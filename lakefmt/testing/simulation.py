@@ -434,14 +434,14 @@ class _Writer:
             services["archive"] = lambda: table.archive(options={_LEAST_ACTIVE: self._dice.choice((1, 2, 4))})
         if shape.index != "bucket":
             services["cluster"] = lambda: table.cluster(["v", "id"], order="zorder", schedule=self._dice.random() < 0.3)
-        if self._world.scene.savepoints:
-            services["savepoint"] = lambda: self._save(table)
         if self._world.scene.waiting and shape.table_type == "mor":
             services = {
                 "plan": lambda: table.compact(schedule=True),
                 "run": lambda: self._end_compactions(table, "run"),
                 "withdraw": lambda: self._end_compactions(table, "abandon"),
             }
+        if self._world.scene.savepoints:
+            services["savepoint"] = lambda: self._save(table)
         name = self._dice.choice(sorted(services))
         self._try(Tried(f"{self._name}.{name}", None, process.number), services[name])
 

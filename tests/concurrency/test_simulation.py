@@ -62,7 +62,9 @@ def test_what_a_seed_has_found_stays_mended(seed: int) -> None:
 def test_keys_deleted_and_written_again_while_compactions_wait_are_there_once(part: int) -> None:
     for seed in SEEDS[: len(SEEDS) // 2][part::PARTS]:
         if scene_of(seed).shape.table_type == "mor":
-            check_history(simulate(replace(scene_of(seed), waiting=True, calls=8, writers=2)))
+            metadata = seed % 4 == 1
+            scene = replace(scene_of(seed), waiting=True, calls=8, writers=2, metadata=metadata)
+            check_history(simulate(scene))
 
 
 def test_a_seed_says_everything() -> None:
