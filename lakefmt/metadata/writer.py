@@ -38,7 +38,7 @@ from lakefmt.metadata.layout import (
 from lakefmt.metadata.reading.metadata_files import MetadataFileCache
 from lakefmt.metadata.reading.reader import ready_partitions
 from lakefmt.metadata.reading.record_form import load_record_form
-from lakefmt.metadata.reading.written_groups import KnownCommits, WrittenGroups
+from lakefmt.metadata.reading.written_groups import CommittedFile, KnownCommits, WrittenGroups
 from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.metadata.records import PartitionUpdate, repeat_value
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
@@ -205,6 +205,12 @@ class MetadataTableWriter:
         names = list_names(self.store, f"{METADATA_DIRECTORY}/{partition}", self.directory)
         return [file for file in map(parse_metadata_file, sorted(names)) if file is not None]
 
+    def sizes(self, partition: str) -> dict[str, int]:
+        """Return the bytes of each file in the directory of a partition of the metadata table, by name."""
+        path = f"{METADATA_DIRECTORY}/{partition}"
+        listed = self.store.list(path, recursive=False) if self.directory is None else self.directory.inside(path)
+        return {info.name.rpartition("/")[2]: info.size for info in listed}
+
     def checked_groups(
         self, partition: str, files: Iterable[MetadataFileName], due: WrittenGroups | None
     ) -> dict[str | None, list[str]]:
@@ -257,7 +263,11 @@ class MetadataTableWriter:
         completion = next_time()
         self._complete(instant, WriteOperation.UPSERT, written, completion)
         named = None if self.config.version.layout == 1 else completion
-        due.known.remember(instant, named or instant, ((file.partition, file.file_id) for file in written))
+        due.known.remember(
+            instant,
+            named or instant,
+            (CommittedFile(file.partition, file.file_id, file.name, file.size) for file in written),
+        )
         return completion
 
     def _puts_of_partition(
