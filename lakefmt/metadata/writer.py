@@ -100,6 +100,7 @@ class MetadataTableWriter:
         directory: what is below ``.hoodie`` now, where one request told it; None: directories are listed.
         forms: schemas of files of the file listing that this handle wrote, by name.
         cache: keeps what is written.
+        commits: of the metadata table that the handle knows: those that are written here are not read again.
     """
 
     store: ObjectStore
@@ -108,6 +109,7 @@ class MetadataTableWriter:
     directory: TableDirectory | None = None
     forms: dict[str, str] = field(default_factory=dict)
     cache: MetadataFileCache | None = None
+    commits: KnownCommits = field(default_factory=KnownCommits)
 
     @cached_property
     def form(self) -> RecordFormat:
@@ -262,12 +264,6 @@ class MetadataTableWriter:
         written = map_concurrently(self.store, puts)
         completion = next_time()
         self._complete(instant, WriteOperation.UPSERT, written, completion)
-        named = None if self.config.version.layout == 1 else completion
-        due.known.remember(
-            instant,
-            named or instant,
-            (CommittedFile(file.partition, file.file_id, file.name, file.size) for file in written),
-        )
         return completion
 
     def _puts_of_partition(
@@ -353,7 +349,7 @@ class MetadataTableWriter:
         return encode_delete_block(delete_records(keys, places, pa.nulls(len(keys), pa.int32())), header)
 
     def _complete(
-        self, instant: str, operation: WriteOperation, written: Iterable[WrittenFile], completion: str
+        self, instant: str, operation: WriteOperation, written: Sequence[WrittenFile], completion: str
     ) -> None:
         metadata = CommitMetadata(
             operation,
@@ -363,9 +359,15 @@ class MetadataTableWriter:
         prepared = operation is WriteOperation.UPSERT
         body = encode_commit(metadata, self.config.version, replace=False, prepared=prepared)
         self.timeline_store.put_completed(instant, Action.DELTA_COMMIT, completion, body)
+        self._remember(instant, completion, written)
+
+    def _remember(self, instant: str, completion: str, written: Iterable[WrittenFile]) -> None:
+        named = instant if self.config.version.layout == 1 else completion
+        files = (CommittedFile(file.partition, file.file_id, file.name, file.size) for file in written)
+        self.commits.remember(instant, named, files)
 
     def complete_compaction(
-        self, instant: str, written: Iterable[WrittenFile], completion: str, *, of_logs: bool = False
+        self, instant: str, written: Sequence[WrittenFile], completion: str, *, of_logs: bool = False
     ) -> None:
         """Make a compaction or a log compaction complete.
 
@@ -384,6 +386,7 @@ class MetadataTableWriter:
         body = encode_commit(metadata, self.config.version, replace=False)
         action = Action.LOG_COMPACTION if of_logs else Action.COMPACTION
         self.timeline_store.put_completed(instant, action, completion, body)
+        self._remember(instant, completion, written)
 
     def _stat(self, file: WrittenFile, instant: str) -> WriteStat:
         parsed = parse_metadata_file(file.name)
