@@ -243,12 +243,14 @@ class MetadataTable:
         self._committed |= {f"{directory}/{name}": log for name, log in committed.items()}
         if self.written.tells_begin:
             return
-        # The last compaction is archived, as all before it: every file group has its base file, or a later one.
+        # The last compaction is archived, with all before it: a file group begins with its base file or a later one.
         history = self.files.history(2).instants if self.timeline.layout > 1 else ()
-        compacted = max((each.time for each in history if each.action is Action.COMMIT), default="0")
-        for file_id, instant in instants.items():
-            if instant < compacted:
-                raise log_damage(f"{directory}/{file_id}", "lacks its newest base file")
+        compacted = max((each.time for each in history if each.action is Action.COMMIT), default="")
+        for member in newest.values():
+            begin = min(log.instant for log in member.logs) if member.base is None else member.base.instant
+            is_first = begin.startswith(_INITIALISATION) or (self.timeline.layout == 1 and len(begin) > _INSTANT_DIGITS)
+            if not is_first and (member.base is None or begin < compacted):
+                raise log_damage(f"{directory}/{member.file_id}", "lacks its newest base file")
 
     def _slicing(self, bases: Sequence[BaseFile], logs: Sequence[LogFile]) -> Timeline:
         """Return the timeline by which files make slices: with the archive where only that tells when a log was completed."""
