@@ -76,6 +76,7 @@ class Kind(enum.Enum):
     RECORD_KEYS = "record_keys"
     WRONG_PARTITION = "wrong_partition"
     DUPLICATE_KEYS = "duplicate_keys"
+    METADATA_TABLE = "metadata_table"
 
 
 # --------------------------------------------------------------------------------------------------------------- steps
@@ -259,7 +260,7 @@ class AcceptLoss:
 
 @dataclass(frozen=True, slots=True)
 class RebuildIndexes:
-    """Make the metadata table again that was taken away before files were changed in their place."""
+    """Make indexes of the metadata table anew: damaged ones, or those taken away before files were changed in their place."""
 
     order: ClassVar[int] = 9
     indexes: tuple[str, ...]
@@ -457,6 +458,7 @@ def plan_repair(findings: Iterable[Finding]) -> RepairPlan:
     doomed: list[str] = []
     counts: dict[str, CorrectCounts] = {}
     lost: list[AcceptLoss] = []
+    indexes: list[str] = []
     for step in (step for finding in findings for step in finding.steps):
         if isinstance(step, RewriteFile):
             group = (step.source.partition, step.source.file_id)
@@ -471,11 +473,14 @@ def plan_repair(findings: Iterable[Finding]) -> RepairPlan:
             counts[step.instant.file_name] = step if planned is None else _joined_counts(planned, step)
         elif isinstance(step, AcceptLoss):
             lost.append(step)
+        elif isinstance(step, RebuildIndexes):
+            indexes += step.indexes
         else:
             single[str(step)] = step
     steps: list[Step] = [*single.values(), *undoing.values(), *counts.values(), *rewrites.values()]
     steps += [DeleteFiles(tuple(sorted(doomed)))] if doomed else []
     steps += [_joined_loss(lost)] if lost else []
+    steps += [RebuildIndexes(tuple(dict.fromkeys(indexes)))] if indexes else []
     return RepairPlan(tuple(sorted(steps, key=lambda step: (step.order, str(step)))))
 
 

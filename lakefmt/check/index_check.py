@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from lakefmt.check.findings import Finding, Kind, RebuildIndexes
 from lakefmt.check.index_comparison import IndexDamage, IndexFinding
 from lakefmt.check.index_contents import IndexContents
 from lakefmt.config.table_config import TableConfig
@@ -20,7 +21,16 @@ from lakefmt.transactions.index_request import in_build_order
 from lakefmt.transactions.metadata_indexes import change_metadata_table
 from lakefmt.values import TableVersion
 
-__all__ = ["IndexReport", "IndexStep", "IndexStepKind", "check_indexes", "plan_index_repair", "repair_indexes"]
+__all__ = [
+    "IndexReport",
+    "IndexStep",
+    "IndexStepKind",
+    "check_indexes",
+    "find_metadata_damage",
+    "plan_index_repair",
+    "rebuild_damaged",
+    "repair_indexes",
+]
 
 _FILES = PartitionKind.FILES.value
 #: How often a table that changes during the check is looked at again.
@@ -242,6 +252,91 @@ def _unseen(client: TableClient, state: TableState, table: MetadataTable) -> Ite
 
 def _is_first(time: str, version: TableVersion) -> bool:
     return version is not TableVersion.SIX and time == "0" * _MILLIS_DIGITS
+
+
+def find_metadata_damage(client: TableClient, state: TableState, *, whole: bool) -> tuple[list[Finding], list[str]]:
+    """Return what is wrong with the files of a table's metadata table, and what was not asked.
+
+    Parameters:
+        client: the table client, without a listing by the metadata table.
+        state: properties and timeline.
+        whole: also decode every record, and compare the listed files with those of storage.
+    """
+    ready = in_build_order(ready_partitions(state.config))
+    if not ready:
+        return [], []
+    try:
+        table = MetadataTable.open(client.store, state.config, state.timeline)
+        if table is None:
+            return [_damaged(_FILES, "the metadata table is gone")], []
+        contents = IndexContents(client, state, table, load_definitions(client, state.config))
+        findings = [
+            _damaged(name, damage)
+            for name in ready
+            if kind_of_partition(name) is not None and (damage := _file_damage(contents, name, whole=whole)) is not None
+        ]
+    except SnapshotExpired as error:
+        return [], [f"the metadata table: {error}"]
+    except CorruptFile as error:
+        return [_damaged(_FILES, str(error))], []
+    unasked = [name for name in ready if not whole or name != _FILES or kind_of_partition(name) is None]
+    why = (
+        [f"the records of {', '.join(unasked)}: Table.index.check() compares them with files and rows"]
+        if unasked
+        else []
+    )
+    return findings, why
+
+
+def _file_damage(contents: IndexContents, name: str, *, whole: bool) -> str | None:
+    """Return what is wrong with the files of an index; None: nothing."""
+    table = contents.table
+    try:
+        slices = [member for group in table.file_slices(name).values() for member in group]
+        table.check_logs(slices)
+        if whole:
+            list(table.scan_groups(name))
+            if name == _FILES:
+                return next((str(each) for each in contents.findings_of(name)), None)
+    except (CorruptFile, UnsupportedFeature) as error:
+        return str(error)
+    return None
+
+
+def _damaged(name: str, what: str) -> Finding:
+    consequence = (
+        "storage is listed in its place" if name == _FILES else "reads do without it; writes that need it are refused"
+    )
+    return Finding(
+        Kind.METADATA_TABLE,
+        f"{METADATA_DIRECTORY}/{name}",
+        what,
+        f"{consequence}; other engines may miss files, rows or keys",
+        "make it anew",
+        (RebuildIndexes((name,)),),
+    )
+
+
+def rebuild_damaged(client: TableClient, names: Sequence[str]) -> None:
+    """Make indexes of the metadata table anew under the table lock; the whole of it, where the file listing is among them.
+
+    Parameters:
+        client: the table.
+        names: the metadata table's partitions.
+
+    Raises:
+        UnsupportedFeature: lakefmt cannot make one of them.
+    """
+
+    def change(manager: MetadataTableManager) -> TableConfig:
+        if _FILES in names:
+            return manager.rebuild()
+        config = manager.config
+        for name in in_build_order(set(names)):
+            config = replace(manager, config=config).rebuild_index(name)
+        return config
+
+    change_metadata_table(client, None, change, writable=False)
 
 
 def repair_indexes(client: TableClient, options: Mapping[str, object] | None = None) -> IndexReport:

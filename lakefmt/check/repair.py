@@ -36,6 +36,7 @@ from lakefmt.check.findings import (
     SweepTemporary,
     UndoWrites,
 )
+from lakefmt.check.index_check import rebuild_damaged
 from lakefmt.compaction.compact.run import run_compaction
 from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import TableConfig, check_writable
@@ -109,12 +110,14 @@ def repair_table(client: TableClient, plan: RepairPlan, check: Check, *, accept_
     runner = _Runner(fresh, wanted.basis)
     allowed = [step for step in wanted.steps if step not in refused]
     for step in allowed:
-        if not isinstance(step, RewriteFile | AcceptLoss):
+        if not isinstance(step, RewriteFile | AcceptLoss | RebuildIndexes):
             outcomes.append(runner.run(step))
     rewrites = [step for step in allowed if isinstance(step, RewriteFile)]
     outcomes += runner.rewrite(rewrites) if rewrites else []
     outcomes += [runner.run(step) for step in allowed if isinstance(step, AcceptLoss)]
     outcomes += runner.rebuild_indexes()
+    # Unless all of them were just made again.
+    outcomes += [runner.run(step) for step in allowed if isinstance(step, RebuildIndexes) and not runner.has_rebuilt]
     return RepairReport(tuple(outcomes), check(fresh, plan.level, plan.partitions))
 
 
@@ -200,6 +203,8 @@ class _Runner:
             return self._accept_loss(step)
         elif isinstance(step, RewriteFile):
             return self._commit_rewrites([step])
+        elif isinstance(step, RebuildIndexes):
+            rebuild_damaged(self._client, step.indexes)
         else:
             write_client = open_write_client(self._client)
             with write_client.lock.hold() as lease:
@@ -225,6 +230,11 @@ class _Runner:
             config = drop_metadata_table(write_client, is_made_again=bool(self._dropped))
         check_writable(config)
         return config
+
+    @property
+    def has_rebuilt(self) -> bool:
+        """Whether a step took the metadata table away, which was made again then."""
+        return bool(self._dropped)
 
     def rebuild_indexes(self) -> list[Outcome]:
         """Make the metadata table again where a step had to take it away."""

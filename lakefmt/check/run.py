@@ -10,10 +10,11 @@ from lakefmt.check._facts import PropertiesFacts, TableFacts
 from lakefmt.check._stream_files import find_stream_damage
 from lakefmt.check.collect import gather_facts, look_at_properties
 from lakefmt.check.findings import CheckReport
+from lakefmt.check.index_check import find_metadata_damage
 from lakefmt.check.rules import find_damage, find_notes, find_property_damage
 from lakefmt.data_classes import replace
 from lakefmt.errors import InvalidInputError, LakefmtError, TableNotFound
-from lakefmt.filegroups.table_client import TableClient
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.keys import partition_items
 from lakefmt.storage.object_names import check_name
 from lakefmt.values import PartitionPath, Partitions
@@ -58,8 +59,8 @@ def check_table(client: TableClient, level: str = "fast", partitions: Partitions
         facts, skipped = gather_facts(fresh, properties, level=level, partitions=places)
         report = _report(facts, client.store.url, level, skipped, places)
         streams = find_stream_damage(fresh, whole=level == "full")
-        if streams:
-            report = replace(report, findings=(*report.findings, *streams))
+        indexes, unasked = find_metadata_damage(fresh, TableState(facts.config, facts.before), whole=level == "full")
+        report = replace(report, findings=(*report.findings, *streams, *indexes), skipped=(*report.skipped, *unasked))
         # A process that removed files meanwhile left traces on the timeline.
         if report.is_clean or not looks_left:
             return report

@@ -238,7 +238,7 @@ def _listed_by_metadata(client: TableClient, state: TableState, directories: Ite
     if not places:
         return frozenset()
     opening = partial(open_metadata_table, client, state.config)
-    listing = MetadataListing(client, opening, client.storage_listing(state.config))
+    listing = MetadataListing(client, opening, client.storage_listing(state.config), falls_back=False)
     if listing.metadata_table() is None:
         return frozenset()
     bases, logs = listing.files(places)

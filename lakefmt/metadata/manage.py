@@ -46,6 +46,7 @@ from lakefmt.metadata.layout import (
     num_file_groups_for_keys,
 )
 from lakefmt.metadata.reading.listing import files_written_before
+from lakefmt.metadata.reading.written_groups import known_commits
 from lakefmt.metadata.records import PartitionUpdate
 from lakefmt.metadata.services.archive import archived_initialisations
 from lakefmt.metadata.statistics import indexed_columns
@@ -229,7 +230,11 @@ class MetadataTableManager:
     def writer(self) -> MetadataTableWriter:
         """Writes the metadata table."""
         return MetadataTableWriter(
-            self.client.store, self.config, self.durable, cache=files_written_before(self.client)
+            self.client.store,
+            self.config,
+            self.durable,
+            cache=files_written_before(self.client),
+            commits=known_commits(self.client),
         )
 
     def schema(self) -> pa.Schema:

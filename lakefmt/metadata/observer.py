@@ -127,6 +127,7 @@ class MetadataTableObserver:
             self.durable,
             forms=known_forms(self.client),
             cache=files_written_before(self.client),
+            commits=known_commits(self.client),
         )
         if pending.action is Action.ROLLBACK:
             self._record_rollback(writer, pending, config, loaded)

@@ -38,7 +38,7 @@ from lakefmt.metadata.layout import (
 from lakefmt.metadata.reading.metadata_files import MetadataFileCache
 from lakefmt.metadata.reading.reader import ready_partitions
 from lakefmt.metadata.reading.record_form import load_record_form
-from lakefmt.metadata.reading.written_groups import KnownCommits, WrittenGroups
+from lakefmt.metadata.reading.written_groups import CommittedFile, KnownCommits, WrittenGroups
 from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.metadata.records import PartitionUpdate, repeat_value
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
@@ -100,6 +100,7 @@ class MetadataTableWriter:
         directory: what is below ``.hoodie`` now, where one request told it; None: directories are listed.
         forms: schemas of files of the file listing that this handle wrote, by name.
         cache: keeps what is written.
+        commits: of the metadata table that the handle knows: those that are written here are not read again.
     """
 
     store: ObjectStore
@@ -108,6 +109,7 @@ class MetadataTableWriter:
     directory: TableDirectory | None = None
     forms: dict[str, str] = field(default_factory=dict)
     cache: MetadataFileCache | None = None
+    commits: KnownCommits = field(default_factory=KnownCommits)
 
     @cached_property
     def form(self) -> RecordFormat:
@@ -205,6 +207,12 @@ class MetadataTableWriter:
         names = list_names(self.store, f"{METADATA_DIRECTORY}/{partition}", self.directory)
         return [file for file in map(parse_metadata_file, sorted(names)) if file is not None]
 
+    def sizes(self, partition: str) -> dict[str, int]:
+        """Return the bytes of each file in the directory of a partition of the metadata table, by name."""
+        path = f"{METADATA_DIRECTORY}/{partition}"
+        listed = self.store.list(path, recursive=False) if self.directory is None else self.directory.inside(path)
+        return {info.name.rpartition("/")[2]: info.size for info in listed}
+
     def checked_groups(
         self, partition: str, files: Iterable[MetadataFileName], due: WrittenGroups | None
     ) -> dict[str | None, list[str]]:
@@ -256,8 +264,6 @@ class MetadataTableWriter:
         written = map_concurrently(self.store, puts)
         completion = next_time()
         self._complete(instant, WriteOperation.UPSERT, written, completion)
-        named = None if self.config.version.layout == 1 else completion
-        due.known.remember(instant, named or instant, ((file.partition, file.file_id) for file in written))
         return completion
 
     def _puts_of_partition(
@@ -343,7 +349,7 @@ class MetadataTableWriter:
         return encode_delete_block(delete_records(keys, places, pa.nulls(len(keys), pa.int32())), header)
 
     def _complete(
-        self, instant: str, operation: WriteOperation, written: Iterable[WrittenFile], completion: str
+        self, instant: str, operation: WriteOperation, written: Sequence[WrittenFile], completion: str
     ) -> None:
         metadata = CommitMetadata(
             operation,
@@ -353,9 +359,15 @@ class MetadataTableWriter:
         prepared = operation is WriteOperation.UPSERT
         body = encode_commit(metadata, self.config.version, replace=False, prepared=prepared)
         self.timeline_store.put_completed(instant, Action.DELTA_COMMIT, completion, body)
+        self._remember(instant, completion, written)
+
+    def _remember(self, instant: str, completion: str, written: Iterable[WrittenFile]) -> None:
+        named = instant if self.config.version.layout == 1 else completion
+        files = (CommittedFile(file.partition, file.file_id, file.name, file.size) for file in written)
+        self.commits.remember(instant, named, files)
 
     def complete_compaction(
-        self, instant: str, written: Iterable[WrittenFile], completion: str, *, of_logs: bool = False
+        self, instant: str, written: Sequence[WrittenFile], completion: str, *, of_logs: bool = False
     ) -> None:
         """Make a compaction or a log compaction complete.
 
@@ -374,6 +386,7 @@ class MetadataTableWriter:
         body = encode_commit(metadata, self.config.version, replace=False)
         action = Action.LOG_COMPACTION if of_logs else Action.COMPACTION
         self.timeline_store.put_completed(instant, action, completion, body)
+        self._remember(instant, completion, written)
 
     def _stat(self, file: WrittenFile, instant: str) -> WriteStat:
         parsed = parse_metadata_file(file.name)

@@ -84,7 +84,7 @@ def test_bytes_that_were_written_count_where_the_mark_is_their_digest(monkeypatc
 def test_a_handle_reads_each_commit_of_the_metadata_table_once(
     version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of version 6 are read again: a metadata table that is made anew may use their names again."""
+    """Those of first records are read again in version 6: a metadata table that is made anew may use their names again."""
     index = (
         "hoodie.metadata.record.index.enable" if version == 6 else "hoodie.metadata.global.record.level.index.enable"
     )
@@ -103,6 +103,7 @@ def test_a_handle_reads_each_commit_of_the_metadata_table_once(
     for _ in range(3):
         assert table.read(filter="id = 'k1'").num_rows == 1
         counts.append(len(read))
+        first_records = sum(time.startswith("0" * 14) or len(time) > 17 for time in read)
         read.clear()
     assert counts[0] > 0
-    assert counts[1:] == ([0, 0] if version == 9 else [counts[0], counts[0]])
+    assert counts[1:] == ([0, 0] if version == 9 else [first_records, first_records])

@@ -7,6 +7,7 @@ for each. What the metadata table lists is what counts, even where storage has m
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeVar
@@ -33,6 +34,7 @@ from lakefmt.metadata.layout import (
 from lakefmt.metadata.timeline import MetadataTimeline, parse_timeline
 from lakefmt.storage.api import ObjectInfo, SupportsTrees
 from lakefmt.storage.object_names import check_name
+from lakefmt.storage.redaction import printable_url
 from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import PartitionPath
@@ -50,6 +52,8 @@ __all__ = [
     "listed_files",
     "open_metadata_table",
 ]
+
+_log = logging.getLogger("lakefmt.metadata")
 
 I64 = npt.NDArray[np.int64]
 T = TypeVar("T")
@@ -211,6 +215,7 @@ class MetadataListing:
         open_first: opens it the first time, from a listing that is there.
         cache: files that were read before, where that of two ways to list is taken that needs fewer requests; None: it is
             listed by the metadata table.
+        falls_back: storage is listed where the metadata table's file listing has lost something; False: that is an error.
     """
 
     def __init__(
@@ -220,6 +225,8 @@ class MetadataListing:
         storage: StorageListing,
         open_first: Callable[[], MetadataTable | None] | None = None,
         cache: MetadataFileCache | None = None,
+        *,
+        falls_back: bool = True,
     ) -> None:
         self._client = client
         self._open = open_table
@@ -227,6 +234,9 @@ class MetadataListing:
         self._cache = cache
         self._storage = storage
         self._opened: MetadataTable | None = None
+        #: The file listing has lost something: storage is listed from then on.
+        self._is_damaged = False
+        self._falls_back = falls_back
 
     def metadata_table(self) -> MetadataTable | None:
         """Return the metadata table that this lists by, as it was at the first look; None: there is none any more."""
@@ -242,12 +252,16 @@ class MetadataListing:
         """
         if isinstance(self._storage, KnownListing):
             return True
-        if self._cache is None:
-            return False
+        if self._cache is None or self._is_damaged:
+            return self._is_damaged
         table = self.metadata_table()
         if table is None:
             return False
-        unread = table.files.count_unread(table.file_slices(_FILES)[None])
+        try:
+            unread = table.files.count_unread(table.file_slices(_FILES)[None])
+        except CorruptFile as error:
+            self._fall_back(error)
+            return True
         if self._cache.listed_instead + requests >= unread:
             return False
         self._cache.listed_instead += requests
@@ -275,7 +289,7 @@ class MetadataListing:
         """Return the files of the partitions named, or of all.
 
         Raises:
-            CorruptFile: the metadata table is damaged.
+            CorruptFile: the metadata table was begun and never completed.
         """
         wanted = None if partitions is None else list(dict.fromkeys(partitions))
         if self._is_storage_cheaper(1 if wanted is None else len(wanted)):
@@ -290,8 +304,15 @@ class MetadataListing:
         self._client.reader.forget_absent(wanted, bases)
         return bases, logs
 
+    def _fall_back(self, error: CorruptFile) -> None:
+        if not self._falls_back:
+            raise error
+        _log.warning("%s: storage is listed: %s", printable_url(self._client.store.url), error)
+        self._is_damaged = True
+
     def _read(self, keys: Sequence[str] | None) -> pa.Table | None:
-        table = self.metadata_table()
+        """Return the listed files of partitions; None: there is no metadata table, or its file listing is damaged."""
+        table = None if self._is_damaged else self.metadata_table()
         if table is None:
             return None
         try:
@@ -301,25 +322,33 @@ class MetadataListing:
         except SnapshotExpired:
             self._opened = None
             raise
+        except CorruptFile as error:
+            self._fall_back(error)
+            return None
 
 
 def files_by_metadata(
     table: MetadataTable, partitions: Collection[PartitionPath]
 ) -> tuple[list[BaseFile], list[LogFile]] | None:
-    """Return the files of data partitions; None: listing them takes fewer requests than what has to be read for that.
+    """Return the files of data partitions; None: they are to be listed.
+
+    That takes fewer requests than what has to be read here, or the file listing is damaged.
 
     Parameters:
         table: the metadata table.
         partitions: paths.
 
     Raises:
-        CorruptFile: the metadata table is damaged.
         SnapshotExpired: a file was removed meanwhile.
     """
-    if not table.has(_FILES) or table.files.count_unread(table.file_slices(_FILES)[None]) >= len(partitions):
-        return None
     keys = pa.array([partition_identifier(path).encode() for path in partitions], pa.binary())
-    return _parsed_files(listed_files(table.lookup(_FILES, keys)))
+    try:
+        if not table.has(_FILES) or table.files.count_unread(table.file_slices(_FILES)[None]) >= len(partitions):
+            return None
+        return _parsed_files(listed_files(table.lookup(_FILES, keys)))
+    except CorruptFile as error:
+        _log.warning("%s: storage is listed: %s", printable_url(table.store.url), error)
+        return None
 
 
 def _parsed_files(listed: pa.Table) -> tuple[list[BaseFile], list[LogFile]]:

@@ -7,7 +7,7 @@ Files are read by :mod:`~lakefmt.metadata.reading.metadata_files`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from functools import partial
@@ -29,12 +29,18 @@ from lakefmt.formats.log.blocks import BlockKind
 from lakefmt.formats.properties import decode_properties
 from lakefmt.metadata.layout import METADATA_DIRECTORY, check_file_groups, file_group_numbers
 from lakefmt.metadata.reading.metadata_files import MetadataFileCache, MetadataFiles, OpenedBlock
-from lakefmt.metadata.reading.written_groups import KnownCommits, WrittenGroups
+from lakefmt.metadata.reading.written_groups import (
+    CommittedLog,
+    KnownCommits,
+    WrittenGroups,
+    log_damage,
+    log_problem,
+)
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.parallel import map_concurrently
 from lakefmt.storage.table_directory import TableDirectory
-from lakefmt.timeline.instant import Instant
+from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.store import MAX_BODY_BYTES
 from lakefmt.timeline.timeline import Timeline, build_timeline
 from lakefmt.values import FileId, InstantTime, PartitionPath, TableVersion
@@ -119,6 +125,7 @@ class MetadataTable:
     files: MetadataFiles
     written: WrittenGroups
     _slices: dict[str, dict[str | None, list[FileSlice]]] = field(default_factory=dict, repr=False)
+    _committed: dict[str, CommittedLog] = field(default_factory=dict, repr=False)
 
     @classmethod
     def open(
@@ -173,9 +180,8 @@ class MetadataTable:
         timeline = _as_timeline(loaded, config.version.layout)
         valid = _validity(timeline, data_timeline, loaded)
         files = MetadataFiles(store, cache or MetadataFileCache(), directory)
-        # In layout 1 an index that is made anew may have the instants of the one before it.
-        commits = commits if commits is not None and config.version.layout == 2 else KnownCommits()
-        return cls(store, config, timeline, valid, files, WrittenGroups(store, config.version, loaded, commits))
+        written = WrittenGroups(store, config.version, loaded, commits if commits is not None else KnownCommits())
+        return cls(store, config, timeline, valid, files, written)
 
     def has(self, partition: str) -> bool:
         """Return whether readers may use a partition: the data table advertises it."""
@@ -213,12 +219,38 @@ class MetadataTable:
         slicing = self._slicing(bases, logs)
         slices = [_by_completion(each, slicing) for each in build_slices(bases, logs, slicing, {})]
         newest = {member.file_id: member for member in slices}
+        self._check_files(directory, partition, [*bases, *logs], newest)
         # A commit that is at work may have begun the file groups of a data partition that is new.
         groups = {run: ids for run, ids in groups.items() if run is None or any(member in newest for member in ids)}
         lost = [member for ids in groups.values() for member in ids if member not in newest]
         if lost:
             raise CorruptFile(f"{directory}: no completed instant has written files of the group {lost[0]}")
         return {run: [newest[FileId(member)] for member in ids] for run, ids in groups.items()}
+
+    def _check_files(
+        self,
+        directory: PartitionPath,
+        partition: str,
+        files: Sequence[BaseFile | LogFile],
+        newest: Mapping[FileId, FileSlice],
+    ) -> None:
+        """Raise when a file that the newest file slices need is gone, or shorter than it was written."""
+        present = {file.name: file.size for file in files}
+        instants = {
+            str(member.file_id): "" if member.base is None else str(member.base.instant) for member in newest.values()
+        }
+        committed = self.written.check_files(partition, present, instants)
+        self._committed |= {f"{directory}/{name}": log for name, log in committed.items()}
+        if self.written.tells_begin:
+            return
+        # The last compaction is archived, with all before it: a file group begins with its base file or a later one.
+        history = self.files.history(2).instants if self.timeline.layout > 1 else ()
+        compacted = max((each.time for each in history if each.action is Action.COMMIT), default="")
+        for member in newest.values():
+            begin = min(log.instant for log in member.logs) if member.base is None else member.base.instant
+            is_first = begin.startswith(_INITIALISATION) or (self.timeline.layout == 1 and len(begin) > _INSTANT_DIGITS)
+            if not is_first and (member.base is None or begin < compacted):
+                raise log_damage(f"{directory}/{member.file_id}", "lacks its newest base file")
 
     def _slicing(self, bases: Sequence[BaseFile], logs: Sequence[LogFile]) -> Timeline:
         """Return the timeline by which files make slices: with the archive where only that tells when a log was completed."""
@@ -334,7 +366,7 @@ class MetadataTable:
     def _parts(self, slices: Sequence[FileSlice], place: tuple[int, int] | None = None) -> Iterator[_Part]:
         """Yield the base file and the blocks of file slices, oldest first within a file group; none is decoded yet."""
         bases, logs = self.files.open_all(slices)
-        self._check_whole(slices)
+        self._check_whole(slices, logs)
         for file_slice in slices:
             if file_slice.base is not None:
                 base = bases[file_slice.base.path]
@@ -348,19 +380,30 @@ class MetadataTable:
                 _check_kind(each)
                 yield partial(_run_of_block, each, contents[each.file.path, each.block.start])
 
-    def _check_whole(self, slices: Sequence[FileSlice]) -> None:
-        """Raise for a log of an index that lost bytes: its records would be missing, and keys or rows with them.
+    def check_logs(self, slices: Sequence[FileSlice]) -> None:
+        """Open the files of file slices.
+
+        Raises:
+            CorruptFile: one is damaged.
+            SnapshotExpired: one was removed meanwhile.
+        """
+        self._check_whole(slices, self.files.open_all(slices)[1])
+
+    def _check_whole(self, slices: Sequence[FileSlice], opened: Mapping[str, Sequence[OpenedBlock]]) -> None:
+        """Raise for a log that lost bytes: its records would be missing, and keys or rows with them.
 
         In layout 2 a log is of one instant, so one of a completed instant was whole once.
         """
-        if self.timeline.layout == 1:
-            return
-        logs = [log for each in slices for log in each.logs if log.path in self.files.damaged]
-        for log in logs:
-            if not log.partition.endswith(f"/{_FILES}") and self.is_valid(log.instant):
-                raise CorruptFile(
-                    f"{log.path} holds bytes that are no log block; drop this index, a later write can build it"
-                )
+        layout = self.timeline.layout
+        for log in (log for each in slices for log in each.logs):
+            if layout > 1 and not self.is_valid(log.instant):
+                continue
+            blocks = [each.block.instant_time for each in opened[log.path]]
+            whole = log.path not in self.files.damaged
+            committed = self._committed.get(log.path)
+            problem = log_problem(log.instant, log.size, blocks, committed, layout=layout, is_whole=whole)
+            if problem is not None:
+                raise log_damage(log.path, problem)
 
 
 #: Reads a base file or a block: what `select` takes of its records, or those of the keys that it deletes; of all with None.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 
 from lakefmt.data_classes import dataclass
-from lakefmt.metadata.layout import METADATA_DIRECTORY, WITHOUT_FILES, PartitionKind
-from lakefmt.metadata.reading.written_groups import KnownCommits, WrittenGroups
-from lakefmt.metadata.services.file_slices import MetadataSlice, newest_slices
+from lakefmt.metadata.layout import METADATA_DIRECTORY, WITHOUT_FILES, PartitionKind, parse_metadata_file
+from lakefmt.metadata.reading.written_groups import CommittedLog, KnownCommits, WrittenGroups
+from lakefmt.metadata.services.file_slices import MetadataSlice, instants_of_bases, newest_slices
 from lakefmt.metadata.services.merged_records import Entries, base_entries, log_entries, merge_entries
 from lakefmt.metadata.timeline import MetadataTimeline
 from lakefmt.metadata.writer import MetadataTableWriter, WrittenFile
@@ -151,10 +151,14 @@ def compact_metadata_table(
     # The compaction will name all file groups that there are: a missing one could not be seen any more.
     due = WrittenGroups(writer.store, writer.config.version, timeline, commits or KnownCommits())
     operations = []
+    committed: dict[str, Mapping[str, CommittedLog]] = {}
     for partition in writer.config.metadata_partitions:
-        files = writer.files(partition)
+        present = writer.sizes(partition)
+        files = [file for file in map(parse_metadata_file, sorted(present)) if file is not None]
         writer.checked_groups(partition, files, None if partition == PartitionKind.FILES.value else due)
-        operations += [_Operation(partition, item) for item in newest_slices(files, timeline, layout).values()]
+        slices = newest_slices(files, timeline, layout)
+        committed[partition] = due.check_files(partition, present, instants_of_bases(slices))
+        operations += [_Operation(partition, item) for item in slices.values()]
     body = encode_body(BodyKind.COMPACTION_PLAN, _plan(operations))
     writer.timeline_store.request(instant, Action.COMPACTION, body)
     done = frozenset(each.time for each in timeline.completed())
@@ -163,12 +167,16 @@ def compact_metadata_table(
     def counts(time: str) -> bool:
         return (time in done or time < first) and time < instant
 
-    written = [_compacted(writer, item, instant, counts) for item in operations]
+    written = [_compacted(writer, item, instant, counts, committed[item.partition]) for item in operations]
     writer.complete_compaction(instant, written, pending.proved_time())
 
 
 def _compacted(
-    writer: MetadataTableWriter, operation: _Operation, instant: str, counts: Callable[[str], bool]
+    writer: MetadataTableWriter,
+    operation: _Operation,
+    instant: str,
+    counts: Callable[[str], bool],
+    committed: Mapping[str, CommittedLog],
 ) -> WrittenFile:
     entries: list[Entries] = []
     file_slice = operation.file_slice
@@ -177,7 +185,7 @@ def _compacted(
         path = f"{directory}/{file_slice.base.name}"
         entries.append(base_entries(writer.store.read(path, _MAX_FILE_BYTES), path))
     logs = [(log, writer.store.read(f"{directory}/{log.name}", _MAX_FILE_BYTES)) for log in file_slice.logs]
-    entries += log_entries(operation.partition, logs, writer.config.version.layout, counts)
+    entries += log_entries(operation.partition, logs, writer.config.version.layout, counts, committed)
     keys, values = merge_entries(operation.partition, entries, writer.form)
     return writer.put_base(operation.partition, file_slice.file_id, instant, keys, values)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from lakefmt.data_classes import dataclass
 from lakefmt.metadata.layout import MetadataFileName
 from lakefmt.metadata.timeline import MetadataTimeline
 
-__all__ = ["MetadataSlice", "newest_slices"]
+__all__ = ["MetadataSlice", "instants_of_bases", "newest_slices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,11 @@ def newest_slices(
     for file in files:
         groups.setdefault(file.file_id, []).append(file)
     return {file_id: _newest(file_id, own, timeline, layout) for file_id, own in sorted(groups.items())}
+
+
+def instants_of_bases(slices: Mapping[str, MetadataSlice]) -> dict[str, str]:
+    """Return the instant of the base file of each file slice, by file group; the empty text for none."""
+    return {file_id: "" if each.base is None else each.base.instant for file_id, each in slices.items()}
 
 
 def _newest(file_id: str, files: list[MetadataFileName], timeline: MetadataTimeline, layout: int) -> MetadataSlice:

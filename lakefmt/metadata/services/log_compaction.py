@@ -6,12 +6,13 @@ that of the pending instant, like that of a compaction: readers that know no log
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from lakefmt.data_classes import dataclass
-from lakefmt.metadata.layout import METADATA_DIRECTORY
+from lakefmt.metadata.layout import METADATA_DIRECTORY, parse_metadata_file
+from lakefmt.metadata.reading.written_groups import CommittedLog, KnownCommits, WrittenGroups
 from lakefmt.metadata.services.compaction import instant_before, slice_operation
-from lakefmt.metadata.services.file_slices import MetadataSlice, newest_slices
+from lakefmt.metadata.services.file_slices import MetadataSlice, instants_of_bases, newest_slices
 from lakefmt.metadata.services.merged_records import Entries, log_entries, merge_log_entries
 from lakefmt.metadata.timeline import MetadataTimeline
 from lakefmt.metadata.writer import ExtendedSlice, MetadataLog, MetadataTableWriter, WrittenFile
@@ -68,7 +69,12 @@ class _Fold:
 
 
 def log_compact_metadata_table(
-    writer: MetadataTableWriter, timeline: MetadataTimeline, instant: str, threshold: int, pending: PendingCompletion
+    writer: MetadataTableWriter,
+    timeline: MetadataTimeline,
+    instant: str,
+    threshold: int,
+    pending: PendingCompletion,
+    commits: KnownCommits | None = None,
 ) -> bool:
     """Write one log for the logs of every file slice that has enough blocks; return whether there was one.
 
@@ -78,6 +84,7 @@ def log_compact_metadata_table(
         instant: of the log compaction.
         threshold: blocks of a file slice from which its logs become one.
         pending: hands out the completion time.
+        commits: of the metadata table that this handle knows.
 
     Raises:
         CorruptFile: a file of the metadata table is damaged.
@@ -89,10 +96,18 @@ def log_compact_metadata_table(
         return (time in done or time < first) and time < instant
 
     folds = []
+    layout = writer.config.version.layout
+    written_files = WrittenGroups(writer.store, writer.config.version, timeline, commits or KnownCommits())
     for partition in writer.config.metadata_partitions:
-        for file_slice in newest_slices(writer.files(partition), timeline, writer.config.version.layout).values():
+        present = writer.sizes(partition)
+        files = [file for file in map(parse_metadata_file, sorted(present)) if file is not None]
+        slices = newest_slices(files, timeline, layout)
+        if all(len(each.logs) * _BLOCKS_OF_LOG < threshold for each in slices.values()):
+            continue
+        committed = written_files.check_files(partition, present, instants_of_bases(slices))
+        for file_slice in slices.values():
             if len(file_slice.logs) * _BLOCKS_OF_LOG >= threshold:
-                fold = _fold(writer, partition, file_slice, counts)
+                fold = _fold(writer, partition, file_slice, counts, committed)
                 if len(fold.entries) >= threshold and len(fold.instants) > 1:
                     folds.append(fold)
     if not folds:
@@ -106,11 +121,15 @@ def log_compact_metadata_table(
 
 
 def _fold(
-    writer: MetadataTableWriter, partition: str, file_slice: MetadataSlice, counts: Callable[[str], bool]
+    writer: MetadataTableWriter,
+    partition: str,
+    file_slice: MetadataSlice,
+    counts: Callable[[str], bool],
+    committed: Mapping[str, CommittedLog],
 ) -> _Fold:
     directory = f"{METADATA_DIRECTORY}/{partition}"
     logs = [(log, writer.store.read(f"{directory}/{log.name}", _MAX_FILE_BYTES)) for log in file_slice.logs]
-    entries = log_entries(partition, logs, writer.config.version.layout, counts)
+    entries = log_entries(partition, logs, writer.config.version.layout, counts, committed)
     # Empty logs, by which file groups begin, have no instant to name.
     written = [each for each in entries if len(each.keys)]
     return _Fold(partition, file_slice, written, tuple(dict.fromkeys(each.instant for each in written)))

@@ -6,8 +6,9 @@ several and its partition has a rule of its own, and where a file has another sc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from lakefmt.formats.log.blocks import BlockKind, scan_blocks
 from lakefmt.formats.log.delete_block import decode_delete_content
 from lakefmt.metadata.layout import METADATA_DIRECTORY, MetadataFileName, PartitionKind, kind_of_partition
 from lakefmt.metadata.merge import combine_log_records, combine_records, is_replacing
+from lakefmt.metadata.reading.written_groups import CommittedLog, log_damage, log_problem
 from lakefmt.metadata.record_schema import RecordFormat, same_layout
 from lakefmt.metadata.records import MetadataRecord, decode_record, encode_record
 from lakefmt.values import FileId, InstantTime, PartitionPath
@@ -89,7 +91,11 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 
 
 def log_entries(
-    partition: str, logs: Iterable[tuple[MetadataFileName, bytes]], layout: int, counts: Callable[[str], bool]
+    partition: str,
+    logs: Iterable[tuple[MetadataFileName, bytes]],
+    layout: int,
+    counts: Callable[[str], bool],
+    committed: Mapping[str, CommittedLog] = MappingProxyType({}),
 ) -> list[Entries]:
     """Return the entries of the logs of a file slice, block by block; what was log-compacted comes once.
 
@@ -98,9 +104,10 @@ def log_entries(
         logs: the log files, oldest first, each with its bytes.
         layout: the timeline layout, 1 or 2.
         counts: tells whether the blocks of an instant count.
+        committed: what commits say of the logs, in layout 1.
 
     Raises:
-        CorruptFile: a block's content is damaged.
+        CorruptFile: a block's content is damaged, or a log has lost one.
         UnsupportedFeature: a block of a kind that the metadata table does not have.
     """
     directory = PartitionPath(f"{METADATA_DIRECTORY}/{partition}")
@@ -111,9 +118,28 @@ def log_entries(
             directory, name.name, FileId(name.file_id), InstantTime(name.instant), name.version or 0, len(data)
         )
         contents[log.path] = data
-        placed += [PlacedBlock(log, block) for block in scan_blocks(partial(_slice, data), len(data), log.path)]
+        blocks = [PlacedBlock(log, block) for block in scan_blocks(partial(_slice, data), len(data), log.path)]
+        _check_whole(log, blocks, counts, committed.get(name.name), layout)
+        placed += blocks
     chosen = select_blocks(placed, layout=layout, is_committed=counts, bound=None)
     return [_block_entries(each, contents[each.file.path]) for each in chosen]
+
+
+def _check_whole(
+    log: LogFile,
+    blocks: Sequence[PlacedBlock],
+    counts: Callable[[str], bool],
+    committed: CommittedLog | None,
+    layout: int,
+) -> None:
+    """Raise for a log that lost something: what is merged or folded without it could not be seen to lack it any more."""
+    if layout > 1 and not counts(log.instant):
+        return
+    whole = [each.block.instant_time for each in blocks if each.block.kind is not BlockKind.CORRUPT]
+    is_whole = len(whole) == len(blocks)
+    problem = log_problem(log.instant, log.size, whole, committed, layout=layout, is_whole=is_whole)
+    if problem is not None:
+        raise log_damage(log.path, problem)
 
 
 def _slice(data: bytes, begin: int, size: int) -> bytes:
