@@ -117,6 +117,10 @@ class InstantTransaction:
         self.write_client.timeline(config).request(self.time, self.action, requested_body)
         self.start(config)
 
+    def is_held(self) -> bool:
+        """Return whether no other process has taken the instant over, or ended it."""
+        return self.heartbeat is None or self.heartbeat.is_ours()
+
     def check_held(self) -> None:
         """Raise when another process has taken the instant over, or ended it.
 
@@ -125,7 +129,7 @@ class InstantTransaction:
         Raises:
             InstantNotPending: the heartbeat is not that of this process any more.
         """
-        if self.heartbeat is not None and not self.heartbeat.is_ours():
+        if not self.is_held():
             raise InstantNotPending(f"instant {self.time} was taken over by another process")
 
     def check_inflight(self, timeline: Timeline) -> None:
