@@ -104,6 +104,8 @@ class TableFacts:
             in a full check of all.
         slicing: `before`, with the archive if needed to place logs.
         archived_owners: archived commits of logs that no active commit names, if needed.
+        archived_times: the times of archived commits, where files have times that are older than the active timeline; a fast
+            check does not read them.
         footers: path → footer of the latest files, and of the newest readable file before a missing
             one.
         keys: path → facts about keys; empty unless key columns were read.
@@ -132,6 +134,7 @@ class TableFacts:
     logs: tuple[LogFile, ...] = ()
     log_looks: Mapping[str, LogInspection] = field(default_factory=dict)
     archived_owners: Mapping[str, Sequence[tuple[InstantTime, WriteStat]]] = field(default_factory=dict)
+    archived_times: frozenset[InstantTime] = frozenset()
     footers: Mapping[str, FooterFacts] = field(default_factory=dict)
     keys: Mapping[str, KeyFacts] = field(default_factory=dict)
     key_problems: Mapping[str, str] = field(default_factory=dict)

@@ -279,6 +279,10 @@ def gather_facts(
     without = [i for i in after.pending if i.time not in facts.claims | facts.marked]
     facts = replace(facts, were_complete=frozenset(i.time for i in without if was_complete(client, now, i)))
     facts = replace(facts, spare=find_spare_files(client, now, facts))
+    times = {file.instant for file in facts.bases} | {log.instant for log in facts.logs}
+    if level == "full" and any(time < (after.first_active or "") for time in times):
+        archived = client.with_history(now).timeline.archived
+        facts = replace(facts, archived_times=frozenset(i.time for i in archived if i.action in COMMIT_ACTIONS))
     return _with_contents(client, now, facts, level)
 
 

@@ -108,6 +108,8 @@ def _find_unreferenced_logs(facts: TableFacts) -> Iterator[Finding]:
             continue
         if standing is Standing.UNSEEN:
             yield _orphan_log(facts, log, look)
+        elif standing is Standing.SEEN and (late := sorted(t for t in look.writers if _is_on_no_timeline(facts, t))):
+            yield _late(log.path, *late)
         elif standing is Standing.SEEN and (unnamed := sorted(look.writers & facts.commits.keys())):
             loses = f"the rows of {log.path} that no commit names"
             yield Finding(
@@ -585,6 +587,8 @@ def _find_unreferenced_files(facts: TableFacts) -> Iterator[Finding]:
             continue
         if not (facts.before.is_committed(file.instant) or facts.after.is_committed(file.instant)):
             yield _orphan(file.path, f"instant {file.instant} is not on the timeline")
+        elif _is_on_no_timeline(facts, file.instant):
+            yield _late(file.path, file.instant, steps=() if _stands_alone(facts, file) else None)
         elif file.instant in facts.commits and file.path in seen:
             yield _stray(facts, file)
         elif file.instant in facts.commits and any(
@@ -593,6 +597,39 @@ def _find_unreferenced_files(facts: TableFacts) -> Iterator[Finding]:
             if other.write_token > file.write_token
         ):
             yield _orphan(file.path, f"commit {file.instant} does not name it, and a later attempt stands before it")
+
+
+def _is_on_no_timeline(facts: TableFacts, time: InstantTime) -> bool:
+    """Return whether an instant counts as committed by its age alone: the archive reaches back beyond it and does not have it."""
+    known = time in facts.archived_times or any(i.time == time for i in (*facts.before, *facts.after))
+    return not known and min(facts.archived_times, default=time) < time < (facts.after.first_active or "")
+
+
+def _stands_alone(facts: TableFacts, file: BaseFile) -> bool:
+    """Return whether a clean has removed every other file of a group, so that its rows are in this one only."""
+    group = (file.partition, file.file_id)
+    others = {(f.partition, f.file_id) for f in facts.bases if f.path != file.path}
+    if group in others or any((log.partition, log.file_id) == group for log in facts.logs):
+        return False
+    names = (path.rpartition("/") for path in facts.removed)
+    return any(partition == file.partition and name.startswith(file.file_id) for partition, _, name in names)
+
+
+def _late(path: str, *times: str, steps: tuple[Step, ...] | None = None) -> Finding:
+    """Return the finding of a file that a slow writer put after its instant had been undone.
+
+    Args:
+        path: the file.
+        times: its instants.
+        steps: the repair; None: it is moved away.
+    """
+    why = f"instant {', '.join(times)} is neither on the timeline nor in the archive: it was undone before this file was put"
+    reads = "readers count everything older than the active timeline as committed, and read its rows"
+    if steps is None:
+        aside = SetAside(path, "", f"the rows of {path} that no commit names")
+        return Finding(Kind.STRAY_FILE, path, why, reads, "move it out of the partition", (aside,))
+    remedy = "a clean took what it replaced, so it stays: compare its rows with their source"
+    return Finding(Kind.STRAY_FILE, path, why, reads, remedy, steps)
 
 
 def _orphan(path: str, why: str) -> Finding:

@@ -24,7 +24,10 @@ from lakefmt.metadata.timeline import MetadataTimelineStore
 from lakefmt.timeline.archive.append import ArchiveDirectory
 from lakefmt.timeline.archive.plan import ArchiveEdges, ArchivePlan, ArchiveRules, plan_archive
 from lakefmt.timeline.consumers import consumed_until
-from lakefmt.timeline.instant import Action, Instant, parse_instant_file
+from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, parse_instant_file
+from lakefmt.timeline.locks.api import Lease
+from lakefmt.timeline.metadata_codec import BodyKind, decode_body
+from lakefmt.timeline.rollback import find_late_files, rolled_back_instants
 from lakefmt.timeline.timeline import Timeline, build_timeline
 from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.values import FileId, InstantTime, PartitionPath, TableType
@@ -126,12 +129,33 @@ def run_archive(
         timeline = _load_timed(write_client, config)
         plan = _plan(write_client, TableState(config, timeline), force=force)
         if plan.instants:
+            _remove_late_files(write_client, TableState(config, timeline), plan, lease)
             _append(write_client, TableState(config, timeline), plan.instants)
             lease.check()
             _leave(write_client, config, timeline, plan.instants)
             _drop_histories(client, TableState(config, timeline_store.load()))
     finished = tuple(instant.time for instant in both)
     return ArchiveResult(plan, done=True, finished=finished, seconds=perf_counter() - begun)
+
+
+def _remove_late_files(write_client: WriteClient, state: TableState, plan: ArchivePlan, lease: Lease) -> None:
+    """Delete files that slow writers put after their instants had been rolled back; call under the table lock.
+
+    Files of instants before the first active commit count as committed, and after this step these would.
+    """
+    client, timeline = write_client.client, state.timeline
+    leaving = {i.time for i in plan.instants if i.action in COMMIT_ACTIONS}
+    first = next((i.time for i in timeline.commits if i.time not in leaving), "")
+    here, last = {i.time for i in timeline}, timeline.first_active or ""
+    for rollback in timeline.completed_of(Action.ROLLBACK):
+        if rollback.time < last:
+            continue  # an earlier step has looked
+        record = decode_body(BodyKind.ROLLBACK_METADATA, client.read_body(state, rollback), what=rollback.file_name)
+        for target in rolled_back_instants(record, state.config.table_type):
+            if last <= target.time < first and target.time not in here:
+                late = find_late_files(client.store, target, timeline.layout, rollback.modified)
+                lease.check()
+                client.store.delete(late)
 
 
 def _drop_histories(client: TableClient, state: TableState) -> None:

@@ -15,12 +15,14 @@ from typing import Generic, Protocol, TypeVar
 from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InstantNotFound, InstantNotPending, LakefmtError, StorageError
+from lakefmt.filegroups.cdc.files import cdc_paths
 from lakefmt.filegroups.table_client import TableState
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.heartbeat import heartbeat_name
-from lakefmt.timeline.instant import Action, Instant
+from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
 from lakefmt.timeline.locks.api import Lease
-from lakefmt.timeline.markers import list_marked
+from lakefmt.timeline.markers import list_marked, remove_markers
+from lakefmt.timeline.rollback import is_of_attempt, list_data_files
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import WriteClient
 from lakefmt.transactions.instant import InstantTransaction
@@ -251,16 +253,15 @@ def find_pending(timeline: Timeline, time: str, action: Action) -> Instant:
 def _execute_and_complete(
     service: TableService[ProposalT, PlanT, OutputT], transaction: InstantTransaction, state: TableState, plan: PlanT
 ) -> PlanRun[PlanT, OutputT]:
-    output: OutputT | None = None
     try:
         with transaction:  # when it fails, the next run executes the plan again
             output = service.execute(transaction, state, plan)
             with service.write_client.lock.hold() as lease:
                 completed = _complete(service, transaction, plan, output, lease)
     except LakefmtError as error:
-        if isinstance(error, InstantNotPending) and isinstance(output, CommitMetadata):
-            with suppress(LakefmtError):
-                _remove_unnamed_files(service, transaction, output)
+        with suppress(LakefmtError):
+            if isinstance(error, InstantNotPending) or not transaction.is_held():
+                _remove_unnamed_files(service, transaction)
         # Not after a failure of the store: the completed file may still appear.
         if not isinstance(error, StorageError):
             with suppress(LakefmtError, LookupError, TypeError, ValueError):
@@ -270,22 +271,23 @@ def _execute_and_complete(
     return PlanRun(transaction.time, plan, completed, output)
 
 
-def _remove_unnamed_files(
-    service: TableService[ProposalT, PlanT, OutputT], transaction: InstantTransaction, output: CommitMetadata
-) -> None:
+def _remove_unnamed_files(service: TableService[ProposalT, PlanT, OutputT], transaction: InstantTransaction) -> None:
     """Delete what this process wrote for a plan that another process has run or withdrawn.
 
-    In version 6 files count by the instant in their names, so the rows would be there twice.
+    Files count by the instant in their names, at the latest when it is older than the active timeline: the rows would be there
+    twice.
     """
-    client = service.write_client.client
-    state = load_for_service(service)
-    named = {
-        stat.path
-        for instant in state.timeline.completed
-        if instant.time == transaction.time
-        for stat in client.commit_metadata(state, instant).stats
-    }
-    client.store.delete(stat.path for stat in output.stats if stat.path not in named)
+    client, time = service.write_client.client, transaction.time
+    own = [n for n in list_data_files(client.store) if is_of_attempt(n, time, service.write_client.attempt_number)]
+    if own:
+        state = load_for_service(service)
+        commits = [
+            client.commit_metadata(state, i) for i in state.timeline.completed_of(*COMMIT_ACTIONS) if i.time == time
+        ]
+        stats = [stat for commit in commits for stat in commit.stats]
+        client.store.delete({*own}.difference(path for stat in stats for path in (stat.path, *cdc_paths(stat))))
+    if all(i.time != time for i in load_for_service(service).timeline):
+        remove_markers(client.store, time)
 
 
 def _remove_files_of_other_attempts(

@@ -79,13 +79,13 @@ class TableState:
     Attributes:
         history: the archived timeline, if it was loaded.
         has_history: False: there was no archived timeline at that moment.
-        newest_columns: an earlier state is read in the columns that the table has now.
+        columns_of: an earlier state is read in the columns that the table has on this timeline; None: in its own.
     """
 
     config: TableConfig
     timeline: Timeline
     history: History | None = None
-    newest_columns: bool = False
+    columns_of: Timeline | None = None
     has_history: bool = True
 
     def as_of(self, bound: str) -> TableState:
@@ -424,8 +424,7 @@ class TableClient:
         return latest[1]
 
     def _find_defining_commit(self, state: TableState) -> CommitMetadata | None:
-        timeline = state.timeline.unbounded if state.newest_columns else state.timeline
-        for instant in reversed(timeline.commits):
+        for instant in reversed((state.columns_of or state.timeline).commits):
             commit = self.commit_metadata(state, instant)
             if commit.operation not in _SERVICES and commit.extra_metadata.get(SCHEMA_KEY):
                 return commit
@@ -448,7 +447,7 @@ class TableClient:
             # Imported here: few tables have column ids.
             from lakefmt.filegroups.schema_history import load_schema_history
 
-            whole = load_schema_history(self.store, state.timeline)
+            whole = load_schema_history(self.store, state.columns_of or state.timeline)
             history = whole.as_of(parse_internal_schema(internal, f"{LATEST_SCHEMA} of the newest commit"))
             self._histories = {**self._histories, internal: history}
         return history

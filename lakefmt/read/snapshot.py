@@ -239,7 +239,7 @@ class IncrementPlan:
     """What an increment reads; it pickles, so that several tasks read parts of its slices.
 
     Attributes:
-        state: the table as of the end of the range.
+        state: the table as of the end of the range, in the columns of now.
         slices: the file slices that may hold rows of the range.
         commits: the commits of the range.
         start: the resolved start.
@@ -392,11 +392,11 @@ def _explaining(client: TableClient, start: str) -> Iterator[None]:
 def _slices_at_end(
     client: TableClient, state: TableState, increment: Increment, end: str | None, query: Query
 ) -> tuple[TableState, list[FileSlice]]:
-    """Return the state as of the end, and the touched file slices as of then."""
+    """Return the state as of the end, in the columns of now, and the touched file slices as of then."""
     from lakefmt.read.incremental import visible_at_end
     from lakefmt.read.skipping.file_selection import chosen_by_statistics
 
-    then = replace(state, timeline=visible_at_end(state.timeline, end))
+    then = replace(state, timeline=visible_at_end(state.timeline, end), columns_of=state.timeline)
     partitions = sorted({PartitionPath(partition) for partition, _ in increment.groups})
     slices = pinned_slices(client, then, partitions, end=end, groups=increment.groups)
     written = replace(query, condition=written_by(increment.commits, query))

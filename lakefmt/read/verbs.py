@@ -59,7 +59,8 @@ class ReadingVerbs(TableVerbs):
             return self._uncommitted(as_of, include_uncommitted)
         state = self.client.load(with_files=as_of is None)
         if as_of is not None:
-            state = replace(state.as_of(bound_of(self.client, state, as_of)), newest_columns=schema_of == "now")
+            columns_of = state.timeline if schema_of == "now" else None
+            state = replace(state.as_of(bound_of(self.client, state, as_of)), columns_of=columns_of)
         return Snapshot(self.client, state)
 
     def _uncommitted(self, as_of: object, asked: object) -> Snapshot:

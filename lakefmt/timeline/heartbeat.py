@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
@@ -24,9 +25,12 @@ from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime
 
-__all__ = ["Heartbeat", "Liveness", "heartbeat_name", "is_alive", "read_stamp", "stamp_text"]
+__all__ = ["Heartbeat", "Liveness", "heartbeat_name", "is_alive", "leave", "read_stamp", "stamp_text"]
 
 DIRECTORY = ".hoodie/.heartbeat"
+#: Instants that this process has left pending, by table, with what their heartbeats said then; b"": they had none.
+_LEFT: OrderedDict[tuple[str, InstantTime], bytes] = OrderedDict()
+_MOST_LEFT = 1024
 _MAX_STAMP_BYTES = 64 * 1024
 
 
@@ -62,6 +66,24 @@ def stamp_text(stamp: Mapping[str, object]) -> str:
     return f"{stamp.get('owner')} on {stamp.get('host')}, process {stamp.get('pid')}"
 
 
+def leave(store: ObjectStore, time: InstantTime, stamp: bytes = b"") -> None:
+    """Note that this process goes on and has left an instant pending: it needs no expiry to know that nobody works on it."""
+    _LEFT[store.url, time] = stamp
+    while len(_LEFT) > _MOST_LEFT:
+        _LEFT.popitem(last=False)
+
+
+def _was_left(store: ObjectStore, time: InstantTime, *, beats: bool) -> bool:
+    """Return whether this process has left an instant, and no other has taken it over since."""
+    stamp = _LEFT.get((store.url, time))
+    if stamp is None or not beats:
+        return stamp is not None
+    try:
+        return bool(stamp) and store.read(heartbeat_name(time), _MAX_STAMP_BYTES) == stamp
+    except ObjectNotFound:
+        return True
+
+
 class Heartbeat:
     """The claim on one instant time, renewed until :meth:`stop`."""
 
@@ -71,7 +93,7 @@ class Heartbeat:
         self._store = store
         self._locks = process_locks(store)
         self._time_source = time_source
-        self._name = heartbeat_name(time)
+        self._name, self._time = heartbeat_name(time), time
         self._stamp = make_stamp(owner)
         self._interval = interval_seconds
         self._held: ProcessLock | None = None
@@ -94,6 +116,7 @@ class Heartbeat:
         self._begin()
 
     def _begin(self) -> None:
+        _LEFT.pop((self._store.url, self._time), None)
         if self._locks is not None:
             self._held = self._locks.hold(self._name)
         self._stop_beating = self._time_source.schedule_periodic(
@@ -132,6 +155,12 @@ class Heartbeat:
         """Stop renewing and remove the file (after commit or abort), and in the same request other objects."""
         self.abandon()
         self._store.delete([self._name, *with_names])
+        _LEFT.pop((self._store.url, self._time), None)
+
+    def leave(self) -> None:
+        """Stop renewing and keep the file; this process goes on, and knows that nobody works on the instant."""
+        self.abandon()
+        leave(self._store, self._time, self._stamp)
 
     def abandon(self) -> None:
         """Stop renewing and keep the file, as a dead process would."""
@@ -169,13 +198,15 @@ def is_alive(
         now: returns the current time.
         expiry_seconds: the age of the last renewal at which a writer is dead.
 
-    On this machine the lock decides, elsewhere the age of the heartbeat. Without a heartbeat the
+    Of what this process has left it knows. On this machine the lock decides, elsewhere the age of the heartbeat. Without a heartbeat the
     age of the instant's newest file decides, so that a running Spark job without heartbeats is not
     rolled back.
     """
     name = heartbeat_name(instant.time)
     beat = store.info(name)
     locks = process_locks(store)
+    if _was_left(store, instant.time, beats=beat is not None):
+        return Liveness(False, "this process has left it")
     if beat is not None and locks is not None and _is_of_this_machine(store, instant.time):
         held = locks.is_held(name)
         return Liveness(held, "its process is running" if held else "its process ended")

@@ -19,10 +19,10 @@ from lakefmt.formats.log.data_block import encode_command_block
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.storage.object_names import check_name
-from lakefmt.timeline.instant import Action, Instant
+from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.markers import list_marked
 from lakefmt.timeline.store import put_if_absent_confirmed
-from lakefmt.values import FileId, InstantTime, PartitionPath, check_instant_time
+from lakefmt.values import FileId, InstantTime, PartitionPath, TableType, check_instant_time
 
 __all__ = [
     "KEEP_PLAN",
@@ -32,7 +32,9 @@ __all__ = [
     "SharedLogs",
     "choose_logs",
     "execute_rollback",
+    "find_late_files",
     "find_logs_of_instant",
+    "is_of_attempt",
     "list_data_files",
     "logs_named_by_slice",
     "parse_rollback_plan",
@@ -41,6 +43,7 @@ __all__ = [
     "relative_path",
     "rollback_metadata_record",
     "rollback_plan_record",
+    "rolled_back_instants",
     "scan_logs",
 ]
 
@@ -50,6 +53,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=/)/*")
 #: The write token of a log that holds a rollback's command block only, and how many versions are tried for one.
 _COMMAND_SUFFIX = "1-0-1"
 _VERSIONS_TRIED = 1000
+#: Seconds.
+_LONGEST_ROLLBACK = 3600.0
 #: Actions whose plan becomes pending again after a rollback, as in Hudi: the same plan can be executed again.
 KEEP_PLAN = frozenset({Action.COMPACTION, Action.LOG_COMPACTION})
 
@@ -142,6 +147,23 @@ def _is_named_by(file_name: str, target: Instant) -> bool:
     log = parse_log_file(file_name)
     # A log of version 6 with the time of a compaction in its name was written on top of the compaction.
     return log is not None and log.instant == target.time and target.action is not Action.COMPACTION
+
+
+def is_of_attempt(path: str, time: InstantTime, attempt: int) -> bool:
+    """Return whether one attempt at the plan of a service wrote a file: its write token has the attempt's number.
+
+    Logs of version 6 are named by the slice below them: they belong to the attempt whatever their time.
+
+    Example:
+        >>> time = InstantTime("20260101000000000")
+        >>> is_of_attempt("p/f-0_1-77-0_20260101000000000.parquet", time, 77), is_of_attempt("p/a.parquet", time, 77)
+        (True, False)
+    """
+    name = path.rpartition("/")[2]
+    base, log = parse_base_file(name), parse_log_file(name)
+    if base is not None:
+        return base.instant == time and base.write_token.split("-")[1:2] == [str(attempt)]
+    return log is not None and name.rpartition(".log.")[2].partition("_")[2].split("-")[1:2] == [str(attempt)]
 
 
 def list_data_files(store: ObjectStore) -> list[str]:
@@ -266,6 +288,30 @@ def plan_rollback_of(
         logs = names if layout == 1 or announced is not None else logs_named_by_slice(names, names)
     appends = target.action in (Action.DELTA_COMMIT, Action.LOG_COMPACTION)
     return plan_rollback(target, names, find_logs_of_instant(store, target.time, logs) if appends else None)
+
+
+def find_late_files(store: ObjectStore, target: Instant, layout: int, since: float) -> list[str]:
+    """Return the files that a slow writer put after its instant had been rolled back.
+
+    Args:
+        store: the table.
+        target: the instant; it is on no timeline any more.
+        layout: of the timeline; in layout 1 other instants name the logs, and their blocks tell.
+        since: when the rollback was complete, by the clock of the store.
+    """
+    objects = [item for item in store.list() if not item.name.startswith(_HIDDEN)]
+    # The rollback itself has seen what was there before it began.
+    logs = [item.name for item in objects if item.modified >= since - _LONGEST_ROLLBACK] if layout == 1 else []
+    plan = plan_rollback_of(store, target, layout, [item.name for item in objects], logs)
+    return [name for names in plan.files.values() for name in names]
+
+
+def rolled_back_instants(record: Mapping[str, Any], table_type: TableType) -> list[Instant]:
+    """Return the instants that a rollback took back, by its metadata. Pure."""
+    actions = {str(each["commitTime"]): Action(each["action"]) for each in record.get("instantsRollback") or ()}
+    usual = Action.DELTA_COMMIT if table_type is TableType.MERGE_ON_READ else Action.COMMIT
+    times = [InstantTime(str(time)) for time in record.get("commitsRollback") or ()]
+    return [Instant(time, actions.get(time, usual), State.INFLIGHT) for time in times]
 
 
 def execute_rollback(store: ObjectStore, plan: RollbackPlan, time: InstantTime) -> dict[str, int]:

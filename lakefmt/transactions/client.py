@@ -210,6 +210,9 @@ def claim_instant(
         try:
             if write_client.timeline(config).request(time, action, body) is PutOutcome.DONE:
                 return heartbeat, time
+        except Exception:
+            heartbeat.leave()
+            raise
         except BaseException:
             heartbeat.abandon()
             raise

@@ -78,20 +78,22 @@ def _attempted(
 def withdraw_clustering(write_client: WriteClient, state: TableState, pending: Instant, lease: Lease) -> None:
     """Delete what a pending clustering wrote, then its plan; call under the table lock.
 
-    Rows that writers have copied to the buckets that it is to open are in the old buckets, too. Commits name these logs, so that
-    they go with a rollback.
+    An attempt that is only slow may put a file later: with a rollback on the timeline, the archive looks for it. Rows that
+    writers have copied to the buckets that it is to open are in the old buckets, too. Commits name these logs, so that they
+    also go with a rollback.
     """
     client = write_client.client
     opened = new_groups_of_plan(client, state, pending)
     partitions = sorted({partition for partition, _ in groups_of_plan(client, state, pending)})
+    copies = []
     if opened:
         _, logs = client.storage_listing(state.config).files(partitions)
         copies = [log.path for log in logs if log.instant == pending.time]
-        if copies:
-            plan = plan_rollback(pending, [*copies, *_attempted(write_client, state, pending.time, partitions)])
-            run_rollback(write_client, state, pending, plan, lease)
-            drop_rings(write_client, pending.time, opened)
-            return
+    if copies or pending.state is State.INFLIGHT:
+        plan = plan_rollback(pending, [*copies, *_attempted(write_client, state, pending.time, partitions)])
+        run_rollback(write_client, state, pending, plan, lease)
+        drop_rings(write_client, pending.time, opened)
+        return
     check_rollback_allowed(write_client, state.config, [pending])
     lease.check()
     discard_clustered_files(write_client, state, pending.time, partitions)

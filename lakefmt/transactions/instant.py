@@ -18,7 +18,7 @@ from lakefmt.filegroups.table_client import TableState
 from lakefmt.sorting.written_keys import WrittenKeys
 from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.commit import CommitMetadata
-from lakefmt.timeline.heartbeat import Heartbeat
+from lakefmt.timeline.heartbeat import Heartbeat, leave
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.locks.api import Lease
 from lakefmt.timeline.markers import remove_markers
@@ -105,7 +105,11 @@ class InstantTransaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Abandon the instant when the block raised."""
-        if kind is not None:
+        if kind is None:
+            return
+        if issubclass(kind, (Exception, KeyboardInterrupt)):
+            self.leave()
+        else:
             self.abandon()
 
     def start(self, config: TableConfig) -> None:
@@ -117,6 +121,10 @@ class InstantTransaction:
         self.write_client.timeline(config).request(self.time, self.action, requested_body)
         self.start(config)
 
+    def is_held(self) -> bool:
+        """Return whether no other process has taken the instant over, or ended it."""
+        return self.heartbeat is None or self.heartbeat.is_ours()
+
     def check_held(self) -> None:
         """Raise when another process has taken the instant over, or ended it.
 
@@ -125,7 +133,7 @@ class InstantTransaction:
         Raises:
             InstantNotPending: the heartbeat is not that of this process any more.
         """
-        if self.heartbeat is not None and not self.heartbeat.is_ours():
+        if not self.is_held():
             raise InstantNotPending(f"instant {self.time} was taken over by another process")
 
     def check_inflight(self, timeline: Timeline) -> None:
@@ -196,6 +204,13 @@ class InstantTransaction:
         """Stop the heartbeat and leave everything else, as a process that dies would: the next writer recovers."""
         if self.heartbeat is not None:
             self.heartbeat.abandon()
+
+    def leave(self) -> None:
+        """Do the same in a process that goes on: its next write needs no expiry to know that nobody works on the instant."""
+        if self.heartbeat is not None:
+            self.heartbeat.leave()
+        else:
+            leave(self.write_client.client.store, self.time)
 
     def finish(self, *, has_markers: bool = True, markers: Sequence[str] | None = None) -> None:
         """Remove the heartbeat and the markers of an instant that is complete, or that another process will run.

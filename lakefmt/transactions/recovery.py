@@ -195,7 +195,10 @@ def undo_dead_writes(
 
             raise missing_completion(state, pending)
         if life.alive and not (rules.beside and pending.action is not Action.RESTORE):
-            raise WriterActive(f"{pending} belongs to a writer that may be alive ({life.reason}); try again later")
+            raise WriterActive(
+                f"{pending} belongs to a writer that may be alive ({life.reason}); try again later. If it "
+                f"is dead for sure, rollback({pending.time!s}, force=True) undoes it now"
+            )
         if life.alive:
             if pending.action is Action.ROLLBACK:
                 at_work |= _targets_of(write_client.client, state, pending)

@@ -164,7 +164,7 @@ def finish_restore(
     record = decode_body(BodyKind.RESTORE_PLAN, body, what=requested.file_name)
     planned = parse_restore_record(record, requested.file_name)
     check_rollback_allowed(write_client, config, instants_left_to_undo(timeline, planned), restoring=True)
-    restore = InstantTransaction(write_client, pending.time, Action.RESTORE)
-    restore.start(config)
-    execute_restore(restore, config, planned, lease)
+    with InstantTransaction(write_client, pending.time, Action.RESTORE) as restore:
+        restore.start(config)
+        execute_restore(restore, config, planned, lease)
     write_client.client.store.delete([heartbeat_name(pending.time)])

@@ -71,14 +71,15 @@ def run_rollback(
     time = write_client.instant_time_generator(state.config, state.timeline)()
     rollback = InstantTransaction(write_client, time, Action.ROLLBACK)
     record = rollback_plan_record(write_client.client.store, plan)
-    rollback.request(state.config, encode_body(BodyKind.ROLLBACK_PLAN, record))
-    if lease is not None:
-        lease.check()  # a target that was completed while this process slept stays: the next writer drops the plan
-    if target.is_completed:
-        # After the plan is on the timeline, else a death in between would look like a completed file that was lost;
-        # before any data file is deleted, else readers would miss rows.
-        timeline_store.reopen(target)
-    _execute_and_complete(rollback, state.config, plan, lease)
+    with rollback:
+        rollback.request(state.config, encode_body(BodyKind.ROLLBACK_PLAN, record))
+        if lease is not None:
+            lease.check()  # a target that was completed while this process slept stays: the next writer drops the plan
+        if target.is_completed:
+            # After the plan is on the timeline, else a death in between would look like a completed file that was lost;
+            # before any data file is deleted, else readers would miss rows.
+            timeline_store.reopen(target)
+        _execute_and_complete(rollback, state.config, plan, lease)
     return time
 
 
@@ -107,9 +108,9 @@ def finish_rollback(write_client: WriteClient, state: TableState, pending: Insta
         timeline_store.remove_pending(pending.time, Action.ROLLBACK)
         return
     check_rollback_allowed(write_client, state.config, [Instant(plan.target, plan.action, State.INFLIGHT)])
-    rollback = InstantTransaction(write_client, pending.time, Action.ROLLBACK)
-    rollback.start(state.config)
-    _execute_and_complete(rollback, state.config, plan, lease)
+    with InstantTransaction(write_client, pending.time, Action.ROLLBACK) as rollback:
+        rollback.start(state.config)
+        _execute_and_complete(rollback, state.config, plan, lease)
 
 
 def _execute_and_complete(

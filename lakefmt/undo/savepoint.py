@@ -70,10 +70,10 @@ def create_savepoint(
         state = _settled(write_client, lease)
         target, savepoint, record = _plan(client, state, instant, comment, user)
         lease.check()
-        transaction = InstantTransaction(write_client, target.time, Action.SAVEPOINT)
-        transaction.start(state.config)
-        timeline = write_client.timeline(state.config).load()
-        transaction.complete(lease, state.config, timeline, encode_body(BodyKind.SAVEPOINT_METADATA, record))
+        with InstantTransaction(write_client, target.time, Action.SAVEPOINT) as transaction:
+            transaction.start(state.config)
+            timeline = write_client.timeline(state.config).load()
+            transaction.complete(lease, state.config, timeline, encode_body(BodyKind.SAVEPOINT_METADATA, record))
     return savepoint
 
 

@@ -264,7 +264,7 @@ class WriteTransaction:
                     self.client.time_source.sleep(pause)
                     continue
                 # The first error is the one to report; the next writer rolls back what is left.
-                self._abandon()
+                self._pending.instant.leave()
             return
 
     def _abort_without_held_lock(self) -> None:

@@ -1,0 +1,225 @@
+"""A process that sleeps at any effect while others take it for dead, undo it and archive its time: rows are right.
+
+It wakes and goes on until it learns that it lost, or it dies right behind the effect at which it slept.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+import pyarrow as pa
+import pytest
+
+import lakefmt
+from lakefmt.errors import LakefmtError
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.metadata.reading.listing import ListingByMetadata
+from lakefmt.storage import ObjectStore
+from lakefmt.storage.memory import MemoryStore
+from lakefmt.table import Table
+from lakefmt.testing.store_wrapper import SimulatedCrash, Step, WrapperStore
+from tests.crash.roles import THOROUGH
+
+SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])
+NUMBERS = itertools.count()
+T = TypeVar("T")
+#: Two writers; heartbeats of minutes, which nobody renews in a test.
+MANY: dict[str, object] = {
+    "lakefmt.durability": "none",
+    "lakefmt.write.threads": 1,
+    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+    "hoodie.write.lock.provider": "InProcessLockProvider",
+    "hoodie.write.lock.wait_time_ms": 1,
+    "hoodie.write.lock.num_retries": 0,
+    "hoodie.client.heartbeat.interval_in_ms": 100000,
+    "hoodie.clustering.updates.strategy": "SparkAllowUpdateStrategy",
+    "hoodie.parquet.small.file.limit": 0,
+    "hoodie.clean.automatic": False,
+    "hoodie.archive.automatic": False,
+}
+IMPATIENT: dict[str, object] = {**MANY, "hoodie.client.heartbeat.tolerable.misses": 0}
+KEEP_ONE: dict[str, object] = {
+    "hoodie.keep.min.commits": 1,
+    "hoodie.keep.max.commits": 2,
+    "hoodie.clean.commits.retained": 1,
+    "hoodie.compact.inline.max.delta.commits": 1,
+}
+
+
+def rows(ids: list[str], v: int, partitions: str = "xy") -> pa.Table:
+    number = len(partitions)
+    columns = {"id": ids * number, "p": [p for p in partitions for _ in ids], "v": [v] * number * len(ids)}
+    return pa.table(columns, schema=SCHEMA)
+
+
+class SleepingStore(WrapperStore):
+    """Calls `meanwhile` before the effect with the number `at`, and ends the process behind it if `dies`."""
+
+    def __init__(self, inner: ObjectStore, at: int, meanwhile: Callable[[], object], *, dies: bool) -> None:
+        super().__init__(inner)
+        self.begun, self.is_dead = 0, False
+        self._at, self._meanwhile, self._dies = at, meanwhile, dies
+
+    def perform(self, step: Step[T]) -> T:
+        """Perform an effect, late or never."""
+        if self.is_dead:
+            raise SimulatedCrash("the process is dead")
+        self.begun += 1
+        if self.begun != self._at:
+            return step.run()
+        self._meanwhile()
+        result = step.run()
+        if self._dies:
+            self.is_dead = True
+            raise SimulatedCrash(f"behind {step.kind} {step.name}")
+        return result
+
+
+CALLS: dict[str, Callable[[Table], object]] = {
+    "cluster": lambda t: t.cluster(),
+    "compact": lambda t: t.compact(options={"hoodie.compact.inline.max.delta.commits": 1}),
+    "log_compact": lambda t: t.compact(log=True, options={"hoodie.log.compaction.blocks.threshold": 1}),
+    "clean": lambda t: t.clean(options=KEEP_ONE),
+    "upsert": lambda t: t.upsert(rows(["a", "n"], 7)),
+    "delete": lambda t: t.delete(["a"]),
+    "overwrite": lambda t: t.insert_overwrite(rows(["n"], 7, "x")),
+}
+ROWS_AFTER: dict[str, set[str]] = {"upsert": {"xn", "yn"}}
+
+
+def made(kind: str, version: int) -> lakefmt.Table:
+    table = lakefmt.create_table(
+        f"memory://frozen-{kind}-{next(NUMBERS)}",
+        schema=SCHEMA,
+        record_key="id",
+        partition_by="p",
+        table_type=kind,
+        table_version=version,
+        options=MANY,
+    )
+    table.insert(rows(["a"], 1))
+    table.insert(rows(["b"], 1))
+    if kind == "mor":
+        table.upsert(rows(["a"], 2))
+    return table
+
+
+def in_another_thread(work: Callable[[], None]) -> bool:
+    """Run what another process does meanwhile; False: it could not, as the sleeper holds the table lock."""
+    done: list[bool] = []
+
+    def run() -> None:
+        with suppress(LakefmtError):
+            work()
+            done.append(True)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return bool(done)
+
+
+def slept(kind: str, version: int, call: str, at: int, *, dies: bool, early: bool) -> str | None:
+    """Play one night; return what is wrong afterwards, or None when there was no such effect."""
+    table = made(kind, version)
+    url = table.client.store.url
+    other = lakefmt.open_table(url, options=IMPATIENT)
+    nights: list[bool] = []
+
+    def writes() -> None:
+        # A change of its rows withdraws a clustering; what a write has left is not hidden by a later row.
+        other.upsert(rows(["a"] if call == "cluster" else ["z"], 3))
+
+    def archives() -> None:
+        for value in range(4):
+            other.upsert(rows(["z"], value))
+        other.clean(options=KEEP_ONE)
+        other.archive(options=KEEP_ONE)
+
+    def night() -> None:
+        nights.append(in_another_thread(writes))
+        if early and nights[-1]:
+            archives()
+
+    store = SleepingStore(MemoryStore(url.removeprefix("memory://")), at, night, dies=dies)
+    sleeper = Table(TableClient(store, dict(MANY), metadata_listing=ListingByMetadata()))
+    with suppress(LakefmtError, SimulatedCrash):
+        CALLS[call](sleeper)
+    if not nights:
+        return None
+    if not nights[0]:
+        return ""
+    archives()
+    # What is put after the archive went over it is found by a check alone.
+    return judged(call, url, f"effect {at}, dies {dies}, early {early}", repairable=dies and early)
+
+
+def judged(call: str, url: str, night: str, *, repairable: bool) -> str:
+    """Return what is wrong with the rows of a table: those of the call are all there, or none is."""
+    read = [(row["p"] + row["id"], row["v"]) for row in lakefmt.open_table(url).read().to_pylist()]
+    found = dict(read)
+    old = 3 if call == "cluster" else 2 if "frozen-mor" in url else 1
+    before = {p + i: {"a": old, "b": 1, "z": 3}[i] for p in "xy" for i in "abz"}
+    after = {
+        "upsert": {**before, "xa": 7, "ya": 7, "xn": 7, "yn": 7},
+        "delete": {key: value for key, value in before.items() if key[1] != "a"},
+        "overwrite": {"xn": 7, "xz": 3, **{key: value for key, value in before.items() if key[0] == "y"}},
+    }
+    if len(found) == len(read) and found in (before, after.get(call, before)):
+        return ""
+    named = lakefmt.open_table(url).check("full")
+    if repairable and any("neither on the timeline nor in the archive" in f.what for f in named.findings):
+        if not named.plan.steps:  # a clean took the files below: nothing is removed that is nowhere else
+            return "" if before.keys() <= found.keys() else f"{night}: {sorted(read)}"
+        lakefmt.open_table(url, options=IMPATIENT).repair(named.plan, accept_loss=True)
+        return judged(call, url, f"{night}, repaired", repairable=False)
+    return f"{night}: {sorted(read)}"
+
+
+#: Each kind of table and each call once; a thorough run has all of them.
+USUAL = [
+    ("cow", 6, "cluster"),
+    ("mor", 8, "cluster"),
+    ("cow", 8, "upsert"),
+    ("mor", 6, "upsert"),
+    ("mor", 9, "delete"),
+    ("cow", 9, "overwrite"),
+]
+ALL = [(kind, version, call) for kind in ("cow", "mor") for version in (6, 8, 9) for call in CALLS]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "version", "call"), ALL if THOROUGH else USUAL)
+def test_a_sleeper_that_lost_leaves_nothing_that_is_read(kind: str, version: int, call: str) -> None:
+    number = USUAL.index((kind, version, call)) if (kind, version, call) in USUAL else 0
+    endings = list(itertools.product((False, True), (False, True)))
+    for dies, early in endings if THOROUGH else endings[number % 4 :][:1]:
+        nights = 0
+        for nights in itertools.count():
+            fault = slept(kind, version, call, nights + 1, dies=dies, early=early)
+            if fault is None:
+                break
+            assert not fault
+        assert nights > 3
+
+
+def test_a_check_names_the_file_of_a_writer_that_died_behind_its_put_after_the_archive_went_over_it() -> None:
+    table = made("cow", 8)
+    url = table.client.store.url
+    for value in range(4):
+        table.upsert(rows(["z"], value))
+    begun = table.timeline.timeline.commits[2].time
+    table.archive(options=KEEP_ONE)
+    late = f"p=x/f-0_0-7-0_{int(begun) + 1}.parquet"
+    copied = next(each.base for each in table.file_groups() if each.partition == "p=x" and each.base is not None)
+    table.client.store.put(late, table.client.store.read(copied.path))
+    assert len(lakefmt.open_table(url).read()) > len({(r["p"], r["id"]) for r in table.read().to_pylist()})
+    report = table.check("full")
+    assert [f.where for f in report.findings if "nor in the archive" in f.what] == [late]
+    table.repair(report.plan, accept_loss=True)
+    assert lakefmt.open_table(url).check("full").is_clean
+    assert table.client.store.info(late) is None
