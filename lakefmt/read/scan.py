@@ -267,19 +267,31 @@ def _groups(
     if isinstance(filesystem, pafs.PyFileSystem):
         track_arrow_use(filesystem.handler)
     layout = ds.ParquetFileFormat(default_fragment_scan_options=_scan_options())
-    plain, special = [], []
+    plain: dict[BaseFile, ds.ParquetFileFragment] = {}
+    special = []
     promises = _promises(client, config, files, query.schema) if config.drop_partition_columns else {}
     for file in files:
         if not by_name.covers(file):
             special.append(file)
         else:
             promise = promises.get(file.partition)
-            plain.append(layout.make_fragment(prefix + file.path, filesystem, partition_expression=promise))
+            plain[file] = layout.make_fragment(prefix + file.path, filesystem, partition_expression=promise)
     groups: list[ds.FileSystemDataset | BaseFile] = list(special)
-    _check_footers(client, plain, prefix)
+    _check_footers(client, list(plain.values()), prefix)
+    # Arrow refuses a whole number that a double rounds; Spark and Hudi's other readers round it.
+    rounded = [field for field in query.schema if pa.types.is_floating(field.type) and field.name in by_name.asked]
+    for file in [file for file, fragment in plain.items() if _is_rounded(fragment.physical_schema, rounded)]:
+        groups.append(file)
+        del plain[file]
     if plain:
-        groups.insert(0, ds.FileSystemDataset(plain, query.schema, layout, filesystem))
+        groups.insert(0, ds.FileSystemDataset(list(plain.values()), query.schema, layout, filesystem))
     return groups
+
+
+def _is_rounded(stored: pa.Schema, fields: Sequence[pa.Field]) -> bool:
+    """Return whether a file has whole numbers where the table has floating point numbers that do not hold all of them."""
+    own = [(field.type, stored.field(field.name).type) for field in fields if stored.names.count(field.name) == 1]
+    return any(pa.types.is_integer(have) and have.bit_width * 2 > now.bit_width for now, have in own)
 
 
 @dataclass(frozen=True, slots=True)

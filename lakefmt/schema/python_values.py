@@ -442,10 +442,11 @@ def _decimal(kind: pa.DataType) -> Converter:
         if not value.is_finite():
             raise ValueError("a decimal holds no NaN and no infinity")
         try:
-            return value.quantize(unit, context=context)
+            rescaled: Decimal = value.quantize(unit, context=context)
         except DecimalException:
             before = kind.precision - kind.scale
             raise ValueError(f"the type holds {before} digits before and {kind.scale} behind the point") from None
+        return rescaled
 
     return convert
 
