@@ -287,7 +287,7 @@ def _groups(
     if isinstance(filesystem, pafs.PyFileSystem):
         track_arrow_use(filesystem.handler)
     layout = ds.ParquetFileFormat(default_fragment_scan_options=_scan_options())
-    plain: list[tuple[BaseFile, ds.ParquetFileFragment]] = []
+    plain: dict[BaseFile, ds.ParquetFileFragment] = {}
     special: list[BaseFile] = []
     promises = _promises(client, config, files, query.schema) if config.drop_partition_columns else {}
     for file in files:
@@ -295,17 +295,19 @@ def _groups(
             special.append(file)
         else:
             promise = promises.get(file.partition)
-            plain.append((file, layout.make_fragment(prefix + file.path, filesystem, partition_expression=promise)))
-    _check_footers(client, [fragment for _, fragment in plain], prefix)
-    if by_name.millis:
-        special += [
-            file for file, fragment in plain if _has_mislabelled(fragment.physical_schema, query.schema, by_name.millis)
-        ]
-        plain = [(file, fragment) for file, fragment in plain if file not in special]
+            plain[file] = layout.make_fragment(prefix + file.path, filesystem, partition_expression=promise)
+    _check_footers(client, list(plain.values()), prefix)
+    # Arrow refuses a whole number that a double rounds; Spark and Hudi's other readers round it.
+    rounded = [field for field in query.schema if pa.types.is_floating(field.type) and field.name in by_name.asked]
+    for file, fragment in list(plain.items()):
+        if (by_name.millis and _has_mislabelled(fragment.physical_schema, query.schema, by_name.millis)) or (
+            rounded and _is_rounded(fragment.physical_schema, rounded)
+        ):
+            special.append(file)
+            del plain[file]
     groups: list[ds.FileSystemDataset | BaseFile] = list(special)
     if plain:
-        fragments = [fragment for _, fragment in plain]
-        groups.insert(0, ds.FileSystemDataset(fragments, query.schema, layout, filesystem))
+        groups.insert(0, ds.FileSystemDataset(list(plain.values()), query.schema, layout, filesystem))
     return groups
 
 
@@ -313,6 +315,12 @@ def _has_mislabelled(stored: pa.Schema, schema: pa.Schema, names: Sequence[str])
     return any(
         name in stored.names and is_mislabelled(stored.field(name).type, schema.field(name).type) for name in names
     )
+
+
+def _is_rounded(stored: pa.Schema, fields: Sequence[pa.Field]) -> bool:
+    """Return whether a file has whole numbers where the table has floating point numbers that do not hold all of them."""
+    own = [(field.type, stored.field(field.name).type) for field in fields if stored.names.count(field.name) == 1]
+    return any(pa.types.is_integer(have) and have.bit_width * 2 > now.bit_width for now, have in own)
 
 
 @dataclass(frozen=True, slots=True)

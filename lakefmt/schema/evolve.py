@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakefmt.errors import SchemaMismatch
-from lakefmt.schema.cast import is_castable
+from lakefmt.schema.cast import conform, is_castable
 from lakefmt.schema.types import (
     is_list_like,
     list_type,
@@ -21,7 +21,7 @@ from lakefmt.schema.types import (
     struct_fields,
 )
 
-__all__ = ["Missing", "check_names", "evolve"]
+__all__ = ["Missing", "check_names", "evolve", "narrowed"]
 
 _DIGITS: Final = {"int32": 10, "int64": 19}
 Missing = Literal["refuse", "null", "drop"]
@@ -84,6 +84,43 @@ def evolve(
         changed += [name for name in table_schema.names if name not in evolved.names]
         raise SchemaMismatch(f"the data would change the table's columns {', '.join(changed)}, and the mode is strict")
     return evolved
+
+
+def narrowed(rows: pa.Table, table_schema: pa.Schema) -> pa.Schema:
+    """Return the schema of rows with the table's type for each column that it would widen, and whose values it holds.
+
+    A null among whole numbers makes floating point numbers of them in pandas.
+
+    Example:
+        >>> rows = pa.table({"n": [1.0, None], "f": [1.5, None]})
+        >>> narrowed(rows, pa.schema([("n", pa.int64()), ("f", pa.int64())])).types
+        [DataType(int64), DataType(double)]
+    """
+    fields = []
+    for number, field in enumerate(rows.schema):
+        stored = table_schema.field(field.name) if table_schema.names.count(field.name) == 1 else None
+        if stored is not None and _would_widen(stored, field) and _fits(rows.select([number]), stored):
+            fields.append(field.with_type(stored.type))
+        else:
+            fields.append(field)
+    return pa.schema(fields, metadata=rows.schema.metadata)
+
+
+def _would_widen(stored: pa.Field, field: pa.Field) -> bool:
+    if stored.type == field.type:
+        return False
+    try:
+        return bool(evolve(pa.schema([stored]), pa.schema([field])).field(0).type != stored.type)
+    except SchemaMismatch:
+        return False
+
+
+def _fits(rows: pa.Table, stored: pa.Field) -> bool:
+    try:
+        conform(rows, pa.schema([stored.with_nullable(True)]), allow_null_list_elements=True)
+    except SchemaMismatch:
+        return False
+    return True
 
 
 def check_names(fields: Iterable[pa.Field], prefix: str = "") -> None:

@@ -26,7 +26,7 @@ from lakefmt.errors import SchemaMismatch
 from lakefmt.schema.cast import conform
 from lakefmt.schema.types import is_list_like, storage_type, struct_fields
 
-__all__ = ["Converter", "arrow_array", "arrow_scalar", "column_converter", "is_missing"]
+__all__ = ["Converter", "arrow_array", "arrow_scalar", "value_converter", "is_missing"]
 
 #: Takes a value that is not None and returns what ``pyarrow.array`` stores as it is; raises ValueError or TypeError.
 Converter: TypeAlias = Callable[[Any], Any]
@@ -78,7 +78,7 @@ def arrow_array(values: Sequence[object], kind: pa.DataType | None, name: str) -
         lakefmt.errors.SchemaMismatch: the values of column 'x' do not fit together: TypeError: one is string, another binary
     """
     if kind is not None:
-        convert = column_converter(name, kind)
+        convert = value_converter(name, kind)
         return _array([convert(value) for value in values], kind, name)
     classes = set(map(type, values))
     classes.discard(type(None))
@@ -88,7 +88,7 @@ def arrow_array(values: Sequence[object], kind: pa.DataType | None, name: str) -
     unfit = f"the values of column {name!r} do not fit together"
     kind = foreign(lambda: _inferred(values), unfit, SchemaMismatch)
     try:
-        convert = column_converter(name, kind)
+        convert = value_converter(name, kind)
         return _array([convert(value) for value in values], kind, name)
     except SchemaMismatch as error:
         raise SchemaMismatch(f"{unfit}: {error}") from error
@@ -118,7 +118,7 @@ def arrow_scalar(value: object, kind: pa.DataType, name: str) -> pa.Scalar:
     return arrow_array([value], kind, name)[0]
 
 
-def column_converter(
+def value_converter(
     name: str, kind: pa.DataType, *, required: bool = False, null_elements: bool = True
 ) -> Callable[[Any], Any]:
     """Return the function that converts the values of a column.
@@ -135,7 +135,7 @@ def column_converter(
         SchemaMismatch: values of Python cannot be stored as this type. The function raises it for a value that does not fit.
 
     Example:
-        >>> convert = column_converter("at", pa.timestamp("ms", "UTC"))
+        >>> convert = value_converter("at", pa.timestamp("ms", "UTC"))
         >>> convert(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)), convert(None)
         (1000, None)
     """
@@ -442,10 +442,11 @@ def _decimal(kind: pa.DataType) -> Converter:
         if not value.is_finite():
             raise ValueError("a decimal holds no NaN and no infinity")
         try:
-            return value.quantize(unit, context=context)
+            rescaled: Decimal = value.quantize(unit, context=context)
         except DecimalException:
             before = kind.precision - kind.scale
             raise ValueError(f"the type holds {before} digits before and {kind.scale} behind the point") from None
+        return rescaled
 
     return convert
 

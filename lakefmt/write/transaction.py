@@ -718,7 +718,7 @@ class WriteTransaction:
         return None
 
     def _warnings(self) -> tuple[str, ...]:
-        notes = (*self._settings.notes, *getattr(self._index, "notes", ()))
+        notes = (*self._settings.notes, *getattr(self._index, "notes", ()), *self._widened())
         if not self._null_elements:
             return notes
         names = ", ".join(sorted(self._null_elements))
@@ -728,6 +728,18 @@ class WriteTransaction:
             "parquet.avro.write-old-list-structure=false in its Hadoop configuration; "
             "lakefmt.write.null_list_elements=refuse refuses such rows",
         )
+
+    def _widened(self) -> list[str]:
+        """Return what this write made of the types of columns."""
+        before, after = self._pending.before, self.bound.schema
+        if before is None or before is after:
+            return []
+        return [
+            f"column {name!r} is {after.field(name).type} from now on, and was {before.field(name).type}, which does not hold all "
+            "values of these rows: cast them to keep a column's type"
+            for name in before.names
+            if name in after.names and after.field(name).type != before.field(name).type
+        ]
 
     def abort(self) -> None:
         """Undo the write; twice is fine."""

@@ -25,7 +25,7 @@ FLOORS: dict[str, int] = {
     "errors": 0,
     "arrays": 0,
     "values": 3,
-    "arguments": 5,
+    "arguments": 4,
     "schema": 5,
     "storage": 10,
     "config": 10,

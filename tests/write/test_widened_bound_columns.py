@@ -6,6 +6,7 @@ import decimal
 import itertools
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import lakefmt
@@ -52,8 +53,10 @@ def test_numbers_with_other_texts_are_refused(column: str, old: pa.DataType, new
     before = table.read().sort_by("id")
     index = data.schema.get_field_index(column)
     with pytest.raises(SchemaMismatch, match=f"would make column '{column}' double.*cast the data to {old}"):
-        table.upsert(data.set_column(index, column, data[column].cast(new)))
+        table.upsert(data.set_column(index, column, pc.add(data[column].cast(new), 0.1)))
     assert table.read().sort_by("id").equals(before)
+    assert table.upsert(data.set_column(index, column, data[column].cast(new))).num_updates == 2
+    assert table.schema.field(column).type == old
     assert not table.client.load().timeline.pending
 
 
@@ -64,7 +67,7 @@ def test_numbers_with_other_texts_are_refused(column: str, old: pa.DataType, new
         ("id", pa.int32(), pa.int64()),
         ("p", pa.int32(), pa.int64()),
         ("v", pa.int32(), pa.int64()),
-        ("o", pa.int32(), pa.float64()),
+        ("o", pa.int32(), pa.int64()),
         ("id", pa.decimal128(4, 1), pa.decimal128(9, 1)),
     ],
 )
@@ -73,8 +76,11 @@ def test_those_with_the_same_texts_are_taken(column: str, old: pa.DataType, new:
     if column == "v":
         table.index.create("secondary_index", "v")
     index = data.schema.get_field_index(column)
-    result = table.upsert(data.set_column(index, column, data[column].cast(new)))
-    assert (result.num_inserts, result.num_updates) == (0, 2)
+    wide = data.set_column(index, column, data[column].cast(new))
+    beyond = decimal.Decimal("99999.5") if pa.types.is_decimal(new) else 2**40
+    more = pa.Table.from_pylist([{**dict.fromkeys(wide.column_names, 3), column: beyond}], wide.schema)
+    result = table.upsert(pa.concat_tables([wide, more]))
+    assert (result.num_inserts, result.num_updates) == (1, 2)
     assert table.schema.field(column).type == new
     one = decimal.Decimal("1.0") if pa.types.is_decimal(new) else 1
     assert table.read(filter=[(column, "=", one)]).num_rows == 1

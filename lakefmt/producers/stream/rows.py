@@ -20,7 +20,7 @@ from lakefmt.arguments import shown
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
 from lakefmt.keys import KeySpec, build_new_partition_paths, build_record_keys
 from lakefmt.producers.stream.operators import DELETES, RowOperator
-from lakefmt.schema.python_values import column_converter
+from lakefmt.schema.python_values import value_converter
 from lakefmt.schema.types import field_at
 
 __all__ = ["RowChecker", "Values", "row_mapping"]
@@ -271,7 +271,7 @@ def _all(values: Iterable[object]) -> int:
 def _check_of(field: pa.Field, *, needed: bool, null_elements: bool) -> _Check:
     """Return the function that checks a value of a column and returns it as it is stored; most values pass at once."""
     name, kind = field.name, field.type
-    convert = column_converter(name, kind, required=needed, null_elements=null_elements)
+    convert = value_converter(name, kind, required=needed, null_elements=null_elements)
 
     def slow(value: Any) -> Any:
         try:

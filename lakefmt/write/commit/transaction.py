@@ -104,6 +104,7 @@ class PendingWrite:
         based_on: the older state that its rows were read from, when they were.
         entries: what its commit says of streams, applications and the watermark.
         replaces: the partitions that an overwrite replaces, whichever its rows are for.
+        before: the table's columns before rows that may widen them; None: for an alteration, and in another process.
     """
 
     write_client: WriteClient
@@ -114,6 +115,7 @@ class PendingWrite:
     based_on: TableState | None = None
     entries: CommitEntries | None = None
     replaces: tuple[PartitionPath, ...] = ()
+    before: pa.Schema | None = None
 
     @property
     def context(self) -> WriteContext:
@@ -122,10 +124,23 @@ class PendingWrite:
 
 
 class FirstSchema:
-    """The table's schema when a write was first attempted: columns that were added since may be missing from its rows."""
+    """The table's schema when a write was first attempted: columns that were added since may be missing from its rows.
+
+    Attributes:
+        rows: of the write, where they are at hand: a column is widened only for values that its type does not hold.
+    """
 
     def __init__(self) -> None:
         self._names: frozenset[str] | None = None
+        self.rows: pa.Table | None = None
+
+    def narrowed(self, incoming: pa.Schema, table: pa.Schema) -> pa.Schema:
+        """Return the data's schema with the table's types where its values fit them."""
+        if self.rows is None or incoming.equals(table) or not self.rows.schema.equals(incoming):
+            return incoming
+        from lakefmt.schema.evolve import narrowed  # most writes change no column
+
+        return narrowed(self.rows, table)
 
     def completed(self, incoming: pa.Schema, table: pa.Schema) -> pa.Schema:
         """Return the data's schema with the nullable columns that the table got after the first attempt.
@@ -331,6 +346,8 @@ def _evolved(
         return before
     mode: Literal["add", "strict"] = "strict" if request.schema_change == "strict" else "add"
     incoming = without_stored_keys(incoming)
+    if first is not None:
+        incoming = first.narrowed(incoming, before)
     brought = incoming if first is None or request.partial else first.completed(incoming, before)
     if brought.equals(before):
         return before
@@ -375,7 +392,10 @@ def _pending_write(
         schema_history=history,
     )
     bound = BoundContext(write_client.client.store, context, config, write_client.settings)
-    return PendingWrite(write_client, bound, state, rules, instant, entries=request.entries, replaces=request.replaces)
+    before = write_client.client.schema(state) if request.alteration is None else None
+    return PendingWrite(
+        write_client, bound, state, rules, instant, entries=request.entries, replaces=request.replaces, before=before
+    )
 
 
 def open_for_writing(write_client: WriteClient, looked_up: Sequence[object] = ()) -> TableConfig:
