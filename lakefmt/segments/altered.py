@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -11,11 +11,13 @@ import pyarrow as pa
 
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.segments.codec import COLUMNS, SegmentHeader
+from lakefmt.timeline.instant import parse_instant_time
 
 if TYPE_CHECKING:
     from lakefmt.schema.column_ids import ColumnPlaces
+    from lakefmt.schema.history import Column
 
-__all__ = ["columns_since", "current_rows", "moved_rows", "places_since"]
+__all__ = ["columns_since", "current_rows", "dropped_columns", "moved_rows", "places_since"]
 
 #: Columns without ids are those of every instant.
 _NO_IDS: Final = "0"
@@ -42,6 +44,37 @@ def places_since(client: TableClient, state: TableState, since: str) -> ColumnPl
     """
     ids = client.column_ids(state)
     return None if ids is None else ids.at(since)
+
+
+def dropped_columns(client: TableClient, state: TableState, since: str) -> list[tuple[tuple[str, ...], float]]:
+    """Return the columns and fields of structs that were dropped, and when, in epoch seconds.
+
+    Args:
+        client: the table.
+        state: its columns now.
+        since: what :func:`columns_since` said when they were all there.
+    """
+    history = client.schema_history(state)
+    if history is None:
+        return []
+    then = history.at(since)
+    later = [schema for schema in reversed(history.schemas) if schema.version > then.version]
+    left = [(schema.version, _numbers(schema.columns)) for schema in later]
+
+    def gone(columns: Iterable[Column], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float]]:
+        for column in columns:
+            dropped = next((version for version, numbers in left if column.number not in numbers), None)
+            if dropped is not None:
+                at = parse_instant_time(str(dropped), state.config.zone)
+                yield (*path, column.name), at.timestamp()
+            elif column.kind == "record":
+                yield from gone(column.fields, (*path, column.name))
+
+    return list(gone(then.columns, ()))
+
+
+def _numbers(columns: Iterable[Column]) -> frozenset[int]:
+    return frozenset(number for column in columns for number in column.numbers())
 
 
 def current_rows(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from lakefmt.data_classes import dataclass, replace
-from lakefmt.errors import LakefmtError, StorageError
+from lakefmt.errors import LakefmtError, StorageError, StreamUnavailable
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.segments.claims import decide_adopted, list_claims, list_epochs
 from lakefmt.segments.codec import Claim, Committed, SegmentHeader, committed_of
@@ -22,10 +23,13 @@ __all__ = [
     "forget_committed",
     "header_times",
     "is_unchanged",
+    "load_decided",
     "load_others",
     "load_streams",
     "plan_streams",
 ]
+
+_TRIES = 100
 
 _log = logging.getLogger("lakefmt.streams")
 
@@ -87,13 +91,7 @@ def load_others(
     found = list[StreamState]()
     for other in sorted({name for name, _ in times} - {stream}):
         try:
-            (state,) = load_streams(client, [other])
-            newest = state.claims[-1] if state.claims else None
-            if newest is not None and newest.adopts is None and _has_earlier(state, newest):
-                positions, _ = list_positions(client.store, other)
-                before = committed_of_streams(client, client.load(), {other: state.since}).get(other)
-                decide_adopted(client.store, other, state.claims, positions, before)
-                (state,) = load_streams(client, [other])
+            state = load_decided(client, other)
             # What came after the listing is later than all that the commit has.
             listed = [header for header in state.headers if (other, header.position) in times]
             found.append(replace(state, headers=tuple(listed)))
@@ -104,8 +102,35 @@ def load_others(
     return found
 
 
-def _has_earlier(state: StreamState, claim: Claim) -> bool:
-    return any(header.epoch < claim.epoch for header in state.headers)
+def load_decided(client: TableClient, stream: str, before: int | None = None) -> StreamState:
+    """Return what the store has of a stream, with every claim that had to be decided: which earlier segments count.
+
+    The oldest is decided first, so that all processes come to the same.
+
+    Args:
+        client: the table.
+        stream: the stream.
+        before: an epoch: its claim and newer ones are left as they are.
+
+    Raises:
+        StreamUnavailable: others claim the stream again and again.
+        CorruptFile: a header or a claim is damaged.
+    """
+    for _ in range(_TRIES):
+        (state,) = load_streams(client, [stream])
+        open_claims = (
+            n
+            for n, claim in enumerate(state.claims)
+            if claim.adopts is None and (before is None or claim.epoch < before)
+        )
+        number = next(open_claims, None)
+        if number is None:
+            return state
+        positions, _ = list_positions(client.store, stream)
+        committed = committed_of_streams(client, client.load(), {stream: state.since}).get(stream)
+        with suppress(StreamUnavailable):  # a newer claim has replaced it
+            decide_adopted(client.store, stream, state.claims[: number + 1], positions, committed)
+    raise StreamUnavailable(f"stream {stream!r} is claimed by others again and again")
 
 
 def is_unchanged(client: TableClient, state: StreamState, headers: Iterable[SegmentHeader]) -> bool:

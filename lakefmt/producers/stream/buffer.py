@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt.arguments import shown
@@ -23,6 +24,8 @@ from lakefmt.storage.time_source import TimeSource
 
 __all__ = ["Buffer", "Tracked", "failed_batches", "finish_futures", "first_together", "take_tracked"]
 
+#: Rows that come within so many seconds have one time.
+_SAME_SECONDS: Final = 0.0002
 #: Set columns of a row, as a segment stores them.
 _TEXT: Final = pa.string()
 
@@ -96,11 +99,22 @@ class Buffer:
     tracked: list[Tracked] = field(default_factory=list)
     checker: RowChecker | None = None
     _parts: list[_Rows | pa.Table] = field(default_factory=list)
+    #: The number of a row, and when it and those that follow were taken.
+    _times: list[tuple[int, float]] = field(default_factory=list)
 
-    def note_first(self, time_source: TimeSource) -> None:
-        """Note the time before a row is taken, if it is the first one behind the last mark."""
-        if self.rows == self.marked:
-            self.opened = time_source.monotonic()
+    def note_time(self, time_source: TimeSource) -> None:
+        """Note when the next row is taken."""
+        now = time_source.monotonic()
+        if self.rows == self.marked or not self.rows:
+            self.opened = now
+        if not self._times or now - self._times[-1][1] >= _SAME_SECONDS:
+            self._times.append((self.rows, now))
+
+    def times(self) -> npt.NDArray[np.float64]:
+        """Return the monotonic seconds at which each row was taken."""
+        starts = [number for number, _ in self._times]
+        counts = np.diff([*starts, self.rows]) if starts else np.array([], np.int64)
+        return np.repeat(np.array([seconds for _, seconds in self._times], np.float64), counts)
 
     def add_row(
         self, checker: RowChecker, values: Any, operator: RowOperator, size: int, columns: str | None = None
@@ -145,6 +159,10 @@ class Buffer:
                 self._parts.append(_cut(part, 0, here))
             if here < count:
                 rest._parts.append(_cut(part, here, count))
+        before = [each for each in self._times if each[0] <= self.marked]
+        after = [(number - self.marked, seconds) for number, seconds in self._times if number > self.marked]
+        rest._times = [*((0, seconds) for _, seconds in before[-1:] if not after or after[0][0]), *after]
+        self._times = [each for each in before if each[0] < self.marked]
         rest.rows, self.rows = self.rows - self.marked, self.marked
         rest.bytes = self.bytes * rest.rows // (rest.rows + self.rows)
         self.bytes -= rest.bytes

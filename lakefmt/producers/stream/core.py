@@ -139,7 +139,7 @@ class StreamCore:
             if not self._manual and self._buffer.rows and self._buffer.bytes + size > options.mutation_buffer_space:
                 sealed = self._seal("bytes")
             buffer = self._buffer
-            buffer.note_first(self.client.time_source)
+            buffer.note_time(self.client.time_source)
             if tracked is not None:
                 buffer.tracked.append(Tracked(tracked.future, tracked.until, buffer.rows))
             buffer.add_row(checker, values, operator, size, columns)
@@ -177,7 +177,7 @@ class StreamCore:
                     self._wait_for_place(table.nbytes if self._manual else part.nbytes, goes_on=first > 0)
                 self._check_takes()
                 sealed = self._seal_other_columns(checker)
-                self._buffer.note_first(self.client.time_source)
+                self._buffer.note_time(self.client.time_source)
                 self._buffer.add_table(checker, part)
                 self._buffer.strict |= strict
                 self.metrics.rows_applied += part.num_rows

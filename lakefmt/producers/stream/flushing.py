@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakefmt.arguments import shown
 from lakefmt.data_classes import dataclass
@@ -30,7 +32,7 @@ from lakefmt.producers.stream.failures import FailedBatch, chained, pause_second
 from lakefmt.producers.stream.options import ErrorTypeHandler, StreamOptions
 from lakefmt.producers.stream.stored import stored_rows
 from lakefmt.schema import conform
-from lakefmt.segments.altered import columns_since, current_rows, moved_rows, places_since
+from lakefmt.segments.altered import columns_since, current_rows, dropped_columns, moved_rows, places_since
 from lakefmt.segments.codec import OPERATOR, SegmentHeader, encode_segment
 from lakefmt.segments.files import read_segments
 from lakefmt.segments.keyed import check_storable, codes_in, fitted, number_keys, row_identities, stored_identities
@@ -176,6 +178,8 @@ class Flusher:
         if not tables:
             return [*marked, _Segment(_no_rows(schema), columns, offset, tail)]
         since = next(buffer.checker.since for buffer in buffers if buffer.checker is not None)
+        if since != columns:
+            self._check_dropped(state, since, joined_rows(tables), buffers)
         rows = _in_schema(tables, schema, places_since(self.client, state, since))
         check_storable(self.client.key_spec(state.config), rows, keyed=has_record_keys(self.client, state))
         if before is not None:
@@ -192,6 +196,26 @@ class Flusher:
             for first in starts
         ]
         return [*marked, *parts]
+
+    def _check_dropped(self, state: TableState, since: str, rows: pa.Table, buffers: Sequence[Buffer]) -> None:
+        """Refuse rows that were taken after a column was dropped and set it; of earlier ones it is left out.
+
+        Raises:
+            SchemaChanged: there are some.
+        """
+        dropped = dropped_columns(self.client, state, since)
+        if not dropped or not rows.num_rows:
+            return
+        now = self.client.clock.now().timestamp() - self.client.time_source.monotonic()
+        # Instants have milliseconds.
+        taken = np.floor((np.concatenate([buffer.times() for buffer in buffers]) + now) * 1000) / 1000
+        for path, at in dropped:
+            is_set = _is_set(rows, path) & (taken > at)
+            if is_set.any():
+                raise SchemaChanged(
+                    f"column {'.'.join(path)!r} was dropped, and {int(is_set.sum())} rows that were applied later set it; "
+                    "the rows are kept"
+                )
 
     def _write(self, segments: list[_Segment], confirm: Confirm) -> None:
         """Write what is left of some segments."""
@@ -372,6 +396,16 @@ class Flusher:
         letter = rows.append_column("_error", pa.repeat(pa.scalar(str(error)), rows.num_rows))
         put_if_absent_confirmed(self.client.store, name, encode_segment(letter), durable=self.writer.durable)
         self._metrics.dead_letter_rows += rows.num_rows
+
+
+def _is_set(rows: pa.Table, path: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return which rows have a value in a column, or in a field of a struct."""
+    if path[0] not in rows.column_names:
+        return np.zeros(rows.num_rows, bool)
+    values = rows.column(path[0])
+    found = pc.struct_field(values, list(path[1:])) if len(path) > 1 else values
+    mask: npt.NDArray[np.bool_] = found.is_valid().to_numpy()
+    return mask
 
 
 def _no_rows(schema: pa.Schema) -> pa.Table:

@@ -13,7 +13,7 @@ from lakefmt.data_classes import dataclass
 from lakefmt.errors import LakefmtError, StreamUnavailable
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.producers.stream.committing import KeyScope, SegmentCommit
-from lakefmt.segments.claims import HeldClaim, decide_adopted, is_owned, list_epochs, take_claim
+from lakefmt.segments.claims import HeldClaim, is_owned, list_epochs, take_claim
 from lakefmt.segments.codec import Claim, Committed, SegmentHeader, checksum
 from lakefmt.segments.files import delete_segments, list_positions, list_streams, write_header, write_rows
 from lakefmt.segments.names import (
@@ -24,7 +24,7 @@ from lakefmt.segments.names import (
     note_name,
     stream_folder,
 )
-from lakefmt.segments.pending import committed_of_streams, load_streams, plan_streams
+from lakefmt.segments.pending import committed_of_streams, load_decided, load_streams, plan_streams
 from lakefmt.segments.plan import StreamPlan, next_sequence
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.timeline.instant import Action
@@ -217,7 +217,7 @@ class SegmentWriter:
         confirmed: SegmentPosition | None,
     ) -> SegmentWriter:
         store, stream = client.store, held.stream
-        (in_store,) = load_streams(client, [stream])
+        in_store = load_decided(client, stream, held.epoch)
         state = client.load()
         before = committed_of_streams(client, state, {stream: since}).get(stream)
         seen = [header.position for header in in_store.headers]
@@ -319,14 +319,9 @@ class SegmentWriter:
 
     def _fate(self, header: SegmentHeader) -> bool | None:
         client, position = self.client, header.position
-        (in_store,) = load_streams(client, [self.stream])
+        in_store = load_decided(client, self.stream)
         newest = in_store.claims[-1] if in_store.claims else None
         if newest is not None and newest.epoch > position.epoch:
-            if newest.adopts is None:
-                positions, _ = list_positions(client.store, self.stream)
-                newest = decide_adopted(
-                    client.store, self.stream, in_store.claims, positions, self._committed(client.load())
-                )
             if not newest.refuses(position):
                 return True
             delete_segments(client.store, self.stream, [position])

@@ -280,3 +280,70 @@ def test_rs_36_new_columns_of_dict_rows() -> None:
         {"id": "a", "v": 1, "s": None, "w": None, "x": None},
         {"id": "b", "v": 2, "s": None, "w": "new", "x": 1.5},
     ]
+
+
+STRUCTURED = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        ("v", pa.int64()),
+        ("s", pa.string()),
+        ("t", pa.struct([("x", pa.int64()), ("y", pa.string())])),
+    ]
+)
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "plain"])
+@pytest.mark.parametrize("arrow", [False, True], ids=["dicts", "Arrow"])
+@pytest.mark.parametrize(("column", "again"), [("s", False), ("s", True), ("t.y", False), ("t.y", True)])
+def test_values_that_were_applied_before_their_column_was_dropped_are_left_out(
+    column: str, again: bool, arrow: bool, keyed: bool
+) -> None:
+    store = make(schema=STRUCTURED, **({} if keyed else {"record_key": None}))
+    stream = table_over(store).open_stream(**QUICK)
+
+    def send(*rows: dict[str, object]) -> None:
+        if arrow:
+            stream.write_arrow(pa.Table.from_pylist(list(rows), schema=STRUCTURED))
+        else:
+            stream.extend(rows)
+
+    send({"id": "before", "v": 1, "s": "x", "t": {"x": 1, "y": "z"}})
+    alter = table_over(store).alter
+    alter.drop_column(column)
+    if again:
+        alter.add_column(column, pa.string())
+    send({"id": "unset", "v": 2, "s": None if column == "s" else "x", "t": {"x": 2, "y": None}})
+    stream.flush()  # of what was applied before it is left out, as of what was flushed
+    stream.close()
+    found = {row["id"]: row for row in table_over(store).read().to_pylist()}
+    assert sorted(found) == ["before", "unset"]
+    holder = found["before"] if column == "s" else found["before"]["t"]
+    assert holder.get(column.rpartition(".")[2]) is None
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("column", ["s", "t.y"])
+def test_a_late_value_of_a_dropped_column_is_refused_by_name(column: str, again: bool) -> None:
+    store = make(schema=STRUCTURED)
+    stream = table_over(store).open_stream(**QUICK)
+    alter = table_over(store).alter
+    stream.upsert({"id": "before", "v": 1, "s": "x", "t": {"x": 1, "y": "z"}})
+    alter.drop_column(column)
+    if again:
+        alter.add_column(column, pa.string())
+    stream.upsert({"id": "late", "v": 2, "s": "lost", "t": {"x": 2, "y": "lost"}})
+    with pytest.raises(FlushFailed, match=f"column '{column}' was dropped") as caught:
+        stream.flush()
+    assert isinstance(caught.value.__cause__, SchemaChanged)
+    assert [batch.rows["id"].to_pylist() for batch in stream.failed_rows()] == [["before", "late"]]
+    stream.reopen()
+    row = {"id": "late", "v": 2, "s": "kept", "t": {"x": 2, "y": "kept"}}
+    if again:
+        stream.upsert(row)
+    elif column == "s":
+        with pytest.raises(SchemaMismatch):
+            stream.upsert(row)
+    stream.close()
+    read = table_over(store).read().to_pylist()
+    assert [found["id"] for found in read] == (["late"] if again else [])
+    assert not again or read[0]["s"] == "kept"
