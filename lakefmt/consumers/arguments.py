@@ -173,13 +173,23 @@ def check_shard(shard: object) -> tuple[int, int] | None:
     raise InvalidInputError(f"shard={shown(shard)}: (i, n) with 0 <= i < n is expected")
 
 
-def shard_of(partition: str, bucket: int | None, file_id: str, count: int) -> int:
+def shard_of(partition: str, bucket: int | None, file_id: str, count: int, *, in_turn: bool = True) -> int:
     """Return which of `count` shards reads a part: by partition and bucket, without buckets by file group.
 
+    Args:
+        partition: its partition path.
+        bucket: the number of its bucket; None without buckets.
+        file_id: its file group.
+        count: how many shards there are.
+        in_turn: the buckets of a partition go to one shard after the other; False: by a checksum of partition and bucket, as
+            progress that was stored before has it.
+
     Example:
-        >>> shard_of("p", 1, "f-0", 4) == shard_of("p", 1, "g-0", 4)
-        True
+        >>> [shard_of("p", bucket, "f-0", 2) for bucket in range(4)]
+        [1, 0, 1, 0]
     """
+    if in_turn and bucket is not None:
+        return (zlib.crc32(partition.encode()) + bucket) % count
     name = f"{partition}/{file_id}" if bucket is None else f"{partition}/{bucket}"
     return zlib.crc32(name.encode()) % count
 

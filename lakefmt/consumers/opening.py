@@ -21,7 +21,7 @@ from lakefmt.consumers.arguments import (
 )
 from lakefmt.consumers.planning import CommitFinder
 from lakefmt.consumers.position import StreamPosition
-from lakefmt.consumers.progress import ConsumerProgress
+from lakefmt.consumers.progress import ConsumerProgress, RunningHold
 from lakefmt.consumers.starting import start_position
 from lakefmt.consumers.stream import FollowOptions, TableStream
 from lakefmt.data_classes import dataclass, replace
@@ -85,11 +85,21 @@ def stream_of(client: TableClient, call: StreamCall) -> TableStream:
         after_watermark=start.watermark,
     )
 
+    # Where all shards begin is the same: what was cleaned away is asked of all buckets.
+    of_all = CommitFinder(client, overwrites=call.streaming_read_overwrite, after_watermark=start.watermark)
+
     def first() -> StreamPosition:
-        return start_position(client, finder, start)
+        return start_position(client, of_all, start)
 
     if call.consumer_id is None:
-        return TableStream(client, finder, options, first())
+        begin = first()
+        hold = RunningHold(client, begin) if call.follow else None
+        try:
+            return TableStream(client, finder, options, begin, hold=hold)
+        except BaseException:
+            if hold is not None:
+                hold.end()
+            raise
     digest = query_digest(call.filter)
     progress = ConsumerProgress(client, check_consumer_id(call.consumer_id), shard, mode, digest)
     position = progress.open(first, takeover=call.takeover, ignores=call.ignore_progress)

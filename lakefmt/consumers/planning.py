@@ -82,6 +82,8 @@ class CommitFinder:
         self._client = client
         self._overwrites, self._by_value, self._buckets, self._shard = overwrites, by_value, buckets, shard
         self._after_watermark = after_watermark
+        #: How buckets are dealt out to shards; see :func:`lakefmt.consumers.arguments.shard_of`.
+        self.in_turn = True
         self._created: dict[str, str] = {}
         self._seen: frozenset[str] | None = None
         self._watermark: tuple[str, int | None] | None = None
@@ -215,7 +217,7 @@ class CommitFinder:
         if self._shard is None:
             return True
         number, count = self._shard
-        return shard_of(part.partition, part.bucket, part.file_id, count) == number
+        return shard_of(part.partition, part.bucket, part.file_id, count, in_turn=self.in_turn) == number
 
     def _watermark_at(self, state: TableState, done: str) -> int | None:
         """Return the watermark of the last commit up to a completion time."""

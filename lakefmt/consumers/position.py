@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, Final
 
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError
 
 __all__ = [
@@ -41,12 +41,14 @@ class StreamPosition:
         instant: the requested time of that commit; "" for none.
         parts: key of a later part → its rows that were handed out, :data:`WHOLE_PART` for all.
         whole: the table as of ``done`` is read first, and ``parts`` are parts of that.
+        in_turn: buckets are dealt out to shards one after the other; False: as earlier releases did it.
     """
 
     done: str = EARLIEST
     instant: str = ""
     parts: Mapping[str, int] = field(default_factory=dict)
     whole: bool = False
+    in_turn: bool = True
 
 
 def part_key(instant: str, partition: str, file_id: str) -> str:
@@ -64,10 +66,15 @@ def encode_position(position: StreamPosition) -> dict[str, object]:
 
     Example:
         >>> encode_position(StreamPosition("20260101000000000"))
-        {'v': 1, 'next_start': '20260101000000000'}
+        {'v': 1, 'next_start': '20260101000000000', 'in_turn': True}
     """
     document: dict[str, object] = {"v": _VERSION, "next_start": position.done}
-    named = {"instant": position.instant, "files": dict(position.parts), "whole": position.whole}
+    named = {
+        "instant": position.instant,
+        "files": dict(position.parts),
+        "whole": position.whole,
+        "in_turn": position.in_turn,
+    }
     return document | {name: value for name, value in named.items() if value}
 
 
@@ -78,16 +85,18 @@ def decode_position(document: Mapping[str, Any]) -> StreamPosition:
         InvalidInputError: it holds none.
 
     Example:
-        >>> decode_position({"v": 1, "next_start": "000"}) == StreamPosition()
-        True
+        >>> decode_position({"v": 1, "next_start": "000"})
+        StreamPosition(done='000', instant='', parts={}, whole=False, in_turn=False)
     """
     done, parts = document.get("next_start"), document.get("files", {})
     instant, whole = document.get("instant", ""), document.get("whole", False)
+    in_turn = document.get("in_turn", False)
     valid = document.get("v") == _VERSION and isinstance(done, str) and done.isascii() and done.isdigit()
     valid = valid and isinstance(instant, str) and isinstance(whole, bool) and isinstance(parts, Mapping)
+    valid = valid and isinstance(in_turn, bool)
     if not valid or not all(isinstance(key, str) and type(rows) is int and rows >= -1 for key, rows in parts.items()):
         raise InvalidInputError(f"{str(dict(document))[:80]} is no position of a stream")
-    return StreamPosition(str(done), instant, dict(parts), whole)
+    return StreamPosition(str(done), instant, dict(parts), whole, in_turn)
 
 
 class PositionTracker:
@@ -101,18 +110,19 @@ class PositionTracker:
         ('000', {'a': -1})
         >>> tracker.hand_out("b", 10, is_last=True)
         >>> tracker.position
-        StreamPosition(done='1', instant='i1', parts={}, whole=False)
+        StreamPosition(done='1', instant='i1', parts={}, whole=False, in_turn=True)
     """
 
     def __init__(self, position: StreamPosition) -> None:
         self._done, self._instant, self._whole = position.done, position.instant, position.whole
+        self._in_turn = position.in_turn
         self._parts = dict(position.parts)
         self._waiting: deque[tuple[str, str, set[str], tuple[str, ...]]] = deque()
 
     @property
     def position(self) -> StreamPosition:
         """How far the stream was read."""
-        return StreamPosition(self._done, self._instant, dict(self._parts), self._whole)
+        return StreamPosition(self._done, self._instant, dict(self._parts), self._whole, self._in_turn)
 
     @property
     def done(self) -> str:
@@ -149,8 +159,8 @@ class PositionTracker:
         self._waiting.clear()
 
     def move(self, position: StreamPosition) -> None:
-        """Go to another position."""
-        self.__init__(position)  # type: ignore[misc]
+        """Go to another position; buckets stay with their shards."""
+        self.__init__(replace(position, in_turn=self._in_turn))  # type: ignore[misc]
 
     def _advance(self) -> None:
         while self._waiting and not self._waiting[0][2]:

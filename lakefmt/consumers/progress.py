@@ -6,8 +6,10 @@ or a caller that reset or deleted it, makes the next change of the former owner 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -20,6 +22,8 @@ from lakefmt.storage.local.process_lock import ProcessName, has_ended, this_proc
 from lakefmt.timeline.consumers import (
     CONSUMERS,
     MAX_CONSUMER_BYTES,
+    RUNNING,
+    RUNNING_EXPIRY,
     ConsumerRecord,
     decode_consumer,
     encode_consumer,
@@ -27,6 +31,8 @@ from lakefmt.timeline.consumers import (
 
 __all__ = [
     "ConsumerProgress",
+    "RunningHold",
+    "as_its_shards",
     "change_consumer",
     "consumer_name",
     "is_active",
@@ -34,6 +40,8 @@ __all__ = [
     "position_of",
     "record_of",
 ]
+
+_log = logging.getLogger("lakefmt.consumers")
 
 #: An owner says so often that it is alive, in seconds.
 BEAT_SECONDS: Final = 20.0
@@ -59,13 +67,18 @@ def position_of(record: ConsumerRecord) -> StreamPosition:
         >>> position_of(ConsumerRecord("000")).done
         '000'
     """
-    return StreamPosition(record.next_start, record.instant, dict(record.files), record.whole)
+    return StreamPosition(record.next_start, record.instant, dict(record.files), record.whole, record.in_turn)
 
 
 def record_of(position: StreamPosition, record: ConsumerRecord) -> ConsumerRecord:
     """Return a consumer's file with another position."""
     return replace(
-        record, next_start=position.done, instant=position.instant, files=dict(position.parts), whole=position.whole
+        record,
+        next_start=position.done,
+        instant=position.instant,
+        files=dict(position.parts),
+        whole=position.whole,
+        in_turn=position.in_turn,
     )
 
 
@@ -132,6 +145,21 @@ def change_consumer(
     raise StorageError(f"{name} was changed by others {_ATTEMPTS} times in a row", transient=True)
 
 
+def as_its_shards(
+    client: TableClient, consumer_id: str, shard: tuple[int, int] | None, position: StreamPosition
+) -> StreamPosition:
+    """Return where a shard begins, with the buckets that the other shards of its consumer leave to it.
+
+    Progress that an earlier release has stored deals buckets out in another way, and all shards have to do it alike.
+    """
+    if shard is None or not position.in_turn:
+        return position
+    end = f"-of-{shard[1]}.json"
+    names = [found.name for found in client.store.list(CONSUMERS, recursive=False) if found.name.endswith(end)]
+    records = [load_consumer(client, name) for name in names if name.startswith(f"{CONSUMERS}/{consumer_id}@")]
+    return replace(position, in_turn=all(record is None or record.in_turn for record in records))
+
+
 class ConsumerProgress:
     """The progress of the consumer that this process reads as.
 
@@ -147,7 +175,7 @@ class ConsumerProgress:
         self, client: TableClient, consumer_id: str, shard: tuple[int, int] | None, mode: str, digest: str
     ) -> None:
         self.consumer_id = consumer_id
-        self._client, self._mode, self._digest = client, mode, digest
+        self._client, self._mode, self._digest, self._shard = client, mode, digest, shard
         self._name = consumer_name(consumer_id, shard)
         self._owner = client.ids.new_uuid()
         self._lock = threading.Lock()
@@ -181,7 +209,7 @@ class ConsumerProgress:
                     f"of at {record.updated}: wait until it has ended, or give takeover=True"
                 )
             if record is None or ignores:
-                first[:] = first or [start()]
+                first[:] = first or [as_its_shards(self._client, self.consumer_id, self._shard, start())]
                 record = record_of(first[0], ConsumerRecord(first[0].done))
             if record.files and record.filter != self._digest:
                 raise InvalidInputError(
@@ -241,6 +269,76 @@ class ConsumerProgress:
         if self._stop_beating is not None:
             self._stop_beating()
             self._stop_beating = None
+
+
+class RunningHold:
+    """Keeps what a stream without a consumer's id has not read, as long as it runs: a consumer of no name.
+
+    Who may not write to the table reads on without it.
+
+    Args:
+        client: the table.
+        position: where the stream begins.
+    """
+
+    def __init__(self, client: TableClient, position: StreamPosition) -> None:
+        self._client, self._name = client, f"{CONSUMERS}/{RUNNING}-{client.ids.new_uuid()}.json"
+        #: How far the stream has come; each sign of life tells the cleaner.
+        self.position = position
+        #: Nobody has the stream any more.
+        self.is_dropped = False
+        self._lock = threading.Lock()
+        self._stop_beating: Callable[[], None] | None = None
+        try:
+            self._remove_dead()
+            self._store()
+        except LakefmtError as error:
+            _log.info("%s: a stream without a consumer's id holds nothing: %s", client.store.url, error)
+            return
+        self._stop_beating = client.time_source.schedule_periodic(BEAT_SECONDS, self._beat, "lakefmt-stream-hold")
+
+    def _store(self) -> None:
+        position = self.position
+        # What is read whole is the state at its time, not only what comes after it.
+        done = f"{max(0, int(position.done) - 1):0{len(position.done)}d}" if position.whole else position.done
+        owner = self._name.rpartition("/")[2].removesuffix(".json")
+        record = ConsumerRecord(
+            done, self._client.clock.now(), mode=RUNNING, owner=owner, process=_process_text(this_process())
+        )
+        self._client.store.put(self._name, encode_consumer(record))
+
+    def _remove_dead(self) -> None:
+        """Remove what streams have left whose processes have died."""
+        now, store = self._client.clock.now(), self._client.store
+        for found in store.list(CONSUMERS, recursive=False):
+            if not found.name.startswith(f"{CONSUMERS}/{RUNNING}-"):
+                continue
+            record = load_consumer(self._client, found.name)
+            if record is not None and record.mode == RUNNING and record.updated is not None:
+                name = _parse_process(record.process)
+                if now - record.updated > RUNNING_EXPIRY or (name is not None and has_ended(name)):
+                    store.delete([found.name])
+
+    def _beat(self) -> None:
+        if self.is_dropped:
+            self.end()
+            return
+        with self._lock, suppress(LakefmtError):  # a failed sign of life is a missed one
+            if self._stop_beating is not None:
+                self._store()
+
+    def drop(self) -> None:
+        """Let the next sign of life be the last one: nobody has the stream any more."""
+        self.is_dropped = True
+
+    def end(self) -> None:
+        """Keep nothing any more."""
+        with self._lock:
+            stop, self._stop_beating = self._stop_beating, None
+        if stop is not None:
+            stop()
+            with suppress(LakefmtError):
+                self._client.store.delete([self._name])
 
 
 def _process_text(name: ProcessName | None) -> str:

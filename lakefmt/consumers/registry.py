@@ -12,6 +12,7 @@ from lakefmt.arguments import check_texts, text_argument
 from lakefmt.consumers.arguments import StartLike, check_consumer_id, check_shard, parse_start
 from lakefmt.consumers.planning import CommitFinder
 from lakefmt.consumers.progress import (
+    as_its_shards,
     change_consumer,
     consumer_name,
     is_active,
@@ -23,7 +24,7 @@ from lakefmt.consumers.stream import StreamLag
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import ConsumerActive, InvalidInputError, ObjectNotFound
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.timeline.consumers import CONSUMER_EXPIRY, CONSUMERS, ConsumerRecord
+from lakefmt.timeline.consumers import CONSUMERS, ConsumerRecord, expiry_of
 
 __all__ = ["ConsumerInfo", "TableConsumers"]
 
@@ -39,7 +40,7 @@ class ConsumerInfo:
         shard: (i, n) for one of its shards; None: it reads all buckets.
         next_start: completion time (requested time in version 6) up to which it has read.
         instant: requested time of the last commit that it has read to its end; "" for none.
-        mode: ``exactly_once`` or ``at_least_once``.
+        mode: ``exactly_once`` or ``at_least_once``; ``running``: a stream without an id.
         updated: when it was last known to be alive; None: not stored.
         owner: who reads at present; "" without a reader.
         is_active: the owner is alive.
@@ -118,7 +119,7 @@ class TableConsumers:
         instants, num_bytes, first = finder.lag(record.next_start)
         moment = completion_moment(self._client, first)
         seconds = 0.0 if moment is None else max(0.0, (now - moment).total_seconds())
-        expires = None if record.updated is None else record.updated + CONSUMER_EXPIRY
+        expires = None if record.updated is None else record.updated + expiry_of(record)
         return ConsumerInfo(
             consumer_id,
             shard,
@@ -150,7 +151,8 @@ class TableConsumers:
         name, start = consumer_name(check_consumer_id(id), check_shard(shard)), parse_start(to)
         if start.watermark is not None:
             raise InvalidInputError("a consumer is reset to a word, an instant, a time or a stream's position")
-        position = start_position(self._client, CommitFinder(self._client), start)
+        begin = start_position(self._client, CommitFinder(self._client), start)
+        position = as_its_shards(self._client, id, check_shard(shard), begin)
 
         def change(record: ConsumerRecord | None) -> ConsumerRecord:
             self._refuse_active(id, record, force)

@@ -34,8 +34,25 @@ def start_position(client: TableClient, finder: CommitFinder, start: Start) -> S
         newest = finder.newest(client.load())
         return StreamPosition(newest, whole=start.word == "full") if newest else StreamPosition()
     earliest = _earliest(client, finder)
+    if start.watermark is None:
+        return _oldest_whole(client, earliest)
     # Commits with a larger watermark that were cleaned away are not passed over: the stream says so.
-    return StreamPosition(EARLIEST if start.watermark is not None and _has_rows(finder, earliest) else earliest)
+    return StreamPosition(EARLIEST if _has_rows(finder, earliest) else earliest)
+
+
+def _oldest_whole(client: TableClient, earliest: str) -> StreamPosition:
+    """Return where a stream begins that leaves out no row: at the first commit, or with the oldest state that is whole.
+
+    Args:
+        client: the table.
+        earliest: the position from which on nothing was cleaned away.
+    """
+    if earliest == EARLIEST:
+        return StreamPosition()
+    state = client.load()
+    retained = client.retained_from(state) or ""
+    times = [instant.order_time for instant in state.timeline.commits if instant.time <= retained]
+    return StreamPosition(max([earliest, *times]), whole=True)
 
 
 def _has_rows(finder: CommitFinder, end: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import weakref
 from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from dataclasses import field
 from types import TracebackType
@@ -17,7 +18,7 @@ from lakefmt.consumers.parallel_reading import read_lanes
 from lakefmt.consumers.part_reading import PartReader, is_keyed
 from lakefmt.consumers.planning import CommitFinder
 from lakefmt.consumers.position import WHOLE_PART, PositionTracker, StreamPosition, encode_position
-from lakefmt.consumers.progress import ConsumerProgress
+from lakefmt.consumers.progress import ConsumerProgress, RunningHold
 from lakefmt.consumers.starting import completion_moment, end_time
 from lakefmt.consumers.steps import StreamPart, StreamStep, cut_at_watermark, lanes_of, split_by_drift
 from lakefmt.data_classes import dataclass
@@ -120,10 +121,15 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
         options: FollowOptions,
         position: StreamPosition,
         progress: ConsumerProgress | None = None,
+        hold: RunningHold | None = None,
     ) -> None:
         self._client, self._finder, self._options, self._progress = client, finder, options, progress
         self._tracker = PositionTracker(position)
         self._confirmed = position
+        finder.in_turn = position.in_turn
+        self._hold = hold
+        if hold is not None:
+            weakref.finalize(self, hold.drop)
         self._end = end_time(client, finder, options.end)
         self._watermark: int | None = None
         self._source: Generator[StreamBatch, None, None] | None = None
@@ -161,6 +167,8 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
                 if self._options.alignment is not None:
                     self._options.alignment.leave(self._name)
                 self._confirm(ends=True)
+                if self._hold is not None:
+                    self._hold.end()
                 raise StopIteration
             return batch
 
@@ -242,6 +250,8 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
     def _confirm(self, *, ends: bool = False) -> None:
         """Note what was dealt with; at least once: keep it when a commit was read to its end."""
         self._confirmed = self._tracker.position
+        if self._hold is not None:
+            self._hold.position = self._confirmed
         if self._progress is None or self._options.mode != "at_least_once":
             return
         stored = self._progress.stored
@@ -260,6 +270,8 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
                 self._source = None
         if self._options.alignment is not None:
             self._options.alignment.leave(self._name)
+        if self._hold is not None:
+            self._hold.end()
         if self._progress is not None:
             try:
                 if self._options.mode == "at_least_once" and self._confirmed != self._progress.stored:
@@ -292,6 +304,7 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
     def _batches(self) -> Generator[StreamBatch, None, None]:
         bound = self._options.end.watermark
         if self._tracker.position.whole:
+            self._check_end()
             yield from self._whole()
             if bound is not None and self._watermark is not None and self._watermark > bound:
                 return
@@ -309,6 +322,20 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
                 return
             if coming.is_all and (self._is_at_end(coming.state) or not self._wait()):
                 return
+
+    def _check_end(self) -> None:
+        """Raise where the stream ends before the oldest state that can be read whole.
+
+        Raises:
+            DataExpired: it does.
+        """
+        done = self._tracker.position.done
+        if self._options.end.moment is not None and self._end is not None and self._end < done:
+            raise DataExpired(
+                f"the stream ends at {self._end}, and of what was committed up to then some was cleaned away: the oldest state "
+                f"that is whole is that of {done}",
+                oldest=done,
+            )
 
     def _whole(self) -> Iterator[StreamBatch]:
         """Hand out the table as of the position."""

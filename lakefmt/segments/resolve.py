@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from lakefmt.arrays import from_numpy
 from lakefmt.config.merge_rule import MergeRule
+from lakefmt.config.mergers import CustomMerge
 from lakefmt.data_classes import dataclass, replace
-from lakefmt.filegroups.merge.precombine import combine_rows, order_ranks
+from lakefmt.filegroups.merge.precombine import combine_pairs, combine_rows, order_ranks
 from lakefmt.filegroups.ordering import (
     is_replaceable,
     marked_deletes,
@@ -121,8 +122,8 @@ def joined_rows(tables: list[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables, promote_options="permissive")
 
 
-def needs_stored(incoming: pa.Table, codes: Numbers, rules: KeyRules) -> bool:
-    """Return whether what rows come to depends on the stored rows of their keys.
+def needs_stored(incoming: pa.Table, codes: Numbers, rules: KeyRules) -> Mask:
+    """Return the rows of those keys whose stored rows decide what their rows come to.
 
     Args:
         incoming: rows with the columns of a segment, in the stream's order.
@@ -130,30 +131,26 @@ def needs_stored(incoming: pa.Table, codes: Numbers, rules: KeyRules) -> bool:
         rules: of the table.
 
     Example:
-        >>> def asked(*operators):
-        ...     rows = pa.table({OPERATOR: pa.array(operators, pa.int8())})
-        ...     return needs_stored(rows, np.arange(len(operators)), KeyRules())
-        >>> asked(4, 6), asked(3)
-        (False, True)
+        >>> rows = pa.table({OPERATOR: pa.array([4, 6, 3, 4], pa.int8())})
+        >>> needs_stored(rows, np.array([0, 0, 1, 1]), KeyRules()).tolist()
+        [False, False, True, True]
     """
     operators = operators_of(incoming)
-    if np.isin(operators, (_INSERT_IGNORE, _UPDATE)).any():
-        return True
-    if rules.is_plain:
-        return False
-    deletes = np.isin(operators, _DELETES)
-    timed = _timed(incoming, deletes, rules.merge)
-    if (deletes & ~timed).any() and (rules.remembers or rules.always_timed):
-        return True  # the delete takes its event time from the stored row
-    several = np.bincount(codes)[codes] > 1
-    if not several.any():
-        return False
-    last = np.zeros(len(codes), bool)
-    last[_last_rows(codes)] = True
-    removing = deletes | marked_deletes(incoming, rules.merge)
-    partial = rules.merge.partial
-    fills = partial is not None and partial.from_late and bool(rules.merge.stored.fields)
-    return fills or bool(((removing & ~last) | (timed & several)).any())
+    asks = np.isin(operators, (_INSERT_IGNORE, _UPDATE))
+    if not rules.is_plain:
+        deletes = np.isin(operators, _DELETES)
+        timed = _timed(incoming, deletes, rules.merge)
+        if rules.remembers or rules.always_timed:
+            asks |= deletes & ~timed  # they take their event time from the stored row
+        several, last = np.bincount(codes)[codes] > 1, np.zeros(len(codes), bool)
+        last[_last_rows(codes)] = True
+        asks |= ((deletes | marked_deletes(incoming, rules.merge)) & ~last) | (timed & several)
+        partial = rules.merge.partial
+        if partial is not None and partial.from_late and rules.merge.stored.fields:
+            asks |= several
+    of_key = np.zeros(int(codes.max(initial=-1)) + 1, bool)
+    of_key[codes[asks]] = True
+    return of_key[codes]
 
 
 def _timed(rows: pa.Table, deletes: Mask, rule: MergeRule) -> Mask:
@@ -173,7 +170,12 @@ def operators_of(table: pa.Table) -> npt.NDArray[np.int8]:
 
 
 def resolve_rows(
-    incoming: pa.Table, codes: Numbers, stored: pa.Table | None, stored_codes: Numbers, rules: KeyRules = _LAST_WINS
+    incoming: pa.Table,
+    codes: Numbers,
+    stored: pa.Table | None,
+    stored_codes: Numbers,
+    rules: KeyRules = _LAST_WINS,
+    looked_up: Mask | None = None,
 ) -> Resolved:
     """Return what rows come to.
 
@@ -183,6 +185,7 @@ def resolve_rows(
         stored: the stored rows of these keys, with the same columns; None: they are not needed.
         stored_codes: the key of each of those.
         rules: of the table.
+        looked_up: the rows whose keys' stored rows are given; None: all.
 
     Example:
         >>> rows = pa.table({"id": [1, 2, 1], OPERATOR: pa.array([4, 4, 6], pa.int8())})
@@ -192,7 +195,7 @@ def resolve_rows(
     """
     if stored is None:
         return _combined(incoming, codes, rules.merge)
-    return _Fold(incoming, codes, stored, stored_codes, rules).resolved()
+    return _Fold(incoming, codes, stored, stored_codes, rules).resolved(looked_up)
 
 
 def _combined(incoming: pa.Table, codes: Numbers, rule: MergeRule) -> Resolved:
@@ -273,6 +276,8 @@ class _Fold:
         self._stored_rows[stored_codes] = np.arange(self._offset)
         self._present, self._touched = self._stored_rows >= 0, np.full(count, -1, np.int64)
         self._lived, self._wiped = np.zeros(count, bool), np.zeros(count, bool)
+        # With a merge function of the table: the row that the rows of the stream come to without the stored one.
+        self._brought = np.full(count, -1, np.int64)
         for rows in _by_number(codes):
             self._apply(rows)
 
@@ -292,7 +297,10 @@ class _Fold:
         stays = wins & (brings | changes) & ~marked
         filled = np.zeros(len(rows), bool)
         partial = self._rules.merge.partial
-        for name, source in self._sources.items():
+        if self._rules.merge.custom is not None:
+            removes = removes | self._called(rows, keys, stays, taken, self._rules.merge.custom)
+            stays = stays & ~removes
+        for name, source in {} if self._rules.merge.custom is not None else self._sources.items():
             takes = stays & taken[name]
             if partial is not None:
                 weak = self._weak[name]
@@ -308,6 +316,37 @@ class _Fold:
         self._touched[keys[done]] = rows[done]
         self._remove(rows[marked | removes], keys[marked | removes], marked[marked | removes])
 
+    def _called(self, rows: Numbers, keys: Numbers, stays: Mask, taken: dict[str, Mask], custom: CustomMerge) -> Mask:
+        """Let the merge function join rows with what their key has; return which keys it deletes.
+
+        It is called for what the key has in the table, which an update changes, and for what the stream alone has brought,
+        which will meet the stored row when it is written.
+        """
+        some = np.flatnonzero(stays)
+        at = {n: np.where(taken[n], rows + self._offset, source[keys])[some] for n, source in self._sources.items()}
+        newer = pa.table([self._both.column(name).take(from_numpy(at[name])) for name in at], schema=self._plain.schema)
+        place, deletes = self._added(newer), np.zeros(len(rows), bool)
+        any_source = next(iter(self._sources.values()))
+        for before, is_stored in ((np.where(self._present, any_source, -1), True), (self._brought, False)):
+            older, now = before[keys[some]], place.copy()
+            met = np.flatnonzero(older >= 0)
+            if len(met):
+                merged, gone = combine_pairs(
+                    custom, self._both.take(from_numpy(older[met])), newer.take(from_numpy(met))
+                )
+                now[met] = self._added(merged)
+                if is_stored:
+                    deletes[some[met[gone]]] = True
+            for target in self._sources.values() if is_stored else (self._brought,):
+                target[keys[some]] = now
+        return deletes
+
+    def _added(self, rows: pa.Table) -> Numbers:
+        """Add rows to those that values are taken from, and return their numbers."""
+        first = self._both.num_rows
+        self._both = pa.concat_tables([self._both, rows])
+        return np.arange(first, first + rows.num_rows)
+
     def _wins(self, rows: Numbers, keys: Numbers, taken: dict[str, Mask]) -> Mask:
         """Return which rows are not older than what their key has, or had."""
         decided, wins = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
@@ -322,6 +361,7 @@ class _Fold:
         """Delete keys; `marked` rows say so themselves, and have an event time of their own."""
         self._present[keys] = False
         self._wiped[keys] = True
+        self._brought[keys] = -1
         if self._rules.remembers:
             for name in self._rules.ordering:
                 self._sources[name][keys[marked]] = rows[marked] + self._offset
@@ -329,11 +369,14 @@ class _Fold:
         for source in self._sources.values():
             source[keys] = -1
 
-    def resolved(self) -> Resolved:
-        """Return what the rows come to."""
+    def resolved(self, looked_up: Mask | None) -> Resolved:
+        """Return what the rows come to; a key that was not looked up may be stored."""
         was_present = self._stored_rows >= 0
-        changed = (self._touched >= 0) & (self._present | was_present)
-        came_and_went = self._rules.remembers & ~was_present & ~self._present & self._lived & self._wiped
+        known = np.ones(len(was_present), bool)
+        if looked_up is not None:
+            known[self._codes[~looked_up]] = False
+        changed = (self._touched >= 0) & (self._present | was_present | ~known)
+        came_and_went = self._rules.remembers & known & ~was_present & ~self._present & self._lived & self._wiped
         returned = changed & was_present & self._present & self._wiped & self._loses()
         main = self._rows_of(np.flatnonzero(changed | came_and_went), self._present)
         if not (came_and_went | returned).any():
@@ -359,7 +402,7 @@ class _Fold:
         deletes, touched = ~alive[keys], self._touched[keys]
         columns = []
         for name in self._plain.column_names:
-            source = self._sources[name][keys]
+            source = (self._sources[name] if self._rules.merge.custom is None else self._brought)[keys]
             if name in self._rules.ordering:
                 times = source if self._rules.remembers else self._stored_rows[keys]
                 of_delete = np.where(times >= 0, times, touched + self._offset)

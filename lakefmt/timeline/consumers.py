@@ -3,7 +3,8 @@
 Each consumer has a JSON file ``.hoodie/.lakefmt/consumers/<id>.json``, or one for each of its shards,
 ``<id>@<i>-of-<n>.json``: ``next_start`` is the completion time (requested time in version 6) up to which it has read,
 ``updated`` the ISO time at which it was last known to be alive. A clean and an archive step keep what a consumer has not
-read; one that was not heard of for seven days is ignored.
+read; one that was not heard of for seven days is ignored, and a stream that runs without an id, which has the mode ``running``,
+after ten minutes.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ __all__ = [
     "CONSUMERS",
     "CONSUMER_EXPIRY",
     "MAX_CONSUMER_BYTES",
+    "RUNNING",
+    "RUNNING_EXPIRY",
     "ConsumerRecord",
     "consumed_until",
     "decode_consumer",
     "encode_consumer",
+    "expiry_of",
 ]
 
 _log = logging.getLogger("lakefmt.consumers")
@@ -35,6 +39,10 @@ _log = logging.getLogger("lakefmt.consumers")
 CONSUMERS: Final = ".hoodie/.lakefmt/consumers"
 #: A consumer that was not heard of for this long is ignored.
 CONSUMER_EXPIRY: Final = timedelta(days=7)
+#: The mode of a stream without an id, which is kept while it runs.
+RUNNING: Final = "running"
+#: A stream without an id that was not heard of for this long is ignored.
+RUNNING_EXPIRY: Final = timedelta(minutes=10)
 #: A larger file is damaged.
 MAX_CONSUMER_BYTES: Final = 8 << 20
 
@@ -53,6 +61,7 @@ class ConsumerRecord:
         mode: ``exactly_once`` or ``at_least_once``.
         owner: who reads at present; "" without a reader.
         process: the owner's process, as text, if its system tells it.
+        in_turn: buckets are dealt out to its shards one after the other; False: as earlier releases did it.
     """
 
     next_start: str
@@ -64,6 +73,7 @@ class ConsumerRecord:
     mode: str = "exactly_once"
     owner: str = ""
     process: str = ""
+    in_turn: bool = False
 
 
 def consumed_until(store: ObjectStore, now: datetime) -> frozenset[str]:
@@ -81,8 +91,10 @@ def consumed_until(store: ObjectStore, now: datetime) -> frozenset[str]:
     for name in names:
         record = decode_consumer(store.read(name, MAX_CONSUMER_BYTES), name)
         silent = timedelta(0) if record.updated is None else now - record.updated
-        if silent <= CONSUMER_EXPIRY:
+        if silent <= expiry_of(record):
             needed.add(record.next_start)
+        if record.mode == RUNNING:
+            continue
         if CONSUMER_EXPIRY / 2 < silent <= CONSUMER_EXPIRY:
             _log.warning(
                 "%s: the consumer was last heard of %s ago; after %s what it has not read may be cleaned away",
@@ -91,6 +103,11 @@ def consumed_until(store: ObjectStore, now: datetime) -> frozenset[str]:
                 CONSUMER_EXPIRY,
             )
     return frozenset(needed)
+
+
+def expiry_of(record: ConsumerRecord) -> timedelta:
+    """Return after how long a silence a consumer is ignored."""
+    return RUNNING_EXPIRY if record.mode == RUNNING else CONSUMER_EXPIRY
 
 
 def encode_consumer(record: ConsumerRecord) -> bytes:
@@ -104,7 +121,8 @@ def encode_consumer(record: ConsumerRecord) -> bytes:
     if record.updated is not None:
         document["updated"] = record.updated.isoformat()
     named = {
-        name: getattr(record, name) for name in ("instant", "mode", "owner", "process", "whole", "files", "filter")
+        name: getattr(record, name)
+        for name in ("instant", "mode", "owner", "process", "whole", "files", "filter", "in_turn")
     }
     return json.dumps(document | {name: value for name, value in named.items() if value}).encode()
 
@@ -142,6 +160,7 @@ def _record(data: bytes) -> ConsumerRecord | None:
             files=document.get("files", {}),
             whole=document.get("whole", False),
             mode=document.get("mode", "exactly_once"),
+            in_turn=document.get("in_turn", False),
             **texts,
         )
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -160,7 +179,8 @@ def _is_valid(record: ConsumerRecord) -> bool:
         record.process,
         record.mode,
     )
-    if not all(isinstance(text, str) for text in texts) or not isinstance(whole, bool):
+    in_turn: object = record.in_turn
+    if not all(isinstance(text, str) for text in texts) or not isinstance(whole, bool) or not isinstance(in_turn, bool):
         return False
     if not (record.next_start.isascii() and record.next_start.isdigit()):
         return False

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from lakefmt.arrays import distinct, from_numpy
 from lakefmt.config.merge_rule import MergeRule, Partial
+from lakefmt.config.mergers import CustomMerge
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.merge.base import choose_survivors
 from lakefmt.filegroups.ordering import (
@@ -29,7 +30,7 @@ from lakefmt.filegroups.ordering import (
 )
 from lakefmt.values import MergeMode
 
-__all__ = ["Combined", "Fold", "combine_rows", "order_ranks"]
+__all__ = ["Combined", "Fold", "combine_pairs", "combine_rows", "order_ranks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,22 @@ def combine_rows(table: pa.Table, codes: Rows, rule: MergeRule) -> Combined | No
         return Combined(table.take(from_numpy(winners)), winners)
     fold = Fold(codes, order_ranks(ordering, len(codes)), marked_deletes(table, rule))
     return Combined(_completed(fold, table, rule.partial), fold.winners)
+
+
+def combine_pairs(custom: CustomMerge, older: pa.Table, newer: pa.Table) -> tuple[pa.Table, Mask]:
+    """Return what a table's own function makes of pairs of rows, and which of them it deletes.
+
+    Args:
+        custom: the function.
+        older: the older rows.
+        newer: the newer rows; same keys, columns and order.
+
+    Raises:
+        MergerFailed: the function raised, or returned rows that do not match its arguments.
+    """
+    from lakefmt.filegroups.merge._custom import call_merger  # few tables have a merge function of their own
+
+    return call_merger(custom, older, newer)
 
 
 def _not_wiped(codes: Rows, wiping: Mask) -> Mask:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from lakefmt.arrays import from_numpy
 from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import merge_rule
 from lakefmt.data_classes import replace
@@ -266,12 +267,14 @@ class SegmentCommit:
         numbers, distinct = number_keys(identities)
         has_logs = state.config.table_type is TableType.MERGE_ON_READ
         rules = key_rules(merge_rule(state.config), schema, has_logs=has_logs)
-        if not needs_stored(rows, numbers, rules):
+        asks = needs_stored(rows, numbers, rules)
+        if not asks.any():
             return resolve_rows(rows, numbers, None, np.array([], np.int64), rules), None
-        stored = stored_rows(client, state, options, keys, partitions)
+        chosen = from_numpy(asks)
+        stored = stored_rows(client, state, options, keys.filter(chosen), partitions.filter(chosen))
         of_stored = codes_in(stored_identities(stored, across=across), distinct)
         stored, of_stored = stored.filter(pa.array(of_stored >= 0)), of_stored[of_stored >= 0]
-        return resolve_rows(rows, numbers, stored, of_stored, rules), state
+        return resolve_rows(rows, numbers, stored, of_stored, rules, asks), state
 
     def _write(
         self, request: WriteRequest, schema: pa.Schema, resolved: Resolved, based_on: TableState | None

@@ -144,7 +144,7 @@ class UncommittedSnapshot(Snapshot):
         numbers, distinct = number_keys(row_identities(spec, incoming, across=across)[0])
         rules = key_rules(rule, self.schema, has_logs=config.table_type is TableType.MERGE_ON_READ)
         below, of_below = None, np.array([], np.int64)
-        if needs_stored(incoming, numbers, rules):
+        if needs_stored(incoming, numbers, rules).any():
             of_stored = codes_in(stored_identities(stored, across=across), distinct)
             below, of_below = stored.filter(pa.array(of_stored >= 0)), of_stored[of_stored >= 0]
         resolved = resolve_rows(incoming, numbers, below, of_below, rules)
