@@ -254,7 +254,7 @@ def keyless(spark: SparkSession, root: Path) -> dict[str, Any]:
             return (
                 read()
                 .where(where)
-                .selectExpr("_hoodie_record_key", "_hoodie_partition_path", "id", "city", f"{value} v", "ts")
+                .selectExpr("_hoodie_record_key", "_hoodie_partition_path", "id", "city", f"double({value}) v", "ts")
             )
 
         changed("ts < 3", -1.0).write.format("lakefmt").options(**options).mode("append").save(path)
