@@ -173,9 +173,12 @@ def _check_merging(properties: Mapping[str, str], planned: Mapping[str, str], ve
 
 
 def _without_spellings(planned: Mapping[str, str], properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties without those that say what is planned in other letters, such as a time unit in lower case."""
+    """Return the properties without those that say what is planned in other words, such as a time unit in lower case.
+
+    Of the names of a key generator a table keeps that of its version.
+    """
     flags = {key: value.lower() for key, value in properties.items() if value.lower() in ("true", "false")}
-    properties = {**properties, **flags}
+    properties = {key: value for key, value in {**properties, **flags}.items() if key not in GENERATOR_KEYS}
     timed = {key: value for key, value in properties.items() if key.startswith(_TIMED)}
     if not timed or key_spec_from_properties({**planned, **timed}) != key_spec_from_properties(planned):
         return dict(properties)
@@ -317,8 +320,6 @@ def run_creation(
         properties=properties,
         schema=stored,
     )
-    # The table says its generator by the property of its version.
-    properties = {key: value for key, value in properties.items() if key not in GENERATOR_KEYS}
     _check_millisecond_partitions(spec, given, stored)
     _check_key_types(spec, stored)
     index, properties = index_of_new_table(index, properties, settings, spec, kind, TableVersion.parse(table_version))

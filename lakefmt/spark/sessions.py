@@ -68,11 +68,9 @@ def forget_states_of_views(spark: SparkSession) -> None:
     state = getattr(spark, "_jsparkSession", None)
     if state is None or not hasattr(spark, "dataSource"):
         return
-    from py4j.protocol import Py4JError
-
     try:
         _forget_states_of_session(state)
-    except Py4JError as error:  # a release of Spark that keeps its views in another way
+    except Exception as error:  # noqa: BLE001 - a release of Spark that keeps its views in another way
         _log.warning("temporary views of lakefmt keep the state of their first query in this session: %s", error)
 
 

@@ -29,6 +29,7 @@ MONTHS = (2, 9)
 OLDEST = (
     "functions",
     "registered",
+    "keyless",
     "written_by_tasks",
     "faults",
     "same_job_of_lakefmt",

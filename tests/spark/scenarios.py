@@ -197,6 +197,78 @@ def views(spark: SparkSession, root: Path) -> dict[str, Any]:
     }
 
 
+def fresh_views(spark: SparkSession, root: Path) -> dict[str, Any]:
+    """Count the rows of views and DataFrames after writes by the view, by another session and by this process."""
+    import lakefmt
+
+    path = str(root / "fresh")
+    frame = spark.sql("select 'a' as id, 'c' as city, 1.0D as v, 1L as ts")
+    lakefmt_spark.write(frame, path, **OPTIONS)
+    lakefmt_spark.register(spark)
+    try:
+        using = f"using lakefmt options (path '{path}', 'lakefmt.meta_columns' 'false')"
+        spark.sql(f"create temporary view fresh {using}")
+        spark.sql(f"create global temporary view fresh_global {using}")
+        spark.sql("create temporary view fresh_text as select id from fresh where v > 0")
+        loaded = spark.read.format("lakefmt").option("lakefmt.spark.read.native", "never").load(path)
+        loaded.createOrReplaceTempView("loaded")
+
+        def counts() -> list[int]:
+            names = ("fresh", "global_temp.fresh_global", "fresh_text", "loaded")
+            asked = [spark.sql(f"select count(*) from {name}").collect()[0][0] for name in names]
+            return [*asked, spark.table("fresh").count(), spark.read.table("fresh").count(), loaded.count()]
+
+        told = {"first": counts()}
+        spark.sql("insert into fresh values ('b', 'c', 2.0, 2)")
+        told["inserted"] = counts()
+        lakefmt.open_table(path).upsert([{"id": "c", "city": "c", "v": 3.0, "ts": 3}])
+        told["python"] = counts()
+        of_view = spark.sql("select * from fresh")
+        told["collected"] = [len(of_view.collect())]
+        other = spark.newSession()
+        other.sql(f"create temporary view fresh {using}")
+        other.sql("insert into fresh values ('d', 'c', 4.0, 4)")
+        told["collected"].append(len(of_view.collect()))
+        told["other session"] = counts()
+        spark.sql("cache table fresh")
+        spark.sql("insert into fresh values ('e', 'c', 5.0, 5)")
+        told["cached"] = [spark.sql("select * from fresh").count()]
+        spark.sql("uncache table fresh")
+    finally:
+        lakefmt_spark.unregister()
+    return told
+
+
+def keyless(spark: SparkSession, root: Path) -> dict[str, Any]:
+    """Change rows of a table without a record key as Hudi's quick start does: by save, by the function, by tasks, and deletes."""
+    path, frame = str(root / "keyless"), spark.sql(ROWS.format(rows=30)).select("id", "city", "v", "ts")
+    options = {"hoodie.table.name": "keyless", "hoodie.datasource.write.partitionpath.field": "city"}
+    lakefmt_spark.register(spark)
+    try:
+        frame.write.format("lakefmt").options(**options).mode("overwrite").save(path)
+
+        def read() -> Any:
+            return spark.read.format("lakefmt").load(path)
+
+        def changed(where: str, value: float) -> Any:
+            return (
+                read()
+                .where(where)
+                .selectExpr("_hoodie_record_key", "_hoodie_partition_path", "id", "city", f"double({value}) v", "ts")
+            )
+
+        changed("ts < 3", -1.0).write.format("lakefmt").options(**options).mode("append").save(path)
+        by_tasks = {**options, "lakefmt.spark.driver.max.rows": "0"}
+        lakefmt_spark.write(changed("ts between 3 and 7", -2.0), path, **by_tasks)
+        deleted = lakefmt_spark.write(read().where("ts > 26"), path, **options, **{OPERATION: "delete"}).num_deletes
+        frame.where("ts = 9").write.format("lakefmt").options(**options).mode("append").save(path)
+    finally:
+        lakefmt_spark.unregister()
+    if hasattr(spark, "dataSource"):  # without `register`, too
+        changed("ts = 20", -3.0).write.format("lakefmt").options(**options).mode("append").save(path)
+    return {"deleted": deleted, "rows": rows_of(lakefmt_spark.read(spark, path), "id", "v")}
+
+
 def refusals(spark: SparkSession, root: Path) -> dict[str, Any]:
     """What is refused leaves no table, no rows and nothing staged."""
     path = root / "refusals"
@@ -311,7 +383,18 @@ def flights(spark: SparkSession, root: Path) -> dict[str, Any]:
 def main() -> None:
     """Run scenarios and write what they answered, errors included."""
     root, answers, *names = sys.argv[1:]
-    scenarios = [verbs, merge_on_read, overwrites, views, refusals, registered, functions, flights]
+    scenarios = [
+        verbs,
+        merge_on_read,
+        overwrites,
+        views,
+        fresh_views,
+        keyless,
+        refusals,
+        registered,
+        functions,
+        flights,
+    ]
     scenarios += [
         *write_scenarios.SCENARIOS,
         *stream_scenarios.SCENARIOS,

@@ -66,6 +66,36 @@ def test_sql_on_temporary_views(pyspark_4):
     assert "needs a path" in pyspark_4["views"]["catalog"]
 
 
+def test_every_query_on_a_view_pins_the_newest_state(pyspark_4):
+    """Views made with USING, text views of them, `table`; a DataFrame and a view of it keep the state of the first query."""
+    told = pyspark_4["fresh_views"]
+    assert told == {
+        "first": [1, 1, 1, 1, 1, 1, 1],
+        "inserted": [2, 2, 2, 1, 2, 2, 1],
+        "python": [3, 3, 3, 1, 3, 3, 1],
+        "collected": [3, 3],
+        "other session": [4, 4, 4, 1, 4, 4, 1],
+        "cached": [5],
+    }
+
+
+def check_keyless(told: dict, by_data_source: bool) -> None:
+    """Rows that were read and written back are changed; rows without a key are new."""
+    values = {f"k{n}": -1.0 if n < 3 else -2.0 if n < 8 else n * 1.5 for n in range(27)}
+    expected = sorted([*map(list, values.items()), ["k9", 13.5]])
+    if by_data_source:
+        expected[expected.index(["k20", 30.0])] = ["k20", -3.0]
+    assert told == {"deleted": 3, "rows": expected}
+
+
+def test_rows_without_a_record_key_are_changed_as_in_hudis_quick_start(pyspark_4):
+    check_keyless(pyspark_4["keyless"], by_data_source=True)
+
+
+def test_rows_without_a_record_key_are_changed_on_3_5(pyspark_oldest):
+    check_keyless(pyspark_oldest["keyless"], by_data_source=False)
+
+
 def test_refusals_leave_nothing(pyspark_4):
     told = pyspark_4["refusals"]
     assert "did you mean 'hoodie.datasource.write.operation'" in told["unknown"]
