@@ -286,8 +286,7 @@ def test_a_block_of_an_unknown_kind_is_said_and_left_alone(version: int) -> None
     scene.store.put(path, bytes(data))
     report = check_table(scene.open().client)
     assert not report.findings
-    assert any(path in why for why in report.skipped)
-    assert "unknown kind 99" in report.findings[0].what
+    assert any(path in why and "unknown kind 99" in why for why in report.skipped)
 
 
 @pytest.mark.parametrize("version", [6, 8])
