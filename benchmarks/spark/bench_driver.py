@@ -49,7 +49,7 @@ def run_step(root: str, step: str, keys: int) -> int:
     found = [FoundRows(each.partition, each.file_id, 10) for each in slices]
     if step == "plan new keys":
         found.append(FoundRows(PartitionPath("part=00000"), FileId(""), keys))
-    groups = TaskWriter(SharedWrite(planned.context, planned.state), 0, {}).plan(found, ROW_BYTES)
+    groups = TaskWriter(SharedWrite(planned.context, planned.state, planned.key_spec), 0, {}).plan(found, ROW_BYTES)
     if len(groups) < len(slices):
         raise SystemExit("file groups are missing in the plan")
     return peak()

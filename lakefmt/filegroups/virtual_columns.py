@@ -18,7 +18,7 @@ from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidKey, UnsupportedFeature
 from lakefmt.keys import KeySpec, build_record_keys, key_spec_from_properties, parse_partition_values
-from lakefmt.schema import avro_to_arrow, without_meta_columns
+from lakefmt.schema import avro_to_arrow, reconcile, without_meta_columns
 from lakefmt.values import META_COLUMNS, RECORD_KEY
 
 if TYPE_CHECKING:
@@ -144,15 +144,12 @@ class VirtualColumns:
         Raises:
             InvalidKey: a column is missing, or a row has no key.
         """
-        names = _tops(self.spec.record_key_fields)
-        typed = [
-            rows.column(name).cast(self.schema.field(name).type) if name in self.schema.names else rows.column(name)
+        names = [name for name in _tops(self.spec.record_key_fields) if name in rows.column_names]
+        fields = [
+            self.schema.field(name).with_nullable(True) if name in self.schema.names else rows.schema.field(name)
             for name in names
-            if name in rows.column_names
         ]
-        keys = build_record_keys(
-            self.spec, pa.table(typed, names=[name for name in names if name in rows.column_names])
-        )
+        keys = build_record_keys(self.spec, reconcile(rows.select(names), pa.schema(fields)))
         return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
 
     def stored(self, rows: pa.Table, partition: str, schema: pa.Schema) -> pa.Table:

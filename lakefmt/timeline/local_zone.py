@@ -1,4 +1,4 @@
-"""The zone of a LOCAL timeline, told by when its newest instants were stored (docs/timeline.md, Local timelines). Pure.
+"""The zone of a LOCAL timeline, told by when its newest instants were stored (docs/timeline.md, Local timelines).
 
 Such a timeline has the wall-clock times of whoever wrote it, and nothing says where that was. An instant that is ahead of the other
 writers' clocks would hide what they write next, so the lowest offset counts that the newest instants allow.
@@ -99,7 +99,8 @@ def _by_zone(quarter: int) -> dict[str, int]:
 
 @lru_cache(maxsize=1)
 def _names() -> tuple[str, ...]:
-    return tuple(sorted(zoneinfo.available_timezones() - {"Factory", "localtime"}))
+    # Nobody writes tables at the one station whose clocks are set back by two hours; its zone would hold others back, too.
+    return tuple(sorted(zoneinfo.available_timezones() - {"Factory", "localtime", "Antarctica/Troll"}))
 
 
 @lru_cache(maxsize=256)

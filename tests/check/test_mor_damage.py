@@ -285,8 +285,8 @@ def test_a_block_of_an_unknown_kind_is_said_and_left_alone(version: int) -> None
     data[21] = 99  # the block's kind
     scene.store.put(path, bytes(data))
     report = check_table(scene.open().client)
-    assert [(f.kind, f.where, f.steps) for f in report.findings] == [(Kind.CORRUPT_FILE, path, ())]
-    assert "unknown kind 99" in report.findings[0].what
+    assert not report.findings
+    assert any(path in why and "unknown kind 99" in why for why in report.skipped)
 
 
 @pytest.mark.parametrize("version", [6, 8])

@@ -241,6 +241,33 @@ def test_names_are_found_in_their_namespace():
 
 
 @pytest.mark.parametrize(
+    ("avro", "stored"),
+    [
+        (
+            {"type": "record", "name": "v", "logicalType": "variant", "fields": [{"name": "m", "type": "bytes"}]},
+            pa.struct([pa.field("m", pa.binary(), nullable=False)]),
+        ),
+        ({"type": "fixed", "name": "v", "size": 8, "logicalType": "vector", "dimension": 2}, pa.binary(8)),
+        (
+            {"type": "array", "items": "int", "logicalType": "of tomorrow"},
+            pa.list_(pa.field("element", pa.int32(), False)),
+        ),
+        ({"type": "map", "values": "int", "logicalType": "of tomorrow"}, None),
+        ({"type": "long", "logicalType": "of tomorrow"}, pa.int64()),
+    ],
+    ids=str,
+)
+def test_newer_types_are_passed_on_as_they_are_stored(avro, stored):
+    text = json.dumps(
+        {"type": "record", "name": "r", "fields": [{"name": "c", "type": ["null", avro], "default": None}]}
+    )
+    schema = avro_to_arrow(text)
+    assert stored is None or schema.field("c").type == stored
+    written = json.loads(arrow_to_avro(schema, "t"))["fields"][0]["type"][1]
+    assert avro.items() <= written.items()
+
+
+@pytest.mark.parametrize(
     "avro",
     [
         ["null", "int", "string"],
@@ -249,8 +276,6 @@ def test_names_are_found_in_their_namespace():
         ["null", ["null", "int"]],
         "null",
         {"type": "long", "logicalType": "timestamp-nanos"},
-        {"type": "record", "name": "v", "logicalType": "variant", "fields": [{"name": "m", "type": "bytes"}]},
-        {"type": "fixed", "name": "v", "size": 8, "logicalType": "vector"},
         {"type": "bytes", "logicalType": "decimal", "precision": 39},
         {"type": "record", "name": "r2", "fields": [{"name": "again", "type": ["null", "r2"]}]},
         {"type": "record", "name": "empty", "fields": []},

@@ -44,6 +44,7 @@ MOMENTS = st.builds(
 STEPS = st.lists(st.tuples(st.booleans(), st.integers(1, 40_000), st.integers(0, 1500)), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(ZONES), MOMENTS, STEPS)
 def test_an_instant_is_never_ahead_of_the_other_writers_clock(zone, begin, steps):
     other = zoneinfo.ZoneInfo(zone)
@@ -66,6 +67,7 @@ def test_an_instant_is_never_ahead_of_the_other_writers_clock(zone, begin, steps
         )
 
 
+@pytest.mark.slow
 @given(st.sampled_from(ZONES), MOMENTS, st.integers(1, 10))
 def test_the_offset_is_that_of_the_newest_instants(zone, begin, count):
     other, times = zoneinfo.ZoneInfo(zone), []
@@ -78,6 +80,7 @@ def test_the_offset_is_that_of_the_newest_instants(zone, begin, count):
     assert dt.timedelta(seconds=told[0]) == min(offsets)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(ZONES), MOMENTS, st.integers(3, 8), st.integers(3600, 10**7))
 def test_a_copied_table_tells_no_offset(zone, begin, count, later):
     other = zoneinfo.ZoneInfo(zone)

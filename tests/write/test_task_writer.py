@@ -383,7 +383,10 @@ def test_a_second_attempt_adopts_every_file_of_the_first(kind, version):
     table = table_of(table_type=kind, table_version=version)
     table.upsert(rows_of(dict.fromkeys(range(5), ("a", 1)), 0))
     transaction = WriteTransaction.begin(table.client, WriteRequest(WriteOperation.UPSERT), SCHEMA)
-    shared, rows = SharedWrite(transaction.context, transaction.state), rows_of({3: ("a", 2), 9: ("b", 2)}, 1)
+    shared, rows = (
+        SharedWrite(transaction.context, transaction.state, transaction.key_spec),
+        rows_of({3: ("a", 2), 9: ("b", 2)}, 1),
+    )
     results = []
     for order in (slice(None), slice(None, None, -1)):  # rows may come in another order
         writer = TaskWriter(shared, 7)
@@ -399,7 +402,7 @@ def test_a_second_attempt_adopts_every_file_of_the_first(kind, version):
 def test_a_second_attempt_with_other_rows_is_refused():
     table = table_of()
     transaction = WriteTransaction.begin(table.client, WriteRequest(WriteOperation.UPSERT), SCHEMA)
-    shared = SharedWrite(transaction.context, transaction.state)
+    shared = SharedWrite(transaction.context, transaction.state, transaction.key_spec)
     TaskWriter(shared, 0).write(rows_of({1: ("a", 1)}, 0))
     with pytest.raises(InvalidInputError, match="not repeatable"):
         TaskWriter(shared, 0).write(rows_of({2: ("a", 1)}, 0))
@@ -410,7 +413,7 @@ def test_a_second_attempt_with_other_rows_is_refused():
 def test_a_late_attempt_at_a_write_that_was_aborted_writes_nothing():
     table = table_of()
     transaction = WriteTransaction.begin(table.client, WriteRequest(WriteOperation.UPSERT), SCHEMA)
-    shared = SharedWrite(transaction.context, transaction.state)
+    shared = SharedWrite(transaction.context, transaction.state, transaction.key_spec)
     transaction.abort()
     with pytest.raises(InstantNotPending):
         TaskWriter(shared, 0).write(rows_of({1: ("a", 1)}, 0))
