@@ -288,7 +288,8 @@ class History:
             self.table.archive(options={"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3})
 
     def upgrade(self) -> None:
-        self.table.upgrade(9)
+        with suppress(WriterActive):  # version 6: a clustering waits
+            self.table.upgrade(9)
 
     def undo(self) -> None:
         """The newest commit is rolled back, if it is a write and nothing was built on it."""
