@@ -7,6 +7,7 @@ other way round: first from the properties, then its directory, so that no reade
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
 
@@ -234,7 +235,7 @@ class MetadataTableManager:
             self.config,
             self.durable,
             cache=files_written_before(self.client),
-            commits=known_commits(self.client),
+            commits=partial(known_commits, self.client),
         )
 
     def schema(self) -> pa.Schema:

@@ -7,7 +7,7 @@ settings do not ask for. An instant that is recorded twice, because its process 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import compress
 
 import pyarrow as pa
@@ -127,7 +127,7 @@ class MetadataTableObserver:
             self.durable,
             forms=known_forms(self.client),
             cache=files_written_before(self.client),
-            commits=known_commits(self.client),
+            commits=partial(known_commits, self.client),
         )
         if pending.action is Action.ROLLBACK:
             self._record_rollback(writer, pending, config, loaded)

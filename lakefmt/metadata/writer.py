@@ -100,7 +100,7 @@ class MetadataTableWriter:
         directory: what is below ``.hoodie`` now, where one request told it; None: directories are listed.
         forms: schemas of files of the file listing that this handle wrote, by name.
         cache: keeps what is written.
-        commits: of the metadata table that the handle knows: those that are written here are not read again.
+        commits: returns those that the handle knows, once the metadata table is there: what is written here is not read again.
     """
 
     store: ObjectStore
@@ -109,7 +109,7 @@ class MetadataTableWriter:
     directory: TableDirectory | None = None
     forms: dict[str, str] = field(default_factory=dict)
     cache: MetadataFileCache | None = None
-    commits: KnownCommits = field(default_factory=KnownCommits)
+    commits: Callable[[], KnownCommits] = KnownCommits
 
     @cached_property
     def form(self) -> RecordFormat:
@@ -364,7 +364,7 @@ class MetadataTableWriter:
     def _remember(self, instant: str, completion: str, written: Iterable[WrittenFile]) -> None:
         named = instant if self.config.version.layout == 1 else completion
         files = (CommittedFile(file.partition, file.file_id, file.name, file.size) for file in written)
-        self.commits.remember(instant, named, files)
+        self.commits().remember(instant, named, files)
 
     def complete_compaction(
         self, instant: str, written: Sequence[WrittenFile], completion: str, *, of_logs: bool = False
