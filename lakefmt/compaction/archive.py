@@ -30,7 +30,7 @@ from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.rollback import find_late_files, rolled_back_instants
 from lakefmt.timeline.timeline import Timeline, build_timeline
 from lakefmt.transactions.client import WriteClient, open_write_client
-from lakefmt.values import FileId, InstantTime, PartitionPath, TableType
+from lakefmt.values import FileId, InstantTime, PartitionPath, TableType, WriteOperation
 
 __all__ = ["ArchiveResult", "archive_limits", "plan_archive_of", "run_archive"]
 
@@ -130,6 +130,7 @@ def run_archive(
         plan = _plan(write_client, TableState(config, timeline), force=force)
         if plan.instants:
             _remove_late_files(write_client, TableState(config, timeline), plan, lease)
+            _remove_files_of_lost_attempts(write_client, TableState(config, timeline), plan, lease)
             _append(write_client, TableState(config, timeline), plan.instants)
             lease.check()
             _leave(write_client, config, timeline, plan.instants)
@@ -156,6 +157,25 @@ def _remove_late_files(write_client: WriteClient, state: TableState, plan: Archi
                 late = find_late_files(client.store, target, timeline.layout, rollback.modified)
                 lease.check()
                 client.store.delete(late)
+
+
+def _remove_files_of_lost_attempts(
+    write_client: WriteClient, state: TableState, plan: ArchivePlan, lease: Lease
+) -> None:
+    """Delete files that slow processes put for clusterings that others completed; call under the table lock.
+
+    They are of the clustering's instant, in file groups of their own. What its commit names is known only until it leaves.
+    """
+    client = write_client.client
+    replacing = [i for i in plan.instants if i.action is Action.REPLACE_COMMIT]
+    for instant, commit in ((i, client.commit_metadata(state, i)) for i in replacing):
+        if commit.operation is WriteOperation.CLUSTER:
+            named = {stat.path for stat in commit.stats}
+            bases, _ = client.storage_listing(state.config).files(sorted({s.partition_path for s in commit.stats}))
+            lost = [base.path for base in bases if base.instant == instant.time and base.path not in named]
+            if lost:
+                lease.check()
+                client.store.delete(lost)
 
 
 def _drop_histories(client: TableClient, state: TableState) -> None:

@@ -140,7 +140,7 @@ class CommitFinder:
         state = with_archived_instants(self._client, self._client.load(), time)
         # A commit that was requested before and completed after comes as a step of its own.
         then = replace(state, timeline=visible_at_end(state.timeline, time).as_of(time))
-        slices = in_queue_order(self._client, then, pinned_slices(self._client, then))
+        slices = in_queue_order(self._client, then, pinned_slices(self._client, then, end=time))
         parts = self._kept(slice_parts(time, slices))
         instant = next((i for i in reversed(then.timeline.commits_by_completion) if i.order_time == time), None)
         if instant is None:

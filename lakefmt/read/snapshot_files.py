@@ -170,7 +170,7 @@ def _later_cleans(client: TableClient, state: TableState, now: TableState, end: 
     """
     unseen = _unseen_cleans(client, state, now)
     since = state.timeline.bound or end
-    first = state.timeline.bound or _first_left_out(state.timeline, end)
+    first = min(filter(None, (state.timeline.bound, _first_left_out(state.timeline, end))), default=None)
     if since is None or first is None:
         return unseen
     times = {clean.time for clean, _ in unseen}

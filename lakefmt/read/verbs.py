@@ -178,7 +178,8 @@ class ReadingVerbs(TableVerbs):
     ) -> pa.Table:
         """Read the rows written after `start` up to `end`, the latest image of each.
 
-        The schema metadata of the result has ``lakefmt.next_start``, the start of the next pull.
+        The schema metadata of the result has ``lakefmt.next_start``, the start of the next pull. Whenever the range ends, its rows
+        have the columns that the table has now.
 
         Args:
             start: exclusive; completion time (requested time in version 6), ``"000"`` for everything.

@@ -207,6 +207,22 @@ def test_a_sleeper_that_lost_leaves_nothing_that_is_read(kind: str, version: int
         assert nights > 3
 
 
+def test_a_clustering_that_another_process_completed_is_not_there_twice_after_the_archive_went_over_it() -> None:
+    table = made("cow", 8)
+    other = lakefmt.open_table(table.client.store.url, options=IMPATIENT)
+    # The fifth effect is the first file that the clustering puts.
+    store = SleepingStore(MemoryStore(table.client.store.url.removeprefix("memory://")), 5, other.cluster, dies=True)
+    with pytest.raises(SimulatedCrash, match="parquet"):
+        Table(TableClient(store, dict(MANY))).cluster()
+    assert "stray_file" in {finding.kind.value for finding in other.check("full").findings}
+    for value in range(4):
+        other.upsert(rows(["z"], value))
+    other.clean(options=KEEP_ONE)
+    other.archive(options=KEEP_ONE)
+    read = sorted(row["p"] + row["id"] for row in lakefmt.open_table(table.client.store.url).read().to_pylist())
+    assert read == ["xa", "xb", "xz", "ya", "yb", "yz"]
+
+
 def test_a_check_names_the_file_of_a_writer_that_died_behind_its_put_after_the_archive_went_over_it() -> None:
     table = made("cow", 8)
     url = table.client.store.url
