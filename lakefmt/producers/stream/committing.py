@@ -32,7 +32,7 @@ from lakefmt.segments.keyed import (
     stored_identities,
 )
 from lakefmt.segments.pending import committed_of_streams
-from lakefmt.segments.resolve import Resolved, key_rules, needs_stored, resolve_rows
+from lakefmt.segments.resolve import Resolved, needs_stored, resolve_rows, stream_rules
 from lakefmt.storage.api import with_versions
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.timeline.commit_entries import decode_entry, encode_entry, stream_entry_name
@@ -185,7 +185,7 @@ class SegmentCommit:
         identities, keys, partitions = row_identities(client.key_spec(state.config), rows, across=across)
         numbers, distinct = number_keys(identities)
         has_logs = state.config.table_type is TableType.MERGE_ON_READ
-        rules = key_rules(merge_rule(state.config), schema, has_logs=has_logs)
+        rules = stream_rules(merge_rule(state.config), schema, has_logs=has_logs)
         asks = needs_stored(rows, numbers, rules)
         if not asks.any():
             return resolve_rows(rows, numbers, None, np.array([], np.int64), rules), None
