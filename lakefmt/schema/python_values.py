@@ -26,7 +26,7 @@ from lakefmt.errors import SchemaMismatch
 from lakefmt.schema.cast import conform
 from lakefmt.schema.types import is_list_like, storage_type, struct_fields
 
-__all__ = ["Converter", "arrow_array", "arrow_scalar", "value_converter", "is_missing"]
+__all__ = ["Converter", "arrow_array", "arrow_scalar", "is_missing", "value_converter"]
 
 #: Takes a value that is not None and returns what ``pyarrow.array`` stores as it is; raises ValueError or TypeError.
 Converter: TypeAlias = Callable[[Any], Any]

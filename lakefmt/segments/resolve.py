@@ -32,13 +32,13 @@ from lakefmt.segments.codec import COLUMNS, OPERATOR
 from lakefmt.segments.operators import RowOperator
 
 __all__ = [
-    "KeyRules",
     "Resolved",
+    "StreamRules",
     "joined_rows",
-    "key_rules",
     "needs_stored",
     "operators_of",
     "resolve_rows",
+    "stream_rules",
     "strict_violations",
 ]
 
@@ -50,7 +50,7 @@ _DELETES = (RowOperator.DELETE.value, RowOperator.DELETE_IGNORE.value)
 
 
 @dataclass(frozen=True, slots=True)
-class KeyRules:
+class StreamRules:
     """What a table makes of rows with one key.
 
     Attributes:
@@ -74,7 +74,7 @@ class KeyRules:
         return not self.merge.stored.fields and not self.merge.needs_stored
 
 
-_LAST_WINS: Final = KeyRules()
+_LAST_WINS: Final = StreamRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Resolved:
     first: Resolved | None = None
 
 
-def key_rules(merge: MergeRule, schema: pa.Schema, *, has_logs: bool) -> KeyRules:
+def stream_rules(merge: MergeRule, schema: pa.Schema, *, has_logs: bool) -> StreamRules:
     """Return what a table makes of rows with one key.
 
     Args:
@@ -105,9 +105,9 @@ def key_rules(merge: MergeRule, schema: pa.Schema, *, has_logs: bool) -> KeyRule
     """
     fields = [field for name in merge.stored.fields if (field := field_at(schema, name)) is not None]
     timed = bool(fields) and all(stores_every_ordering(field.type) for field in fields)
-    required = any(not schema.field(name).nullable for name in KeyRules(merge).ordering)
+    required = any(not schema.field(name).nullable for name in StreamRules(merge).ordering)
     always = len(merge.stored.fields) > 1 or merge.stored.required or required
-    return KeyRules(merge, has_logs and timed and not merge.blocks_win, always)
+    return StreamRules(merge, has_logs and timed and not merge.blocks_win, always)
 
 
 def joined_rows(tables: list[pa.Table]) -> pa.Table:
@@ -122,7 +122,7 @@ def joined_rows(tables: list[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables, promote_options="permissive")
 
 
-def needs_stored(incoming: pa.Table, codes: Numbers, rules: KeyRules) -> Mask:
+def needs_stored(incoming: pa.Table, codes: Numbers, rules: StreamRules) -> Mask:
     """Return the rows of those keys whose stored rows decide what their rows come to.
 
     Args:
@@ -132,7 +132,7 @@ def needs_stored(incoming: pa.Table, codes: Numbers, rules: KeyRules) -> Mask:
 
     Example:
         >>> rows = pa.table({OPERATOR: pa.array([4, 6, 3, 4], pa.int8())})
-        >>> needs_stored(rows, np.array([0, 0, 1, 1]), KeyRules()).tolist()
+        >>> needs_stored(rows, np.array([0, 0, 1, 1]), StreamRules()).tolist()
         [False, False, True, True]
     """
     operators = operators_of(incoming)
@@ -174,7 +174,7 @@ def resolve_rows(
     codes: Numbers,
     stored: pa.Table | None,
     stored_codes: Numbers,
-    rules: KeyRules = _LAST_WINS,
+    rules: StreamRules = _LAST_WINS,
     looked_up: Mask | None = None,
 ) -> Resolved:
     """Return what rows come to.
@@ -204,7 +204,7 @@ def _combined(incoming: pa.Table, codes: Numbers, rule: MergeRule) -> Resolved:
     last = _last_rows(codes)
     dead = np.isin(operators[last], _DELETES)
     by_last = Resolved(plain.take(from_numpy(last)), dead, last)
-    if len(last) == len(codes) or KeyRules(rule).is_plain:
+    if len(last) == len(codes) or StreamRules(rule).is_plain:
         return by_last
     gone = np.zeros(int(codes.max()) + 1, bool)
     gone[codes[last[dead]]] = True
@@ -249,7 +249,7 @@ class _Fold:
     """
 
     def __init__(
-        self, incoming: pa.Table, codes: Numbers, stored: pa.Table, stored_codes: Numbers, rules: KeyRules
+        self, incoming: pa.Table, codes: Numbers, stored: pa.Table, stored_codes: Numbers, rules: StreamRules
     ) -> None:
         plain = _plain(incoming)
         self._plain, self._codes, self._operators, self._rules = plain, codes, operators_of(incoming), rules

@@ -42,7 +42,7 @@ from lakefmt.segments.pending import (
     plan_streams,
 )
 from lakefmt.segments.plan import first_bytes, in_order
-from lakefmt.segments.resolve import Resolved, key_rules, needs_stored, resolve_rows
+from lakefmt.segments.resolve import Resolved, needs_stored, resolve_rows, stream_rules
 from lakefmt.storage.api import with_versions
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.timeline.commit_entries import decode_entry, encode_entry, stream_entry_name
@@ -266,7 +266,7 @@ class SegmentCommit:
         identities, keys, partitions = row_identities(client.stored_keys.spec(state), rows, across=across)
         numbers, distinct = number_keys(identities)
         has_logs = state.config.table_type is TableType.MERGE_ON_READ
-        rules = key_rules(merge_rule(state.config), schema, has_logs=has_logs)
+        rules = stream_rules(merge_rule(state.config), schema, has_logs=has_logs)
         asks = needs_stored(rows, numbers, rules)
         if not asks.any():
             return resolve_rows(rows, numbers, None, np.array([], np.int64), rules), None

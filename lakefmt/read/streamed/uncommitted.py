@@ -37,7 +37,7 @@ from lakefmt.segments.keyed import (
 )
 from lakefmt.segments.pending import header_times, load_streams, plan_streams
 from lakefmt.segments.plan import in_order
-from lakefmt.segments.resolve import joined_rows, key_rules, needs_stored, resolve_rows
+from lakefmt.segments.resolve import joined_rows, needs_stored, resolve_rows, stream_rules
 from lakefmt.values import META_COLUMNS, PARTITION_PATH, RECORD_KEY, TableType
 
 __all__ = ["UncommittedSnapshot", "load_uncommitted"]
@@ -142,7 +142,7 @@ class UncommittedSnapshot(Snapshot):
         config = self._known.config
         spec, rule = self.client.stored_keys.spec(self._known), merge_rule(config)
         numbers, distinct = number_keys(row_identities(spec, incoming, across=across)[0])
-        rules = key_rules(rule, self.schema, has_logs=config.table_type is TableType.MERGE_ON_READ)
+        rules = stream_rules(rule, self.schema, has_logs=config.table_type is TableType.MERGE_ON_READ)
         below, of_below = None, np.array([], np.int64)
         if needs_stored(incoming, numbers, rules).any():
             of_stored = codes_in(stored_identities(stored, across=across), distinct)

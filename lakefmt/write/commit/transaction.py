@@ -452,7 +452,7 @@ def complete_instant(
         replaced: file groups that readers no longer see, by partition (replacecommits only).
         footprint: what the write relies on beside its files.
         is_saved: the write has saved what it remembers (:mod:`~lakefmt.write.commit.saved_write`).
-        watermark: what the event times of its rows promise; None: nothing.
+        watermark: what the event times of its rows promise.
 
     Returns:
         The result; ``skipped`` when an earlier commit has these rows: nothing is completed, and the caller undoes the write.
@@ -474,10 +474,8 @@ def complete_instant(
         write.bound.inflight()
     # Done before the lock is taken: files of failed attempts are this write's own.
     own = write.bound.own_markers
-    if not is_saved and own.tell([stat.path for stat in metadata.stats]):
-        markers, marked = own.names, own.paths
-    else:
-        markers, marked = list_markers(write.bound.store, context.instant)
+    knows = not is_saved and own.tell([stat.path for stat in metadata.stats])
+    markers, marked = (own.names, own.paths) if knows else list_markers(write.bound.store, context.instant)
     strays = _strays(write, metadata, marked)
     copies = frozenset(stat.path for status in statuses if status.is_copy for stat in status.stats)
     if replaced:
