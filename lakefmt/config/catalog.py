@@ -706,8 +706,7 @@ ALL_SETTINGS: Final[tuple[Setting, ...]] = (
         "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled",
         _bool,
         None,
-        "times in record keys and partition paths are dates such as `2016-12-29 09:54:00.0`, not numbers; stored rows count "
-        "before it, and a contradiction is an error",
+        "times in keys and paths are dates (`2016-12-29 09:54:00.0`), not numbers; an error where stored rows say otherwise",
     ),
     _inert("hoodie.write.auto.upgrade", "only `table.upgrade` upgrades a table"),
     _inert("hoodie.embed.timeline.server", "there is no timeline server"),

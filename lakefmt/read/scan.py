@@ -106,7 +106,7 @@ def _known_columns(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schem
     Raises:
         UnsupportedFeature: another one is to be read.
     """
-    unknown = {field.name: why for field in schema if (why := unknown_column(field))}
+    unknown = {field.name: why for field in schema if pa.types.is_null(field.type) and (why := unknown_column(field))}
     for name in unknown if columns is None else columns:
         if name in unknown:
             others = ", ".join(each for each in schema.names if each not in unknown)

@@ -311,7 +311,7 @@ def _decode_keys(whole: WholeBlock, what: str) -> None:
         return
     if whole.block.schema is None:
         raise CorruptFile(f"{what}: the block at byte {whole.block.start:,} has no schema")
-    stored = [part.name for part in plan_rows(whole.block.schema, what).parts]
+    stored = [part.path for part in plan_rows(whole.block.schema, what).parts]
     wanted = [name for name in stored if name == RECORD_KEY] or stored[:1]
     if whole.kind is BlockKind.PARQUET_DATA:
         _parquet_rows(whole.content, wanted, what)
@@ -351,7 +351,7 @@ def _decode(
         raise UnsupportedFeature(f"{what} holds HFile records: only metadata tables have them")
     if block.schema is None:
         raise CorruptFile(f"{what}: the block at byte {block.start:,} has no schema")
-    stored = {part.name for part in plan_rows(block.schema, what).parts}
+    stored = {part.path for part in plan_rows(block.schema, what).parts}
     written = "" if unstored is None else block.instant_time or ""
     needed = schema.names if unstored is None else unstored.needed(schema.names, written) or ()
     wanted = [name for name in dict.fromkeys((*needed, OPERATION)) if name in stored]
