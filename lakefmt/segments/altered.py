@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -65,7 +65,8 @@ def dropped_columns(client: TableClient, state: TableState, since: str) -> list[
         for column in columns:
             dropped = next((version for version, numbers in left if column.number not in numbers), None)
             if dropped is not None:
-                at = parse_instant_time(str(dropped), state.config.zone)
+                # A timeline without a zone has the times of this machine.
+                at = parse_instant_time(str(dropped), state.config.zone or datetime.now().astimezone().tzinfo or UTC)
                 yield (*path, column.name), at.timestamp()
             elif column.kind == "record":
                 yield from gone(column.fields, (*path, column.name))

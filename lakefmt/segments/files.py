@@ -34,11 +34,11 @@ __all__ = [
     "list_streams",
     "read_segments",
     "write_header",
-    "write_rows",
+    "write_segment_rows",
 ]
 
 
-def write_rows(store: ObjectStore, header: SegmentHeader, data: bytes, *, durable: bool) -> None:
+def write_segment_rows(store: ObjectStore, header: SegmentHeader, data: bytes, *, durable: bool) -> None:
     """Write the rows of a segment; they count from when :func:`write_header` names them. Arguments and errors as there."""
     _put(store, data_name(header.stream, header.position), data, durable=durable)
 

@@ -163,7 +163,7 @@ def committed_of_streams(client: TableClient, state: TableState, wanted: Mapping
     Raises:
         CorruptFile: an entry, a commit or the archive is damaged.
     """
-    committed: dict[str, Committed] = {}
+    committed = _repeated(client, state, wanted)
     seen = _search(client, state, wanted, committed, frozenset())
     oldest = state.timeline.first_active
     missing = [stream for stream, since in wanted.items() if stream not in committed and (not oldest or since < oldest)]
@@ -190,6 +190,19 @@ def forget_committed(client: TableClient, state: TableState) -> int:
             delete_segments(client.store, plan.stream, plan.done)
             count += len(plan.done)
     return count
+
+
+def _repeated(client: TableClient, state: TableState, wanted: Iterable[str]) -> dict[str, Committed]:
+    """Return what the newest commit with entries says of streams: it repeats those before it.
+
+    A commit that had begun before a stream was claimed, and ended later, is found here only.
+    """
+    each = (
+        client.commit_metadata(state, instant).entries for instant in reversed(state.timeline.commits_by_completion)
+    )
+    entries = next(filter(None, each), {})
+    fields = {stream: decode_entry(entries, stream_entry_name(stream)) for stream in wanted}
+    return {stream: committed_of(found) for stream, found in fields.items() if found is not None}
 
 
 def _search(

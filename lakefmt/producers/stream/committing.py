@@ -163,8 +163,6 @@ class SegmentCommit:
         times = header_times(client) if self._keyed or not self._confirmed else {}
         others = load_others(client, self._stream, times) if self._keyed else []
         state = client.load()
-        if merge_rule(state.config).stored.fields:
-            others = []  # the values of the ordering columns decide
         before = committed_of_streams(client, state, {self._stream: self._since}).get(self._stream)
         left = [each for each in self._headers if before is None or each.position > before.position]
         if not self._confirmed:

@@ -37,6 +37,7 @@ from lakefmt.segments.codec import OPERATOR, SegmentHeader, encode_segment
 from lakefmt.segments.files import read_segments
 from lakefmt.segments.keyed import check_storable, codes_in, fitted, number_keys, row_identities, stored_identities
 from lakefmt.segments.operators import RowOperator
+from lakefmt.segments.pending import committed_of_streams
 from lakefmt.segments.resolve import joined_rows, operators_of, strict_violations
 from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.values import PARTITION_PATH, RECORD_KEY
@@ -309,14 +310,15 @@ class Flusher:
             ObjectNotFound: a pending segment is gone, and was not committed.
         """
         schema = self.client.schema(state)
+        waiting = self._waiting(state, pending)
         try:
-            tables = current_rows(self.client, state, pending, read_segments(self.client.store, pending))
+            tables = current_rows(self.client, state, waiting, read_segments(self.client.store, waiting))
         except ObjectNotFound:
-            left = list(self._pending())
-            if left == list(pending):
+            left, state = list(self._pending()), self.client.load()
+            if self._waiting(state, left) == waiting:
                 raise
             # Committed and deleted meanwhile: the table has them now.
-            self._check_strict(self.client.load(), rows, left)
+            self._check_strict(state, rows, left)
             return
         before = [fitted(table, schema) for table in tables]
         first = sum(table.num_rows for table in before)
@@ -340,6 +342,12 @@ class Flusher:
         if operators[row] == RowOperator.INSERT.value:
             raise DuplicateKey(f"key {key}{more} cannot be inserted: the table has it; use UPSERT or INSERT_IGNORE")
         raise KeyNotFound(f"key {key}{more} cannot be changed: the table does not have it; use UPSERT or DELETE_IGNORE")
+
+    def _waiting(self, state: TableState, pending: Sequence[SegmentHeader]) -> list[SegmentHeader]:
+        """Return the segments that are not in the table: another stream may have committed some."""
+        stream = self.writer.stream
+        committed = committed_of_streams(self.client, state, {stream: self.writer.since}).get(stream)
+        return [each for each in pending if committed is None or each.position > committed.position]
 
     # --- failures ------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.producers.stream.committing import KeyScope, SegmentCommit
 from lakefmt.segments.claims import HeldClaim, is_owned, list_epochs, take_claim
 from lakefmt.segments.codec import Claim, Committed, SegmentHeader, checksum
-from lakefmt.segments.files import delete_segments, list_positions, list_streams, write_header, write_rows
+from lakefmt.segments.files import delete_segments, list_positions, list_streams, write_header, write_segment_rows
 from lakefmt.segments.names import (
     ANONYMOUS,
     SegmentPosition,
@@ -284,7 +284,7 @@ class SegmentWriter:
             StorageError: the store failed; the same segment can be written again.
         """
         store = self.client.store
-        write_rows(store, header, data, durable=self.durable)
+        write_segment_rows(store, header, data, durable=self.durable)
         self.in_doubt = header
         write_header(store, header, durable=self.durable)
         self.held.check()

@@ -118,12 +118,8 @@ class UncommittedSnapshot(Snapshot):
             incoming = fitted_together(tables, self.schema)
             plain = incoming.drop_columns([name for name in (OPERATOR, COLUMNS) if name in incoming.column_names])
             return _Changed(_with_meta(plain, self.schema, None, None), None, across=True)
-        by_commit: dict[str, list[pa.Table]] = {}
-        has_ordering = bool(merge_rule(self._known.config).stored.fields)
-        for header, table in zip(self.headers, tables, strict=True):
-            # Without ordering columns the next commit takes those of all streams, in this order.
-            by_commit.setdefault(header.stream if has_ordering else "", []).append(table)
-        return self._merged([fitted_together(each, self.schema) for each in by_commit.values()])
+        # The next commit takes those of all streams, in this order.
+        return self._merged([fitted_together(tables, self.schema)])
 
     def _merged(self, streams: Sequence[pa.Table]) -> _Changed:
         """Return what the rows of the streams, one after the other, and the stored rows of their keys come to."""

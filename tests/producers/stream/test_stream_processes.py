@@ -214,3 +214,31 @@ def test_processes_that_start_together_do_not_take_new_claims_for_dead(tmp_path:
     assert outputs == ["closed\n" * 3] * 3
     assert table.read().num_rows == 9
     assert list_streams(LocalStore(tmp_path / "t")) == []
+
+
+FILLS = """
+import os, sys, lakefmt, pyarrow as pa
+table = lakefmt.create_table(sys.argv[1], schema=pa.schema([("v", pa.int64()), ("s", pa.binary())]), kind="append")
+stream = table.open_stream(writer_id="w", commit_interval=10**9, commit_bytes=0, mutation_buffer_lines_num=500)
+for _ in range(int(sys.argv[2])):
+    stream.write_arrow(pa.table({"v": pa.array(range(500)), "s": [os.urandom(8192)] * 500}))
+stream.flush()
+os._exit(0)
+"""
+RECOVERS = """
+import resource, sys, lakefmt
+table = lakefmt.open_table(sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+(found,) = table.recover_streams()
+print(found.rows, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.slow
+def test_a_recovery_does_not_hold_all_waiting_segments(tmp_path: Path) -> None:
+    path, segments = str(tmp_path / "t"), 24  # of 4 MB
+    subprocess.run([sys.executable, "-c", FILLS, path, str(segments)], check=True)
+    told = subprocess.run([sys.executable, "-c", RECOVERS, path], check=True, capture_output=True, text=True)
+    rows, megabytes = map(int, told.stdout.split())
+    assert rows == segments * 500 == lakefmt.open_table(path).read(["v"]).num_rows
+    assert megabytes < 100
