@@ -73,6 +73,13 @@ def decode_stats(
     Raises:
         CorruptFile: a record is damaged.
     """
+    try:
+        return _decoded(values, schema, kind, what, nulls_counted=nulls_counted)
+    except (KeyError, pa.ArrowException) as error:  # the schema is part of a log's bytes
+        raise CorruptFile(f"{what}: the schema of its statistics is damaged: {error!r:.200}") from None
+
+
+def _decoded(values: pa.BinaryArray, schema: str, kind: pa.DataType, what: str, *, nulls_counted: bool) -> pa.Table:
     plain = _plain_schema(schema)
     alike = _of_one_wrapper(values, plain, schema, what)
     if alike is not None:
