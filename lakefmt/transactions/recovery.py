@@ -197,7 +197,7 @@ def undo_dead_writes(
         if life.alive and not (rules.beside and pending.action is not Action.RESTORE):
             raise WriterActive(
                 f"{pending} belongs to a writer that may be alive ({life.reason}); try again later. If it "
-                f"is dead for sure, rollback({pending.time!s}, force=True) undoes it now"
+                f"is dead for sure, rollback({str(pending.time)!r}, force=True) undoes it now"
             )
         if life.alive:
             if pending.action is Action.ROLLBACK:
