@@ -195,10 +195,7 @@ def undo_dead_writes(
 
             raise missing_completion(state, pending)
         if life.alive and not (rules.beside and pending.action is not Action.RESTORE):
-            raise WriterActive(
-                f"{pending} belongs to a writer that may be alive ({life.reason}); try again later. If it "
-                f"is dead for sure, rollback({pending.time!s}, force=True) undoes it now"
-            )
+            raise _writer_active(pending, life)
         if life.alive:
             if pending.action is Action.ROLLBACK:
                 at_work |= _targets_of(write_client.client, state, pending)
@@ -219,6 +216,13 @@ def undo_dead_writes(
     else:
         later += behind
     return look.timeline
+
+
+def _writer_active(pending: Instant, life: Liveness) -> WriterActive:
+    return WriterActive(
+        f"{pending} belongs to a writer that may be alive ({life.reason}); try again later. If it is dead for sure, "
+        f"rollback({str(pending.time)!r}, force=True) undoes it now"
+    )
 
 
 def _targets_of(client: TableClient, state: TableState, rollback: Instant) -> frozenset[InstantTime | None]:
