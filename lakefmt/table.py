@@ -17,12 +17,13 @@ from lakefmt.advice.verbs import AdviceVerbs
 from lakefmt.arguments import check_flags, check_texts, mapping_argument, text_argument
 from lakefmt.check.verbs import VacuumVerbs
 from lakefmt.compaction.verbs import CompactionVerbs
+from lakefmt.config.append_layout import append_layout
 from lakefmt.config.mergers import MergeFunction, with_merger
 from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import check_merger
 from lakefmt.consumers.verbs import ConsumerVerbs
 from lakefmt.data_classes import replace
-from lakefmt.errors import InvalidInputError, TableExists
+from lakefmt.errors import InvalidInputError, TableExists, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.keys import partition_items
 from lakefmt.metadata.reading.listing import ListingByMetadata
@@ -381,6 +382,7 @@ class Table(
 
         Raises:
             InvalidInputError: a key or partition column is among the values, or a column is not there.
+            UnsupportedFeature: it is an append table.
 
         Example:
             >>> t = create_table("memory://doc-update", data=pa.table({"id": ["a"], "v": [1]}), record_key="id")
@@ -394,6 +396,10 @@ class Table(
 
         def changed() -> tuple[pa.Table, TableState]:
             state = self.client.load()
+            if append_layout(state.config.properties) is not None:
+                raise UnsupportedFeature(
+                    "an append table has no keys to update by: delete rows by a filter and append new ones"
+                )
             by_stored_key = self.client.key_spec(state.config).auto_keys
             rows = Snapshot(self.client, state).read(filter=filter, meta_columns=by_stored_key)
             return updated_rows(self.client, state, rows, given), state
