@@ -33,7 +33,7 @@ REPORTS = ROOT / ".cache" / "reports"
 SPARK_ENVIRONMENT = ROOT / ".cache" / "spark_env.json"
 UNJUDGED = "NOT JUDGED BY SPARK"
 KILL_AFTER_SECONDS = 15.0
-#: The priority of a stage beside others: they get three quarters of a processor that all want, but where the system shares
+#: How much lower the priority of a stage beside others is: they get three quarters of a processor that all want, but where the system shares
 #: it out by sessions.
 NICE = 5
 #: What one of its tests may take there.
@@ -300,7 +300,8 @@ class Beside:
             if self.is_stopped:
                 _stop(process, signal.SIGINT)
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PGRP, process.pid, NICE)
+            own = os.getpriority(os.PRIO_PROCESS, 0)
+            os.setpriority(os.PRIO_PGRP, process.pid, own + NICE)
 
     def stop(self) -> None:
         """End the run, also one that begins only now."""
