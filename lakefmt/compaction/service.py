@@ -286,7 +286,7 @@ def _remove_unnamed_files(service: TableService[ProposalT, PlanT, OutputT], tran
         ]
         stats = [stat for commit in commits for stat in commit.stats]
         client.store.delete({*own}.difference(path for stat in stats for path in (stat.path, *cdc_paths(stat))))
-    if all(i.time != time for i in load_for_service(service).timeline):
+    if time not in load_for_service(service).timeline.pending_times:
         remove_markers(client.store, time)
 
 

@@ -167,7 +167,8 @@ def without_index(schema: pa.Schema) -> pa.Schema:
 
 
 def _unnamed_index(schema: pa.Schema) -> list[str]:
-    note = None if schema.metadata is None else schema.metadata.get(b"pandas")
+    notes = schema.metadata if isinstance(schema, pa.Schema) else None  # what is no schema is refused where it is read
+    note = None if notes is None else notes.get(b"pandas")
     if note is None:
         return []
     try:
