@@ -241,8 +241,8 @@ def fresh_views(spark: SparkSession, root: Path) -> dict[str, Any]:
 
 def keyless(spark: SparkSession, root: Path) -> dict[str, Any]:
     """Change rows of a table without a record key as Hudi's quick start does: by save, by the function, by tasks, and deletes."""
-    path, frame = str(root / "keyless"), spark.sql(ROWS.format(rows=30)).select("id", "city", "v", "ts")
-    options = {"hoodie.table.name": "keyless", "hoodie.datasource.write.partitionpath.field": "city"}
+    path, frame = str(root / "keyless_changed"), spark.sql(ROWS.format(rows=30)).select("id", "city", "v", "ts")
+    options = {"hoodie.table.name": "keyless_changed", "hoodie.datasource.write.partitionpath.field": "city"}
     lakefmt_spark.register(spark)
     try:
         frame.write.format("lakefmt").options(**options).mode("overwrite").save(path)
