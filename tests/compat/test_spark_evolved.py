@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import lakefmt
@@ -185,11 +186,18 @@ def test_what_we_changed(tmp_path: Path, spark_judge: SparkJudge) -> None:
 
 
 def _read_by_an_older_release(tmp_path: Path, judge: SparkJudge, version: int) -> None:
-    """Fields inside columns in base files only: in their own merge-on-read tables 1.0.2 loses such renames, and 0.15 fails."""
+    """Fields inside columns in base files only: in their own merge-on-read tables 1.0.2 loses such renames, and 0.15 fails.
+
+    A float of a log whose column became double is 1.100000023841858 for these releases, and 1.1 for Hudi 1.2 and lakefmt.
+    """
     judge.sql("set spark.sql.parquet.enableVectorizedReader=false")
     for kind in ("cow", "mor"):
         table = altered(tmp_path / kind, kind, version, inside=kind == "cow")
-        assert_same_multiset(judge.snapshot(tmp_path / kind, options=READS), table.read(), what=f"{kind} {version}")
+        theirs, ours = judge.snapshot(tmp_path / kind, options=READS), table.read()
+        what, other = f"{kind} {version}", ("f",) if kind == "mor" else ()
+        assert_same_multiset(theirs, ours, ignore_columns=other, what=what)
+        floats = [pc.cast(rows.sort_by("id")["f"], pa.float32()).to_pylist() for rows in (theirs, ours)]
+        assert floats[0] == floats[1], what
     with pytest.raises((AssertionError, JudgeError)):
         assert_same_multiset(judge.snapshot(tmp_path / "mor"), table.read(), what="read without the history")
 
