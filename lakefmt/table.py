@@ -484,7 +484,7 @@ class Table(
             schema, rows, based_on = given.take()
             if holds_no_rows(rows) and not request.keeps_empty:
                 return None
-            first.rows = rows if isinstance(rows, pa.Table) else None
+            first.rows = rows if isinstance(rows, pa.Table) else getattr(given, "table", None)
             return run_write(self.client, request, schema, rows, based_on, first)
 
         with closing(given), self._writing:

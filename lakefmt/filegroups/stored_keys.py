@@ -59,12 +59,13 @@ class StoredKeys:
         self._config: TableConfig | None = None
         self._rules: dict[WriteOperation | None, StoredRule] = {}
 
-    def spec(self, state: TableState, consistent_timestamps: bool | None = None) -> KeySpec:
+    def spec(self, state: TableState, consistent_timestamps: bool | None = None, *, anywhere: bool = False) -> KeySpec:
         """Return how keys and paths of the table are made, as its rows tell.
 
         Args:
             state: properties and timeline.
             consistent_timestamps: what a setting of the call or the handle says of times in keys; None: nothing.
+            anywhere: the index of the call is global.
 
         Raises:
             UnsupportedFeature: rows are stored by another rule than the properties, or the setting, say.
@@ -73,7 +74,10 @@ class StoredKeys:
         if spec.unsupported or (spec.prefixed is None and not spec.auto_keys):
             return spec
         rules = self._asked(state, spec)
-        different = next((rule.difference for rule in rules if rule.difference), "")
+        # A global index finds a key in whatever partition: there a path may be that of a value that was changed since.
+        anywhere = anywhere or "record_index" in state.config.metadata_partitions
+        refused = [rule for rule in rules if rule.difference and not (anywhere and rule.may_have_moved)]
+        different = refused[0].difference if refused else ""
         forms = {rule.consistent_timestamps for rule in rules} - {None}
         if not different and len(forms) > 1:
             different = "some rows have times as numbers in their keys or paths, and others as dates"

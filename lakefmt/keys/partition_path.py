@@ -52,8 +52,9 @@ _UNSAFE: Final = (
     (r"(?-i:^\.hoodie)|(?:^|/)\.hoodie(?:/|$)", "the table's own directory or a name that begins like it"),
 )
 _URL_ENCODE: Final = "hoodie.datasource.write.partitionpath.urlencode"
-#: Hadoop takes what comes before it for the scheme of a URI: Hudi writes no such path, and reads none of a table with one.
-_COLON: Final = (r":", "a colon, with which Hudi on Spark cannot read the table")
+#: Hadoop takes what comes before it for the scheme of a URI, up to the first slash: Hudi writes no such path, and reads none of
+#: a table with one.
+_COLON: Final = (r"^[^/]*:", "a colon, with which Hudi on Spark cannot read the table")
 #: Spark decodes parts of a path, also of those that nobody has encoded.
 _DECODED: Final = (r"%[0-9A-Fa-f]{2}", "a percent sign with two digits behind it, which Spark reads as another value")
 #: Spark takes what comes before it in a part for the name of the column.

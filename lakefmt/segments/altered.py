@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -65,8 +65,7 @@ def dropped_columns(client: TableClient, state: TableState, since: str) -> list[
         for column in columns:
             dropped = next((version for version, numbers in left if column.number not in numbers), None)
             if dropped is not None:
-                # A timeline without a zone has the times of this machine.
-                at = parse_instant_time(str(dropped), state.config.zone or datetime.now().astimezone().tzinfo or UTC)
+                at = parse_instant_time(str(dropped), client.writing_zone(state.config, state.timeline))
                 yield (*path, column.name), at.timestamp()
             elif column.kind == "record":
                 yield from gone(column.fields, (*path, column.name))
@@ -93,14 +92,14 @@ def current_rows(
         CorruptFile: a value cannot become what its column is now.
     """
     return [
-        moved_rows(table, places_since(client, state, header.columns or _time_of(header, state)))
+        moved_rows(table, places_since(client, state, header.columns or _time_of(client, header, state)))
         for header, table in zip(headers, tables, strict=True)
     ]
 
 
-def _time_of(header: SegmentHeader, state: TableState) -> str:
+def _time_of(client: TableClient, header: SegmentHeader, state: TableState) -> str:
     """Return when a segment was written, as an instant: headers of older releases do not name the columns of its rows."""
-    written = datetime.fromtimestamp(header.at / 1000, state.config.zone)
+    written = datetime.fromtimestamp(header.at / 1000, client.writing_zone(state.config, state.timeline))
     return f"{written:%Y%m%d%H%M%S}{header.at % 1000:03}"
 
 

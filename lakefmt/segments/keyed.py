@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.arrays import from_numpy
-from lakefmt.keys import KeySpec, build_new_partition_paths, build_partition_paths, build_record_keys
+from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt.schema import check_required, conform
 from lakefmt.segments.codec import COLUMNS, OPERATOR
 from lakefmt.segments.resolve import joined_rows
@@ -106,7 +106,7 @@ def check_storable(spec: KeySpec, rows: pa.Table, *, keyed: bool) -> None:
     if keyed:
         build_record_keys(spec, rows)
     if spec.partition_fields:
-        build_new_partition_paths(spec, rows)
+        build_partition_paths(spec, rows)
     check_required(rows)
 
 

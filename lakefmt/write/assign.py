@@ -213,6 +213,7 @@ def assign_rows(
     instant: InstantTime,
     new_uuid: Callable[[], str],
     logs: Logs | None = None,
+    closed: frozenset[int] = frozenset(),
 ) -> list[Assigned]:
     """Return the files to write.
 
@@ -234,7 +235,7 @@ def assign_rows(
     inserts: dict[int, list[Rows]] = {}
     opened: list[tuple[PartitionPath, Rows]] = []
     by_partition = list(new_rows_by_partition(partitions, new_rows(len(partitions), routes)))
-    small = _small_files(slices, sizing) if by_partition and sizing.fills else {}
+    small = _small_files(slices, sizing, closed) if by_partition and sizing.fills else {}
     rewritten = staying.keys() if logs is None else frozenset[int]()
     for partition, rows in by_partition:
         rest = _fill_small_files(rows, small.get(partition, []), sizing, inserts, rewritten)
@@ -390,11 +391,13 @@ def is_worth_filling(file_bytes: int, incoming_bytes: float) -> bool:
     return file_bytes <= _FILLED_SHARE * incoming_bytes
 
 
-def _small_files(slices: Sequence[FileSlice], sizing: FileSizing) -> dict[PartitionPath, list[tuple[int, int]]]:
+def _small_files(
+    slices: Sequence[FileSlice], sizing: FileSizing, closed: frozenset[int]
+) -> dict[PartitionPath, list[tuple[int, int]]]:
     """Return the size and the number of each small file, by partition."""
     by_partition: dict[PartitionPath, list[tuple[int, int]]] = {}
     for number, file_slice in enumerate(slices):
-        if file_slice.base is not None and is_small(file_slice, sizing.small_bytes):
+        if file_slice.base is not None and number not in closed and is_small(file_slice, sizing.small_bytes):
             by_partition.setdefault(file_slice.partition, []).append((file_slice.base.size, number))
     return by_partition
 

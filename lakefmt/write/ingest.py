@@ -260,8 +260,10 @@ def _of_pandas(frame: Any) -> pa.Table:
     for n in own:
         name = str(frame.columns[n])
         table = table.add_column(n, name, arrow_array(object_values(frame.iloc[:, n]), None, name))
-    for level, name in enumerate(frame.index.names):
-        if name is not None:
+    # Rows that are only numbered have no index to keep; a level that is a column, too, is that column.
+    is_numbered = isinstance(frame.index, sys.modules["pandas"].RangeIndex)
+    for level, name in enumerate([] if is_numbered else frame.index.names):
+        if name is not None and str(name) not in table.column_names:
             values = frame.index.get_level_values(level).to_series(index=range(len(frame)))
             table = table.append_column(str(name), pa.chunked_array([pa.array(values, from_pandas=True)]))
     if len(set(table.column_names)) < table.num_columns:

@@ -263,7 +263,8 @@ def keys_and_partitions(
         UnsupportedFeature: keys are stored by another rule than the properties, or the settings, say.
     """
     settings = settings or resolve_settings({}, client.options, state.config.properties)
-    spec = client.stored_keys.spec(state, asked_form(settings))
+    anywhere = what.rows is None or choose_index(client, settings, state.config).is_global
+    spec = client.stored_keys.spec(state, asked_form(settings), anywhere=anywhere)
     if spec.auto_keys:
         return _stored_keys(what)
     rows = _as_rows(what, spec, client.schema(state))

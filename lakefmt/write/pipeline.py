@@ -214,7 +214,12 @@ def place_rows(client: TableClient, bound: BoundContext, state: TableState, loca
         return _place_by_index(client, bound, state, located, located.placing)
     batch, slices, routes, logs = located.batch, located.slices, located.routes, located.logs
     new_uuid = client.ids.new_uuid
-    assigned = assign_rows(batch.partitions, routes, slices, located.sizing, bound.instant, new_uuid, logs)
+    closed = frozenset[int]()
+    if logs is not None and routes.stay is not None and MOVED_AWAY in batch.table.column_names:
+        # A delete stays in a log, which remembers its event time: a base file that takes new rows would forget it.
+        deletes = batch.table.column(MOVED_AWAY).to_numpy(zero_copy_only=False).astype(bool)
+        closed = frozenset(distinct(routes.stay.slices[deletes[routes.stay.rows]]).tolist())
+    assigned = assign_rows(batch.partitions, routes, slices, located.sizing, bound.instant, new_uuid, logs, closed)
     routed, expected = sum(len(a.rows) for a in assigned), routes.num_routed(batch.num_rows)
     if routed != expected:
         raise InternalError(f"{batch.num_rows} rows came in and {routed} of {expected} were routed; nothing is written")

@@ -285,12 +285,17 @@ class WriteTransaction:
         Raises:
             UnsupportedFeature: they are stored by another rule.
         """
-        return self.client.stored_keys.spec(self.state, asked_form(self._settings))
+        return self.client.stored_keys.spec(self.state, asked_form(self._settings), anywhere=self.index.is_global)
 
     # --- key -----------------------------------------------------------------------------------------------------
 
-    def key(self, table: pa.Table) -> KeyedBatch:
+    def key(self, table: pa.Table, *, durable: bool = False, promises: bool = True) -> KeyedBatch:
         """Return rows in the table's schema, keyed, and combined where the operation asks for it.
+
+        Args:
+            table: the rows.
+            durable: they passed a door before, and are committed whatever partition values new rows may have.
+            promises: the commit has a watermark of these rows.
 
         Raises:
             SchemaMismatch: the rows do not fit the table.
@@ -298,7 +303,7 @@ class WriteTransaction:
         """
         operation, partial_rows = self.context.operation, self.context.partial
         spec = self.key_spec
-        batch = self._keyed(spec, table)
+        batch = self._keyed(spec, table, durable=durable, promises=promises)
         if operation not in APPENDING:
             record_keys(batch)
         combines = self.combines
@@ -321,16 +326,16 @@ class WriteTransaction:
             within = None if self.index.is_global else batch.partitions
             check_colliding_keys(spec, batch.table, batch.keys, within)
 
-    def _keyed(self, spec: KeySpec, table: pa.Table) -> KeyedBatch:
+    def _keyed(self, spec: KeySpec, table: pa.Table, *, durable: bool = False, promises: bool = True) -> KeyedBatch:
         """Return rows in the table's schema with their keys; remember what the commit's warnings say of them."""
         schema = self.bound.schema
         if self.context.partial:
             schema = pa.schema([field for field in schema if field.name in table.column_names])
         allow = self._settings.text("lakefmt.write.null_list_elements") == "allow"
-        stores = self.context.operation is not WriteOperation.DELETE
+        stores = self.context.operation is not WriteOperation.DELETE and not durable
         batch = key_batch(spec, table, schema, allow_null_elements=allow, new_rows=stores)
         self._null_elements.update(null_element_columns(batch.table))
-        if self.context.operation not in REPLACING:
+        if promises and self.context.operation not in REPLACING:
             promised = watermark_of_rows(self.state.config.properties, batch.table)
             self._promised += [] if promised is None else [promised]
         return batch

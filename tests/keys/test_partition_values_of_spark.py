@@ -11,6 +11,7 @@ import pytest
 import lakefmt
 from lakefmt.errors import InvalidKey
 from lakefmt.keys import DEFAULT_PARTITION, build_new_partition_paths, build_partition_paths, plan_key_spec
+from lakefmt.keys.partition_path import check_spark_reads
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "keys" / "partition_values.jsonl"
 CASES = [json.loads(line) for line in DATA.read_text("utf-8").splitlines()]
@@ -77,3 +78,10 @@ def test_a_time_with_a_colon_is_refused(tmp_path):
     )
     with pytest.raises(InvalidKey, match="2023-11-14 22:13"):
         table.upsert(rows)
+
+
+def test_a_colon_behind_the_first_part_is_a_path_of_spark() -> None:
+    spec = plan_key_spec("id", ["a", "b"], hive_style=False, url_encode=False)
+    check_spark_reads(spec, pa.array(["p0/10:30"]))
+    with pytest.raises(InvalidKey, match="a colon"):
+        check_spark_reads(spec, pa.array(["10:30/p0"]))

@@ -68,3 +68,18 @@ def test_times_finer_than_keys_are_a_difference():
     rows = pa.table({"t": pa.array([1_700_000_000_123_456], pa.timestamp("us", "UTC")), "d": [decimal.Decimal("1.5")]})
     rule = compare_stored_rows(plan_key_spec("t", None), rows, pa.array(["2023-11-14 22:13:20.123456"]), "")
     assert "2023-11-14 22:13:20.123456" in rule.difference
+
+
+def test_rows_that_stayed_when_their_partition_value_was_changed_are_no_other_rule() -> None:
+    """As a global index leaves them; a filter does not trust such a path."""
+    spec = plan_key_spec("id", "p")
+    ids = pa.array(["a", "b"])
+    some = compare_stored_rows(spec, pa.table({"id": ids, "p": ["x", "y"]}), ids, "p=x")
+    assert (some.difference, some.path_fits) == ("", False)
+    every = compare_stored_rows(spec, pa.table({"id": ids, "p": ["y", "y"]}), ids, "p=x")
+    assert "p=x" in every.difference
+    assert (every.path_fits, every.may_have_moved) == (False, True)
+    dates = compare_stored_rows(spec, pa.table({"id": ids, "p": ["2016-12-29"] * 2}), ids, "2016/12/29")
+    assert (bool(dates.difference), dates.may_have_moved) == (True, False)
+    keys = compare_stored_rows(spec, pa.table({"id": ids, "p": ["y", "y"]}), pa.array(["id:a", "id:b"]), "p=x")
+    assert not keys.may_have_moved

@@ -135,3 +135,15 @@ def test_what_the_other_writer_wrote_last_is_read(tmp_path: Path, in_tokyo, vers
     for number, moment in between:
         assert table.snapshot(as_of=moment).read()["v"].to_pylist() == [number]
     assert table.read()["v"].to_pylist() == [6]
+
+
+def test_partitions_that_were_written_just_now_do_not_expire_on_a_local_timeline(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    schema = pa.schema([("p", pa.string()), ("v", pa.int64())])
+    lakefmt.create_table(path, schema=schema, kind="append", partition_by="p")
+    properties = path / ".hoodie" / "hoodie.properties"
+    properties.write_text(properties.read_text("utf-8").replace("timezone=UTC", "timezone=LOCAL"), "utf-8")
+    table = lakefmt.open_table(path)
+    table.append(pa.table({"p": ["a"], "v": [1]}))
+    assert table.expire_partitions(dt.timedelta(hours=2), by="update") == ()
+    assert table.read().num_rows == 1

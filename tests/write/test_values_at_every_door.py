@@ -245,14 +245,14 @@ def test_levels_of_an_index_with_a_name_are_columns() -> None:
         (frame, ["v", "id"]),
         (both, ["v", "id", "n"]),
         (both.rename_axis(["id", None]), ["v", "id"]),
+        (FRAME.set_index("id", drop=False), ["id", "v"]),  # the level is that column
+        (FRAME.rename_axis("row"), ["id", "v"]),  # rows are only numbered
     ):
         path = f"memory://doors-{next(_NUMBERS)}"
         lakefmt.write_table(path, brought, record_key="id")
         target = lakefmt.open_table(path)
         assert target.schema.names == names
         assert target.delete(brought).num_deletes == 4
-    with pytest.raises(lakefmt.errors.SchemaMismatch, match="more than once"):
-        lakefmt.write_table(f"memory://doors-{next(_NUMBERS)}", FRAME.set_index("id", drop=False), record_key="id")
 
 
 def test_objects_of_a_frame_keep_their_values_or_are_refused() -> None:

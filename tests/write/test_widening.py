@@ -104,3 +104,19 @@ def test_columns_that_the_table_is_built_on_are_never_rounded() -> None:
         with pytest.raises(SchemaMismatch, match=next(iter(change))):
             target.upsert(pa.table({"id": [1], "ts": [3], "v": ["b"], **change}))
     assert target.read().to_pylist() == [{"id": 1, "ts": 2, "v": "a"}]
+
+
+@pytest.mark.parametrize("door", ["upsert", "bulk_insert", "stored keys"])
+def test_a_held_frame_widens_nothing_by_whatever_door(door: str) -> None:
+    number = 2**53 + 1
+    table = lakefmt.create_table(
+        f"memory://held-{door}", data=pa.table({"id": ["big"], "v": [number]}), record_key="id"
+    )
+    table.upsert(pa.table({"id": ["big", "a"], "v": [number, 1]}))
+    frame = pd.DataFrame({"id": ["a", "b"], "v": [1, None]})
+    if door == "stored keys":
+        frame = table.read(filter="id = 'a'", meta_columns=True).to_pandas().assign(v=[float("nan")])
+    result = getattr(table, door.replace("stored keys", "upsert"))(frame)
+    assert result.warnings == ()
+    assert table.schema.field("v").type == pa.int64()
+    assert number in table.read()["v"].to_pylist()

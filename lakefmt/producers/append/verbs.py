@@ -235,13 +235,15 @@ class AppendVerbs(TableVerbs):
         cutoff = parse_cutoff(older_than, self.client.clock.now())
         state = self.client.load()
         spec, schema, zone = self.client.key_spec(state.config), self.client.schema(state), state.config.zone or UTC
+        # Instants have the zone of the timeline, dates in partitions that of the table.
+        of_instants = self.client.writing_zone(state.config, state.timeline)
         newest: dict[Any, Any] = {}
         for each in self.client.slices(state):
             newest[each.partition] = max(
                 newest.get(each.partition, ""), each.instant, *(log.instant for log in each.logs)
             )
         times = {path: partition_time(parse_partition_values(spec, path, schema), zone) for path in newest if path}
-        old = old_partitions(times, {path: last for path, last in newest.items() if path}, cutoff, zone, by)
+        old = old_partitions(times, {path: last for path, last in newest.items() if path}, cutoff, of_instants, by)
         if old and not flag_argument(dry_run, "dry_run"):
             self.delete_partitions(list(old), **call)
         return old

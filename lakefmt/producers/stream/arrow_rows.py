@@ -91,7 +91,7 @@ def arrow_rows(
     whole = np.isin(numbers, [kind.value for kind in WHOLE_ROWS])
     if kinds & _PARTIAL and whole.any():
         conform(rows.filter(pa.array(whole)), _wanted(checker, partial=False), allow_null_list_elements=allow)
-    checker.refuse_odd_table(made)
+    checker.refuse_odd_table(made, np.isin(numbers, [each.value for each in DELETES]))
     made = made.cast(nullable(made.schema)).append_column(OPERATOR, pa.array(numbers))
     if RowOperator.UPDATE not in kinds:
         return made

@@ -18,7 +18,8 @@ import pyarrow.types as pt
 
 from lakefmt.arguments import shown
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
-from lakefmt.keys import KeySpec, build_new_partition_paths, build_record_keys
+from lakefmt.filegroups.ordering import Mask
+from lakefmt.keys import KeySpec, build_new_partition_paths, build_partition_paths, build_record_keys
 from lakefmt.producers.stream.operators import DELETES, RowOperator
 from lakefmt.schema.python_values import value_converter
 from lakefmt.schema.types import field_at
@@ -103,6 +104,8 @@ class RowChecker:
         self._key_places = [n for n, name in enumerate(self.names) if name in self._key_set]
         self._spec = spec
         self._key_texts, self._path_texts = self._odd_places(spec)
+        #: A key column of texts: where its value is there, the key is not empty.
+        self._first_text = next((place[0] for place in self._key_texts if len(place) == 1), None)
         bound = [] if spec is None else [*spec.record_key_fields, *(each.name for each in spec.partition_fields)]
         #: Fields of structs of which a key or a path is made.
         self.inner_keys = tuple(dict.fromkeys(name for name in bound if "." in name)) if self.keys else ()
@@ -138,42 +141,52 @@ class RowChecker:
             raise SchemaMismatch(f"the table has no column {shown(unknown)}: it has {', '.join(self.names)}")
         values, columns = self._checked(operator, row)
         if self._key_texts or self._path_texts or self._inner_places:
-            self.refuse_odd(values)
+            self.refuse_odd(values, stores=operator not in DELETES)
         return values, columns
 
-    def refuse_odd(self, values: Values) -> None:
+    def refuse_odd(self, values: Values, *, stores: bool = True) -> None:
         """Refuse a row whose key or partition path no commit could store; a look at texts, no key is made.
+
+        Args:
+            values: of the row.
+            stores: the row is stored; False: it is deleted, wherever another engine has put it.
 
         Raises:
             InvalidKey: so it is.
         """
-        for name, place in zip(self.inner_keys, self._inner_places, strict=True):
+        for name, place in zip(self.inner_keys, self._inner_places, strict=True) if self.inner_keys else ():
             if _value_at(values, place) is None:
                 raise InvalidKey(f"column {name!r} must be set, and must not be null: a key or a path is made of it")
-        if self._key_texts and not any(_value_at(values, place) for place in self._key_texts):
+        has_key = self._first_text is not None and values[self._first_text]
+        if not has_key and self._key_texts and not any(_value_at(values, place) for place in self._key_texts):
             names = ", ".join(".".join((self.names[place[0]], *place[1:])) for place in self._key_texts)
             raise InvalidKey(f"the record key ({names}) must not be empty")
         for place in self._path_texts:
             value = _value_at(values, place)
             if value and not _PLAIN_PART.fullmatch(value) and self._spec is not None:
-                build_new_partition_paths(self._spec, self.columns([values]))
+                build = build_new_partition_paths if stores else build_partition_paths
+                build(self._spec, self.columns([values]))
 
-    def refuse_odd_table(self, rows: pa.Table) -> None:
+    def refuse_odd_table(self, rows: pa.Table, deletes: Mask) -> None:
         """Refuse Arrow data with a key or a partition path that no commit could store.
+
+        Args:
+            rows: the data.
+            deletes: which of them are deletes.
 
         Raises:
             InvalidKey: they have one.
         """
         if self.inner_keys and self._spec is not None:
             build_record_keys(self._spec, rows)
-            build_new_partition_paths(self._spec, rows)
+            _refuse_paths(self._spec, rows, deletes)
         elif self._key_texts:
             empty = [pc.fill_null(pc.equal(rows.column(place[0]), ""), True) for place in self._key_texts]
             count = sum(chunk.true_count for chunk in reduce(pc.and_, empty).chunks)
             if count:
                 raise InvalidKey(f"{count} rows have an empty record key")
         if self._path_texts and self._spec is not None:
-            build_new_partition_paths(self._spec, rows)
+            _refuse_paths(self._spec, rows, deletes)
 
     def _checked(self, operator: RowOperator, row: Mapping[str, Any]) -> tuple[list[Any], tuple[str, ...] | None]:
         if operator in DELETES:
@@ -307,3 +320,9 @@ def _bounds(kind: pa.DataType) -> tuple[int, int]:
     if pt.is_unsigned_integer(kind):
         return 0, 2**kind.bit_width - 1
     return -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
+
+
+def _refuse_paths(spec: KeySpec, rows: pa.Table, deletes: Mask) -> None:
+    """Refuse partition paths that cannot be used, and those of rows to be stored that Spark could not read."""
+    build_partition_paths(spec, rows)
+    build_new_partition_paths(spec, rows.filter(pa.array(~deletes)) if deletes.any() else rows)

@@ -29,7 +29,7 @@ from lakefmt.producers.stream.failures import FailedBatch
 from lakefmt.producers.stream.options import StreamOptions
 from lakefmt.producers.stream.rows import RowChecker, row_mapping
 from lakefmt.segments.codec import Committed
-from lakefmt.segments.operators import RowOperator, parse_operator
+from lakefmt.segments.operators import DELETES, RowOperator, parse_operator
 from lakefmt.values import CommitResult
 from lakefmt.write.ingest import open_stream, read_all
 
@@ -147,7 +147,8 @@ class Stream:
     def _take(self, operator: RowOperator, row: object, tracked: Tracked | None = None) -> None:
         """Take the row of a call, and raise what the program has to know."""
         self._apply(operator, row, tracked)
-        self.check_commits()
+        if self._core.committer.untold is not None:
+            self.check_commits()
 
     def check_commits(self) -> None:
         """Raise when a commit that the stream made by itself has failed, and no call has said so.
@@ -260,7 +261,7 @@ class Stream:
         checker = self.checker if checker is None else checker
         text = None if columns is None else encode_columns(columns)
         for row in rows:
-            checker.refuse_odd(row)
+            checker.refuse_odd(row, stores=operator not in DELETES)
         for row in rows:
             core.take_row(checker, row, operator, text)
 

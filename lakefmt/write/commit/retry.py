@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sized
 from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
@@ -70,6 +71,8 @@ class GivenRows:
             else:
                 self._whole = read_all(schema, self._tables)
         self._taken = False
+        #: All rows, where the data is one table or frame and is handed on as a stream.
+        self.table: pa.Table | None = None
 
     @property
     def can_repeat(self) -> bool:
@@ -87,6 +90,10 @@ class GivenRows:
             return self._schema, self._whole, None
         tables = open_stream(self._data, stored_keys=self._stored_keys)[1] if self._taken else self._tables
         self._taken = True
+        if _is_held(self._data):
+            first = list(islice(tables, 2))  # a table or a frame comes as one
+            self.table = first[0] if len(first) == 1 else None
+            tables = chain(first, tables)
         return self._schema, tables, None
 
 

@@ -136,11 +136,11 @@ class FirstSchema:
 
     def narrowed(self, incoming: pa.Schema, table: pa.Schema) -> pa.Schema:
         """Return the data's schema with the table's types where its values fit them."""
-        if self.rows is None or incoming.equals(table) or not self.rows.schema.equals(incoming):
+        if self.rows is None or incoming.equals(table) or not without_stored_keys(self.rows.schema).equals(incoming):
             return incoming
         from lakefmt.schema.evolve import narrowed  # most writes change no column
 
-        return narrowed(self.rows, table)
+        return narrowed(self.rows.select(incoming.names), table)
 
     def completed(self, incoming: pa.Schema, table: pa.Schema) -> pa.Schema:
         """Return the data's schema with the nullable columns that the table got after the first attempt.

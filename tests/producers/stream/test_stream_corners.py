@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import lakefmt
 from lakefmt.errors import (
     BufferFull,
     CorruptFile,
@@ -26,12 +27,16 @@ from lakefmt.errors import (
     StreamClosed,
 )
 from lakefmt.filegroups.table_client import TableClient
+from lakefmt.keys import build_partition_paths
 from lakefmt.producers.stream import flushing
+from lakefmt.producers.stream import rows as rows_module
 from lakefmt.producers.stream.operators import RowOperator
 from lakefmt.producers.stream.options import FlushMode
 from lakefmt.producers.stream.rows import RowChecker
+from lakefmt.producers.stream.stream import Stream
 from lakefmt.segments.files import list_headers, list_streams
 from lakefmt.segments.names import data_name
+from lakefmt.table import Table
 from lakefmt.testing.virtual_time import VirtualTime
 from tests.producers.stream.stream_kit import durable, kill, make, rows_of, table_over
 
@@ -573,3 +578,40 @@ def test_a_null_element_is_taken_or_refused_with_its_row() -> None:
         with pytest.raises(SchemaMismatch, match="'tags'"):
             stream.write_arrow(pa.table({"n": [5], "tags": [[None]]}))
     assert sorted(table_over(store).read()["n"].to_pylist()) == [1, 2, 3]
+
+
+PLAIN_PATHS = {
+    "hoodie.datasource.write.hive_style_partitioning": "false",
+    "hoodie.datasource.write.partitionpath.urlencode": "false",
+}
+PARTED = pa.schema([("id", pa.string()), ("p", pa.string())])
+
+
+def with_a_colon(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Table, Stream]:
+    """Return a table, and a stream with a row that was taken when its partition value was not refused yet."""
+    table = lakefmt.create_table(
+        f"memory://{name}", schema=PARTED, record_key="id", partition_by="p", properties=PLAIN_PATHS
+    )
+    stream = table.open_stream(commit_interval=10**9)
+    with monkeypatch.context() as before:
+        before.setattr(rows_module, "build_new_partition_paths", build_partition_paths)
+        stream.upsert({"id": "a", "p": "10:30"})
+    stream.flush()
+    return table, stream
+
+
+def test_what_is_durable_is_committed_though_the_door_refuses_it_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, stream = with_a_colon("durable-colon", monkeypatch)
+    with stream:
+        with pytest.raises(InvalidKey, match="a colon"):
+            stream.upsert({"id": "b", "p": "10:30"})
+        stream.upsert({"id": "c", "p": "x"})
+    assert sorted(table.read()["id"].to_pylist()) == ["a", "c"]
+
+
+def test_a_stream_deletes_from_partitions_that_it_would_not_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, stream = with_a_colon("deleted-colon", monkeypatch)
+    with stream:
+        stream.commit()
+        stream.delete({"id": "a", "p": "10:30"})
+    assert table.read().num_rows == 0
