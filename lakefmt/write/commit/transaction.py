@@ -138,6 +138,8 @@ class FirstSchema:
         """Return the data's schema with the table's types where its values fit them."""
         if self.rows is None or incoming.equals(table) or not without_stored_keys(self.rows.schema).equals(incoming):
             return incoming
+        if len(set(incoming.names)) < len(incoming):
+            return incoming  # a column that comes twice is refused by name
         from lakefmt.schema.evolve import narrowed  # most writes change no column
 
         return narrowed(self.rows.select(incoming.names), table)
