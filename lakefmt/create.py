@@ -74,7 +74,7 @@ _STORED = {
     "hoodie.datasource.write.drop.partition.columns": "false",
     "hoodie.populate.meta.fields": "true",
 }
-#: The settings of timestamp based partitions begin so.
+#: The prefix of the settings of timestamp-based partitions.
 _TIMED = "hoodie.keygen.timebased."
 #: The generators that Hudi lets a table without meta columns have.
 _WITHOUT_META = (KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX, KeyGeneratorType.NON_PARTITION)

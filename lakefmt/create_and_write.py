@@ -24,7 +24,7 @@ __all__ = ["check_agreement", "check_properties", "write_existing", "write_table
 
 _MODES: Final = ("error", "append", "overwrite", "ignore")
 _OPERATIONS: Final = ("upsert", "insert", "bulk_insert", "insert_overwrite")
-#: The settings of timestamp based partitions begin so.
+#: The prefix of the settings of timestamp-based partitions.
 _TIMED: Final = "hoodie.keygen.timebased."
 #: What a table has that does not say it.
 _UNSTATED: Final = {

@@ -484,7 +484,7 @@ class Table(
             schema, rows, based_on = given.take()
             if holds_no_rows(rows) and not request.keeps_empty:
                 return None
-            first.rows = rows if isinstance(rows, pa.Table) else getattr(given, "table", None)
+            first.rows = rows if isinstance(rows, pa.Table) else given.table
             return run_write(self.client, request, schema, rows, based_on, first)
 
         with closing(given), self._writing:

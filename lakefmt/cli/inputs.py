@@ -297,7 +297,7 @@ def _type_in_csv(kind: pa.DataType) -> pa.DataType:
 
 # --- types that are guessed ---------------------------------------------------------------------------------------
 
-#: A whole number in its own form, of at most 38 digits; in one that reads as the same number; and any.
+#: Whole numbers: in canonical form with at most 38 digits, with spaces or a sign around it, with leading zeros.
 _OWN_WHOLE: Final = r"^(0|-?[1-9][0-9]{0,37})$"
 _PLAIN_WHOLE: Final = r"^\s*[+-]?(0|[1-9][0-9]*)\s*$"
 _WHOLE: Final = r"^\s*[+-]?[0-9]+\s*$"
@@ -310,7 +310,7 @@ _MOST_EXACT: Final = 1 << 53
 
 
 def _guessed(batch: pa.RecordBatch, schema: pa.Schema, guesses: _Guesses) -> pa.RecordBatch:
-    """Return a batch whose texts in columns that the table does not have are values of the guessed types."""
+    """Return a batch in which columns that the table does not have are cast to their guessed types."""
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name in schema.names or not pt.is_string(column.type):

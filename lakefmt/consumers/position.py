@@ -159,7 +159,7 @@ class PositionTracker:
         self._waiting.clear()
 
     def move(self, position: StreamPosition) -> None:
-        """Go to another position; buckets stay with their shards."""
+        """Continue at another position; the assignment of buckets to shards does not change."""
         self.__init__(replace(position, in_turn=self._in_turn))  # type: ignore[misc]
 
     def _advance(self) -> None:

@@ -332,7 +332,7 @@ class RunningHold:
         self.is_dropped = True
 
     def end(self) -> None:
-        """Keep nothing any more."""
+        """Stop holding rows: remove the file of this stream."""
         with self._lock:
             stop, self._stop_beating = self._stop_beating, None
         if stop is not None:

@@ -106,7 +106,7 @@ def consumed_until(store: ObjectStore, now: datetime) -> frozenset[str]:
 
 
 def expiry_of(record: ConsumerRecord) -> timedelta:
-    """Return after how long a silence a consumer is ignored."""
+    """Return the time without an update after which a consumer is ignored."""
     return RUNNING_EXPIRY if record.mode == RUNNING else CONSUMER_EXPIRY
 
 

@@ -110,6 +110,8 @@ class StoredRows:
     """
 
     can_repeat = True
+    #: As of :class:`GivenRows`: these rows are always one table already.
+    table: pa.Table | None = None
 
     def __init__(self, read: Callable[[], tuple[pa.Table, TableState]]) -> None:
         self._read = read
