@@ -130,7 +130,8 @@ def test_what_the_other_writer_wrote_last_is_read(tmp_path: Path, in_tokyo, vers
         writer = other() if number % 2 else lakefmt.open_table(path)
         writer.upsert(pa.table({"id": ["a"], "v": [number]}))
         assert lakefmt.open_table(path).read()["v"].to_pylist() == [number]
-        between.append((number, dt.datetime.now(UTC)))
+        # The next instant may begin within this millisecond, and an instant has no finer time.
+        between.append((number, dt.datetime.now(UTC) - dt.timedelta(milliseconds=1)))
     table = lakefmt.open_table(path)
     for number, moment in between:
         assert table.snapshot(as_of=moment).read()["v"].to_pylist() == [number]
