@@ -15,7 +15,7 @@ from lakefmt.formats.names import parse_log_file
 from lakefmt.storage.api import ObjectStore
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import Action, Instant, State
-from lakefmt.timeline.locks.open import Lease
+from lakefmt.timeline.locks.api import Lease
 from lakefmt.timeline.markers import remove_markers
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
 from lakefmt.timeline.restore import (

@@ -9,7 +9,7 @@ from lakefmt.data_classes import replace
 from lakefmt.errors import AlreadyExistsError, InstantNotFound, StateError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
-from lakefmt.timeline.locks.open import Lease
+from lakefmt.timeline.locks.api import Lease
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
 from lakefmt.timeline.restore import select_instants_to_undo
 from lakefmt.timeline.savepoint import Savepoint, parse_savepoint, savepoint_record, savepoints_of
