@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.choices.profiles import check_profiles, training_profiles
-from lakefmt.advice.choices import TableChoice
+from lakefmt.advice.profile import TableChoice
 from lakefmt.bench.cells import BenchCell, choices_to_try
 from lakefmt.bench.run import run_cells
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from lakefmt.advice.curves import CostCurves, parse_curves
+from lakefmt.advice.amounts import CostCurves, parse_curves
 from lakefmt.errors import CorruptFile, InvalidInputError
 
 __all__ = ["cache_path", "keep_curves", "load_curves", "shipped_curves"]

@@ -1,16 +1,189 @@
-"""The profile of a table: its size, its keys, and what a usual commit does."""
+"""What can be chosen for a table: its type, its index, its logs, its services and the size of its files."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field, fields
 from typing import Any, Final
 
-from lakefmt.advice.choices import TableChoice, check_count, check_names_tuple, checked_fields
 from lakefmt.arguments import number_argument
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError
 
-__all__ = ["TableProfile"]
+__all__ = [
+    "DEFAULT_FILE_BYTES",
+    "GLOBAL_INDEXES",
+    "INDEXES",
+    "TableChoice",
+    "TableProfile",
+]
+
+#: What ``hoodie.parquet.max.file.size`` is unless it is set.
+DEFAULT_FILE_BYTES: Final = 120 << 20
+#: Indexes by which a key is unique in its partition.
+INDEXES: Final = ("bloom", "simple", "bucket")
+#: Indexes by which a key is unique in the table.
+GLOBAL_INDEXES: Final = ("global_bloom", "global_simple", "record")
+_OTHER_INDEXES: Final = ("partitioned_record",)
+_TABLE_TYPES: Final = ("cow", "mor")
+_LOG_FORMATS: Final = ("avro", "parquet")
+_MOST_BUCKETS: Final = 65_536
+
+
+@dataclass(frozen=True)
+class TableChoice:
+    """One way to set a table up.
+
+    Attributes:
+        table_type: ``"cow"`` or ``"mor"``.
+        index: an index of docs/index.md.
+        log_format: format of log blocks of a merge-on-read table, ``"avro"`` or ``"parquet"``.
+        compact_after: deltacommits after which logs are compacted; 0: never.
+        file_bytes: ``hoodie.parquet.max.file.size``.
+        buckets: of each partition, for the index ``"bucket"``.
+        metadata: whether the table has a metadata table with statistics and bloom filters that the index asks.
+        cluster_by: columns that clustering orders rows by; empty: no clustering.
+        cluster_order: ``"linear"``, ``"zorder"`` or ``"hilbert"``.
+        cluster_after: commits after which a clustering runs.
+
+    Raises:
+        InvalidInputError: a value is none of these.
+
+    Example:
+        >>> print(TableChoice("mor", "bucket", compact_after=5, buckets=4))
+        mor, bucket index of 4, Avro logs compacted after 5 commits
+    """
+
+    table_type: str = "cow"
+    index: str = "bloom"
+    log_format: str = "avro"
+    compact_after: int = 0
+    file_bytes: int = DEFAULT_FILE_BYTES
+    buckets: int = 0
+    metadata: bool = False
+    cluster_by: tuple[str, ...] = ()
+    cluster_order: str = "linear"
+    cluster_after: int = 0
+
+    def __post_init__(self) -> None:
+        _one_of(self.table_type, _TABLE_TYPES, "table_type")
+        _one_of(self.index, (*INDEXES, *GLOBAL_INDEXES, *_OTHER_INDEXES), "index")
+        _one_of(self.log_format, _LOG_FORMATS, "log_format")
+        _one_of(self.cluster_order, ("linear", "zorder", "hilbert"), "cluster_order")
+        for name in ("compact_after", "buckets", "cluster_after"):
+            check_count(getattr(self, name), name, 0, _MOST_BUCKETS)
+        check_count(self.file_bytes, "file_bytes", 1024, 1 << 50)
+        check_names_tuple(self.cluster_by, "cluster_by")
+
+    def __str__(self) -> str:
+        index = f"bucket index of {self.buckets}" if self.index == "bucket" else f"{self.index} index"
+        parts = [self.table_type, index]
+        if self.table_type == "mor":
+            logs = "Avro logs" if self.log_format == "avro" else "Parquet logs"
+            parts.append(f"{logs} compacted after {self.compact_after} commits" if self.compact_after else logs)
+        if self.file_bytes != DEFAULT_FILE_BYTES and self.index != "bucket":
+            parts.append(f"files of {self.file_bytes / (1 << 20):.3g} MiB")
+        if self.metadata:
+            parts.append("metadata table")
+        if self.cluster_by:
+            parts.append(f"clustered by {', '.join(self.cluster_by)} after {self.cluster_after} commits")
+        return ", ".join(parts)
+
+    @property
+    def is_global(self) -> bool:
+        """Whether a key is unique in the table, not only in its partition."""
+        return self.index in GLOBAL_INDEXES
+
+    @property
+    def creation(self) -> dict[str, object]:
+        """The arguments of :func:`lakefmt.create_table` that make such a table."""
+        given: dict[str, object] = {"table_type": self.table_type, "index": self.index}
+        if self.index == "bucket":
+            given["properties"] = {"hoodie.bucket.index.num.buckets": str(self.buckets or 1)}
+        if self.metadata:
+            given["indexes"] = ["files", "column_stats", "bloom_filters"]
+        return given
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings of writes, by Hudi's names."""
+        given: dict[str, str] = {}
+        if self.index != "bucket":
+            given["hoodie.index.type"] = _SETTING_NAMES.get(self.index, self.index.upper())
+            given["hoodie.parquet.max.file.size"] = str(self.file_bytes)
+        if self.metadata:
+            given["hoodie.bloom.index.use.metadata"] = "true"
+        if self.table_type == "mor":
+            given["hoodie.logfile.data.block.format"] = self.log_format
+            given["hoodie.compact.inline"] = "true" if self.compact_after else "false"
+            if self.compact_after:
+                given["hoodie.compact.inline.max.delta.commits"] = str(self.compact_after)
+        if self.cluster_by:
+            given["hoodie.clustering.inline"] = "true"
+            given["hoodie.clustering.inline.max.commits"] = str(max(1, self.cluster_after))
+            given["hoodie.clustering.plan.strategy.sort.columns"] = ",".join(self.cluster_by)
+            given["hoodie.layout.optimize.strategy"] = self.cluster_order
+        return given
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the choice as JSON holds it."""
+        return {
+            field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value
+            for field in fields(self)
+        }
+
+    @classmethod
+    def from_json(cls, given: object) -> TableChoice:
+        """Return the choice that :meth:`as_json` wrote.
+
+        Raises:
+            InvalidInputError: it is not one.
+        """
+        values = checked_fields(cls, given, "a choice")
+        if isinstance(values.get("cluster_by"), list):
+            values["cluster_by"] = tuple(values["cluster_by"])
+        return cls(**values)
+
+
+_SETTING_NAMES: Final = {"record": "GLOBAL_RECORD_LEVEL_INDEX", "partitioned_record": "RECORD_LEVEL_INDEX"}
+
+
+def _one_of(value: object, allowed: tuple[str, ...], name: str) -> None:
+    if not isinstance(value, str) or value not in allowed:
+        raise InvalidInputError(f"unknown {name} {value!r}: expected one of {', '.join(allowed)}")
+
+
+def check_count(value: object, name: str, least: int, most: int) -> int:
+    """Return a whole number within bounds.
+
+    Raises:
+        InvalidInputError: it is none, or outside.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidInputError(f"{name} must be a whole number from {least:,} to {most:,}")
+    return value
+
+
+def check_names_tuple(value: object, name: str) -> None:
+    """Raise unless a value is a tuple of texts."""
+    if not isinstance(value, tuple) or not all(isinstance(each, str) for each in value):
+        raise InvalidInputError(f"{name} must be a tuple of column names")
+
+
+def checked_fields(kind: type, given: object, what: str) -> dict[str, Any]:
+    """Return the fields of a JSON object for a dataclass.
+
+    Raises:
+        InvalidInputError: it is no object, or has other fields.
+    """
+    if not isinstance(given, Mapping):
+        raise InvalidInputError(f"{what} must be a JSON object")
+    names = {field.name for field in fields(kind)}
+    others = sorted(str(name) for name in given if name not in names)
+    if others:
+        raise InvalidInputError(f"{what} has unknown fields: {', '.join(others[:5])}")
+    return dict(given)
+
 
 _MOST: Final = 1 << 50
 _SHARES: Final = ("update_share", "delete_share", "hot_share", "late_share")

@@ -8,8 +8,7 @@ from datetime import UTC
 from statistics import mean, median
 from typing import Final
 
-from lakefmt.advice.choices import DEFAULT_FILE_BYTES, TableChoice
-from lakefmt.advice.profile import TableProfile
+from lakefmt.advice.profile import DEFAULT_FILE_BYTES, TableChoice, TableProfile
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InvalidInputError

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Final
 
-from lakefmt.advice.choices import DEFAULT_FILE_BYTES, TableChoice, check_count, checked_fields
-from lakefmt.advice.profile import TableProfile
+from lakefmt.advice.profile import DEFAULT_FILE_BYTES, TableChoice, TableProfile, check_count, checked_fields
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError
 

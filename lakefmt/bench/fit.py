@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from lakefmt.advice.amounts import Amounts, predict_amounts
-from lakefmt.advice.curves import CostCurves
+from lakefmt.advice.amounts import Amounts, CostCurves, predict_amounts
 from lakefmt.bench.records import CellRecord
 
 __all__ = ["fit_curves", "machine_factors", "measured_seconds", "nonnegative_fit"]

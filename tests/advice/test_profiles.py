@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.advice.choices import TableChoice
-from lakefmt.advice.profile import TableProfile
+from lakefmt.advice.profile import TableChoice, TableProfile
 from lakefmt.advice.profiling import profile_table
 from lakefmt.bench.rows import KEY, ORDERING, PARTITION, RowSource
 from lakefmt.errors import InvalidInputError

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.advice.amounts import predict_amounts
-from lakefmt.advice.curves import CostCurves
+from lakefmt.advice.amounts import CostCurves, predict_amounts
 from lakefmt.bench.cells import BenchCell, choices_to_try
 from lakefmt.bench.fit import fit_curves, machine_factors, nonnegative_fit
 from lakefmt.bench.records import CellRecord

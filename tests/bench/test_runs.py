@@ -10,8 +10,7 @@ from dataclasses import replace
 import pytest
 
 from lakefmt.advice.amounts import predict_amounts
-from lakefmt.advice.choices import TableChoice
-from lakefmt.advice.profile import TableProfile
+from lakefmt.advice.profile import TableChoice, TableProfile
 from lakefmt.bench import measure
 from lakefmt.bench.cells import SUITES, BenchCell, choices_to_try, plan_cells
 from lakefmt.bench.measure import measure_cell, seconds_per_commit
