@@ -21,7 +21,7 @@ from lakefmt.advice.kept_curves import shipped_curves
 from lakefmt.advice.profile import TableChoice
 from lakefmt.advice.verbs import advise_choice
 from lakefmt.bench.measure import seconds_per_commit
-from lakefmt.bench.records import CellRecord, load_records
+from lakefmt.bench.run import CellRecord, load_records
 
 __all__ = ["LIMIT", "CheckedAdvice", "check", "main", "markdown"]
 

@@ -10,8 +10,7 @@ import json
 from pathlib import Path
 
 from lakefmt.advice import kept_curves
-from lakefmt.bench.fit import fit_curves
-from lakefmt.bench.records import load_records
+from lakefmt.bench.run import fit_curves, load_records
 
 __all__ = ["main"]
 

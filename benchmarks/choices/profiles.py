@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lakefmt.advice.profile import TableProfile
-from lakefmt.bench.workloads import workload
+from lakefmt.bench.cells import workload
 
 __all__ = ["check_profiles", "training_profiles"]
 

@@ -14,9 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lakefmt.bench.cells import SUITES
-from lakefmt.bench.records import load_records
-from lakefmt.bench.run import BenchReport
-from lakefmt.bench.table_text import columns_of, rows_by_workload
+from lakefmt.bench.page import columns_of, rows_by_workload
+from lakefmt.bench.run import BenchReport, load_records
 
 __all__ = ["joined", "main", "markdown"]
 

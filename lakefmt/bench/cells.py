@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Final
 
@@ -12,7 +12,14 @@ from lakefmt.advice.profile import DEFAULT_FILE_BYTES, TableChoice, TableProfile
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError
 
-__all__ = ["SUITES", "BenchCell", "choices_to_try", "plan_cells"]
+__all__ = [
+    "SUITES",
+    "WORKLOADS",
+    "BenchCell",
+    "choices_to_try",
+    "plan_cells",
+    "workload",
+]
 
 #: Raised when what a cell measures changes, so that older results are not taken for new ones.
 _VERSION: Final = 1
@@ -220,3 +227,70 @@ def _clustering_cells(name: str, profile: TableProfile) -> list[BenchCell]:
         )
         for order, columns in ways
     ]
+
+
+def _facts(rows: int) -> TableProfile:
+    return TableProfile(
+        rows=rows,
+        row_bytes=130.0,
+        partitions=30,
+        key_bytes=36,
+        batch_rows=max(1, rows // 100),
+        update_share=0.7,
+        batch_partitions=8.0,
+        hot_share=0.5,
+        late_share=0.5,
+    )
+
+
+def _events(rows: int) -> TableProfile:
+    return TableProfile(
+        rows=rows,
+        row_bytes=90.0,
+        partitions=30,
+        key_bytes=18,
+        rising_keys=True,
+        batch_rows=max(1, rows // 100),
+        update_share=0.05,
+        batch_partitions=2.0,
+        hot_share=0.95,
+        late_share=0.05,
+    )
+
+
+def _dimension(rows: int) -> TableProfile:
+    return TableProfile(
+        rows=rows,
+        row_bytes=130.0,
+        key_bytes=36,
+        batch_rows=max(1, rows // 100),
+        update_share=0.95,
+        delete_share=0.02,
+    )
+
+
+WORKLOADS: Final[dict[str, Callable[[int], TableProfile]]] = {
+    "facts": _facts,
+    "events": _events,
+    "dimension": _dimension,
+}
+
+
+def workload(name: str, rows: int) -> TableProfile:
+    """Return the profile of a workload.
+
+    Args:
+        name: ``"facts"``: late-arriving updates to facts; ``"events"``: de-duplication of an event stream;
+            ``"dimension"``: random updates and deletes to a dimension.
+        rows: of the table.
+
+    Raises:
+        InvalidInputError: there is no such workload.
+
+    Example:
+        >>> workload("events", 1000).batch_rows
+        10
+    """
+    if name not in WORKLOADS:
+        raise InvalidInputError(f"unknown workload {name!r}: expected one of {', '.join(WORKLOADS)}")
+    return WORKLOADS[name](rows)

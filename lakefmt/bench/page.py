@@ -1,19 +1,235 @@
-"""The results of a run as one HTML page with charts; it holds everything itself and opens without a network."""
+"""Charts as SVG text: points with a front, and bars."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import groupby
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 from lakefmt.bench.measure import seconds_per_commit
-from lakefmt.bench.records import CellRecord
-from lakefmt.bench.run import BenchReport
-from lakefmt.bench.svg import ChartPoint, bar_chart, scatter_chart
-from lakefmt.bench.table_text import columns_of, rows_by_workload
+from lakefmt.bench.run import BenchReport, CellRecord
 from lakefmt.data_classes import dataclass
 
-__all__ = ["page_of", "pareto_front"]
+if TYPE_CHECKING:
+    from rich.table import Table as DrawnTable
+
+__all__ = [
+    "ChartPoint",
+    "bar_chart",
+    "columns_of",
+    "draw_table",
+    "page_of",
+    "pareto_front",
+    "rows_by_workload",
+    "scatter_chart",
+]
+
+_WIDTH, _HEIGHT = 860, 420
+_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 15, 50
+_BAR = 22
+
+
+@dataclass(frozen=True)
+class ChartPoint:
+    """A point with its name; `marked` points are joined by a line."""
+
+    name: str
+    x: float
+    y: float
+    marked: bool = False
+
+
+def scatter_chart(points: Sequence[ChartPoint], x_title: str, y_title: str) -> str:
+    """Return a chart of points, both axes logarithmic; a point's name shows when it is pointed at, and where it is marked.
+
+    Example:
+        >>> "<svg" in scatter_chart([ChartPoint("a", 1.0, 2.0, True)], "x", "y")
+        True
+    """
+    shown = [point for point in points if point.x > 0 and point.y > 0]
+    if not shown:
+        return "<p>No point to show.</p>"
+    xs, ys = _Axis([point.x for point in shown]), _Axis([point.y for point in shown])
+
+    def place(point: ChartPoint) -> tuple[float, float]:
+        x = _LEFT + xs.share(point.x) * (_WIDTH - _LEFT - _RIGHT)
+        return x, _HEIGHT - _BOTTOM - ys.share(point.y) * (_HEIGHT - _TOP - _BOTTOM)
+
+    parts = [_open(_HEIGHT, f"{y_title} against {x_title}")]
+    floor, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
+    for value in xs.ticks:
+        x = _LEFT + xs.share(value) * (right - _LEFT)
+        parts.append(f'<line class="axis" x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{floor}"/>')
+        parts.append(f'<text class="quiet" x="{x:.1f}" y="{floor + 16}" text-anchor="middle">{value:g}</text>')
+    for value in ys.ticks:
+        y = floor - ys.share(value) * (floor - _TOP)
+        parts.append(f'<line class="axis" x1="{_LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="quiet" x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
+    parts.append(f'<text x="{right}" y="{_HEIGHT - 8}" text-anchor="end">{escape(x_title)}</text>')
+    parts.append(f'<text x="{_LEFT + 6}" y="{_TOP + 12}">{escape(y_title)}</text>')
+    front = sorted((place(point) for point in shown if point.marked), key=lambda pair: pair[0])
+    if len(front) > 1:
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in front)
+        parts.append(f'<polyline class="front" points="{line}"/>')
+    for point in shown:
+        x, y = place(point)
+        title = f"{point.name}: {point.x:.4g}, {point.y:.4g}"
+        kind = "mark" if point.marked else "other"
+        parts.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="5"><title>{escape(title)}</title></circle>')
+        if point.marked:
+            anchor, shift = ("end", -8) if x > _WIDTH / 2 else ("start", 8)
+            parts.append(
+                f'<text x="{x + shift:.1f}" y="{y - 7:.1f}" text-anchor="{anchor}">{escape(point.name)}</text>'
+            )
+    return "\n".join([*parts, "</svg>"])
+
+
+def bar_chart(bars: Sequence[tuple[str, float]], unit: str) -> str:
+    """Return a chart of horizontal bars, each with its name and value.
+
+    Example:
+        >>> "3 MB" in bar_chart([("a", 3.0)], " MB")
+        True
+    """
+    most = max((value for _, value in bars), default=0.0) or 1.0
+    height = _BAR * len(bars) + 10
+    parts = [_open(height, "bars")]
+    for number, (name, value) in enumerate(bars):
+        y, length = 5 + number * _BAR, max(1.0, value / most * (_WIDTH - 420))
+        parts.append(f'<text x="320" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
+        parts.append(f'<rect class="mark" x="330" y="{y + 3}" width="{length:.1f}" height="{_BAR - 7}"/>')
+        parts.append(f'<text x="{336 + length:.1f}" y="{y + 15}">{value:,.3g}{escape(unit)}</text>')
+    return "\n".join([*parts, "</svg>"])
+
+
+def _open(height: int, label: str) -> str:
+    return f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img" aria-label="{escape(label)}">'
+
+
+class _Axis:
+    """A logarithmic axis over some positive values."""
+
+    def __init__(self, values: Sequence[float]) -> None:
+        low, high = math.log10(min(values)), math.log10(max(values))
+        room = max(0.06, 0.06 * (high - low))
+        self._low, self._high = low - room, high + room
+        steps = [base * 10.0**power for power in range(math.floor(low) - 1, math.ceil(high) + 1) for base in (1, 2, 5)]
+        self.ticks = [step for step in steps if self._low <= math.log10(step) <= self._high]
+
+    def share(self, value: float) -> float:
+        """Return where a value lies, from 0 to 1."""
+        return (math.log10(value) - self._low) / (self._high - self._low)
+
+
+Figures = Mapping[str, Any]
+Column = tuple[str, Callable[[Figures, CellRecord], str]]
+
+
+def _milliseconds(value: float | None) -> str:
+    return "–" if value is None else f"{1e3 * value:,.1f}"
+
+
+def _bytes(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value / 1e6:,.2f} MB" if value >= 1e5 else f"{value / 1e3:,.1f} kB"
+
+
+def _per_commit(figures: Figures, name: str, record: CellRecord) -> str:
+    return _milliseconds(seconds_per_commit(figures, record.cell.profile.reads_per_commit)[name])
+
+
+def _moved(figures: Figures, kind: str, phase: str) -> float | None:
+    return figures[kind].get(phase, 0) / len(figures["write_seconds"]) if kind in figures else None
+
+
+_COMMON: tuple[Column, ...] = (
+    ("write ms", lambda f, r: _per_commit(f, "write", r)),
+    ("services ms", lambda f, r: _per_commit(f, "service", r)),
+    ("read ms", lambda f, r: _per_commit(f, "read", r)),
+)
+_INDEX: tuple[Column, ...] = (
+    (
+        "look-up ms",
+        lambda f, r: _milliseconds(median(each[0] for each in f["look_up_seconds"]) if f["look_up_seconds"] else None),
+    ),
+    *_COMMON,
+    ("files touched", lambda f, r: f"{f['files_touched']:,.1f}"),
+    ("read by a commit", lambda f, r: _bytes(_moved(f, "bytes_read", "write"))),
+    ("written by a commit", lambda f, r: _bytes(_moved(f, "bytes_written", "write"))),
+    (
+        "of it metadata",
+        lambda f, r: _bytes(f["metadata_bytes"] / len(f["write_seconds"]) if "metadata_bytes" in f else None),
+    ),
+    ("memory", lambda f, r: _bytes(f["memory_bytes"])),
+)
+_COMPACTION: tuple[Column, ...] = (
+    ("until visible ms", lambda f, r: _per_commit(f, "write", r)),
+    ("services ms", lambda f, r: _per_commit(f, "service", r)),
+    ("read ms", lambda f, r: _per_commit(f, "read", r)),
+    ("write ampl.", lambda f, r: f"{f.get('write_amplification', 0):,.1f}"),
+    ("read ampl.", lambda f, r: f"{f.get('read_amplification', 0):,.2f}"),
+    ("commits behind", lambda f, r: f"{f['commits_behind']:,.1f}"),
+    ("space", lambda f, r: _bytes(f.get("space_bytes"))),
+)
+_CLUSTERING: tuple[Column, ...] = (
+    ("bytes before", lambda f, r: _bytes(f["read_before"]["bytes"])),
+    ("after", lambda f, r: _bytes(f["read_after"]["bytes"])),
+    ("files before", lambda f, r: f"{f['read_before']['files']:,.1f}"),
+    ("files after", lambda f, r: f"{f['read_after']['files']:,.1f}"),
+    ("read ms before", lambda f, r: _milliseconds(f["read_before"]["seconds"][0])),
+    ("read ms after", lambda f, r: _milliseconds(f["read_after"]["seconds"][0])),
+    ("clustering ms", lambda f, r: _milliseconds(f["service_seconds"][0][0])),
+    ("written", lambda f, r: _bytes(f["bytes_written"]["service"])),
+)
+_FILTER: tuple[Column, ...] = (
+    ("keys", lambda f, r: f"{f['keys']:,}"),
+    ("build ms", lambda f, r: _milliseconds(f["build_seconds"][0])),
+    ("ask ms", lambda f, r: _milliseconds(None if f["ask_seconds"] is None else f["ask_seconds"][0])),
+    ("false positives", lambda f, r: "–" if f["false_rate"] is None else f"{f['false_rate']:.2g}"),
+    ("size", lambda f, r: _bytes(f["filter_bytes"])),
+)
+
+
+def columns_of(suite: str, kind: str) -> tuple[Column, ...]:
+    """Return the columns of a table: title, and the text of a record's figures."""
+    if kind == "filter":
+        return _FILTER
+    if kind == "clustering":
+        return _CLUSTERING
+    return _COMPACTION if suite == "compaction" else _INDEX
+
+
+def rows_by_workload(suite: str, report: BenchReport) -> dict[tuple[str, str], list[list[str]]]:
+    """Return the texts of each table by workload and kind of cell; failed cells say so."""
+    tables: dict[tuple[str, str], list[list[str]]] = {}
+    for record in report.records:
+        columns = columns_of(suite, record.cell.kind)
+        if record.error or "missing" in record.figures:
+            texts = [str(record.figures.get("missing") or "failed"), *[""] * (len(columns) - 1)]
+        else:
+            texts = [text(record.figures, record) for _, text in columns]
+        tables.setdefault((record.cell.workload, record.cell.kind), []).append([record.cell.name, *texts])
+    return tables
+
+
+def draw_table(suite: str, report: BenchReport) -> Iterator[DrawnTable]:
+    """Yield one table per workload and kind of cell."""
+    from rich.table import Table as DrawnTable
+
+    for (workload, kind), rows in rows_by_workload(suite, report).items():
+        title = f"{workload}: bloom filters on their own" if kind == "filter" else workload
+        drawn = DrawnTable(title=title, title_justify="left")
+        drawn.add_column("")
+        for name, _ in columns_of(suite, kind):
+            drawn.add_column(name, justify="right")
+        for texts in rows:
+            drawn.add_row(*texts)
+        yield drawn
+
 
 _STYLE = """
 :root { --ink: #1d2733; --quiet: #5c6b7a; --line: #d8dee5; --paper: #ffffff; --mark: #1769aa; --other: #b4530a; }

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt.advice.profile import TableChoice, TableProfile
 from lakefmt.advice.profiling import profile_table
-from lakefmt.bench.rows import KEY, ORDERING, PARTITION, RowSource
+from lakefmt.bench.measure import KEY, ORDERING, PARTITION, RowSource
 from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import MemoryStore

@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.advice.amounts import CostCurves, predict_amounts
-from lakefmt.bench.cells import BenchCell, choices_to_try
-from lakefmt.bench.fit import fit_curves, machine_factors, nonnegative_fit
-from lakefmt.bench.records import CellRecord
-from lakefmt.bench.workloads import WORKLOADS, workload
+from lakefmt.bench.cells import WORKLOADS, BenchCell, choices_to_try, workload
+from lakefmt.bench.run import CellRecord, fit_curves, machine_factors, nonnegative_fit
 
 TRUE = CostCurves(
     {

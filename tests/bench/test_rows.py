@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.advice.profile import TableProfile
-from lakefmt.bench.rows import KEY, ORDERING, PARTITION, RowSource
-from lakefmt.bench.workloads import WORKLOADS, workload
+from lakefmt.bench.cells import WORKLOADS, workload
+from lakefmt.bench.measure import KEY, ORDERING, PARTITION, RowSource
 from lakefmt.errors import InvalidInputError
 from tests.example_counts import examples
 

@@ -12,13 +12,10 @@ import pytest
 from lakefmt.advice.amounts import predict_amounts
 from lakefmt.advice.profile import TableChoice, TableProfile
 from lakefmt.bench import measure
-from lakefmt.bench.cells import SUITES, BenchCell, choices_to_try, plan_cells
+from lakefmt.bench.cells import SUITES, BenchCell, choices_to_try, plan_cells, workload
 from lakefmt.bench.measure import measure_cell, seconds_per_commit
-from lakefmt.bench.page import page_of, pareto_front
-from lakefmt.bench.records import CellRecord, append_record, load_records
-from lakefmt.bench.run import BenchReport, measure_apart, run_cells
-from lakefmt.bench.table_text import rows_by_workload
-from lakefmt.bench.workloads import workload
+from lakefmt.bench.page import page_of, pareto_front, rows_by_workload
+from lakefmt.bench.run import BenchReport, CellRecord, append_record, load_records, measure_apart, run_cells
 from lakefmt.errors import CorruptFile, InternalError, InvalidInputError
 
 SMALL = TableProfile(rows=600, partitions=2, batch_rows=60, update_share=0.8, batch_partitions=2.0, hot_share=0.5)

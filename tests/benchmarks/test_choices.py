@@ -12,7 +12,7 @@ from lakefmt.advice.kept_curves import shipped_curves
 from lakefmt.advice.profile import TableProfile
 from lakefmt.advice.verbs import advise_choice
 from lakefmt.bench.cells import BenchCell, choices_to_try
-from lakefmt.bench.records import CellRecord, append_record
+from lakefmt.bench.run import CellRecord, append_record
 
 PROFILE = TableProfile(rows=600, partitions=2, batch_rows=60, update_share=0.8, batch_partitions=2.0, hot_share=0.5)
 

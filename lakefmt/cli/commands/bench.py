@@ -104,7 +104,7 @@ def bench(
 def _profiles(
     like: str | None, workloads: tuple[str, ...], rows: int | None, storage_options: Mapping[str, object]
 ) -> dict[str, TableProfile]:
-    from lakefmt.bench.workloads import WORKLOADS, workload
+    from lakefmt.bench.cells import WORKLOADS, workload
 
     if like is None:
         return {name: workload(name, rows or _DEFAULT_ROWS) for name in workloads or tuple(WORKLOADS)}
@@ -117,8 +117,7 @@ def _profiles(
 def _keep_costs(report: BenchReport) -> None:
     """Keep the costs of this machine, when enough was measured."""
     from lakefmt.advice.kept_curves import keep_curves, shipped_curves
-    from lakefmt.bench.fit import machine_factors
-    from lakefmt.bench.run import machine_text
+    from lakefmt.bench.run import machine_factors, machine_text
 
     curves = machine_factors(report.records, shipped_curves(), machine_text())
     if curves is not None:
@@ -126,7 +125,7 @@ def _keep_costs(report: BenchReport) -> None:
 
 
 def _print(suite: str, report: BenchReport, cells: int, kept: Path, html: Path | None) -> None:
-    from lakefmt.bench.table_text import draw_table
+    from lakefmt.bench.page import draw_table
     from lakefmt.cli.render import plain_console
 
     console = plain_console()
