@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.builders.writing import BatchWriteBuilder
+from lakefmt.builders.catalog import BatchWriteBuilder
 from lakefmt.consumers.alignment import Mark, WatermarkAlignment, is_held_back
 from lakefmt.consumers.steps import StreamStep, cut_at_watermark, split_by_drift
 from lakefmt.errors import DataExpired

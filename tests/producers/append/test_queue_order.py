@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.builders.reading import ReadBuilder
+from lakefmt.builders.catalog import ReadBuilder
 from lakefmt.compaction.cluster.plan import ClusteringRules
 from lakefmt.compaction.cluster.queue_plan import plan_queue_clustering
 from lakefmt.config.append_layout import append_layout
