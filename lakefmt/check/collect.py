@@ -1,13 +1,4 @@
-"""Collect the facts of a table for a check (effects: reads only).
-
-Others may write meanwhile, so the timeline is read before and after the listing. Files in the first
-reading must exist; files outside of the second belong to no one. Caches are not used, because they
-could hide damage.
-
-Of logs only the blocks are read, not the rows.
-
-Properties, their backup and lakefmt's table file are read first.
-"""
+"""Looks at the segments of streams for a check (effects: reads only)."""
 
 from __future__ import annotations
 
@@ -20,9 +11,20 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from lakefmt.check._collect_keys import DuplicateKeys, Hashes, KeyFacts, KeyRules, examine_keys, find_duplicates
-from lakefmt.check._compacted_files import find_spare_files
-from lakefmt.check._facts import FooterFacts, NotesFacts, PropertiesFacts, TableFacts, Unknown
-from lakefmt.check.findings import LOST_KEY
+from lakefmt.check.findings import (
+    LOST_KEY,
+    DeleteFiles,
+    Finding,
+    FooterFacts,
+    Kind,
+    NotesFacts,
+    PropertiesFacts,
+    SetAside,
+    TableFacts,
+    Unknown,
+)
+from lakefmt.compaction.compact.pending import read_plan_of
+from lakefmt.compaction.compact.plan import CompactionPlan
 from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import TableConfig, check_readable, parse_table_config
 from lakefmt.data_classes import dataclass, replace
@@ -50,6 +52,10 @@ from lakefmt.read.mor_scan import merged_tables
 from lakefmt.read.scan import Query
 from lakefmt.read.snapshot_files import cleaned_files, record_of_clean
 from lakefmt.schema import reconcile, with_meta_columns
+from lakefmt.segments.claims import is_blank, is_owned, list_claims, list_epochs
+from lakefmt.segments.codec import MAX_HEADER_BYTES, Claim, SegmentHeader, decode_claim, decode_header, decode_note
+from lakefmt.segments.files import list_positions, list_streams, read_segments
+from lakefmt.segments.names import STREAMS, SegmentPosition, claim_name, data_name, header_name, note_name
 from lakefmt.storage.api import ObjectInfo, ObjectStore
 from lakefmt.storage.local.atomic_files import is_abandoned
 from lakefmt.storage.object_names import is_temporary
@@ -74,7 +80,169 @@ from lakefmt.values import (
     WriteStat,
 )
 
-__all__ = ["Run", "gather_facts", "look_at_properties"]
+__all__ = [
+    "Run",
+    "find_spare_files",
+    "find_stream_damage",
+    "gather_facts",
+    "look_at_properties",
+]
+
+_CONSEQUENCE = "the stream cannot be recovered, and uncommitted rows cannot be read, while it is there"
+
+
+def find_stream_damage(client: TableClient, *, whole: bool) -> list[Finding]:
+    """Return what is wrong with the segments of streams.
+
+    Args:
+        client: the table.
+        whole: also read their rows.
+    """
+    store = client.store
+    if not store.list_directories(STREAMS):
+        return []
+    return [
+        finding
+        for stream in list_streams(store)
+        for finding in _of_stream(store, stream, client.clock.now().timestamp(), whole=whole)
+    ]
+
+
+def _of_stream(store: ObjectStore, stream: str, now: float, *, whole: bool) -> Iterator[Finding]:
+    headers, headless = list_positions(store, stream)
+    for position in headers:
+        problem = _problem(store, stream, position, whole=whole)
+        if problem is not None:
+            names = (header_name(stream, position), data_name(stream, position))
+            loses = f"the rows of segment {position.epoch}-{position.sequence} of stream {stream}, which were flushed"
+            steps = tuple(SetAside(name, "", loses) for name in names)
+            yield Finding(Kind.CORRUPT_SEGMENT, names[0], problem, _CONSEQUENCE, "give the segment up", steps)
+    yield from _of_owners(store, stream, now)
+    if not headless:
+        return
+    try:
+        claims = list_claims(store, stream)
+    except CorruptFile:
+        return  # it is among the owners' files
+    if claims and is_owned(store, stream, claims[-1], now):
+        return  # its owner may be about to write the header
+    for position in headless:
+        name = data_name(stream, position)
+        why = "a flush ended before its header was written, and its writer is dead"
+        yield Finding(
+            Kind.ORPHAN_FILE, name, why, "it takes room; no reader sees it", "delete it", (DeleteFiles((name,)),)
+        )
+
+
+def _of_owners(store: ObjectStore, stream: str, now: float) -> Iterator[Finding]:
+    """Yield what is wrong with the claims on a stream, and with what their owners have noted."""
+    for epoch in list_epochs(store, stream):
+        name, note = claim_name(stream, epoch), note_name(stream, epoch)
+        try:
+            data = store.read(name, MAX_HEADER_BYTES)
+        except ObjectNotFound:
+            continue
+        if is_blank(data):
+            claim = Claim(epoch, "", "", 0)
+            if not is_owned(store, stream, claim, now):
+                why = "the owner that made it has written nothing to it, and is gone"
+                steps = (DeleteFiles((name,)),)
+                yield Finding(Kind.ORPHAN_FILE, name, why, "it takes room; the next owner goes on", "delete it", steps)
+            continue
+        try:
+            claim = decode_claim(data, None, name)
+        except CorruptFile as error:
+            loses = "nothing but who owned the stream"
+            yield Finding(
+                Kind.CORRUPT_SEGMENT, name, str(error), _CONSEQUENCE, "set it aside", (SetAside(name, "", loses),)
+            )
+            continue
+        try:
+            decode_note(store.read(note, MAX_HEADER_BYTES), claim, note)
+        except ObjectNotFound:
+            continue
+        except CorruptFile as error:
+            loses = "which segments of earlier owners count: what one of them wrote too late would be committed"
+            yield Finding(
+                Kind.CORRUPT_SEGMENT, note, str(error), _CONSEQUENCE, "set it aside", (SetAside(note, "", loses),)
+            )
+
+
+def _problem(store: ObjectStore, stream: str, position: SegmentPosition, *, whole: bool) -> str | None:
+    """Return what is wrong with a segment; None: nothing, or it was deleted meanwhile."""
+    name = header_name(stream, position)
+    try:
+        header = decode_header(store.read(name, MAX_HEADER_BYTES), name)
+    except ObjectNotFound:
+        return None
+    except CorruptFile as error:
+        return str(error)
+    if (header.stream, header.position) != (stream, position):
+        return "it is the header of another segment"
+    return _problem_of_rows(store, header, whole=whole)
+
+
+def _problem_of_rows(store: ObjectStore, header: SegmentHeader, *, whole: bool) -> str | None:
+    info = store.info(data_name(header.stream, header.position))
+    if info is None:
+        was_deleted = store.info(header_name(header.stream, header.position)) is None
+        return None if was_deleted else "its rows are gone"
+    if info.size != header.bytes:
+        return f"its rows have {info.size} bytes, not {header.bytes}"
+    if whole:
+        try:
+            read_segments(store, [header])
+        except CorruptFile as error:
+            return str(error)
+        except ObjectNotFound:
+            return None
+    return None
+
+
+def find_spare_files(client: TableClient, now: TableState, facts: TableFacts) -> frozenset[str]:
+    """Return the missing base files whose sources all exist, so that no row is missing.
+
+    Without a newer base file, the newest slice must consist of these sources.
+
+    Args:
+        client: the table client, without caches.
+        now: the timeline read after the listing.
+        facts: the facts so far.
+    """
+    commits = {file.instant for file in facts.missing.values()}
+    compactions = {t for t in commits if t in facts.commits and facts.commits[t].operation is WriteOperation.COMPACT}
+    if not compactions:
+        return frozenset()
+    timeline = facts.before if facts.slicing is None else facts.slicing
+    slices = build_slices(facts.bases, facts.logs, timeline, facts.replaced)
+    newest = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in slices}
+    present = facts.present | {log.path for log in facts.logs}
+    spare = set()
+    for time in compactions:
+        plan = _plan_of(client, now, time)
+        merged = {(o.partition, o.file_id): o.paths for o in (() if plan is None else plan.operations)}
+        for path, file in facts.missing.items():
+            group = (file.partition, file.file_id)
+            if file.instant != time or group not in merged or not present.issuperset(merged[group]):
+                continue
+            file_slice = newest.get(group)
+            is_behind = file_slice is not None and file_slice.base is not None and file_slice.base.instant > time
+            if is_behind or (file_slice is not None and set(file_slice.paths).issuperset(merged[group])):
+                spare.add(path)
+    return frozenset(spare)
+
+
+def _plan_of(client: TableClient, now: TableState, time: InstantTime) -> CompactionPlan | None:
+    """Return the plan of a completed compaction; None if it is archived or damaged."""
+    completed = next((instant for instant in now.timeline.commits if instant.time == time), None)
+    files: tuple[Instant, ...] = () if completed is None else tuple(now.timeline.files_of(completed))
+    requested = next((f for f in files if f.action is Action.COMPACTION and f.state is State.REQUESTED), None)
+    if requested is None:
+        return None
+    try:
+        return read_plan_of(client, now.config, requested)
+    except LakefmtError:
+        return None
 
 
 _MAX_PROPERTIES = 16 * 1024 * 1024

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from lakefmt.check.findings import Finding, Kind, RebuildIndexes
-from lakefmt.check.index_comparison import IndexDamage, IndexFinding
-from lakefmt.check.index_contents import IndexContents
+from lakefmt.check.index_contents import IndexContents, IndexDamage, IndexFinding
 from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, LakefmtError, SnapshotExpired, UnsupportedFeature

@@ -16,14 +16,15 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 
 from lakefmt.check._collect_keys import DuplicateKeys, KeyFacts
-from lakefmt.check._facts import FooterFacts, PropertiesFacts, TableFacts
 from lakefmt.check.findings import (
     AcceptLoss,
     CorrectCounts,
     DeleteFiles,
     Finding,
+    FooterFacts,
     Kind,
     MarkPartition,
+    PropertiesFacts,
     RestoreNotes,
     RestoreProperties,
     RewriteFile,
@@ -31,6 +32,7 @@ from lakefmt.check.findings import (
     SetAside,
     Step,
     SweepTemporary,
+    TableFacts,
     UndoWrites,
 )
 from lakefmt.data_classes import replace

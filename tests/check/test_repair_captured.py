@@ -12,8 +12,8 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.check._rewrite_files import rewrite_files
 from lakefmt.check.findings import RewriteFile
+from lakefmt.check.repair import rewrite_files
 from lakefmt.errors import LakefmtError, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.memory import MemoryStore

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.check.vacuum import parse_age
-from lakefmt.check.vacuum_plan import Archived, VacuumFacts, find_archived_orphans, plan_vacuum
+from lakefmt.check.vacuum import Archived, VacuumFacts, find_archived_orphans, parse_age, plan_vacuum
 from lakefmt.errors import InvalidInputError, LakefmtError, StateError
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.table_client import TableClient

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lakefmt
-from lakefmt.check.index_comparison import IndexDamage
+from lakefmt.check.index_contents import IndexDamage
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.read.skipping import file_selection
 from tests.judges.compare import assert_same_multiset

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.check.index_comparison import IndexDamage
+from lakefmt.check.index_contents import IndexDamage
 from lakefmt.filegroups import base_writer
 from lakefmt.metadata.reading import altered_stats
 from lakefmt.metadata.reading.stats_reader import read_stats

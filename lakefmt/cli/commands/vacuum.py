@@ -12,7 +12,7 @@ from lakefmt.cli.options import open_for, table_argument, table_options
 from lakefmt.cli.results import print_json
 
 if TYPE_CHECKING:
-    from lakefmt.check.vacuum_plan import VacuumPlan
+    from lakefmt.check.vacuum import VacuumPlan
 
 __all__ = ["vacuum"]
 
