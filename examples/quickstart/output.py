@@ -10,8 +10,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from examples.quickstart.comparison import Check
-from lakefmt.cli.formatters import counted, printable, size_text
-from lakefmt.cli.render import draw_timeline, plain_console
+from lakefmt.cli.formatters import counted, draw_timeline, plain_console, printable, size_text
 from lakefmt.table import Table
 
 __all__ = ["Output", "draw_directory"]

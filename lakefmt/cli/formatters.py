@@ -7,9 +7,16 @@ Timestamps are ISO 8601 (in UTC, with a ``Z``, if the column has a zone). Binary
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
-from collections.abc import Sequence
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
+import click
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,18 +26,35 @@ from lakefmt.arrays import text_offsets
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.values import printable, size_text
 
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from lakefmt.compaction.rewrite_result import RewriteResult
+    from lakefmt.filegroups.model import FileSlice
+    from lakefmt.read.timeline_format import TimelineEntry
+    from lakefmt.values import CommitResult
+
 __all__ = [
+    "FORMATS",
     "cell_texts",
     "counted",
     "csv_head",
     "csv_lines",
+    "draw_slices",
+    "draw_timeline",
     "json_lines",
     "json_texts",
+    "plain_console",
+    "print_abandoned",
+    "print_json",
+    "print_result",
+    "print_rewrite",
     "printable",
+    "result_as_json",
     "size_text",
     "text_bytes",
+    "write_rows",
 ]
-
 
 _TEXT = pa.large_string()
 _CONTROL = r"[\x00-\x1f\x7f-\x9f]"
@@ -272,3 +296,302 @@ def cell_texts(array: pa.Array, widest: int) -> pa.Array:
     texts = pc.fill_null(texts, _constant("null"))
     cut = _concatenated(pc.utf8_slice_codeunits(texts, 0, widest - 1), "…")
     return pc.if_else(pc.greater(pc.utf8_length(texts), widest), cut, texts)
+
+
+FORMATS = ("table", "csv", "jsonl", "parquet")
+
+#: Rows of a table without --limit.
+_PREVIEW_ROWS = 20
+_MAX_CELL_WIDTH = 40
+_BATCH_ROWS = 65_536
+
+
+class _RowWriter(Protocol):
+    """Takes batches of one schema; `end` is called once, also after a failure."""
+
+    def write(self, batch: pa.RecordBatch) -> None: ...
+
+    def end(self, *, complete: bool) -> None: ...
+
+
+def write_rows(
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    how: str,
+    output: Path | None,
+    limit: int | None,
+    count: Callable[[int], None],
+) -> None:
+    """Write rows in a format, in bounded memory; only a table on the terminal is held whole.
+
+    Args:
+        schema: the schema of all batches.
+        batches: the rows.
+        how: one of :data:`FORMATS`.
+        output: the file to write, which appears when it is complete; None: standard output.
+        limit: maximum number of rows; None: no limit, in a table 20.
+        count: called with the number of rows of each batch written.
+
+    Raises:
+        UnsupportedFeature: the format cannot represent a column.
+    """
+    shown = limit if limit is not None or how != "table" else _PREVIEW_ROWS
+    with _opened(output) as target:
+        writer = _row_writer(how, schema, target, limit is None)
+        complete = False
+        try:
+            # One row more than a table shows tells whether there are more.
+            for batch in _first(batches, None if shown is None else shown + (how == "table" and limit is None)):
+                for start in range(0, batch.num_rows, _BATCH_ROWS):
+                    part = batch.slice(start, _BATCH_ROWS)
+                    writer.write(part)
+                    count(part.num_rows)
+            complete = True
+        finally:
+            writer.end(complete=complete)
+
+
+@contextmanager
+def _opened(output: Path | None) -> Iterator[BinaryIO]:
+    if output is None:
+        target = sys.stdout.buffer
+        yield target
+        target.flush()
+        return
+    partial = output.with_name(f"{output.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            yield file
+        partial.replace(output)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _first(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[pa.RecordBatch]:
+    if most is None:
+        yield from batches
+        return
+    left = most
+    for batch in batches if left else ():
+        yield batch.slice(0, left)
+        left -= min(left, batch.num_rows)
+        if not left:
+            return
+
+
+def _row_writer(how: str, schema: pa.Schema, target: BinaryIO, is_preview: bool) -> _RowWriter:
+    if how == "csv":
+        return _Csv(schema, target)
+    if how == "jsonl":
+        return _JsonLines(target)
+    return _Parquet(schema, target) if how == "parquet" else _Terminal(schema, target, is_preview)
+
+
+class _JsonLines:
+    def __init__(self, target: BinaryIO) -> None:
+        self._target = target
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._target.write(text_bytes(json_lines(batch)))
+
+    def end(self, *, complete: bool) -> None:
+        pass
+
+
+class _Csv:
+    def __init__(self, schema: pa.Schema, target: BinaryIO) -> None:
+        self._target = target
+        target.write(csv_head(schema).encode())
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._target.write(text_bytes(csv_lines(batch)))
+
+    def end(self, *, complete: bool) -> None:
+        pass
+
+
+class _Parquet:
+    def __init__(self, schema: pa.Schema, target: BinaryIO) -> None:
+        import pyarrow.parquet as pq
+
+        try:
+            self._writer = pq.ParquetWriter(target, schema, compression="zstd")
+        except pa.ArrowNotImplementedError as error:
+            raise UnsupportedFeature(f"Parquet cannot hold these columns: {error}") from error
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def end(self, *, complete: bool) -> None:
+        self._writer.close()
+
+
+class _Terminal:
+    """An aligned table; columns that do not fit into the terminal are counted below it."""
+
+    def __init__(self, schema: pa.Schema, target: BinaryIO, is_preview: bool) -> None:
+        self._schema, self._target, self._is_preview = schema, target, is_preview
+        self._batches: list[pa.RecordBatch] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+
+    def end(self, *, complete: bool) -> None:
+        if complete:
+            self._print()
+
+    def _print(self) -> None:
+        table = pa.Table.from_batches(self._batches, self._schema)
+        more = self._is_preview and table.num_rows > _PREVIEW_ROWS
+        table = table.slice(0, _PREVIEW_ROWS) if more else table
+        drawn = [_padded(name, table.column(i)) for i, name in enumerate(table.column_names)]
+        room = shutil.get_terminal_size().columns if self._target.isatty() else 0
+        kept = _columns_that_fit([width for _, width in drawn], room)
+        lines = _joined_columns([column for column, _ in drawn[:kept]])
+        self._target.write(text_bytes(lines))
+        notes = [counted(table.num_rows, "row")] if not more else [f"first {_PREVIEW_ROWS} rows; --limit shows more"]
+        notes += [f"{counted(len(drawn) - kept, 'more column')}: select with --columns"] if kept < len(drawn) else []
+        self._target.write(f"({'; '.join(notes)})\n".encode())
+
+
+def _padded(name: str, column: pa.ChunkedArray) -> tuple[pa.Array, int]:
+    """Return a column's name, rule and cells padded to one width, and that width."""
+    values = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    heads = cell_texts(pa.array([name], pa.large_string()), _MAX_CELL_WIDTH)
+    cells = cell_texts(values, _MAX_CELL_WIDTH)
+    widths = pc.utf8_length(pa.concat_arrays([heads, cells]))
+    width = int(str(pc.max(widths)))
+    pad = pc.utf8_lpad if _is_number(column.type) else pc.utf8_rpad
+    rule = pa.array(["─" * width], heads.type)
+    return pa.concat_arrays([pad(heads, width), rule, pad(cells, width)]), width
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind))
+
+
+def _columns_that_fit(widths: list[int], room: int) -> int:
+    """Return the number of columns that fit into `room` characters, at least 1; all if `room` is 0."""
+    used, kept = 0, 0
+    for width in widths:
+        used += width + (2 if kept else 0)
+        if room and kept and used > room:
+            break
+        kept += 1
+    return kept
+
+
+def _joined_columns(columns: list[pa.Array]) -> pa.Array:
+    if not columns:
+        return pa.array([], pa.large_string())
+    between, end, nothing = (pa.scalar(sign, columns[0].type) for sign in ("  ", "\n", ""))
+    trimmed = pc.utf8_rtrim_whitespace(pc.binary_join_element_wise(*columns, between))
+    return pc.binary_join_element_wise(trimmed, end, nothing)
+
+
+_WIDTH_WITHOUT_TERMINAL = 400
+_COLOURS = {"○": "yellow", "◐": "yellow", "●": "green", "✗": "red"}
+
+
+def plain_console() -> Console:
+    """Return a console on standard output without highlighting; without a terminal it does not wrap lines."""
+    from rich.console import Console
+
+    is_terminal = sys.stdout.isatty()
+    return Console(highlight=False, emoji=False, width=None if is_terminal else _WIDTH_WITHOUT_TERMINAL)
+
+
+def draw_timeline(entries: Sequence[TimelineEntry], *, titles: bool = True) -> RenderableType:
+    """Return the timeline as one line per instant, oldest first, as ``print(table.timeline)`` prints it."""
+    from rich.text import Text
+
+    from lakefmt.read.timeline_format import draw_lines
+
+    drawn = Text(no_wrap=True, overflow="ellipsis")
+    for number, line in enumerate(draw_lines(entries, titles=titles)):
+        colour = _COLOURS.get(line[:1], "dim" if line[:1] in " │" else "")
+        drawn.append("\n" if number else "")
+        drawn.append(line[:1], colour)
+        drawn.append(line[1:], "dim" if line.startswith(" ") else "")
+    return drawn
+
+
+def draw_slices(root: str, slices: Iterable[FileSlice]) -> RenderableType:
+    """Return the latest file slices as a tree of partitions and file groups with their sizes."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    grouped: dict[str, list[FileSlice]] = {}
+    for file_slice in slices:
+        grouped.setdefault(file_slice.partition, []).append(file_slice)
+    total = sum(file_slice.size_bytes for members in grouped.values() for file_slice in members)
+    tree = Tree(Text(f"{root}  {size_text(total)}", "bold"), guide_style="dim")
+    for partition, members in sorted(grouped.items()):
+        size = size_text(sum(file_slice.size_bytes for file_slice in members))
+        branch = tree.add(
+            Text(f"{printable(partition) or '(no partitions)'}  {counted(len(members), 'file group')}, {size}")
+        )
+        for file_slice in members:
+            logs = f", {counted(len(file_slice.logs), 'log file')}" if file_slice.logs else ""
+            branch.add(
+                Text(f"{printable(file_slice.file_id)}  {file_slice.instant}  {size_text(file_slice.size_bytes)}{logs}")
+            )
+    return tree
+
+
+def print_json(value: object) -> None:
+    """Print a value as one line of JSON."""
+    click.echo(json.dumps(value, ensure_ascii=False))
+
+
+def result_as_json(result: CommitResult) -> dict[str, object]:
+    """Return a result as a JSON object; files as their paths."""
+    return {
+        **{f.name: getattr(result, f.name) for f in dataclasses.fields(result)},
+        "operation": result.operation.value.lower(),
+        "files": [stat.path for stat in result.files],
+        "warnings": list(result.warnings),
+        "seconds": round(result.seconds, 6),
+    }
+
+
+def print_result(result: CommitResult, as_json: bool) -> None:
+    """Print the result of a write; its warnings go to stderr."""
+    if as_json:
+        print_json(result_as_json(result))
+        return
+    click.echo(str(result))
+    for warning in result.warnings:
+        click.echo(f"warning: {warning}", err=True)
+
+
+def print_rewrite(
+    result: RewriteResult[object], service: str, plan: Mapping[str, object], *, schedule: bool, as_json: bool
+) -> None:
+    """Print what a service that rewrites file slices did.
+
+    Args:
+        service: its name: ``compaction`` or ``clustering``.
+        plan: the plan for JSON.
+        schedule: whether it was only to be requested.
+        as_json: print one JSON object.
+    """
+    if as_json:
+        summary = {
+            "instant": result.instant,
+            "finished": list(result.finished),
+            "files": [s.path for s in result.files],
+        }
+        print_json({"plan": plan, **summary, "rows": result.num_rows, "bytes": result.bytes_written})
+        return
+    for time in result.finished:
+        click.echo(f"pending {service} {time} is completed")
+    if result.instant is None:
+        return
+    requested = f"{service} {result.instant} is requested; the next {service} runs it"
+    click.echo(requested if schedule else str(result))
+
+
+def print_abandoned(service: str, instant: str, *, as_json: bool) -> None:
+    """Print that the plan of a pending service was removed."""
+    print_json({"abandoned": instant}) if as_json else click.echo(f"plan of {service} {instant} removed")

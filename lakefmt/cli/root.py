@@ -11,24 +11,14 @@ from typing import Any
 import click
 
 from lakefmt import __version__
-from lakefmt.cli.commands.advise import advise
-from lakefmt.cli.commands.alter import alter
-from lakefmt.cli.commands.archive import archive
-from lakefmt.cli.commands.bench import bench
-from lakefmt.cli.commands.change import delete, write
-from lakefmt.cli.commands.check import check
-from lakefmt.cli.commands.clean import clean
-from lakefmt.cli.commands.cluster import cluster
-from lakefmt.cli.commands.compact import compact
-from lakefmt.cli.commands.create import create
+from lakefmt.cli.commands.bench import advise, bench
+from lakefmt.cli.commands.change import alter, create, delete, write
+from lakefmt.cli.commands.check import check, vacuum
 from lakefmt.cli.commands.index import index
-from lakefmt.cli.commands.inspect import explain, files, stats, timeline
-from lakefmt.cli.commands.rows import changes, incremental, read
-from lakefmt.cli.commands.services import services
+from lakefmt.cli.commands.rows import changes, explain, files, incremental, read, stats, timeline
+from lakefmt.cli.commands.services import archive, clean, cluster, compact, services
 from lakefmt.cli.commands.stream import consumers, stream
-from lakefmt.cli.commands.undo import restore, rollback, savepoint
-from lakefmt.cli.commands.upgrade import upgrade
-from lakefmt.cli.commands.vacuum import vacuum
+from lakefmt.cli.commands.undo import restore, rollback, savepoint, upgrade
 from lakefmt.cli.formatters import printable
 from lakefmt.cli.options import wants_json
 from lakefmt.errors import LakefmtError, StorageError

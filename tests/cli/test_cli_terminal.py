@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.cli import outputs, progress
+from lakefmt.cli import confirm, formatters
 from lakefmt.cli.formatters import printable, size_text
 
 
@@ -45,7 +45,7 @@ def test_a_table_shows_as_many_columns_as_fit(monkeypatch, capfdbinary):
     monkeypatch.setenv("COLUMNS", "24")
     batch = pa.record_batch({"name": ["x" * 10], "number": [7], "wide": ["y" * 30], "more": [1]})
     target = Terminal()
-    sink = outputs._Terminal(batch.schema, target, True)
+    sink = formatters._Terminal(batch.schema, target, True)
     sink.write(batch)
     sink.end(complete=True)
     assert target.getvalue().decode().splitlines() == [
@@ -60,7 +60,7 @@ def test_a_table_shows_as_many_columns_as_fit(monkeypatch, capfdbinary):
     ("widths", "room", "kept"), [([5, 5], 0, 2), ([5, 5], 12, 2), ([5, 5], 11, 1), ([50, 5], 10, 1), ([], 10, 0)]
 )
 def test_columns_that_fit(widths, room, kept):
-    assert outputs._columns_that_fit(widths, room) == kept
+    assert formatters._columns_that_fit(widths, room) == kept
 
 
 class Screen(io.StringIO):
@@ -72,7 +72,7 @@ def test_a_bar_for_those_who_wait(monkeypatch):
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)
     monkeypatch.setenv("TERM", "xterm")
-    bar = progress._Bar("writing", 10, "rows")
+    bar = confirm._Bar("writing", 10, "rows")
     bar.advance(4)
     bar._show()  # what the timer does after a second
     bar.advance(3)
@@ -84,13 +84,13 @@ def test_a_bar_for_those_who_wait(monkeypatch):
 def test_no_bar_for_those_who_do_not_wait_or_look(monkeypatch):
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)
-    with progress.progress("writing") as count:
+    with confirm.progress("writing") as count:
         count(5)
-    ended = progress._Bar("writing", None, "rows")
+    ended = confirm._Bar("writing", None, "rows")
     ended.end()
     ended._show()
     assert screen.getvalue() == ""
-    with progress.progress("writing") as count:
+    with confirm.progress("writing") as count:
         assert count(5) is None
 
 

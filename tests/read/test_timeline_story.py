@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.cli.commands import inspect
+from lakefmt.cli.commands import rows as inspect
 from lakefmt.read.stats import TimelineView, follow_timeline
 from lakefmt.read.timeline_format import TimelineEntry, draw_lines, sign_of
 from lakefmt.storage.time_source import SystemTimeSource

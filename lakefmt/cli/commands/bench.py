@@ -1,23 +1,57 @@
-"""`lakefmt bench`: measure indexes, compaction and clustering on this machine."""
+"""`lakefmt advise`: which index, table type, services and file sizes a table should have."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt.cli.options import Pair, as_mapping, json_option, open_for
-from lakefmt.cli.progress import progress
-from lakefmt.cli.results import print_json
+from lakefmt.cli.confirm import progress
+from lakefmt.cli.formatters import print_json
+from lakefmt.cli.options import Pair, as_mapping, json_option, open_for, table_argument, table_options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from lakefmt.advice.profile import TableProfile
     from lakefmt.bench.run import BenchReport
 
-__all__ = ["bench"]
+__all__ = [
+    "advise",
+    "bench",
+]
+
+
+@click.command(short_help="Advise on index, table type, services and file sizes.")
+@table_argument
+@click.option(
+    "--reads-per-commit",
+    type=click.FloatRange(min=0, max=1e6),
+    default=1.0,
+    show_default=True,
+    metavar="N",
+    help="Full reads between two commits.",
+)
+@click.option(
+    "--filter-column", "columns", multiple=True, metavar="COLUMN", help="Readers filter by COLUMN. Repeatable."
+)
+@table_options
+def advise(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    reads_per_commit: float,
+    columns: tuple[str, ...],
+) -> None:
+    """Say what TABLE should be by its commits and measured costs, with reasons and the settings to paste.
+
+    No row is read and nothing is changed.
+    """
+    opened = open_for(table, options, storage_options)
+    advice = opened.advise(reads_per_commit=reads_per_commit, filter_columns=list(columns))
+    print_json(advice.as_json()) if as_json else click.echo(str(advice))
+
 
 _DEFAULT_ROWS = 100_000
 _RESULTS = "lakefmt-bench.jsonl"
@@ -126,7 +160,7 @@ def _keep_costs(report: BenchReport) -> None:
 
 def _print(suite: str, report: BenchReport, cells: int, kept: Path, html: Path | None) -> None:
     from lakefmt.bench.page import draw_table
-    from lakefmt.cli.render import plain_console
+    from lakefmt.cli.formatters import plain_console
 
     console = plain_console()
     for drawing in draw_table(suite, report):

@@ -1,16 +1,16 @@
-"""`lakefmt write` and `lakefmt delete`."""
+"""`lakefmt create`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from lakefmt.cli.confirm import confirm, progress, yes_option
+from lakefmt.cli.formatters import print_json, print_result
 from lakefmt.cli.options import Pair, Partition, as_mapping, open_for, table_argument, table_options
-from lakefmt.cli.progress import progress
-from lakefmt.cli.results import print_result
 from lakefmt.data_classes import replace
 
 if TYPE_CHECKING:
@@ -19,7 +19,146 @@ if TYPE_CHECKING:
     from lakefmt.cli.inputs import Source
     from lakefmt.table import Table
 
-__all__ = ["delete", "write"]
+__all__ = [
+    "alter",
+    "create",
+    "delete",
+    "write",
+]
+
+
+@click.command(short_help="Create a table.")
+@table_argument
+@click.option(
+    "--schema",
+    "schema_text",
+    metavar="COLUMNS",
+    help="Columns, such as 'id:string!,ts:timestamp,tags:list<string>'; `!`: not null.",
+)
+@click.option(
+    "--schema-from",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Use the columns of a Parquet, CSV or JSON lines file; its rows are not written.",
+)
+@click.option("--record-key", "-k", multiple=True, metavar="COLUMN", help="Column of the record key. Repeatable.")
+@click.option(
+    "--partition-by", "-p", multiple=True, metavar="COLUMN", help="Column whose values make the partitions. Repeatable."
+)
+@click.option(
+    "--ordering",
+    "-o",
+    multiple=True,
+    metavar="COLUMN",
+    help="Ordering field: of two rows with the same key, the larger value wins. Repeatable.",
+)
+@click.option(
+    "--type", "table_type", default="cow", show_default=True, metavar="cow|mor", help="Copy-on-write or merge-on-read."
+)
+@click.option("--table-version", type=int, default=8, show_default=True, help="Hudi's table version: 6, 8 or 9.")
+@click.option(
+    "--index", default="bloom", show_default=True, help="Index: bloom, simple, global_bloom or global_simple."
+)
+@click.option(
+    "--metadata-index",
+    "indexes",
+    multiple=True,
+    metavar="KIND",
+    help="Index of the metadata table: files, column_stats, partition_stats, bloom_filters, record_index. Repeatable.",
+)
+@click.option(
+    "--merge",
+    type=click.Choice(["event_time", "commit_time"]),
+    help="Record merge mode; default: event_time with --ordering, else commit_time.",
+)
+@click.option("--name", help="Table name; default: the last part of the path.")
+@click.option("--database", help="Database name.")
+@click.option(
+    "--property",
+    "properties",
+    type=Pair(),
+    multiple=True,
+    callback=as_mapping,
+    metavar="KEY=VALUE",
+    help="Additional table property. Repeatable.",
+)
+@click.option(
+    "--if-exists",
+    type=click.Choice(["error", "open"]),
+    default="error",
+    show_default=True,
+    help="What to do if the table exists.",
+)
+@table_options
+def create(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    schema_text: str | None,
+    schema_from: str | None,
+    record_key: tuple[str, ...],
+    partition_by: tuple[str, ...],
+    ordering: tuple[str, ...],
+    indexes: tuple[str, ...],
+    **more: object,
+) -> None:
+    """Create an Apache Hudi table at TABLE, a path or URL."""
+    from lakefmt.schema import unreadable_by_spark
+    from lakefmt.table import create_table
+
+    if (schema_text is None) == (schema_from is None):
+        raise click.UsageError("give either --schema or --schema-from")
+    schema = (
+        _schema_from_text(schema_text)
+        if schema_text is not None
+        else _schema_from_file(str(schema_from), (*record_key, *partition_by))
+    )
+    made = create_table(
+        table,
+        schema=schema,
+        record_key=list(record_key) or None,
+        partition_by=list(partition_by) or None,
+        ordering=list(ordering) or None,
+        indexes=list(indexes) or None,
+        options=options,
+        storage_options=storage_options,
+        **more,  # type: ignore[arg-type]  # the options of this command are named as the arguments
+    )
+    config = made.properties
+    if names := unreadable_by_spark(made.schema):
+        click.echo(f"warning: Spark cannot read the time columns {', '.join(names)}", err=True)
+    if as_json:
+        columns = {field.name: str(field.type) for field in made.schema}
+        print_json(
+            {"table": made.client.store.url, "name": config.name, "version": config.version.value, "columns": columns}
+        )
+    else:
+        click.echo(f"{config.name}: table of version {config.version.value} at {made.client.store.url}")
+
+
+def _schema_from_text(text: str) -> pa.Schema:
+    from lakefmt.cli.inputs import parse_schema
+    from lakefmt.errors import InvalidInputError
+
+    try:
+        return parse_schema(text)
+    except InvalidInputError as error:
+        raise click.BadParameter(str(error), param_hint="--schema") from None
+
+
+def _schema_from_file(place: str, keys: Sequence[str]) -> pa.Schema:
+    from lakefmt.cli.inputs import Source, guess_format, read_schema
+    from lakefmt.schema import without_meta_columns
+
+    how = guess_format(place)
+    if how is None:
+        raise click.BadParameter(
+            f"the format of {place} is unknown: the name must end with .parquet, .csv or .jsonl",
+            param_hint="--schema-from",
+        )
+    return without_meta_columns(read_schema(Source(place, how), keys))
+
 
 _FORMAT = click.Choice(["parquet", "csv", "jsonl"])
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
@@ -307,3 +446,122 @@ def _keys_of_file(table: Table, source: Source) -> pa.Table:
     # Without partition columns the keys are deleted in every partition; null columns would name a partition.
     batches = list(open_batches([replace(source, absent_is_missing=True)], kinds))
     return pa.Table.from_batches(batches) if batches else kinds.empty_table()
+
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _place_options(command: _Command) -> _Command:
+    """Add the options that say where a column goes."""
+    after = click.option("--after", metavar="COLUMN", help="The column behind which it goes.")
+    before = click.option("--before", metavar="COLUMN", help="The column before which it goes.")
+    return after(before(command))
+
+
+_comment_option = click.option("--comment", metavar="TEXT", help="What the column holds.")
+
+
+@click.group(short_help="Add, drop, rename and change columns.")
+def alter() -> None:
+    """Columns of a table: what may become of them is in docs/schema.md.
+
+    Names have dots for nested fields, `element` for the elements of a list and `value` for the values of a map.
+    """
+
+
+@alter.command("add-column", short_help="Add a column.")
+@table_argument
+@click.argument("name")
+@click.argument("kind", metavar="TYPE")
+@_place_options
+@_comment_option
+@table_options
+def add_column_command(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    name: str,
+    kind: str,
+    after: str | None,
+    before: str | None,
+    comment: str | None,
+) -> None:
+    """Add the column NAME of TYPE, such as `int`, `decimal(10,2)` or `list<string>`, to TABLE; it is null in all rows."""
+    made = open_for(table, options, storage_options).alter
+    print_result(made.add_column(name, _parsed_type(kind), after, before=before, comment=comment), as_json)
+
+
+@alter.command("drop-column", short_help="Drop a column.")
+@table_argument
+@click.argument("name")
+@yes_option
+@table_options
+def drop_column_command(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    name: str,
+    yes: bool,
+) -> None:
+    """Drop the column NAME of TABLE; a column that is added later under its name does not get its values.
+
+    The command asks for confirmation. A rollback of its instant brings the values back.
+    """
+    alteration = open_for(table, options, storage_options).alter
+    alteration.drop_column(name, dry_run=True)
+    if not yes:
+        confirm()
+    print_result(alteration.drop_column(name), as_json)
+
+
+@alter.command("rename-column", short_help="Rename a column.")
+@table_argument
+@click.argument("old")
+@click.argument("new")
+@table_options
+def rename_column_command(
+    table: str, as_json: bool, options: Mapping[str, str], storage_options: Mapping[str, object], old: str, new: str
+) -> None:
+    """Rename the column OLD of TABLE to NEW; it keeps its values."""
+    print_result(open_for(table, options, storage_options).alter.rename_column(old, new), as_json)
+
+
+@alter.command("update-column", short_help="Change a column's type, nullability, comment or place.")
+@table_argument
+@click.argument("name")
+@click.option("--type", "kind", metavar="TYPE", help="A wider type, such as long, double or string.")
+@click.option("--nullable", is_flag=True, help="Let a required column hold nulls.")
+@_comment_option
+@_place_options
+@table_options
+def update_column_command(
+    table: str,
+    as_json: bool,
+    options: Mapping[str, str],
+    storage_options: Mapping[str, object],
+    name: str,
+    kind: str | None,
+    nullable: bool,
+    comment: str | None,
+    after: str | None,
+    before: str | None,
+) -> None:
+    """Change the column NAME of TABLE."""
+    result = open_for(table, options, storage_options).alter.update_column(
+        name,
+        type=None if kind is None else _parsed_type(kind),
+        nullable=True if nullable else None,
+        comment=comment,
+        after=after,
+        before=before,
+    )
+    print_result(result, as_json)
+
+
+def _parsed_type(text: str) -> pa.DataType:
+    # Imported here: pyarrow takes long to import, and `--help` need not wait for it.
+    from lakefmt.cli.inputs import parse_schema
+
+    return parse_schema(f"column:{text}").field(0).type

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefmt.cli.confirm import confirm, dry_run_option, show_plan, unneeded_yes_option, yes_option
-from lakefmt.cli.formatters import printable
+from lakefmt.cli.confirm import confirm, dry_run_option, progress, show_plan, unneeded_yes_option, yes_option
+from lakefmt.cli.formatters import print_json, printable
 from lakefmt.cli.options import Pair, Partition, as_mapping, open_for, table_argument, table_options
-from lakefmt.cli.progress import progress
-from lakefmt.cli.results import print_json
 
 if TYPE_CHECKING:
     from lakefmt.check.index_check import IndexReport

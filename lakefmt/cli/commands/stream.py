@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lakefmt.cli.formatters import print_json
 from lakefmt.cli.options import open_for, table_argument, table_options
-from lakefmt.cli.results import print_json
 
 if TYPE_CHECKING:
     from lakefmt.consumers.registry import ConsumerInfo
