@@ -23,8 +23,8 @@ from lakefmt.check.findings import (
     TableFacts,
     Unknown,
 )
-from lakefmt.compaction.compact.pending import read_plan_of
 from lakefmt.compaction.compact.plan import CompactionPlan
+from lakefmt.compaction.compact.records import read_plan_of
 from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import TableConfig, check_readable, parse_table_config
 from lakefmt.data_classes import dataclass, replace

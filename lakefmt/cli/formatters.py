@@ -29,7 +29,7 @@ from lakefmt.values import printable, size_text
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from lakefmt.compaction.rewrite_result import RewriteResult
+    from lakefmt.compaction.operations import RewriteResult
     from lakefmt.filegroups.model import FileSlice
     from lakefmt.read.timeline_format import TimelineEntry
     from lakefmt.values import CommitResult

@@ -9,19 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from typing import Generic, TypeVar
 
-from lakefmt.compaction.compact.merge import SliceFiles, SliceMerge
+from lakefmt.compaction.cluster.plan import ClusteringPlan
+from lakefmt.compaction.cluster.rewrite import GroupRewrite
+from lakefmt.compaction.compact.merge import LogMerge, SliceFiles, SliceMerge
 from lakefmt.compaction.compact.plan import CompactionPlan
-from lakefmt.compaction.log_compact.merge import LogMerge
 from lakefmt.config.settings import resolve_settings
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InstantNotPending
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.index.bucket.ring import HashRing
 from lakefmt.storage.open import open_store
 from lakefmt.timeline.heartbeat import read_stamp
-from lakefmt.values import InstantTime, WriteStat
+from lakefmt.values import InstantTime, PartitionPath, WriteStat
 
-__all__ = ["RunOperations", "ServiceOperations", "operations_of", "run_operation"]
+__all__ = [
+    "ClusteringOperations",
+    "RewriteResult",
+    "RunClustering",
+    "RunOperations",
+    "ServiceOperations",
+    "clustering_operations_of",
+    "operations_of",
+    "run_clustering_operation",
+    "run_operation",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +129,149 @@ def run_operation(
         return tuple(LogMerge(*common, before_put=check).run_one(number, operation, files))
     merge = SliceMerge(*common, verify=operations.verify, before_put=check, adopts=True)
     return (merge.run(number, operation, files),)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringOperations:
+    """The groups of a clustering that is inflight; it pickles, without open files and secrets.
+
+    Attributes:
+        url: the table.
+        options: settings of the call and of the handle.
+        owner: the writer whose heartbeat keeps the instant alive.
+        state: the table when the plan was made.
+        time: the requested time of the instant.
+        schema_text: the schema of the new files, meta columns included, as Avro JSON.
+        attempt: a number that no other attempt has.
+        plan: the groups.
+        target_bytes: a new file is full at this size.
+        memory_bytes: what one group may hold.
+        group_ids: a UUID for each group, from which the ids of its files are made.
+        rings: of the partitions whose buckets are split, merged or renewed, as they are afterwards.
+    """
+
+    url: str
+    options: Mapping[str, object] = field(repr=False)
+    owner: str
+    state: TableState = field(repr=False)
+    time: InstantTime
+    schema_text: str = field(repr=False)
+    attempt: int
+    plan: ClusteringPlan
+    target_bytes: int
+    memory_bytes: int
+    group_ids: tuple[str, ...]
+    rings: Mapping[PartitionPath, HashRing] = field(default_factory=dict, repr=False)
+
+
+#: Rewrites all groups, each by :func:`run_clustering_operation`; what each returned, in the order of the plan.
+RunClustering = Callable[[ClusteringOperations], Sequence[tuple[WriteStat, ...]]]
+
+
+def clustering_operations_of(rewrite: GroupRewrite, plan: ClusteringPlan, owner: str) -> ClusteringOperations:
+    """Return the groups of a plan for other processes.
+
+    Args:
+        rewrite: what the groups have in common.
+        plan: the groups.
+        owner: the writer.
+    """
+    settings = rewrite.settings
+    given = (name for name, origin in settings.origins.items() if origin not in ("default", "table"))
+    options = {name: settings.values[name] for name in given}
+    return ClusteringOperations(
+        rewrite.client.store.url,
+        {**rewrite.client.options, **options},
+        owner,
+        replace(rewrite.state, history=None),
+        rewrite.time,
+        rewrite.schema_text,
+        rewrite.attempt,
+        plan,
+        rewrite.target_bytes,
+        settings.integer("lakefmt.write.window.bytes"),
+        tuple(rewrite.group_ids),
+        rewrite.rings,
+    )
+
+
+def run_clustering_operation(
+    operations: ClusteringOperations, number: int, storage_options: Mapping[str, object] | None = None
+) -> tuple[WriteStat, ...]:
+    """Rewrite one group; runs anywhere, any number of times.
+
+    Args:
+        operations: of the plan.
+        number: the index of the group in its plan.
+        storage_options: credentials; operations carry none.
+
+    Returns:
+        The entries for the commit.
+
+    Raises:
+        InstantNotPending: the process that plans is dead, or another one has taken the plan over.
+        SnapshotExpired: a file of the plan does not exist any more.
+        CorruptFile: a file or block is damaged.
+    """
+    store = open_store(operations.url, storage_options)
+    client = TableClient(store, operations.options)
+    state, group = operations.state, operations.plan.groups[number]
+
+    def check() -> None:
+        stamp = read_stamp(store, operations.time)
+        if stamp is None or stamp.get("owner") != operations.owner:
+            raise InstantNotPending(f"the clustering {operations.time} has ended, or another process has taken it over")
+
+    check()
+    bases, logs = client.storage_listing(state.config).files([group.partition])
+    rewrite = GroupRewrite(
+        client,
+        state,
+        resolve_settings(operations.options, None, state.config.properties),
+        operations.time,
+        operations.schema_text,
+        operations.plan.order,
+        operations.target_bytes,
+        operations.attempt,
+        operations.memory_bytes,
+        {**{base.path: base for base in bases}, **{log.path: log for log in logs}},
+        operations.group_ids,
+        operations.rings,
+        before_put=check,
+        adopts=True,
+    )
+    return tuple(rewrite.run(number, group))
+
+
+Plan_co = TypeVar("Plan_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteResult(Generic[Plan_co]):
+    """What a compaction, log compaction or clustering did.
+
+    Attributes:
+        instant: its requested time; None: there was nothing to rewrite, or it is only a plan.
+        plan: what was to be rewritten.
+        completion_time: when it became visible; None: it did not.
+        files: the new files, in the order of the plan.
+        finished: pending instants of the service that were executed before.
+        seconds: how long it took.
+    """
+
+    instant: InstantTime | None
+    plan: Plan_co
+    completion_time: InstantTime | None = None
+    files: tuple[WriteStat, ...] = ()
+    finished: tuple[InstantTime, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in the new files."""
+        return sum(stat.num_writes for stat in self.files)
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of the new files."""
+        return sum(stat.total_write_bytes for stat in self.files)

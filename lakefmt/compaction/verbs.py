@@ -13,9 +13,9 @@ from lakefmt.timeline.instant import Action
 from lakefmt.values import TableType
 
 if TYPE_CHECKING:
-    from lakefmt.compaction.background import BackgroundServices
     from lakefmt.compaction.cluster.run import ClusteringResult
     from lakefmt.compaction.compact.run import CompactionResult
+    from lakefmt.compaction.scheduler import BackgroundServices
 
 __all__ = ["CompactionVerbs"]
 
@@ -72,10 +72,10 @@ class CompactionVerbs(TableVerbs):
             >>> len(t.compact().files)
             1
         """
-        from lakefmt.compaction.compact.pending import abandon_compaction
         from lakefmt.compaction.compact.plan import CompactionPlan
+        from lakefmt.compaction.compact.records import abandon_compaction
         from lakefmt.compaction.compact.run import CompactionResult, plan_compaction_of, run_compaction
-        from lakefmt.compaction.log_compact.run import (
+        from lakefmt.compaction.log_compact import (
             abandon_log_compaction,
             plan_log_compaction_of,
             run_log_compaction,
@@ -150,7 +150,7 @@ class CompactionVerbs(TableVerbs):
             (1, ['a', 'b', 'c'])
         """
         # Imported here: few programs cluster, and all wait for the import.
-        from lakefmt.compaction.cluster.verb import ClusterCall, cluster_table
+        from lakefmt.compaction.cluster.run import ClusterCall, cluster_table
 
         check_flags(schedule=schedule, dry_run=dry_run)
         check_texts(run=run, abandon=abandon, order=order)
@@ -176,7 +176,7 @@ class CompactionVerbs(TableVerbs):
             >>> t.read(query="read_optimized").num_rows
             1
         """
-        from lakefmt.compaction.background import BackgroundServices
+        from lakefmt.compaction.scheduler import BackgroundServices
 
         with self._writing:
             if self._background is None or self._background.is_closed:

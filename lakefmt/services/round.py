@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from lakefmt.compaction.archive import archive_limits, run_archive
 from lakefmt.compaction.clean.run import is_clean_due, planned_groups, run_clean
 from lakefmt.compaction.compact.run import compaction_rules, run_compaction
-from lakefmt.compaction.log_compact.run import run_log_compaction
+from lakefmt.compaction.log_compact import run_log_compaction
 from lakefmt.compaction.operations import RunOperations
 from lakefmt.config.append_layout import MIN_FILES
 from lakefmt.config.settings import Settings, resolve_settings
@@ -201,7 +201,7 @@ class TableRound:
 
     def _pack(self) -> ServiceStep:
         """Pack small files, some partitions at a time: the files of the others are not listed meanwhile."""
-        from lakefmt.compaction.cluster.partitions import choose_cluster_partitions
+        from lakefmt.compaction.cluster.plan import choose_cluster_partitions
         from lakefmt.compaction.cluster.run import clustering_rules
 
         client = self._client

@@ -16,13 +16,16 @@ import pyarrow as pa
 from lakefmt import open_table
 from lakefmt.arguments import check_flags, check_texts
 from lakefmt.compaction.clean.run import CleanResult, run_clean
-from lakefmt.compaction.cluster.operations import ClusteringOperations, run_clustering_operation
-from lakefmt.compaction.cluster.run import ClusteringResult
-from lakefmt.compaction.cluster.verb import ClusterCall
-from lakefmt.compaction.cluster.verb import cluster_table as cluster_call
+from lakefmt.compaction.cluster.run import ClusterCall, ClusteringResult
+from lakefmt.compaction.cluster.run import cluster_table as cluster_call
 from lakefmt.compaction.compact.run import CompactionResult, run_compaction
-from lakefmt.compaction.log_compact.run import run_log_compaction
-from lakefmt.compaction.operations import ServiceOperations, run_operation
+from lakefmt.compaction.log_compact import run_log_compaction
+from lakefmt.compaction.operations import (
+    ClusteringOperations,
+    ServiceOperations,
+    run_clustering_operation,
+    run_operation,
+)
 from lakefmt.errors import InvalidInputError, LakefmtError, ServicesFailed
 from lakefmt.spark.options import option_texts, parse_write_options
 from lakefmt.storage.open import open_store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lakefmt.compaction.clean.records import parse_clean_plan
+from lakefmt.compaction.clean.plan import parse_clean_plan
 from lakefmt.errors import StateError
 from lakefmt.filegroups.model import FileSlice, build_slices, join_path, parse_files
 from lakefmt.filegroups.table_client import TableClient, TableState

@@ -13,7 +13,7 @@ The action of the instant decides what is done:
 from __future__ import annotations
 
 from lakefmt.compaction.clean.run import finish_clean
-from lakefmt.compaction.compact.pending import check_inputs, read_plan
+from lakefmt.compaction.compact.records import check_inputs, read_plan
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import StateError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.model import build_slices

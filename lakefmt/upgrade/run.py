@@ -25,7 +25,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, tzinfo
 
 from lakefmt.compaction.compact.run import run_compaction
-from lakefmt.compaction.log_compact.run import run_log_compaction
+from lakefmt.compaction.log_compact import run_log_compaction
 from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import replace
 from lakefmt.errors import CommitConflict, CorruptFile, InvalidInputError, StateError, StorageError

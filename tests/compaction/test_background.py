@@ -16,8 +16,8 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.compaction import background
-from lakefmt.compaction.background import BackgroundServices
+from lakefmt.compaction import scheduler
+from lakefmt.compaction.scheduler import BackgroundServices
 from lakefmt.errors import CommitConflict, InstantNotFound, InvalidInputError, ServicesFailed, StateError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import MemoryStore, ObjectStore
@@ -178,7 +178,7 @@ def test_a_log_compaction_that_others_overtook_is_no_failure(monkeypatch: pytest
     def overtaken(*_: object, run: str) -> None:
         raise error
 
-    monkeypatch.setattr("lakefmt.compaction.log_compact.run.run_log_compaction", overtaken)
+    monkeypatch.setattr("lakefmt.compaction.log_compact.run_log_compaction", overtaken)
     time_source.tick()
     assert table.services().take_failures() == ()
     assert_same_multiset(table.read(), rows(2))
@@ -260,7 +260,7 @@ def test_a_defect_is_told_too(monkeypatch: pytest.MonkeyPatch, error: BaseExcept
     def breaks(*_: object) -> tuple[str, ...]:
         raise error
 
-    monkeypatch.setattr(background, "run_waiting_services", breaks)
+    monkeypatch.setattr(scheduler, "run_waiting_services", breaks)
     time_source = ByHand()
     table = over(make(), time_source)
     table.upsert(rows(0))
@@ -361,16 +361,16 @@ def test_a_process_that_ends_lets_no_service_begin_and_waits_for_the_one_at_work
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun: list[object] = []
-    monkeypatch.setattr(background, "_living", WeakSet())
-    monkeypatch.setattr(background, "run_waiting_services", lambda *given: begun.append(given) or ())
+    monkeypatch.setattr(scheduler, "_living", WeakSet())
+    monkeypatch.setattr(scheduler, "run_waiting_services", lambda *given: begun.append(given) or ())
     time_source = ByHand()
     services = BackgroundServices(TableClient(make(), {}, time_source=time_source))
-    assert background.hold_all(0.0)  # nobody has woken them
+    assert scheduler.hold_all(0.0)  # nobody has woken them
     services.wake()
     services._busy.acquire()  # as whoever carries services out
-    assert not background.hold_all(0.0)
+    assert not scheduler.hold_all(0.0)
     services._busy.release()
-    assert background.hold_all(0.0)
+    assert scheduler.hold_all(0.0)
     time_source.tick()
     assert not begun
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.compaction.cluster.operations import ClusteringOperations, run_clustering_operation
 from lakefmt.compaction.cluster.run import run_clustering
+from lakefmt.compaction.operations import ClusteringOperations, run_clustering_operation
 from lakefmt.errors import CommitConflict, LakefmtError, UnknownSetting
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.formats.names import parse_log_file

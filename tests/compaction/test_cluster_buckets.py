@@ -10,10 +10,10 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from lakefmt.compaction.cluster.operations import ClusteringOperations, run_clustering_operation
-from lakefmt.compaction.cluster.pending import _hides
 from lakefmt.compaction.cluster.plan import ClusteringGroup, ClusteringPlan, ClusteringSlice
+from lakefmt.compaction.cluster.records import _hides
 from lakefmt.compaction.cluster.run import run_clustering
+from lakefmt.compaction.operations import ClusteringOperations, run_clustering_operation
 from lakefmt.errors import CommitConflict, CorruptFile, InstantNotFound, LakefmtError, UnsupportedFeature
 from lakefmt.formats.names import RING_DIRECTORY
 from lakefmt.index.bucket.child_nodes import NodeChange, decode_node_change, encode_node_change, ring_with

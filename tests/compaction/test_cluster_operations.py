@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.compaction.cluster.operations import ClusteringOperations, run_clustering_operation
 from lakefmt.compaction.cluster.run import ClusteringWish, run_clustering
+from lakefmt.compaction.operations import ClusteringOperations, run_clustering_operation
 from lakefmt.errors import InstantNotPending, ServicesFailed, StateError
 from lakefmt.sorting.orders import Layout, RowOrder
 from lakefmt.timeline.heartbeat import heartbeat_name

@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.compaction.cluster.partitions import PartitionFilter, PartitionMode, choose_cluster_partitions
-from lakefmt.compaction.cluster.plan import FULL, ClusteringRules, ClusteringStrategy, plan_clustering
+from lakefmt.compaction.cluster.plan import (
+    FULL,
+    ClusteringRules,
+    ClusteringStrategy,
+    PartitionFilter,
+    PartitionMode,
+    choose_cluster_partitions,
+    plan_clustering,
+)
 from lakefmt.compaction.cluster.records import clustering_plan_record, parse_clustering_plan
 from lakefmt.compaction.cluster.run import clustering_rules
 from lakefmt.config.settings import resolve_settings

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.compaction.compact import merge
-from lakefmt.compaction.compact.pending import abandon_compaction
+from lakefmt.compaction.compact.records import abandon_compaction
 from lakefmt.compaction.compact.run import plan_compaction_of, run_compaction
 from lakefmt.errors import (
     CommitConflict,

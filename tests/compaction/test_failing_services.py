@@ -11,7 +11,7 @@ import lakefmt
 import lakefmt.compaction.archive as archive
 import lakefmt.compaction.cluster.run as cluster
 import lakefmt.compaction.compact.run as compact
-import lakefmt.compaction.log_compact.run as log_compact
+import lakefmt.compaction.log_compact as log_compact
 import lakefmt.compaction.scheduler as scheduler
 from lakefmt.errors import LakefmtError
 

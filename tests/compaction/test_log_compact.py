@@ -13,8 +13,12 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.compaction.compact.run import run_compaction
-from lakefmt.compaction.log_compact.plan import is_log_compaction_due
-from lakefmt.compaction.log_compact.run import abandon_log_compaction, plan_log_compaction_of, run_log_compaction
+from lakefmt.compaction.log_compact import (
+    abandon_log_compaction,
+    is_log_compaction_due,
+    plan_log_compaction_of,
+    run_log_compaction,
+)
 from lakefmt.errors import CommitConflict, InstantNotFound, LakefmtError, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.logs.reader import select_log_blocks
 from lakefmt.filegroups.table_client import TableClient
@@ -206,9 +210,9 @@ def test_a_compaction_planned_while_logs_are_folded_wins(monkeypatch):
     mor, _ = made(8, ordering=None)
     client = mor.table.client
     before, files = everything(mor.table), data_files(mor.table)
-    from lakefmt.compaction.log_compact import run
+    from lakefmt.compaction import log_compact
 
-    folds = run.LogMerge.run
+    folds = log_compact.LogMerge.run
 
     def slowly(self, plan):
         stats = folds(self, plan)
@@ -217,7 +221,7 @@ def test_a_compaction_planned_while_logs_are_folded_wins(monkeypatch):
         client.timeline_store(state.config, durable=False).request(time, Action.COMPACTION)
         return stats
 
-    monkeypatch.setattr(run.LogMerge, "run", slowly)
+    monkeypatch.setattr(log_compact.LogMerge, "run", slowly)
     with pytest.raises(CommitConflict, match="withdrawn"):
         run_log_compaction(client, FOLD)
     assert not pending(mor.table)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.compaction.compact.known_logs import commits_to_look_at, has_no_logs, moment_of, remember_logs
+from lakefmt.compaction.compact.run import commits_to_look_at, has_no_logs, moment_of, remember_logs
 from lakefmt.errors import LakefmtError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.open import open_store

@@ -11,7 +11,7 @@ import pytest
 import lakefmt
 from lakefmt.compaction.clean.run import run_clean
 from lakefmt.compaction.compact.run import run_compaction
-from lakefmt.compaction.log_compact.run import run_log_compaction
+from lakefmt.compaction.log_compact import run_log_compaction
 from lakefmt.compaction.operations import ServiceOperations, run_operation
 from lakefmt.errors import InstantNotPending, ServicesFailed
 from lakefmt.timeline.heartbeat import heartbeat_name

@@ -6,8 +6,8 @@ import contextlib
 
 import pytest
 
-from lakefmt.compaction.cluster.operations import ClusteringOperations, run_clustering_operation
 from lakefmt.compaction.cluster.run import run_clustering
+from lakefmt.compaction.operations import ClusteringOperations, run_clustering_operation
 from lakefmt.errors import CommitConflict, LakefmtError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.table import Table

@@ -39,7 +39,7 @@ from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.values import FileId, InstantTime, PartitionPath, TableType, WriteOperation
 
 if TYPE_CHECKING:
-    from lakefmt.compaction.clean.records import CleanJob
+    from lakefmt.compaction.clean.plan import CleanJob
 
 __all__ = [
     "CleanResult",
@@ -243,7 +243,7 @@ class _CleanService:
         return _plan(self.write_client, state)
 
     def encode(self, state: TableState, proposal: CleanPlan) -> tuple[CleanJob, bytes] | None:
-        from lakefmt.compaction.clean.records import clean_plan_record, parse_clean_plan
+        from lakefmt.compaction.clean.plan import clean_plan_record, parse_clean_plan
 
         if not proposal.num_files:
             return None
@@ -257,7 +257,7 @@ class _CleanService:
             raise WriterActive(f"the clean {pending.time} is at work ({life.reason}); try again later")
 
     def read_pending(self, state: TableState, pending: Instant, lease: Lease) -> CleanJob | None:
-        from lakefmt.compaction.clean.records import parse_clean_plan
+        from lakefmt.compaction.clean.plan import parse_clean_plan
 
         client, timeline_store = self.write_client.client, self.write_client.timeline(state.config)
         requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), pending)
@@ -281,7 +281,7 @@ class _CleanService:
     def finish_output(
         self, transaction: InstantTransaction, state: TableState, plan: CleanJob, output: None
     ) -> tuple[bytes, None]:
-        from lakefmt.compaction.clean.records import clean_metadata_record
+        from lakefmt.compaction.clean.plan import clean_metadata_record
 
         record = clean_metadata_record(transaction.time, plan, 0)
         return encode_body(BodyKind.CLEAN_METADATA, record), None
@@ -414,7 +414,7 @@ def _replaces_slices(commit: CommitMetadata) -> bool:
 
 def _last_floor(client: TableClient, state: TableState, rules: CleanRules) -> str | None:
     """Return the floor of the last clean: "" when there was no clean, None when the floor cannot be used."""
-    from lakefmt.compaction.clean.records import FLOOR, SAVEPOINTS_SEEN
+    from lakefmt.compaction.clean.plan import FLOOR, SAVEPOINTS_SEEN
 
     cleans = state.timeline.completed_of(Action.CLEAN)
     if not cleans:
@@ -436,7 +436,7 @@ def _has_archive(client: TableClient, config: TableConfig) -> bool:
 
 
 def _extra(state: TableState, plan: CleanPlan) -> dict[str, str]:
-    from lakefmt.compaction.clean.records import FLOOR, SAVEPOINTS_SEEN
+    from lakefmt.compaction.clean.plan import FLOOR, SAVEPOINTS_SEEN
 
     entries = {SAVEPOINTS_SEEN: ",".join(i.time for i in savepoints_of(state.timeline)), FLOOR: plan.floor or ""}
     return {key: value for key, value in entries.items() if value}

@@ -1,27 +1,26 @@
-"""Which file slices a clustering packs and orders, and when one is due (docs/services.md, Clustering). Pure.
-
-Small slices of a partition are packed into groups; a group becomes as many files as its bytes need. Slices that have not
-the wanted order are put into groups, too, whatever their size. Files between the small limit and the target size are left
-alone; when no two small ones are left and there are still more files than their bytes need, they are packed as well. Files that
-are as large as the full ones that a clustering writes are never packed, whatever the limits. So packing ends, and it writes a byte
-three times at most.
-"""
+"""Which partitions a clustering looks at, by Hudi's strategies and filters (docs/services.md, Clustering). Pure."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from itertools import groupby
+from math import log
+from typing import Final
 
-from lakefmt.compaction.cluster.partitions import PartitionFilter
 from lakefmt.data_classes import dataclass
-from lakefmt.errors import InvalidInputError, UnknownSetting
+from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice, join_path
+from lakefmt.formats.queue_names import queue_bucket_of, queue_position_of
 from lakefmt.index.bucket.child_nodes import NodeChange
+from lakefmt.index.bucket.resize import BucketChange, ResizeRules, plan_changes
+from lakefmt.index.bucket.ring import HashNode, HashRing
 from lakefmt.sorting.orders import RowOrder
 from lakefmt.timeline.instant import Action
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.values import FileId, PartitionPath
+from lakefmt.values import FileId, InstantTime, PartitionPath
 
 __all__ = [
     "FULL",
@@ -30,11 +29,106 @@ __all__ = [
     "ClusteringRules",
     "ClusteringSlice",
     "ClusteringStrategy",
+    "PartitionFilter",
+    "PartitionMode",
+    "choose_cluster_partitions",
     "full_bytes",
     "is_clustering_due",
+    "plan_bucket_clustering",
     "plan_clustering",
+    "plan_queue_clustering",
     "slice_to_cluster",
 ]
+
+#: With day-rolling, each hour of a day has its share of the partitions.
+_HOURS = 24
+
+
+class PartitionMode(enum.Enum):
+    """How partitions are chosen, with Hudi's names."""
+
+    NONE = "NONE"
+    RECENT_DAYS = "RECENT_DAYS"
+    SELECTED_PARTITIONS = "SELECTED_PARTITIONS"
+    DAY_ROLLING = "DAY_ROLLING"
+
+    @classmethod
+    def parse(cls, text: str) -> PartitionMode:
+        """Return the mode of a name.
+
+        Raises:
+            UnknownSetting: there is none of that name.
+
+        Example:
+            >>> PartitionMode.parse("recent_days").name
+            'RECENT_DAYS'
+        """
+        try:
+            return cls(text.upper())
+        except ValueError:
+            names = ", ".join(mode.value for mode in cls)
+            raise UnknownSetting(f"unknown partition filter mode {text!r}: expected one of {names}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFilter:
+    """Which partitions are looked at.
+
+    Attributes:
+        mode: how they are chosen.
+        recent: with RECENT_DAYS, how many of the latest ones.
+        skipped: with RECENT_DAYS, how many of the latest are passed over first.
+        first: with SELECTED_PARTITIONS, the first one by its text; "": from the beginning.
+        last: with SELECTED_PARTITIONS, the last one; "": to the end.
+        named: only these; None: any.
+        pattern: only those that this regular expression matches as a whole; "": any.
+    """
+
+    mode: PartitionMode = PartitionMode.NONE
+    recent: int = 2
+    skipped: int = 0
+    first: str = ""
+    last: str = ""
+    named: frozenset[PartitionPath] | None = None
+    pattern: str = ""
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            raise InvalidInputError(f"{self.pattern!r} is no regular expression: {error}") from None
+
+
+def choose_cluster_partitions(
+    partitions: Sequence[PartitionPath], rules: PartitionFilter, hour: int
+) -> list[PartitionPath]:
+    """Return the partitions that a clustering looks at.
+
+    Args:
+        partitions: all that there are.
+        rules: which of them.
+        hour: of the day, in the table's zone.
+
+    Example:
+        >>> days = ["2026-01-01", "2026-01-02", "2026-01-03"]
+        >>> choose_cluster_partitions(days, PartitionFilter(PartitionMode.RECENT_DAYS, recent=1, skipped=1), 0)
+        ['2026-01-02']
+    """
+    wanted = sorted(p for p in partitions if rules.named is None or p in rules.named)
+    if rules.pattern:
+        pattern = re.compile(rules.pattern)
+        wanted = [partition for partition in wanted if pattern.fullmatch(partition)]
+    match rules.mode:
+        case PartitionMode.RECENT_DAYS:
+            latest = wanted[::-1][rules.skipped : rules.skipped + rules.recent]
+            return sorted(latest)
+        case PartitionMode.SELECTED_PARTITIONS:
+            return [p for p in wanted if p >= rules.first and (not rules.last or p <= rules.last)]
+        case PartitionMode.DAY_ROLLING:
+            return [p for number, p in enumerate(wanted) if number % _HOURS == hour]
+        case _:
+            return wanted
+
 
 _MIB = 1 << 20
 #: A file is full at this part of the target size: what is written next could be more than its rest.
@@ -374,3 +468,153 @@ def _is_worth(run: Sequence[ClusteringSlice], rules: ClusteringRules, unordered:
     if len(run) > 1:
         return True
     return rules.single_slices and (run[0] in unordered or bool(run[0].log_names))
+
+
+def plan_bucket_clustering(
+    rings: Collection[HashRing],
+    slices: Collection[FileSlice],
+    busy: Collection[GroupKey],
+    rules: ClusteringRules,
+    resize: ResizeRules,
+    new_uuid: Callable[[], str],
+    *,
+    only: Collection[GroupKey] | None = None,
+    ordered: Collection[GroupKey] = (),
+    due: bool = True,
+) -> ClusteringPlan:
+    """Return what a clustering rewrites; nothing in a partition with a file group in a pending plan.
+
+    Args:
+        rings: those of the chosen partitions.
+        slices: the latest committed slices of these partitions.
+        busy: file groups in pending plans.
+        rules: how rows are ordered, and how many groups a plan has.
+        resize: when buckets are split and merged.
+        new_uuid: makes the ids of new file groups.
+        only: plan these file groups only; None: all of them.
+        ordered: file groups whose rows have the wanted order already.
+        due: whether enough commits came; it is passed on.
+    """
+    by_partition: dict[str, list[FileSlice]] = {}
+    for file_slice in slices:
+        by_partition.setdefault(file_slice.partition, []).append(file_slice)
+    groups: list[ClusteringGroup] = []
+    for ring in sorted(rings, key=lambda each: each.partition):
+        stored = {each.file_id: each for each in by_partition.get(ring.partition, ())}
+        if any((ring.partition, file_id) in busy for file_id in stored):
+            continue
+        changes = plan_changes(ring, list(stored.values()), busy, resize, new_uuid)
+        chosen = [
+            each for each in changes if only is None or {(s.partition, s.file_id) for s in each.slices} <= {*only}
+        ]
+        groups += [_group(ring, change) for change in chosen]
+        moved = {each.file_id for change in chosen for each in change.slices}
+        rest = {node: stored[node.file_id] for node in ring.nodes if node.file_id in stored.keys() - moved}
+        groups += _unordered(ring, rest, rules, only, ordered, new_uuid)
+    chosen_groups = tuple(groups[: rules.max_groups])
+    return ClusteringPlan(chosen_groups, rules.order, rules.target_bytes, len(groups) - len(chosen_groups), due)
+
+
+def _group(ring: HashRing, change: BucketChange) -> ClusteringGroup:
+    renewed = {node.value for node in change.nodes}
+    dropped = tuple(value for value in change.dropped if value not in renewed)
+    nodes = NodeChange(ring.sequence, dropped, change.nodes)
+    return ClusteringGroup(tuple(map(slice_to_cluster, change.slices)), len(change.nodes), nodes)
+
+
+def _unordered(
+    ring: HashRing,
+    slices: Mapping[HashNode, FileSlice],
+    rules: ClusteringRules,
+    only: Collection[GroupKey] | None,
+    ordered: Collection[GroupKey],
+    new_uuid: Callable[[], str],
+) -> list[ClusteringGroup]:
+    """Return the buckets whose rows get the wanted order, each in a file group of its own."""
+    if not rules.order.columns:
+        return []
+    return [
+        ClusteringGroup(
+            (slice_to_cluster(each),), 1, NodeChange(ring.sequence, (), (HashNode(node.value, new_uuid()),))
+        )
+        for node, each in slices.items()
+        if (each.partition, each.file_id) not in ordered and (only is None or (each.partition, each.file_id) in only)
+    ]
+
+
+#: Neighbours of about the same size that are packed after a commit.
+_FAN_IN: Final = 16
+
+
+def plan_queue_clustering(
+    slices: Iterable[FileSlice],
+    busy: Collection[GroupKey],
+    rules: ClusteringRules,
+    completion_of: Callable[[InstantTime], InstantTime],
+    *,
+    all_small: bool,
+    due: bool = True,
+) -> ClusteringPlan:
+    """Return what a clustering rewrites without changing the order of rows in a bucket.
+
+    Args:
+        slices: the latest committed slices of the chosen partitions; those that name no bucket are left alone.
+        busy: file groups in a pending plan; what is before and behind one stays apart.
+        rules: what is clustered, and how.
+        completion_of: tells when a commit became visible, by its requested time.
+        all_small: pack every run of small neighbours; False: only runs of enough files of about the same size.
+        due: whether enough commits came; it is passed on.
+
+    Raises:
+        UnsupportedFeature: the rules ask for another order of rows.
+    """
+    if rules.order.columns:
+        raise UnsupportedFeature(
+            "the rows of a bucket of this table stay in the order in which they were written: cluster it without columns, or "
+            "make a table with order='none'"
+        )
+    by_bucket: dict[tuple[PartitionPath, int], list[tuple[tuple[str, int], FileSlice]]] = {}
+    for each in slices:
+        bucket, position = queue_bucket_of(each.file_id), queue_position_of(each.file_id)
+        if bucket is not None and position is not None:
+            place = (completion_of(position[0]), position[1])
+            by_bucket.setdefault((each.partition, bucket), []).append((place, each))
+    groups: list[ClusteringGroup] = []
+    for _, members in sorted(by_bucket.items(), key=lambda item: item[0]):
+        ordered = [each for _, each in sorted(members, key=lambda member: member[0])]
+        groups += _neighbours(ordered, frozenset(busy), rules, all_small=all_small)
+    chosen = tuple(groups[: rules.max_groups])
+    return ClusteringPlan(chosen, rules.order, rules.target_bytes, len(groups) - len(chosen), due)
+
+
+def _neighbours(
+    ordered: Sequence[FileSlice], busy: frozenset[GroupKey], rules: ClusteringRules, *, all_small: bool
+) -> Iterator[ClusteringGroup]:
+    """Yield the runs of one bucket that become fewer files."""
+
+    def size_class(each: FileSlice) -> int:
+        planned = slice_to_cluster(each)
+        if (each.partition, each.file_id) in busy or planned.num_bytes >= min(rules.small_bytes, rules.full_bytes):
+            return -1
+        return 0 if all_small else int(log(max(planned.num_bytes, 1), _FAN_IN))
+
+    for number, run in groupby(ordered, size_class):
+        members = [slice_to_cluster(each) for each in run]
+        if number < 0 or len(members) < (2 if all_small else _FAN_IN):
+            continue
+        for part in _parts(members, rules.group_bytes):
+            outputs = max(1, -(-sum(each.num_bytes for each in part) // rules.target_bytes))
+            if len(part) > outputs:
+                yield ClusteringGroup(tuple(part), outputs)
+
+
+def _parts(members: Sequence[ClusteringSlice], most_bytes: int) -> Iterator[list[ClusteringSlice]]:
+    part: list[ClusteringSlice] = []
+    size = 0
+    for each in members:
+        if part and size + each.num_bytes > most_bytes:
+            yield part
+            part, size = [], 0
+        part.append(each)
+        size += each.num_bytes
+    yield part

@@ -1,15 +1,10 @@
-"""Rewrite one group of slices: their rows, logs merged in and ordered, become new file groups (effects).
-
-Slices are read one after the other, base files without logs row group by row group. Rows that are put in an order wait in
-temporary files; what is held is the memory of the settings, or one slice with logs if that is more. Rows keep their commit
-time and sequence number; only the file name in them changes.
-"""
+"""The rings of consistent hashing that a clustering changes: checked, stored before it completes, marked behind it (effects)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import field
 from functools import cached_property
 from uuid import UUID, uuid5
@@ -18,12 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from lakefmt.arrays import from_numpy
-from lakefmt.compaction.cluster.plan import FULL, ClusteringGroup, ClusteringSlice
-from lakefmt.compaction.cluster.rings import index_of_buckets
+from lakefmt.compaction.cluster.plan import FULL, ClusteringGroup, ClusteringPlan, ClusteringSlice
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import merge_rule
 from lakefmt.data_classes import dataclass
-from lakefmt.errors import CorruptFile, SnapshotExpired, StateError, StorageError
+from lakefmt.errors import CommitConflict, CorruptFile, SnapshotExpired, StateError, StorageError, UnsupportedFeature
 from lakefmt.filegroups.base_writer import filter_bytes, named_rows, new_filter, rows_per_row_group
 from lakefmt.filegroups.logs.reader import read_log_rows
 from lakefmt.filegroups.merge.merged_slice import merge_logs
@@ -35,7 +29,11 @@ from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.names import base_file_name, has_bucket_number
 from lakefmt.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers
 from lakefmt.formats.queue_names import queue_bucket_of, queue_file_id, queue_position_of
+from lakefmt.index import choose_index
+from lakefmt.index.bucket.child_nodes import ring_with
+from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.index.bucket.ring import HashRing
+from lakefmt.index.bucket.ring_files import RingFiles, mark_ring
 from lakefmt.schema import avro_to_arrow, reconcile, with_meta_columns
 from lakefmt.sorting.external_sort import gather_windows, sort_stream
 from lakefmt.sorting.key_spill import FileKeys
@@ -44,7 +42,81 @@ from lakefmt.storage.api import PutOutcome
 from lakefmt.timeline.markers import create_marker
 from lakefmt.values import RECORD_KEY, FileId, InstantTime, PartitionPath, WriteStat
 
-__all__ = ["ORDER_ENTRY", "GroupRewrite", "order_entry", "ordered_groups"]
+__all__ = [
+    "ORDER_ENTRY",
+    "GroupRewrite",
+    "changed_rings",
+    "index_of_buckets",
+    "keep_rings",
+    "mark_rings",
+    "order_entry",
+    "ordered_groups",
+]
+
+
+def index_of_buckets(client: TableClient, state: TableState, settings: Settings) -> ConsistentBucketIndex:
+    """Return the index of a table whose buckets a plan splits or merges.
+
+    Raises:
+        UnsupportedFeature: neither the table nor the call says that it has one.
+    """
+    index = choose_index(client, settings, state.config, state)
+    if not isinstance(index, ConsistentBucketIndex):
+        raise UnsupportedFeature(
+            "a pending clustering splits or merges the buckets of consistent hashing: name hoodie.index.type=BUCKET and "
+            "hoodie.index.bucket.engine=CONSISTENT_HASHING, which the table does not keep"
+        )
+    return index
+
+
+def changed_rings(rings: RingFiles, time: InstantTime, plan: ClusteringPlan) -> dict[PartitionPath, HashRing]:
+    """Return the rings of a plan's partitions as they are after it; none of a plan without buckets.
+
+    Args:
+        rings: the table's.
+        time: the requested time of the clustering.
+        plan: its groups.
+
+    Raises:
+        CommitConflict: the ring of a partition was changed after the plan was made.
+        CorruptFile: the plan does not fit the ring, or a ring is damaged.
+    """
+    after: dict[PartitionPath, HashRing] = {}
+    for partition in plan.partitions:
+        groups = [group for group in plan.groups if group.partition == partition]
+        changes = [group.buckets for group in groups if group.buckets is not None]
+        if not changes:
+            continue
+        ring = rings.stored_ring(partition)
+        if ring is None or any(change.sequence != ring.sequence for change in changes):
+            raise CommitConflict(
+                f"the buckets of partition {partition!r} were changed after the clustering {time} was planned: withdraw it "
+                f"(table.cluster(abandon={time!r})), then cluster again"
+            )
+        sources = [{each.file_id for each in group.slices} for group in groups]
+        after[partition] = ring_with(ring, changes, sources, f"the clustering {time}")
+    return after
+
+
+def keep_rings(client: TableClient, state: TableState, time: InstantTime, plan: ClusteringPlan) -> None:
+    """Store the rings that a clustering brings, before it completes; call under the table lock.
+
+    Raises:
+        CommitConflict: the ring of a partition was changed after the plan was made.
+        CorruptFile: the plan does not fit the ring, or a ring is damaged.
+    """
+    rings = RingFiles(client, state, 1)  # every partition of a plan has a ring
+    for ring in changed_rings(rings, time, plan).values():
+        rings.change(ring)
+    rings.keep(time)
+
+
+def mark_rings(client: TableClient, time: InstantTime, plan: ClusteringPlan) -> None:
+    """Mark the rings of a clustering that has completed; when the store fails, the next writer does."""
+    for partition in {group.partition for group in plan.groups if group.buckets is not None}:
+        with suppress(StorageError):
+            mark_ring(client.store, partition, time)
+
 
 #: Footer entry of a base file whose rows were ordered by a clustering.
 ORDER_ENTRY = "lakefmt.order"

@@ -6,45 +6,57 @@ write that would change a file group of the plan is refused meanwhile, so what w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from os import cpu_count
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
 from lakefmt.compaction.clean.run import planned_groups
-from lakefmt.compaction.cluster.operations import RunClustering, clustering_operations_of
-from lakefmt.compaction.cluster.partitions import PartitionFilter, PartitionMode, choose_cluster_partitions
-from lakefmt.compaction.cluster.pending import (
-    check_groups_unchanged,
-    is_outdated,
-    read_clustering_plan,
-    release_clustering,
-)
 from lakefmt.compaction.cluster.plan import (
     ClusteringPlan,
     ClusteringRules,
     ClusteringStrategy,
+    PartitionFilter,
+    PartitionMode,
+    choose_cluster_partitions,
     is_clustering_due,
     plan_clustering,
 )
-from lakefmt.compaction.cluster.records import LAYOUT, SORT_COLUMNS, TARGET_BYTES, clustering_plan_record
-from lakefmt.compaction.cluster.rewrite import GroupRewrite, ordered_groups
-from lakefmt.compaction.cluster.rings import changed_rings, index_of_buckets, keep_rings, mark_rings
+from lakefmt.compaction.cluster.records import (
+    LAYOUT,
+    SORT_COLUMNS,
+    TARGET_BYTES,
+    check_groups_unchanged,
+    clustering_plan_record,
+    is_outdated,
+    read_clustering_plan,
+    release_clustering,
+)
+from lakefmt.compaction.cluster.rewrite import (
+    GroupRewrite,
+    changed_rings,
+    index_of_buckets,
+    keep_rings,
+    mark_rings,
+    ordered_groups,
+)
 from lakefmt.compaction.compact.run import check_no_earlier_write
-from lakefmt.compaction.rewrite_result import RewriteResult
+from lakefmt.compaction.operations import RewriteResult, RunClustering, clustering_operations_of
 from lakefmt.compaction.service import PlanRun, load_for_service, run_pending, run_service
-from lakefmt.config.settings import Settings
+from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig, check_writable, merge_rule
 from lakefmt.data_classes import dataclass, replace
-from lakefmt.errors import InstantNotFound, InstantNotPending, UnsupportedFeature
+from lakefmt.errors import InstantNotFound, InstantNotPending, InvalidInputError, UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import stored_schema
 from lakefmt.index import choose_index, places_new_keys
 from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.index.bucket.ring_files import RingFiles
+from lakefmt.read.scan import plan_query
+from lakefmt.read.skipping.file_selection import select_slices
 from lakefmt.schema import arrow_to_avro
 from lakefmt.sorting.orders import Layout, RowOrder, check_order
 from lakefmt.timeline.commit import CommitMetadata, encode_commit
@@ -64,8 +76,11 @@ from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.values import FileId, InstantTime, PartitionPath, TableType, WriteOperation, WriteStat
 
 __all__ = [
+    "ClusterCall",
     "ClusteringResult",
     "ClusteringWish",
+    "abandon_clustering",
+    "cluster_table",
     "clustering_rules",
     "has_pending_clustering",
     "plan_clustering_of",
@@ -321,7 +336,7 @@ class _ClusteringService:
 
     def _propose_in_order(self, state: TableState, rules: ClusteringRules, *, due: bool) -> ClusteringPlan:
         # Imported here: few tables keep the order of rows.
-        from lakefmt.compaction.cluster.queue_plan import plan_queue_clustering
+        from lakefmt.compaction.cluster.plan import plan_queue_clustering
 
         timeline = self.write_client.client.with_history(state).timeline
         busy = frozenset(planned_groups(self.write_client, state))
@@ -336,7 +351,7 @@ class _ClusteringService:
         self, state: TableState, rules: ClusteringRules, index: ConsistentBucketIndex, *, due: bool
     ) -> ClusteringPlan:
         # Imported here: few tables have buckets that are split and merged.
-        from lakefmt.compaction.cluster.bucket_plan import plan_bucket_clustering
+        from lakefmt.compaction.cluster.plan import plan_bucket_clustering
         from lakefmt.index.bucket.resize import resize_rules
 
         client, settings = self.write_client.client, self.write_client.settings
@@ -481,3 +496,102 @@ def _rewritten(rewrite: GroupRewrite, plan: ClusteringPlan, threads: int) -> tup
             for waiting in futures:
                 waiting.cancel()
             raise
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCall:
+    """The arguments of ``table.cluster``, as they were given."""
+
+    columns: Any = None
+    order: str | None = None
+    where: Any = None
+    partitions: Any = None
+    schedule: bool = False
+    run: str | None = None
+    abandon: str | None = None
+    dry_run: bool = False
+
+
+def cluster_table(
+    client: TableClient,
+    call: ClusterCall,
+    options: Mapping[str, object] | None,
+    run_groups: RunClustering | None = None,
+) -> ClusteringResult:
+    """Do what a call of ``table.cluster`` asks for.
+
+    Args:
+        client: the table.
+        call: the arguments.
+        options: settings of the call.
+        run_groups: rewrites the groups, in other processes; None: threads of this one do.
+
+    Raises:
+        InvalidInputError: its arguments contradict each other.
+    """
+    if sum((bool(call.schedule), call.run is not None, call.abandon is not None, bool(call.dry_run))) > 1:
+        raise InvalidInputError("cluster takes one of schedule, run, abandon and dry_run")
+    plans = (call.columns, call.order, call.where, call.partitions)
+    if (call.run is not None or call.abandon is not None) and any(each is not None for each in plans):
+        raise InvalidInputError("run and abandon take a plan as it is: without columns, order, where and partitions")
+    if call.abandon is not None:
+        abandon_clustering(client, call.abandon, options)
+        return ClusteringResult(None, ClusteringPlan())
+    if call.run is not None:
+        return run_clustering(client, options, run=call.run, run_groups=run_groups)
+    order = _order(client, call, options)
+    state = client.load()
+    partitions = None if call.partitions is None else client.chosen_partitions(state, call.partitions)
+    only = None if call.where is None else _chosen_groups(client, state, call.where)
+    wish = ClusteringWish(order, only, partitions)
+    if call.dry_run:
+        return ClusteringResult(None, plan_clustering_of(client, options, wish))
+    return run_clustering(client, options, wish, schedule=call.schedule, run_groups=run_groups)
+
+
+def _order(client: TableClient, call: ClusterCall, options: Mapping[str, object] | None) -> RowOrder | None:
+    if call.columns is None and call.order is None:
+        return None
+    given = {**client.options, **(options or {})}
+    settings = resolve_settings(given, None, client.load_config().properties)
+    if call.columns is None:
+        named = tuple(filter(None, (name.strip() for name in (settings.text(SORT_COLUMNS) or "").split(","))))
+    else:
+        named = _named(call.columns)
+    if call.order is not None and not named:
+        raise InvalidInputError(f"order={call.order!r} needs columns to order rows by")
+    return RowOrder(named, Layout.parse(call.order or settings.text(LAYOUT) or "linear"))
+
+
+def _named(columns: object) -> tuple[str, ...]:
+    given = (columns,) if isinstance(columns, str) else columns
+    names = tuple(given) if isinstance(given, Sequence) else (None,)
+    if not all(isinstance(name, str) and name for name in names):
+        raise InvalidInputError(f"columns are names of columns, not {columns!r}")
+    return names
+
+
+def _chosen_groups(client: TableClient, state: TableState, where: Any) -> frozenset[GroupKey]:
+    """Return the file groups that may have rows of a filter."""
+    query = plan_query(client.schema(state), None, where, meta_columns=False)
+    selected = select_slices(client, state, query, "snapshot")
+    return frozenset((each.partition, each.file_id) for each in selected.slices)
+
+
+def abandon_clustering(client: TableClient, instant: str, options: Mapping[str, object] | None = None) -> None:
+    """Withdraw a pending clustering: delete what it wrote, and its plan.
+
+    Raises:
+        InstantNotFound: there is no pending clustering at `instant`.
+        WriterActive: its process may be alive.
+    """
+    write_client = open_write_client(client, options)
+    with write_client.lock.hold() as lease:
+        config = client.load_config()
+        check_writable(config)
+        state = TableState(config, write_client.timeline(config).load())
+        pending = next((each for each in pending_clusterings(client, state) if each.time == instant), None)
+        if pending is None:
+            raise InstantNotFound(f"no clustering is pending at {instant}")
+        check_not_at_work(write_client, state, pending)
+        withdraw_clustering(write_client, state, pending, lease)

@@ -1,30 +1,22 @@
-"""Compaction: merge the logs of file slices into new base files (docs/format.md, Compaction).
+"""What a handle knows of the logs of a table: whether a compaction may find something to merge.
 
-The plan names the slices; the executor merges a few of them at a time; nothing is visible before the instant completes.
-:mod:`lakefmt.compaction.service` says in which order this happens, and what a dead compaction leaves.
+Where the trigger asks for a compaction after every commit because none is ever made (a table that is only appended to, or whose
+small files are rewritten), every commit would list the whole table to learn that there is no log. Once a listing has
+shown none, the commits that completed since say whether one came.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from os import cpu_count
 from time import perf_counter
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from lakefmt.compaction.clean.run import planned_groups
-from lakefmt.compaction.compact.known_logs import has_no_logs, remember_logs
 from lakefmt.compaction.compact.merge import SliceFiles, SliceMerge
-from lakefmt.compaction.compact.pending import (
-    check_dead,
-    check_inputs,
-    discard_outputs,
-    partitions_of,
-    read_plan,
-    release_outputs,
-    require_merge_on_read,
-)
 from lakefmt.compaction.compact.plan import (
     CompactionPlan,
     CompactionRules,
@@ -34,25 +26,34 @@ from lakefmt.compaction.compact.plan import (
     is_due,
     plan_compaction,
 )
-from lakefmt.compaction.compact.records import compaction_plan_record
-from lakefmt.compaction.rewrite_result import RewriteResult
+from lakefmt.compaction.compact.records import (
+    check_dead,
+    check_inputs,
+    compaction_plan_record,
+    discard_outputs,
+    partitions_of,
+    read_plan,
+    release_outputs,
+    require_merge_on_read,
+)
+from lakefmt.compaction.operations import RewriteResult
 from lakefmt.compaction.service import PlanRun, load_for_service, run_pending, run_service
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig, cdc_mode
 from lakefmt.data_classes import dataclass, replace
-from lakefmt.errors import (
-    CommitConflict,
-    InstantNotPending,
-    WriterActive,
-)
+from lakefmt.errors import CommitConflict, InstantNotPending, SnapshotExpired, WriterActive
 from lakefmt.filegroups.cdc.files import cdc_paths, list_change_files
+from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import stored_schema
+from lakefmt.formats.names import parse_log_file
 from lakefmt.schema import arrow_to_avro
 from lakefmt.timeline.commit import CommitMetadata, encode_commit
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
 from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
+from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.transactions.commit_entries import with_stored_entries
 from lakefmt.transactions.instant import InstantTransaction
@@ -64,12 +65,110 @@ if TYPE_CHECKING:
 __all__ = [
     "CompactionResult",
     "MergingService",
+    "Moment",
     "check_no_earlier_write",
+    "commits_to_look_at",
     "compaction_result",
     "compaction_rules",
+    "has_no_logs",
+    "moment_of",
     "plan_compaction_of",
+    "remember_logs",
     "run_compaction",
 ]
+
+#: Completed actions that bring no log back. Others may: a restore and a rollback show older file slices again.
+_HARMLESS = COMMIT_ACTIONS | {Action.CLEAN, Action.SAVEPOINT}
+
+_moments: WeakKeyDictionary[BaseFileReader, Moment] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A timeline at which the latest file slices had no logs.
+
+    Attributes:
+        completed: time and action of the completed instants.
+        pending: requested times of the others.
+        newest: the latest requested time of a completed commit.
+    """
+
+    completed: frozenset[tuple[InstantTime, Action]]
+    pending: frozenset[InstantTime]
+    newest: InstantTime
+
+
+def moment_of(timeline: Timeline) -> Moment:
+    """Return what is remembered of a timeline. Pure."""
+    completed = frozenset((each.time, each.action) for each in timeline.completed)
+    newest = max((each.time for each in timeline.commits), default=InstantTime(""))
+    return Moment(completed, timeline.pending_times, newest)
+
+
+def commits_to_look_at(moment: Moment, timeline: Timeline) -> tuple[Instant, ...] | None:
+    """Return the commits that completed after a moment; None: the timeline does not tell what has happened since. Pure.
+
+    Args:
+        moment: of an earlier timeline of the same table.
+        timeline: the active timeline now.
+
+    Example:
+        >>> from lakefmt.timeline.timeline import timeline_from_names
+        >>> names = [f"2026010100000{n}000_2026010100000{n}500.deltacommit" for n in range(3)]
+        >>> moment = moment_of(timeline_from_names(names[:2], 2))
+        >>> [each.time for each in commits_to_look_at(moment, timeline_from_names(names, 2)) or ()]
+        ['20260101000002000']
+    """
+    first = timeline.first_active
+    if first is None or first > moment.newest:
+        return None  # commits that completed after the moment may be archived
+    active = {each.time for each in timeline.instants}
+    if any(time < first and time not in active for time in moment.pending):
+        return None  # the same
+    new = [each for each in timeline.completed if (each.time, each.action) not in moment.completed]
+    if any(each.action not in _HARMLESS for each in new):
+        return None
+    return tuple(each for each in new if each.action in COMMIT_ACTIONS)
+
+
+def has_no_logs(client: TableClient, state: TableState) -> bool:
+    """Return whether this handle knows, without a listing, that no latest file slice has a log.
+
+    Args:
+        client: the table.
+        state: the table as it is now.
+    """
+    moment = _moments.get(client.reader)
+    commits = None if moment is None else commits_to_look_at(moment, state.timeline)
+    if commits is None:
+        return False
+    try:
+        if any(_writes_logs(client, state, commit) for commit in commits):
+            return False
+    except SnapshotExpired:  # undone meanwhile
+        return False
+    _moments[client.reader] = moment_of(state.timeline)
+    return True
+
+
+def remember_logs(client: TableClient, state: TableState, slices: Iterable[FileSlice]) -> None:
+    """Remember what a listing has shown.
+
+    Args:
+        client: the table.
+        state: the table as it was before it was listed.
+        slices: the latest file slice of every file group.
+    """
+    if any(each.logs for each in slices):
+        _moments.pop(client.reader, None)
+    else:
+        _moments[client.reader] = moment_of(state.timeline)
+
+
+def _writes_logs(client: TableClient, state: TableState, commit: Instant) -> bool:
+    stats = client.commit_metadata(state, commit).stats
+    return any(parse_log_file(stat.file_name) is not None for stat in stats)
+
 
 #: A slice is held in memory while it is merged, so only a few are merged at once.
 _MOST_THREADS = 4

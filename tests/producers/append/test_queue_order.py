@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt import lowlevel
 from lakefmt.builders.catalog import ReadBuilder
-from lakefmt.compaction.cluster.plan import ClusteringRules
-from lakefmt.compaction.cluster.queue_plan import plan_queue_clustering
+from lakefmt.compaction.cluster.plan import ClusteringRules, plan_queue_clustering
 from lakefmt.config.append_layout import append_layout
 from lakefmt.errors import CorruptFile, InvalidInputError, SchemaMismatch, UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile, FileSlice
