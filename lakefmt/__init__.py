@@ -11,7 +11,7 @@ from lakefmt import errors
 from lakefmt.errors import LakefmtError
 
 if TYPE_CHECKING:
-    from lakefmt.config.mergers import register_merger
+    from lakefmt.config.merge_rule import register_merger
     from lakefmt.create_and_write import write_table
     from lakefmt.keys.periods import day, hour, month, year
     from lakefmt.read.snapshot import Snapshot
@@ -81,9 +81,9 @@ def _imported(name: str) -> object:
 
         value = create_and_write.write_table
     else:
-        from lakefmt.config import mergers
+        from lakefmt.config import merge_rule
 
-        value = mergers.register_merger
+        value = merge_rule.register_merger
     return value
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakefmt.arguments import shown, text_argument, texts_argument
-from lakefmt.config.mergers import MergeFunction, merger_name, strategy_id
+from lakefmt.config.merge_rule import MergeFunction, merger_name, strategy_id
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import (
     PAYLOADS,

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from lakefmt.arguments import flag_argument, mapping_argument, shown, text_argument, texts_argument
-from lakefmt.config.mergers import MergeFunction
+from lakefmt.config.merge_rule import MergeFunction
 from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
 from lakefmt.keys import GENERATOR_KEYS, check_generator, key_spec_from_properties, plan_key_spec

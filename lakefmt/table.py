@@ -17,10 +17,9 @@ from lakefmt.advice.verbs import AdviceVerbs
 from lakefmt.arguments import check_flags, check_texts, mapping_argument, text_argument
 from lakefmt.check.run import VacuumVerbs
 from lakefmt.compaction.verbs import CompactionVerbs
-from lakefmt.config.append_layout import append_layout
-from lakefmt.config.mergers import MergeFunction, with_merger
+from lakefmt.config.merge_rule import MergeFunction, with_merger
 from lakefmt.config.settings import resolve_settings
-from lakefmt.config.table_config import check_merger
+from lakefmt.config.table_config import append_layout, check_merger
 from lakefmt.consumers.verbs import ConsumerVerbs
 from lakefmt.data_classes import replace
 from lakefmt.errors import InvalidInputError, TableExists, UnsupportedFeature

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefmt.arguments import check_flags, check_texts
-from lakefmt.config.append_layout import KIND
+from lakefmt.config.table_config import KIND
 from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.table_client import TableVerbs
 from lakefmt.timeline.instant import Action

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from lakefmt.arguments import check_flags, instance_argument, number_argument
-from lakefmt.config.append_layout import CONSUMER_MODE, POLL_SECONDS, SORTS_PARTITIONS, STREAMS_OVERWRITES
+from lakefmt.config.table_config import CONSUMER_MODE, POLL_SECONDS, SORTS_PARTITIONS, STREAMS_OVERWRITES
 from lakefmt.consumers.alignment import WatermarkAlignment
 from lakefmt.consumers.arguments import (
     EndLike,

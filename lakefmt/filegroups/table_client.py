@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakefmt.config.mergers import adopt_merger
+from lakefmt.config.merge_rule import adopt_merger
 from lakefmt.config.table_config import TableConfig, check_readable, parse_table_config
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired

@@ -15,8 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakefmt.arrays import from_numpy
-from lakefmt.config.merge_rule import MergeRule
-from lakefmt.config.mergers import CustomMerge
+from lakefmt.config.merge_rule import CustomMerge, MergeRule
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.merge.precombine import combine_pairs, combine_rows, order_ranks
 from lakefmt.filegroups.ordering import (

@@ -11,9 +11,8 @@ from lakefmt.compaction.clean.run import is_clean_due, planned_groups, run_clean
 from lakefmt.compaction.compact.run import compaction_rules, run_compaction
 from lakefmt.compaction.log_compact import run_log_compaction
 from lakefmt.compaction.operations import RunOperations
-from lakefmt.config.append_layout import MIN_FILES
 from lakefmt.config.settings import Settings, resolve_settings
-from lakefmt.config.table_config import TableConfig
+from lakefmt.config.table_config import MIN_FILES, TableConfig
 from lakefmt.errors import (
     CommitConflict,
     InstantNotFound,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from lakefmt.arguments import mapping_argument
-from lakefmt.config.mergers import adopt_merger
+from lakefmt.config.merge_rule import adopt_merger
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import dataclass

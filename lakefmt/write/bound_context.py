@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lakefmt.config.mergers import adopt_merger
+from lakefmt.config.merge_rule import adopt_merger
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig, cdc_mode, merge_rule, parse_table_config
 from lakefmt.filegroups.model import join_path

@@ -534,7 +534,7 @@ class WriteTransaction:
         return brings and self.state.config.properties.get("lakefmt.append.order") == "per_bucket"
 
     def _placed_by_bucket(self, located: LocatedRows) -> PlacedRows:
-        from lakefmt.config.append_layout import append_layout  # few tables keep the order of rows
+        from lakefmt.config.table_config import append_layout  # few tables keep the order of rows
         from lakefmt.write.bulk.queue_rows import assign_queue_rows
 
         layout, size = append_layout(self.state.config.properties), located.sizing.rows_per_file

@@ -14,7 +14,7 @@ import click
 from lakefmt.cli.confirm import dry_run_option, progress, run_plan, unneeded_yes_option, yes_option
 from lakefmt.cli.formatters import print_abandoned, print_json, print_rewrite
 from lakefmt.cli.options import open_for, table_argument, table_options
-from lakefmt.config.append_layout import KIND
+from lakefmt.config.table_config import KIND
 from lakefmt.errors import UnsupportedFeature
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakefmt.arrays import from_numpy
-from lakefmt.config.mergers import CustomMerge
+from lakefmt.config.merge_rule import CustomMerge
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import MergerFailed
 from lakefmt.filegroups.ordering import Mask, Rows

@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.arrays import distinct, from_numpy, has_values, replaced_items
-from lakefmt.config.merge_rule import MergeRule, Partial
-from lakefmt.config.mergers import CustomMerge
+from lakefmt.config.merge_rule import CustomMerge, MergeRule, Partial
 from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.ordering import (
     Mask,

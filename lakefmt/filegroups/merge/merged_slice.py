@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.arrays import from_numpy
-from lakefmt.config.merge_rule import MergeRule
-from lakefmt.config.mergers import CustomMerge
+from lakefmt.config.merge_rule import CustomMerge, MergeRule
 from lakefmt.data_classes import replace
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.logs.reader import LogRows

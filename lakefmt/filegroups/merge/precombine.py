@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.arrays import distinct, from_numpy
-from lakefmt.config.merge_rule import MergeRule, Partial
-from lakefmt.config.mergers import CustomMerge
+from lakefmt.config.merge_rule import CustomMerge, MergeRule, Partial
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.merge.base import choose_survivors
 from lakefmt.filegroups.ordering import (

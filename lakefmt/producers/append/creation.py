@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakefmt.arguments import shown, text_argument, texts_argument
-from lakefmt.config.append_layout import BUCKET_KEY, BUCKETS, DELAY, EVENT_TIME, KIND, ORDER, append_layout
+from lakefmt.config.table_config import BUCKET_KEY, BUCKETS, DELAY, EVENT_TIME, KIND, ORDER, append_layout
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 from lakefmt.keys.key_buckets import check_bucket_key
 from lakefmt.producers.append.options import translate_options

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Final
 
-from lakefmt.config.append_layout import CONSUMER_MODE, MIN_FILES, POLL_SECONDS, SORTS_PARTITIONS, STREAMS_OVERWRITES
+from lakefmt.config.table_config import CONSUMER_MODE, MIN_FILES, POLL_SECONDS, SORTS_PARTITIONS, STREAMS_OVERWRITES
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lakefmt.config.append_layout import AppendLayout
+from lakefmt.config.table_config import AppendLayout
 from lakefmt.formats.queue_names import queue_file_id
 from lakefmt.keys.key_buckets import key_buckets
 from lakefmt.values import InstantTime, PartitionPath

@@ -14,7 +14,7 @@ import lakefmt
 from lakefmt import lowlevel
 from lakefmt.builders.catalog import ReadBuilder
 from lakefmt.compaction.cluster.plan import ClusteringRules, plan_queue_clustering
-from lakefmt.config.append_layout import append_layout
+from lakefmt.config.table_config import append_layout
 from lakefmt.errors import CorruptFile, InvalidInputError, SchemaMismatch, UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.formats.names import has_bucket_number
