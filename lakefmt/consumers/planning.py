@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from lakefmt.consumers.arguments import BucketFilter, shard_of
 from lakefmt.consumers.part_reading import is_keyed
+from lakefmt.consumers.position import BucketFilter, shard_of
 from lakefmt.consumers.steps import (
     StreamPart,
     StreamStep,
@@ -82,7 +82,7 @@ class CommitFinder:
         self._client = client
         self._overwrites, self._by_value, self._buckets, self._shard = overwrites, by_value, buckets, shard
         self._after_watermark = after_watermark
-        #: How buckets are dealt out to shards; see :func:`lakefmt.consumers.arguments.shard_of`.
+        #: How buckets are dealt out to shards; see :func:`lakefmt.consumers.position.shard_of`.
         self.in_turn = True
         self._created: dict[str, str] = {}
         self._seen: frozenset[str] | None = None

@@ -9,17 +9,18 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from lakefmt.arguments import check_texts, text_argument
-from lakefmt.consumers.arguments import StartLike, check_consumer_id, check_shard, parse_start
 from lakefmt.consumers.planning import CommitFinder
+from lakefmt.consumers.position import StartLike, check_consumer_id, check_shard, parse_start
 from lakefmt.consumers.progress import (
     as_its_shards,
     change_consumer,
+    completion_moment,
     consumer_name,
     is_active,
     load_consumer,
     record_of,
+    start_position,
 )
-from lakefmt.consumers.starting import completion_moment, start_position
 from lakefmt.consumers.stream import StreamLag
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import ConsumerActive, InvalidInputError, ObjectNotFound

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.consumers.arguments import shard_of
+from lakefmt.consumers.position import shard_of
 from lakefmt.errors import DataExpired
 from lakefmt.testing.virtual_time import VirtualTime
 from lakefmt.timeline.consumers import CONSUMERS, consumed_until

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.consumers.parallel_reading import read_lanes
+from lakefmt.consumers.part_reading import read_lanes
 from lakefmt.consumers.steps import StreamPart, StreamStep, partition_order
 from tests.consumers.stream_tables import append_table, ids, keyed_table, read_all
 from tests.example_counts import examples

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.builders.catalog import BatchWriteBuilder
-from lakefmt.consumers.alignment import Mark, WatermarkAlignment, is_held_back
 from lakefmt.consumers.steps import StreamStep, cut_at_watermark, split_by_drift
+from lakefmt.consumers.stream import Mark, WatermarkAlignment, is_held_back
 from lakefmt.errors import DataExpired
 from lakefmt.testing.virtual_time import VirtualTime
 from lakefmt.values import WriteOperation
