@@ -22,8 +22,7 @@ from lakefmt.config.table_config import (
     parse_table_config,
 )
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.filegroups.table_notes import NOTES
+from lakefmt.filegroups.table_client import NOTES, TableClient
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.index.api import RECORD_INDEX_NAMES
 from lakefmt.index.new_table import index_of_new_table

@@ -38,12 +38,10 @@ from lakefmt.errors import (
     UnsupportedFeature,
 )
 from lakefmt.filegroups.listing import partition_levels
-from lakefmt.filegroups.logs.log_inspection import LogInspection
-from lakefmt.filegroups.logs.reader import find_unreadable_blocks, read_log_look
+from lakefmt.filegroups.logs.reader import LogInspection, find_unreadable_blocks, read_log_look
 from lakefmt.filegroups.missing_completions import was_complete
 from lakefmt.filegroups.model import BaseFile, LogFile, build_slices, parse_files
-from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.filegroups.table_notes import NOTES
+from lakefmt.filegroups.table_client import NOTES, TableClient, TableState
 from lakefmt.formats.names import PARTITION_METADATA_NAMES
 from lakefmt.formats.properties import CHECKSUM_KEY, check_table_checksum, decode_properties, table_checksum
 from lakefmt.index import TABLE_INDEX_NAMES, choose_index, key_files

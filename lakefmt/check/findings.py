@@ -18,7 +18,7 @@ import numpy.typing as npt
 from lakefmt.check._collect_keys import DuplicateKeys, KeyFacts
 from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import dataclass, replace
-from lakefmt.filegroups.logs.log_inspection import LogInspection
+from lakefmt.filegroups.logs.reader import LogInspection
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, all_slices, build_slices
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.timeline.commit import CommitMetadata

@@ -47,12 +47,10 @@ from lakefmt.config.table_config import TableConfig, check_writable
 from lakefmt.data_classes import replace
 from lakefmt.errors import CorruptFile, LakefmtError, SnapshotExpired, StateError, StorageError, UnsupportedFeature
 from lakefmt.filegroups.base_writer import new_filter
-from lakefmt.filegroups.logs.log_inspection import Standing, inspect_log
-from lakefmt.filegroups.logs.reader import read_log_look
+from lakefmt.filegroups.logs.reader import Standing, inspect_log, read_log_look
 from lakefmt.filegroups.model import FileSlice, LogFile, join_path
 from lakefmt.filegroups.reader import reading
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.filegroups.table_notes import NOTES
+from lakefmt.filegroups.table_client import NOTES, TableClient
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.log.blocks import MAGIC, MAX_LOG_BYTES, BlockKind, scan_blocks
 from lakefmt.formats.names import PARTITION_METADATA, parse_base_file, parse_log_file

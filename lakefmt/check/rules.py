@@ -36,7 +36,7 @@ from lakefmt.check.findings import (
     UndoWrites,
 )
 from lakefmt.data_classes import replace
-from lakefmt.filegroups.logs.log_inspection import LogInspection, Standing, inspect_log
+from lakefmt.filegroups.logs.reader import LogInspection, Standing, inspect_log
 from lakefmt.filegroups.model import BaseFile, LogFile
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.saved_writes import SAVED_WRITES

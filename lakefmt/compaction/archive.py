@@ -183,7 +183,7 @@ def _drop_histories(client: TableClient, state: TableState) -> None:
     first = state.timeline.first_active
     if first is not None and client.internal_schema(state) is not None:
         # Imported here: few tables have column ids.
-        from lakefmt.filegroups.schema_history import SCHEMAS, unneeded_history_files
+        from lakefmt.filegroups.table_client import SCHEMAS, unneeded_history_files
 
         names = [item.name for item in client.store.list(SCHEMAS, recursive=False)]
         client.store.delete(unneeded_history_files(names, first))

@@ -21,7 +21,7 @@ from lakefmt.config.table_config import TableConfig, merge_rule
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CommitConflict, InstantNotPending
 from lakefmt.filegroups.logs.reader import select_log_blocks
-from lakefmt.filegroups.merge.log_compaction_merge import check_can_merge
+from lakefmt.filegroups.merge.merged_slice import check_can_merge
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.schema import arrow_to_avro

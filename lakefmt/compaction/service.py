@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InstantNotFound, InstantNotPending, LakefmtError, StorageError
-from lakefmt.filegroups.cdc.files import cdc_paths
+from lakefmt.filegroups.cdc import cdc_paths
 from lakefmt.filegroups.table_client import TableState
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.heartbeat import heartbeat_name

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from lakefmt.consumers.steps import StreamPart, StreamStep
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
-from lakefmt.filegroups.cdc.rows import DELETE, INSERT, UPDATE
+from lakefmt.filegroups.cdc import DELETE, INSERT, UPDATE
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.filegroups.small_file_reads import read_small_file
+from lakefmt.filegroups.reader import read_small_file
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.log.cdc import AFTER, BEFORE, OP
 from lakefmt.read.changes import ChangesPlan, plan_changes_read, read_planned_changes

@@ -1,42 +1,37 @@
-"""The table client: a table's store, clock and caches, and what is loaded from them (effects).
-
-Reads and writes start here. Only immutable bytes are cached: every :meth:`TableClient.load` reads
-the properties and the timeline again, because another engine may have written since.
-
-:class:`TableVerbs` is the base class of the groups of methods on ``Table``.
-"""
+"""Table properties that Hudi does not have: lakefmt's own small file beside them (docs/format.md, lakefmt's own files)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
 from datetime import tzinfo
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from lakefmt.config.merge_rule import adopt_merger
 from lakefmt.config.table_config import TableConfig, check_readable, parse_table_config
 from lakefmt.data_classes import dataclass, replace
-from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
-from lakefmt.filegroups.listed_table import ListedTable
-from lakefmt.filegroups.listing import ChoosesListing, FileListing, KnownListing, StorageListing, partition_levels
+from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired, UnsupportedFeature
+from lakefmt.filegroups.listing import (
+    ChoosesListing,
+    FileListing,
+    KnownListing,
+    ListedTable,
+    StorageListing,
+    partition_levels,
+)
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, lacks_completions
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.stored_keys import StoredKeys
-from lakefmt.filegroups.table_notes import read_notes
-from lakefmt.filegroups.virtual_columns import (
-    VirtualColumns,
-    stored_schema,
-    virtual_columns_of,
-    with_partition_columns,
-)
+from lakefmt.filegroups.virtual_columns import VirtualColumns, stored_schema, virtual_columns_of, with_partition_columns
 from lakefmt.keys import KeySpec, choose_partitions, key_spec_from_properties
 from lakefmt.schema import arrow_to_avro, avro_to_arrow, without_meta_columns
 from lakefmt.schema.avro import check_known
-from lakefmt.schema.history import LATEST_SCHEMA, SchemaHistory, parse_internal_schema
+from lakefmt.schema.history import LATEST_SCHEMA, SchemaHistory, parse_history, parse_internal_schema
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.object_names import check_name
 from lakefmt.storage.parallel import map_concurrently
@@ -64,7 +59,124 @@ if TYPE_CHECKING:
     from lakefmt.schema.column_ids import ColumnIds
     from lakefmt.timeline.archive.store import History, HistoryStore
 
-__all__ = ["TableClient", "TableState", "TableVerbs"]
+__all__ = [
+    "NOTES",
+    "SCHEMAS",
+    "TableClient",
+    "TableState",
+    "TableVerbs",
+    "choose_history_file",
+    "load_schema_history",
+    "read_notes",
+    "schema_file_instant",
+    "store_schema_history",
+    "unneeded_history_files",
+]
+
+NOTES = ".hoodie/.lakefmt/table.json"
+_MAX_BYTES = 1 << 20
+
+
+def read_notes(read: Callable[[str, int], bytes]) -> dict[str, object]:
+    """Return the content of lakefmt's table file; empty if the file does not exist.
+
+    Args:
+        read: reads an object of at most that many bytes.
+
+    Raises:
+        CorruptFile: the file is not a JSON object.
+    """
+    try:
+        notes = json.loads(read(NOTES, _MAX_BYTES))
+    except ObjectNotFound:
+        return {}
+    except (ValueError, RecursionError):
+        raise CorruptFile(f"{NOTES} is not JSON") from None
+    if not isinstance(notes, dict):
+        raise CorruptFile(f"{NOTES} is not a JSON object")
+    return notes
+
+
+SCHEMAS: Final = ".hoodie/.schema"
+_SUFFIX: Final = ".schemacommit"
+_MOST_BYTES: Final = 256 << 20
+
+
+def load_schema_history(store: ObjectStore, timeline: Timeline) -> SchemaHistory:
+    """Return the newest history.
+
+    Args:
+        store: the table's.
+        timeline: tells which files count.
+
+    Raises:
+        CorruptFile: the file is damaged.
+        UnsupportedFeature: there is none.
+    """
+    names = [info.name for info in store.list(SCHEMAS, recursive=False)]
+    newest = choose_history_file(names, timeline)
+    if newest is None:
+        raise UnsupportedFeature(
+            f"the table's columns have ids and their history is not in {SCHEMAS}: whether older files have the same "
+            "names cannot be told; read and write the table with Spark"
+        )
+    return parse_history(store.read(newest, _MOST_BYTES).decode("utf-8", "replace"), newest)
+
+
+def choose_history_file(names: Iterable[str], timeline: Timeline) -> str | None:
+    """Return the newest history of a commit that was completed; None: there is none. Pure.
+
+    Args:
+        names: the files of the directory.
+        timeline: with the commits that are active; older ones are archived.
+    """
+    active = {instant.time for instant in timeline.unbounded.commits}
+    first = timeline.first_active or ""
+    files = sorted((name for name in names if name.endswith(_SUFFIX)), key=schema_file_instant)
+    completed = [name for name in files if schema_file_instant(name) in active]
+    archived = [name for name in files if schema_file_instant(name) < first]
+    return next(iter([*completed[::-1], *archived[::-1]]), None)
+
+
+def unneeded_history_files(names: Iterable[str], first_active: str) -> list[str]:
+    """Return the histories of archived commits but for the newest, which counts where no active commit has one. Pure.
+
+    Args:
+        names: the files of the directory.
+        first_active: the first instant of the active timeline.
+
+    Example:
+        >>> unneeded_history_files([f".hoodie/.schema/2026010100000000{n}.schemacommit" for n in range(4)], "20260101000000003")
+        ['.hoodie/.schema/20260101000000000.schemacommit', '.hoodie/.schema/20260101000000001.schemacommit']
+    """
+    files = sorted((name for name in names if name.endswith(_SUFFIX)), key=schema_file_instant)
+    return [name for name in files if schema_file_instant(name) < first_active][:-1]
+
+
+def schema_file_instant(name: str) -> str:
+    """Return the instant of a history file.
+
+    Example:
+        >>> schema_file_instant(".hoodie/.schema/20260101000000001_20260101000000002.schemacommit")
+        '20260101000000001'
+    """
+    return name.rpartition("/")[2].partition(".")[0].partition("_")[0]
+
+
+def store_schema_history(
+    store: ObjectStore, history: SchemaHistory, instant: InstantTime, completion: str | None
+) -> None:
+    """Store the history of a commit that is about to be completed.
+
+    Args:
+        store: the table's.
+        history: with the table's schema after the commit.
+        instant: the commit's.
+        completion: when the file is stored, from version 8 on; None: of version 6.
+    """
+    name = f"{SCHEMAS}/{instant}{_SUFFIX}" if completion is None else f"{SCHEMAS}/{instant}_{completion}{_SUFFIX}"
+    store.put(name, history.text.encode())
+
 
 #: Operations whose commits do not define the table's schema (docs/format.md, Table schema).
 _SERVICES = frozenset(
@@ -445,7 +557,6 @@ class TableClient:
         history = self._histories.get(internal)
         if history is None:
             # Imported here: few tables have column ids.
-            from lakefmt.filegroups.schema_history import load_schema_history
 
             whole = load_schema_history(self.store, state.columns_of or state.timeline)
             history = whole.as_of(parse_internal_schema(internal, f"{LATEST_SCHEMA} of the newest commit"))

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Mapping
 
 from lakefmt.data_classes import dataclass
-from lakefmt.filegroups.cdc.files import cdc_paths
+from lakefmt.filegroups.cdc import cdc_paths
 from lakefmt.filegroups.pending_plans import is_copied_log
 from lakefmt.formats.names import parse_base_file
 from lakefmt.timeline.commit import CommitMetadata

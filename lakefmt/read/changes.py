@@ -22,8 +22,7 @@ from lakefmt.arrays import from_numpy
 from lakefmt.config.table_config import merge_rule
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired, UnsupportedFeature
-from lakefmt.filegroups.cdc.files import read_change_file
-from lakefmt.filegroups.cdc.rows import (
+from lakefmt.filegroups.cdc import (
     DELETE,
     INSERT,
     UPDATE,
@@ -32,6 +31,7 @@ from lakefmt.filegroups.cdc.rows import (
     images,
     match_keys,
     operations,
+    read_change_file,
 )
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.reader import reading

@@ -18,8 +18,8 @@ from lakefmt.config.merge_rule import MergeRule
 from lakefmt.config.table_config import merge_rule
 from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.logs.reader import read_log_rows, read_logs_of_slices
+from lakefmt.filegroups.merge.base import can_be_together, joined_in_schema
 from lakefmt.filegroups.merge.merged_slice import merge_logs, merge_logs_of_slices
-from lakefmt.filegroups.merge.side_by_side import can_be_together, joined_in_schema
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import VirtualColumns

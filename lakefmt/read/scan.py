@@ -196,7 +196,7 @@ def _named_rows(client: TableClient, state: TableState, files: Sequence[BaseFile
         return None
     # Imported here: few reads name texts.
     from lakefmt.filegroups.named_rows import MOST_TEXTS, NamedTexts, read_named_rows
-    from lakefmt.filegroups.small_file_reads import SMALL_BYTES
+    from lakefmt.filegroups.reader import SMALL_BYTES
 
     if state.config.drop_partition_columns or any(file.size < SMALL_BYTES for file in files):
         return None

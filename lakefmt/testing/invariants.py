@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.data_classes import dataclass
-from lakefmt.filegroups.cdc.files import cdc_paths
+from lakefmt.filegroups.cdc import cdc_paths
 from lakefmt.filegroups.model import BaseFile, build_slices
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.table_client import TableClient, TableState

@@ -15,7 +15,7 @@ from lakefmt.check.findings import Kind
 from lakefmt.check.repair import repair_table
 from lakefmt.check.run import check_table
 from lakefmt.compaction.log_compact import run_log_compaction
-from lakefmt.filegroups.logs.log_inspection import LogInspection, Standing, inspect_log
+from lakefmt.filegroups.logs.reader import LogInspection, Standing, inspect_log
 from lakefmt.filegroups.model import LogFile
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.memory import MemoryStore

@@ -20,9 +20,9 @@ import lakefmt
 from lakefmt.consumers import part_reading
 from lakefmt.consumers.stream import StreamBatch
 from lakefmt.errors import CorruptFile, DataExpired, InvalidFilter, LakefmtError
-from lakefmt.filegroups import small_file_reads
+from lakefmt.filegroups import reader
 from lakefmt.filegroups.model import BaseFile, parse_files
-from lakefmt.filegroups.small_file_reads import read_small_file
+from lakefmt.filegroups.reader import read_small_file
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.storage.memory import MemoryStore
 from tests.consumers.stream_tables import FAST, append_table, ids, keyed_table, read_all, rows
@@ -88,7 +88,7 @@ def both(table: lakefmt.Table, monkeypatch: pytest.MonkeyPatch, **asked: Any) ->
     found = []
     for limit in (1 << 20, 0):
         with monkeypatch.context() as patch:
-            patch.setattr(small_file_reads, "SMALL_BYTES", limit)
+            patch.setattr(reader, "SMALL_BYTES", limit)
             batches = read_all(table, **asked)
         found.append(
             [
@@ -158,7 +158,7 @@ def test_no_scanner_is_made_for_small_files(monkeypatch: pytest.MonkeyPatch) -> 
         return scanners_of(monkeypatch, lambda: read_all(table, **asked))
 
     assert read() == read(columns=["n"]) == read(filter="n > 70", columns=["text"]) == read(start="full") == 0
-    monkeypatch.setattr(small_file_reads, "SMALL_BYTES", 100)
+    monkeypatch.setattr(reader, "SMALL_BYTES", 100)
     assert read() == 12
 
 
@@ -166,9 +166,9 @@ def test_no_scanner_is_made_for_small_files(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_file_of_few_bytes_and_many_values_is_not_small(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = append_table(kind="append")
     table.append(rows(*[7] * 5000))
-    monkeypatch.setattr(small_file_reads, limit, 4999 if limit == "_MOST_ROWS" else 100)
+    monkeypatch.setattr(reader, limit, 4999 if limit == "_MOST_ROWS" else 100)
     assert scanners_of(monkeypatch, lambda: read_all(table)) == 1
-    monkeypatch.setattr(small_file_reads, limit, 5000 if limit == "_MOST_ROWS" else 1 << 20)
+    monkeypatch.setattr(reader, limit, 5000 if limit == "_MOST_ROWS" else 1 << 20)
     assert scanners_of(monkeypatch, lambda: read_all(table)) == 0
 
 
@@ -348,7 +348,7 @@ def test_damage_is_refused_as_by_a_scanner(name: str, tmp_path: Path, monkeypatc
     second.write_bytes(DAMAGE[name](second.read_bytes()))
     errors: list[type[LakefmtError]] = []
     for limit in (1 << 20, 0):
-        monkeypatch.setattr(small_file_reads, "SMALL_BYTES", limit)
+        monkeypatch.setattr(reader, "SMALL_BYTES", limit)
         got: list[StreamBatch] = []
         with table.stream("earliest", follow=False) as stream, pytest.raises(CorruptFile) as caught:
             got.extend(stream)
@@ -372,7 +372,7 @@ def test_a_filter_that_fails_is_a_wrong_filter(monkeypatch: pytest.MonkeyPatch) 
     table = append_table(kind="append")
     table.append(rows(0, 1))
     for limit in (1 << 20, 0):
-        monkeypatch.setattr(small_file_reads, "SMALL_BYTES", limit)
+        monkeypatch.setattr(reader, "SMALL_BYTES", limit)
         with pytest.raises(InvalidFilter):
             read_all(table, filter=pc.divide(pc.field("id"), pc.field("id")) > 0)
 

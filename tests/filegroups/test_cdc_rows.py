@@ -12,7 +12,7 @@ import pytest
 
 from lakefmt.config.table_config import CdcMode
 from lakefmt.errors import CorruptFile
-from lakefmt.filegroups.cdc.rows import build_cdc_rows, changes_of_merge, compare_rows, match_keys
+from lakefmt.filegroups.cdc import build_cdc_rows, changes_of_merge, compare_rows, match_keys
 from lakefmt.filegroups.merge.base import Incoming, merge_into_base
 from lakefmt.formats.log.blocks import scan_blocks
 from lakefmt.formats.log.cdc import build_cdc_schema, decode_cdc_content, encode_cdc_blocks

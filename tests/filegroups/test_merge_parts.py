@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt.config.merge_rule import MergeRule
 from lakefmt.filegroups import base_writer
-from lakefmt.filegroups.merge.base import Incoming, Merged, merge_into_base
-from lakefmt.filegroups.merge.parts import merge_in_parts, sum_of_parts
+from lakefmt.filegroups.merge.base import Incoming, Merged, merge_in_parts, merge_into_base, sum_of_parts
 from lakefmt.filegroups.model import parse_files
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.storage.api import ObjectInfo

@@ -22,8 +22,7 @@ import pyarrow.parquet as pq
 
 from lakefmt.errors import FormatError, UnsupportedError
 from lakefmt.filegroups.model import BaseFile, parse_files
-from lakefmt.filegroups.reader import BaseFileReader
-from lakefmt.filegroups.small_file_reads import read_small_file
+from lakefmt.filegroups.reader import BaseFileReader, read_small_file
 from lakefmt.formats.log.data_block import decode_parquet_content
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.storage.memory import MemoryStore

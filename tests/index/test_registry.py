@@ -14,8 +14,7 @@ import pytest
 from lakefmt.config.settings import Settings
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile, FileSlice
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.filegroups.table_notes import NOTES
+from lakefmt.filegroups.table_client import NOTES, TableClient
 from lakefmt.index import (
     INDEX_NAMES,
     Index,

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.filegroups import listed_table
-from lakefmt.filegroups.listed_table import KnownFiles
+from lakefmt.filegroups import listing
+from lakefmt.filegroups.listing import KnownFiles
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.reading.listing import ListingByMetadata
 from lakefmt.storage.api import ObjectInfo
@@ -227,7 +227,7 @@ def _first(first: tuple[Timeline, TableDirectory], timeline: Timeline, directory
 def test_less_than_two_listings_would_lose_rows(joined: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sabotage twins: one listing alone, and the files of one of two."""
     told = story("cow", metadata=False)
-    monkeypatch.setattr(listed_table, "_joined", joined)
+    monkeypatch.setattr(listing, "_joined", joined)
     assert next(wrong_reads(told, 1000), None)
 
 

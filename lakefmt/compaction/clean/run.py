@@ -292,7 +292,7 @@ class _CleanService:
 
 def _without_reachable(client: TableClient, state: TableState, job: CleanJob) -> CleanJob:
     """Return the plan without files of the newest snapshot and of savepoints: both may be younger than the plan."""
-    from lakefmt.filegroups.cdc.files import list_change_files
+    from lakefmt.filegroups.cdc import list_change_files
 
     bases, logs = client.listing(state.config).files(list(job.files))
     slices = build_slices(bases, logs, client.slicing(state, bases, logs), client.replaced(state))
@@ -309,7 +309,7 @@ def _without_reachable(client: TableClient, state: TableState, job: CleanJob) ->
 
 
 def _plan(write_client: WriteClient, state: TableState) -> CleanPlan:
-    from lakefmt.filegroups.cdc.files import list_change_files
+    from lakefmt.filegroups.cdc import list_change_files
 
     client, timeline = write_client.client, state.timeline
     rules = clean_rules(write_client.settings)

@@ -19,12 +19,10 @@ from lakefmt.config.table_config import cdc_mode, merge_rule
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InternalError, SnapshotExpired
 from lakefmt.filegroups.base_writer import grown_filter, named_rows, write_base_file
-from lakefmt.filegroups.cdc.files import cdc_file_name, write_change_file
-from lakefmt.filegroups.cdc.rows import compare_rows
+from lakefmt.filegroups.cdc import cdc_file_name, compare_rows, write_change_file
 from lakefmt.filegroups.logs.reader import LogRows, read_log_rows
 from lakefmt.filegroups.logs.writer import LogRowsOut, LogToWrite, WrittenLog, log_form, write_logs
-from lakefmt.filegroups.merge.log_compaction_merge import merge_log_blocks
-from lakefmt.filegroups.merge.merged_slice import merge_logs
+from lakefmt.filegroups.merge.merged_slice import merge_log_blocks, merge_logs
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, join_path
 from lakefmt.filegroups.ordering import has_order, to_mask
 from lakefmt.filegroups.reader import BaseFileReader

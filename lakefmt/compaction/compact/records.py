@@ -10,7 +10,7 @@ from lakefmt.compaction.compact.plan import CompactionOperation, CompactionPlan
 from lakefmt.compaction.service import find_pending
 from lakefmt.config.table_config import TableConfig, cdc_mode, check_readable, merge_rule
 from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, UnsupportedFeature, WriterActive
-from lakefmt.filegroups.cdc.files import list_change_files
+from lakefmt.filegroups.cdc import list_change_files
 from lakefmt.filegroups.missing_completions import missing_completion
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_base_file, parse_log_file

@@ -42,7 +42,7 @@ from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig, cdc_mode
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CommitConflict, InstantNotPending, SnapshotExpired, WriterActive
-from lakefmt.filegroups.cdc.files import cdc_paths, list_change_files
+from lakefmt.filegroups.cdc import cdc_paths, list_change_files
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.table_client import TableClient, TableState

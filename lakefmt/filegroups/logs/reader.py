@@ -1,12 +1,9 @@
-"""Read the logs of a file slice as rows: select blocks, decode them, return one table (effects: reads only).
-
-Rows are ordered by arrival, oldest first. A delete is a row, too, with a key, possibly an ordering
-value, and a delete flag. Nothing is merged here.
-"""
+"""Select the log blocks of a file slice that a reader merges (docs/format.md, Reading a slice). Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import enum
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -27,14 +24,12 @@ from lakefmt.errors import (
     UnsupportedError,
     UnsupportedFeature,
 )
-from lakefmt.filegroups.logs.block_selection import PlacedBlock, select_blocks
-from lakefmt.filegroups.logs.log_inspection import LogInspection, scan_log_blocks
 from lakefmt.filegroups.model import FileSlice, LogFile
 from lakefmt.filegroups.ordering import has_order, marked_deletes, to_mask, unordered_deletes
 from lakefmt.filegroups.reader import reading
 from lakefmt.filegroups.virtual_columns import VirtualColumns
 from lakefmt.formats.avro.columnar.plan import plan_rows
-from lakefmt.formats.log.blocks import MAX_LOG_BYTES, BlockKind, LogBlock, ReadAt, scan_blocks
+from lakefmt.formats.log.blocks import MAGIC, MAX_LOG_BYTES, BlockKind, HeaderKey, LogBlock, ReadAt, scan_blocks
 from lakefmt.formats.log.data_block import (
     block_positions,
     decode_avro_content,
@@ -54,13 +49,245 @@ if TYPE_CHECKING:
     from lakefmt.schema.column_ids import ColumnPlaces
 
 __all__ = [
+    "LogInspection",
     "LogRows",
+    "PlacedBlock",
+    "Standing",
     "find_unreadable_blocks",
+    "inspect_log",
     "read_log_look",
     "read_log_rows",
     "read_logs_of_slices",
+    "scan_log_blocks",
+    "select_blocks",
     "select_log_blocks",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedBlock:
+    """A block and the log file that contains it."""
+
+    file: LogFile
+    block: LogBlock
+
+
+def select_blocks(
+    blocks: Iterable[PlacedBlock], *, layout: int, is_committed: Callable[[str], bool], bound: str | None
+) -> list[PlacedBlock]:
+    """Return the data and delete blocks that a reader merges, oldest first.
+
+    Dropped are blocks of uncommitted instants and of instants after the bound; blocks that a
+    command block of version 6 rolls back; and blocks of all but one attempt at a write. A
+    log-compacted block takes the place of the last block that it replaces.
+
+    Args:
+        blocks: all intact blocks of the slice, log by log in order.
+        layout: 1 for version 6, 2 from version 8 on.
+        is_committed: whether an instant is committed.
+        bound: the last instant that counts; None: no bound.
+
+    Example:
+        >>> log = LogFile("", ".f-0_1.log.1", "f-0", "1", 1, 9)
+        >>> one = PlacedBlock(log, LogBlock(BlockKind.AVRO_DATA, 0, 9, {HeaderKey.INSTANT_TIME: "1"}))
+        >>> undo = PlacedBlock(log, LogBlock(BlockKind.COMMAND, 9, 18, {HeaderKey.TARGET_INSTANT_TIME: "1"}))
+        >>> [len(select_blocks(b, layout=1, is_committed=lambda t: True, bound=None)) for b in ([one], [one, undo])]
+        [1, 0]
+    """
+    kept: list[PlacedBlock] = []
+    for placed in blocks:
+        if placed.block.kind is BlockKind.COMMAND:
+            target = placed.block.header.get(HeaderKey.TARGET_INSTANT_TIME)
+            kept = [other for other in kept if other.block.instant_time != target]
+        elif placed.block.kind not in (BlockKind.CDC_DATA, BlockKind.CORRUPT):
+            kept.append(placed)
+    kept = [p for p in kept if _counts(p.block.instant_time or "", is_committed, bound)]
+    if layout > 1 and any(p.block.instant_time != p.file.instant for p in kept):
+        # Copies for the new buckets of a clustering have one instant in their names, and Hudi gives all of them one version.
+        kept.sort(key=lambda p: (p.file.instant, p.block.instant_time or ""))
+    return _compacted(_one_attempt(kept) if layout == 1 else kept)
+
+
+def _counts(time: str, is_committed: Callable[[str], bool], bound: str | None) -> bool:
+    if bound is not None and time > bound:
+        return False
+    # Also from version 8 on, where a log has one instant, in its name: logs from before an upgrade
+    # have other names.
+    return is_committed(time)
+
+
+def _one_attempt(blocks: Sequence[PlacedBlock]) -> list[PlacedBlock]:
+    """Keep the latest complete attempt of each task, by block identifiers (docs/format.md, Block headers)."""
+    attempts: dict[str, dict[int, list[int]]] = {}
+    for placed in blocks:
+        identifier = _identifier(placed.block)
+        if identifier is not None:
+            attempts.setdefault(placed.block.instant_time or "", {}).setdefault(identifier[0], []).append(identifier[1])
+    chosen = {time: _best(numbers) for time, numbers in attempts.items() if len(numbers) > 1}
+    return [p for p in blocks if _is_chosen(p.block, chosen)]
+
+
+def _best(attempts: dict[int, list[int]]) -> int:
+    complete = {number: sorted(parts) == list(range(len(parts))) for number, parts in attempts.items()}
+    return max(attempts, key=lambda number: (complete[number], len(attempts[number]), number))
+
+
+def _is_chosen(block: LogBlock, chosen: dict[str, int]) -> bool:
+    identifier = _identifier(block)
+    return identifier is None or chosen.get(block.instant_time or "", identifier[0]) == identifier[0]
+
+
+def _identifier(block: LogBlock) -> tuple[int, int] | None:
+    attempt, _, sequence = block.header.get(HeaderKey.BLOCK_IDENTIFIER, "").partition(",")
+    try:
+        return int(attempt), int(sequence)
+    except ValueError:
+        return None
+
+
+def _compacted(blocks: Sequence[PlacedBlock]) -> list[PlacedBlock]:
+    """Put log-compacted blocks in the place of the last block that they replace."""
+    replaced_by: dict[str, str] = {}
+    for placed in blocks:
+        for time in placed.block.compacted_block_times:
+            # A log-compacted block may itself have been replaced: the later one stands for all of
+            # it.
+            replaced_by[time] = placed.block.instant_time or ""
+    if not replaced_by:
+        return list(blocks)
+    final = {n: _final(p, replaced_by) for n, p in enumerate(blocks) if (p.block.instant_time or "") in replaced_by}
+    last = {time: number for number, time in final.items()}
+    standing: dict[str, list[PlacedBlock]] = {}
+    for placed in blocks:
+        if placed.block.compacted_block_times and placed.block.instant_time in last:
+            standing.setdefault(placed.block.instant_time or "", []).append(placed)
+    order: list[PlacedBlock] = []
+    for number, placed in enumerate(blocks):
+        if number in final:
+            order += standing.get(final[number], []) if last[final[number]] == number else []
+        elif placed.block.instant_time not in standing:
+            order.append(placed)
+    return order
+
+
+def _final(placed: PlacedBlock, replaced_by: dict[str, str]) -> str:
+    time = placed.block.instant_time or ""
+    seen = {time}
+    while time in replaced_by and replaced_by[time] not in seen:
+        time = replaced_by[time]
+        seen.add(time)
+    return time
+
+
+@dataclass(frozen=True, slots=True)
+class LogInspection:
+    """The block headers of a log file.
+
+    Attributes:
+        size: size of the file in bytes.
+        writers: the instants of its data, delete and change blocks.
+        targets: the instants that its command blocks roll back (version 6).
+        stands_for: the instants whose blocks it replaces (log compaction).
+        damaged: byte ranges ``(start, end)`` outside of blocks, in order.
+        unreadable: offset, instant and reason of intact blocks whose content cannot be decoded;
+            empty unless contents were read.
+        opens: whether the file begins with the block magic; engines refuse a file that does not.
+        problem: why the blocks cannot be scanned; empty if they can.
+        unknown: what another release of Hudi may have written and is not known here, which is no damage; empty if
+            everything is known.
+    """
+
+    size: int
+    writers: frozenset[InstantTime] = frozenset()
+    targets: frozenset[InstantTime] = frozenset()
+    stands_for: frozenset[InstantTime] = frozenset()
+    damaged: tuple[tuple[int, int], ...] = ()
+    unreadable: tuple[tuple[int, InstantTime, str], ...] = ()
+    opens: bool = True
+    problem: str = ""
+    unknown: str = ""
+
+
+class Standing(enum.Enum):
+    """The state of a log file that no commit names."""
+
+    SEEN = "seen"
+    TAKEN = "taken"
+    UNDONE = "undone"
+    UNSEEN = "unseen"
+
+
+def scan_log_blocks(read_at: ReadAt, size: int, what: str) -> LogInspection:
+    """Return the block headers of a log; damaged ranges are part of the result.
+
+    Args:
+        read_at: reads ``count`` bytes at an offset.
+        size: bytes of the file.
+        what: how the file is named in messages.
+
+    Source: docs/format.md, Log blocks; Block headers.
+
+    Example:
+        >>> scan_log_blocks(lambda at, count: b"#HUDI#"[at : at + count], 6, "a.log").damaged
+        ((0, 6),)
+    """
+    blocks: list[LogBlock] = []
+    problem = ""
+    try:
+        blocks += scan_blocks(read_at, size, what)
+    except UnsupportedFeature as error:
+        problem = str(error)
+    sound = [block for block in blocks if block.kind is not BlockKind.CORRUPT]
+    commands = [block for block in sound if block.kind is BlockKind.COMMAND]
+    return LogInspection(
+        size,
+        frozenset(InstantTime(b.instant_time or "") for b in sound if b.kind is not BlockKind.COMMAND),
+        frozenset(InstantTime(b.header.get(HeaderKey.TARGET_INSTANT_TIME, "")) for b in commands),
+        frozenset(InstantTime(time) for block in sound for time in block.compacted_block_times),
+        tuple((block.start, block.end) for block in blocks if block.kind is BlockKind.CORRUPT),
+        opens=not size or read_at(0, len(MAGIC)) == MAGIC,
+        problem=problem,
+        unknown=problem,
+    )
+
+
+def inspect_log(
+    log: LogFile,
+    look: LogInspection,
+    timeline: Timeline,
+    *,
+    is_taken: Callable[[InstantTime], bool],
+    is_busy: bool,
+    undone: Collection[InstantTime] = (),
+) -> Standing:
+    """Return the state of a log file that no commit names.
+
+    Args:
+        log: the file.
+        look: its block headers.
+        timeline: decides which instants are committed.
+        is_taken: whether the writer of an instant may be alive, or its rollback is pending.
+        is_busy: whether any writer may be active: a block that is being written has no instant yet.
+        undone: the instants that command blocks of the file group roll back.
+
+    Example:
+        >>> from lakefmt.timeline.timeline import build_timeline
+        >>> log = LogFile("", ".f-0_1.log.1", "f-0", "1", 1, 9)
+        >>> how = dict(timeline=build_timeline([], 1), is_taken=lambda time: False, is_busy=False)
+        >>> inspect_log(log, LogInspection(9, frozenset({"5"})), **how), inspect_log(log, LogInspection(9, targets={"5"}), **how)
+        (<Standing.UNSEEN: 'unseen'>, <Standing.UNDONE: 'undone'>)
+    """
+    if timeline.layout > 1 and not timeline.is_committed(log.instant):
+        # Its name hides it, whatever it contains.
+        return Standing.TAKEN if is_taken(log.instant) else Standing.UNSEEN
+    if look.problem or any(timeline.is_committed(time) for time in look.writers):
+        return Standing.SEEN
+    if any(is_taken(time) for time in look.writers) or (is_busy and not (look.writers or look.targets)):
+        return Standing.TAKEN
+    if look.targets or (look.writers and look.writers.issubset(undone)):
+        return Standing.UNDONE
+    return Standing.UNSEEN
+
 
 I64 = npt.NDArray[np.int64]
 _Contents: TypeAlias = dict[tuple[str, int], bytes | memoryview]

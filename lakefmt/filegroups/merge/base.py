@@ -1,16 +1,17 @@
-"""Merge incoming rows into a base file (docs/format.md, Merge rules; Partial updates). Pure.
+"""Merge with a registered merge function: its arguments and the checks of its result. Pure.
 
-Combining the records of a batch and merging a batch with stored rows use the same rule. Commit
-time: the later record wins. Event time: the record with the larger ordering value wins
-(:mod:`lakefmt.filegroups.ordering`), the later one on a tie. Under a partial rule, replaceable
-values of the winner are filled from the other record.
+Rows of one key are folded in the order of arrival: the first with the second, the result with the
+third, and so on. Each step calls the function once, for all keys that have a row left. A delete
+discards the rows before it; the row after it starts anew. The function sees the table's columns
+without meta columns, which are those of the newer row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field as made
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,8 @@ import pyarrow.compute as pc
 
 from lakefmt.arrays import distinct, from_numpy, has_values, replaced_items
 from lakefmt.config.merge_rule import CustomMerge, MergeRule, Partial
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
+from lakefmt.errors import CorruptFile, MergerFailed
 from lakefmt.filegroups.ordering import (
     Mask,
     Rows,
@@ -32,10 +34,224 @@ from lakefmt.filegroups.ordering import (
     unordered_deletes,
 )
 from lakefmt.formats.parquet.dictionary_columns import appended, decoded_dictionaries, replaced_codes
-from lakefmt.schema import cast_rows
+from lakefmt.schema import cast_rows, reconcile
 from lakefmt.values import META_COLUMNS, RECORD_KEY, MergeMode
 
-__all__ = ["Incoming", "Mask", "Merged", "choose_survivors", "merge_into_base", "with_inserts"]
+__all__ = [
+    "GROUP_NUMBER",
+    "Folded",
+    "Incoming",
+    "Mask",
+    "Merged",
+    "call_merger",
+    "can_be_together",
+    "choose_survivors",
+    "fold_rows",
+    "grouped_rows",
+    "joined_in_schema",
+    "merge_in_parts",
+    "merge_into_base",
+    "split_groups",
+    "stored_keys",
+    "sum_of_parts",
+    "with_inserts",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """The rows after a fold, one per key.
+
+    Attributes:
+        table: the rows in the order of the key codes.
+        deletes: ``(n_keys,)`` bool; the key is deleted.
+        last: ``(n_keys,) int64``; the number of the last row folded into each.
+    """
+
+    table: pa.Table
+    deletes: Mask
+    last: Rows
+
+
+def call_merger(custom: CustomMerge, older: pa.Table, newer: pa.Table) -> tuple[pa.Table, Mask]:
+    """Return the merged rows, with the meta columns of the newer ones, and which of them are deleted.
+
+    Args:
+        custom: the function.
+        older: the older rows.
+        newer: the newer rows; same keys, columns and order.
+
+    Raises:
+        MergerFailed: the function raised, or returned other rows, columns, types or keys.
+
+    Example:
+        >>> keep = CustomMerge("doc:keep", lambda older, newer: older)
+        >>> call_merger(keep, pa.table({"v": [1]}), pa.table({"v": [2]}))[0].to_pydict()
+        {'v': [1]}
+    """
+    data = [name for name in newer.column_names if name not in META_COLUMNS]
+    given = newer.select(data)
+    try:
+        answer = custom.function(older.select(data), given)
+    except Exception as error:
+        raise MergerFailed(f"merger {custom.name} raised {type(error).__name__}: {error}") from error
+    merged, mask = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
+    rows, deletes = _checked(custom, merged, given), _mask(custom, mask, given.num_rows)
+    kept = from_numpy(~deletes)
+    if any(rows.column(n).filter(kept) != given.column(n).filter(kept) for n in custom.fixed if n in data):
+        raise MergerFailed(f"merger {custom.name} changed a key or partition column ({', '.join(custom.fixed)})")
+    columns = [rows.column(f.name) if f.name in data else newer.column(f.name) for f in newer.schema]
+    return pa.table(columns, schema=newer.schema), deletes
+
+
+def _checked(custom: CustomMerge, rows: Any, given: pa.Table) -> pa.Table:
+    """Return the function's result with the schema of its arguments."""
+    if not isinstance(rows, pa.Table):
+        raise MergerFailed(f"merger {custom.name} returned {type(rows).__name__}, not a table (and a mask)")
+    if rows.num_rows != given.num_rows:
+        raise MergerFailed(f"merger {custom.name} was given {given.num_rows} rows and returned {rows.num_rows}")
+    returned = {field.name: field.type for field in rows.schema}
+    wrong = [f.name for f in given.schema if returned.get(f.name) != f.type]
+    if wrong or len(rows.column_names) != len(given.column_names):
+        raise MergerFailed(
+            f"merger {custom.name} returned {_types(rows.schema)}; the same columns and types as it was given are needed: "
+            f"{_types(given.schema)}"
+        )
+    rows = rows.select(given.column_names)
+    empty = [f.name for f in given.schema if not f.nullable and rows.column(f.name).null_count]
+    if empty:
+        raise MergerFailed(f"merger {custom.name} returned nulls in {', '.join(empty)}, which take none")
+    return cast_rows(rows, given.schema)
+
+
+def _types(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)
+
+
+def _mask(custom: CustomMerge, answer: Any, count: int) -> Mask:
+    if answer is None:
+        return np.zeros(count, dtype=bool)
+    values = answer.to_numpy(zero_copy_only=False) if isinstance(answer, pa.Array) else answer
+    values = values.to_numpy() if isinstance(values, pa.ChunkedArray) else values
+    mask = np.asarray(values)
+    if mask.dtype != np.dtype(bool) or mask.shape != (count,):
+        raise MergerFailed(f"merger {custom.name} returned a mask that is not {count} booleans without nulls")
+    return mask
+
+
+def fold_rows(custom: CustomMerge, table: pa.Table, codes: Rows, deletes: Mask) -> Folded:
+    """Return one row per key.
+
+    Args:
+        custom: the function.
+        table: the rows in the order of arrival.
+        codes: ``(n_rows,) int64``; key codes from 0 on without gaps.
+        deletes: ``(n_rows,)`` bool; the row deletes its key.
+
+    Example:
+        >>> import pyarrow.compute as pc
+        >>> add = CustomMerge("doc:add", lambda a, b: pa.table({"v": pc.add(a["v"], b["v"])}))
+        >>> rows = pa.table({"v": [1, 2, 3, 4]})
+        >>> fold_rows(add, rows, np.array([0, 1, 0, 0]), np.zeros(4, dtype=bool)).table.to_pydict()
+        {'v': [8, 2]}
+    """
+    counts = np.bincount(codes)
+    order = np.argsort(codes, kind="stable")
+    starts = np.cumsum(counts) - counts
+    # Keys with many rows come first, so the keys of a step are a prefix.
+    ranked = np.argsort(-counts, kind="stable")
+    folded = table.take(from_numpy(order[starts[ranked]]))
+    deleted = deletes[order[starts[ranked]]]
+    for step in range(1, int(counts.max(initial=0))):
+        active = int(np.count_nonzero(counts > step))
+        rows = order[starts[ranked[:active]] + step]
+        folded, deleted = _round(custom, folded, deleted, table.take(from_numpy(rows)), deletes[rows])
+    inverse = np.argsort(ranked)
+    last = order[starts + counts - 1] if len(counts) else order
+    return Folded(folded.take(from_numpy(inverse)), deleted[inverse], last)
+
+
+def _round(custom: CustomMerge, held: pa.Table, dead: Mask, newer: pa.Table, removes: Mask) -> tuple[pa.Table, Mask]:
+    """Fold one more row into each of the first keys."""
+    count = len(removes)
+    older, was_dead = held.slice(0, count), dead[:count]
+    both = np.flatnonzero(~was_dead & ~removes)
+    deleted_after = removes.copy()
+    if len(both):
+        indices = from_numpy(both)
+        merged, deleted_after[both] = call_merger(custom, older.take(indices), newer.take(indices))
+        source = np.arange(count)
+        source[both] = count + np.arange(len(both))
+        newer = pa.concat_tables([newer, merged]).take(from_numpy(source))
+    rest = held.slice(count)
+    return pa.concat_tables([newer, rest]).combine_chunks(), np.concatenate([deleted_after, dead[count:]])
+
+
+#: A column of the rows while they are together: the number of the file group.
+GROUP_NUMBER = "_lakefmt_group_number"
+#: Characters of a group's number before each key.
+_WIDTH = 4
+_MOST_GROUPS = 16**_WIDTH
+
+
+def can_be_together(rule: MergeRule, groups: int) -> bool:
+    """Return whether a rule compares and replaces whole rows by their keys, and nothing else."""
+    return rule.custom is None and rule.partial is None and not rule.is_own and 1 < groups <= _MOST_GROUPS
+
+
+def joined_in_schema(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Return tables one behind the other in the current `schema` (:func:`~lakefmt.schema.reconcile`)."""
+    if all(table.schema.equals(tables[0].schema) for table in tables):
+        return reconcile(pa.concat_tables(tables), schema)
+    return pa.concat_tables([reconcile(table, schema) for table in tables])
+
+
+def grouped_rows(rows: pa.Table, counts: Sequence[int]) -> pa.Table | None:
+    """Return the rows of several file groups with numbers in front of their keys, and with the column of numbers.
+
+    Args:
+        rows: one group's rows behind the other's.
+        counts: the number of rows of each group.
+
+    Returns:
+        None if a row has no key.
+
+    Example:
+        >>> grouped_rows(pa.table({RECORD_KEY: ["a", "a"]}), [1, 1]).to_pydict()
+        {'_hoodie_record_key': ['0000a', '0001a'], '_lakefmt_group_number': [0, 1]}
+    """
+    index = rows.schema.get_field_index(RECORD_KEY)
+    keys = rows.column(index)
+    if keys.null_count:
+        return None
+    numbers = from_numpy(np.repeat(np.arange(len(counts), dtype=np.int32), counts))
+    texts = pa.array([f"{number:0{_WIDTH}x}" for number in range(len(counts))], pa.string())
+    marked = pc.binary_join_element_wise(texts.take(numbers), keys, pa.scalar("", pa.string()))
+    return rows.set_column(index, rows.schema.field(index), marked).append_column(GROUP_NUMBER, numbers)
+
+
+def split_groups(rows: pa.Table, groups: int) -> tuple[pa.Table, list[int]]:
+    """Return merged rows ordered by group, their keys as they were, and the number of rows of each group.
+
+    Example:
+        >>> rows = pa.table({RECORD_KEY: ["0000a", "0001a", "0000b"], GROUP_NUMBER: [0, 1, 0]})
+        >>> ordered, counts = split_groups(rows, 2)
+        >>> ordered.to_pydict(), counts
+        ({'_hoodie_record_key': ['a', 'b', 'a']}, [2, 1])
+    """
+    numbers = rows.column(GROUP_NUMBER).to_numpy()
+    rows = rows.drop_columns([GROUP_NUMBER])
+    if (np.diff(numbers) < 0).any():  # rows that are new in their group come last
+        rows = rows.take(from_numpy(np.argsort(numbers, kind="stable")))
+    index = rows.schema.get_field_index(RECORD_KEY)
+    keys = stored_keys(rows.column(index))
+    counts = np.bincount(numbers, minlength=groups)
+    return rows.set_column(index, rows.schema.field(index), keys), list(map(int, counts))
+
+
+def stored_keys(keys: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return keys without the numbers of their groups."""
+    return pc.utf8_slice_codeunits(keys, _WIDTH)
 
 
 #: A text array has 31-bit offsets: above this size old and new values are not concatenated.
@@ -255,8 +471,6 @@ def _overlay(
 
 def _overlay_called(base: pa.Table, incoming: Incoming, pairs: _Pairs, custom: CustomMerge) -> tuple[pa.Table, Rows]:
     """Return the base with the merge function's results, and the rows that it deletes."""
-    from lakefmt.filegroups.merge._custom import call_merger
-
     if not len(pairs.stored):
         return base, pairs.stored
     older = base.take(from_numpy(pairs.stored))
@@ -353,3 +567,67 @@ def _replaced(column: pa.ChunkedArray, places: _Places, values: pa.ChunkedArray)
         # For text replace_with_mask takes twice as long.
         return pa.concat_arrays([old, new]).take(places.order)
     return pc.replace_with_mask(old, places.mask, new)
+
+
+def merge_in_parts(
+    base_parts: Iterable[pa.Table], num_rows: int, incoming: Incoming, rule: MergeRule
+) -> Iterator[Merged]:
+    """Yield the merge of rows into a base file, for one part of the base file after the other.
+
+    Together the parts are what :func:`merge_into_base` returns: the same rows in the same order, the same counts. Row
+    numbers are those of the part. Rows without a stored key come with the last part; parts without rows behind it are left out.
+
+    Args:
+        base_parts: the stored rows with meta columns, part by part.
+        num_rows: how many rows all parts have.
+        incoming: the rows, one per key.
+        rule: the table's merge rule; without a merge function of its own, which is given all rows at once.
+
+    Raises:
+        InvalidInputError: an ordering value is not valid under the rule.
+        CorruptFile: the parts have fewer or more rows.
+    """
+    keys = incoming.table.column(RECORD_KEY).combine_chunks()
+    is_stored = np.zeros(len(keys), dtype=bool)
+    merged_rows, has_new = 0, False
+    for part in base_parts:
+        if has_new:
+            merged_rows += part.num_rows  # row groups without rows follow behind the last rows
+            continue
+        match_index = pc.index_in(part.column(RECORD_KEY), value_set=keys).combine_chunks()
+        places = np.flatnonzero(to_mask(pc.is_valid(match_index)))
+        match = match_index.drop_null().to_numpy().astype(np.int64)
+        is_stored[match] = True
+        merged = merge_into_base(part, _rows_of(incoming, match), rule=rule, places=places)
+        merged_rows += part.num_rows
+        del part
+        has_new = merged_rows >= num_rows
+        yield _with_new_rows(merged, incoming, ~is_stored) if has_new else merged
+        del merged
+    if merged_rows != num_rows:
+        raise CorruptFile(f"a base file has {merged_rows:,} rows where its footer says {num_rows:,}")
+
+
+def sum_of_parts(parts: list[Merged]) -> Merged:
+    """Return the counts of all parts, and the keys of rows that were removed; rows and new keys are those of the last one."""
+    names = ("inserted", "updated", "deleted", "late", "ignored_deletes")
+    counts = {name: sum(getattr(part, name) for part in parts) for name in names}
+    removed = [chunk for part in parts for chunk in part.removed_keys.chunks]
+    return replace(parts[-1], removed_keys=pa.chunked_array(removed, pa.string()), **counts)
+
+
+def _rows_of(incoming: Incoming, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Incoming:
+    lacks = {name: mask[rows] for name, mask in incoming.lacks.items()}
+    return Incoming(incoming.table.take(from_numpy(rows)), incoming.deletes[rows], incoming.columns, lacks)
+
+
+def _with_new_rows(merged: Merged, incoming: Incoming, is_new: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Merged:
+    inserts = incoming.table.filter(from_numpy(is_new & ~incoming.deletes))
+    return replace(
+        merged,
+        table=with_inserts(merged.table, inserts),
+        inserted=inserts.num_rows,
+        ignored_deletes=int(np.count_nonzero(is_new & incoming.deletes)),
+        inserted_keys=inserts.column(RECORD_KEY),
+        unchanged=frozenset() if inserts.num_rows else merged.unchanged,
+    )

@@ -68,7 +68,7 @@ def combine_rows(table: pa.Table, codes: Rows, rule: MergeRule) -> Combined | No
     if len(distinct(codes)) == len(codes):
         return None
     if rule.custom is not None:
-        from lakefmt.filegroups.merge._custom import fold_rows  # few tables have a merge function of their own
+        from lakefmt.filegroups.merge.base import fold_rows  # few tables have a merge function of their own
 
         numbers = np.unique(codes, return_inverse=True)[1].astype(np.int64)
         folded = fold_rows(rule.custom, table, numbers, marked_deletes(table, rule))
@@ -99,7 +99,7 @@ def combine_pairs(custom: CustomMerge, older: pa.Table, newer: pa.Table) -> tupl
     Raises:
         MergerFailed: the function raised, or returned rows that do not match its arguments.
     """
-    from lakefmt.filegroups.merge._custom import call_merger  # few tables have a merge function of their own
+    from lakefmt.filegroups.merge.base import call_merger  # few tables have a merge function of their own
 
     return call_merger(custom, older, newer)
 

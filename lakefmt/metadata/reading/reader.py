@@ -21,7 +21,7 @@ from lakefmt.arrays import distinct, from_numpy
 from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, UnsupportedFeature
-from lakefmt.filegroups.logs.block_selection import PlacedBlock, select_blocks
+from lakefmt.filegroups.logs.reader import PlacedBlock, select_blocks
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices
 from lakefmt.formats.hfile.prefixes import Prefixes
 from lakefmt.formats.hfile.reader import RECORD_SCHEMA, HFileReader

@@ -17,7 +17,7 @@ import pyarrow as pa
 from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, UnsupportedFeature
-from lakefmt.filegroups.logs.block_selection import PlacedBlock, select_blocks
+from lakefmt.filegroups.logs.reader import PlacedBlock, select_blocks
 from lakefmt.filegroups.model import LogFile
 from lakefmt.formats.hfile.reader import HFileReader
 from lakefmt.formats.log.blocks import BlockKind, scan_blocks

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from lakefmt.data_classes import replace
 from lakefmt.errors import CommitConflict
-from lakefmt.filegroups.schema_history import store_schema_history
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableClient, TableState, store_schema_history
 from lakefmt.schema import with_meta_columns
 from lakefmt.schema.history import LATEST_SCHEMA, SchemaHistory, first_history, number_columns, parse_history
 from lakefmt.timeline.commit import CommitMetadata

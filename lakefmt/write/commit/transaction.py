@@ -576,7 +576,7 @@ def _strays(write: PendingWrite, metadata: CommitMetadata, marked: Sequence[str]
     store, context = write.bound.store, write.context
     strays = {*marked}.difference(stat.path for stat in metadata.stats)
     if strays:
-        from lakefmt.filegroups.cdc.files import cdc_paths  # few attempts lose
+        from lakefmt.filegroups.cdc import cdc_paths  # few attempts lose
 
         strays.difference_update(path for stat in metadata.stats for path in cdc_paths(stat))
     if not strays:

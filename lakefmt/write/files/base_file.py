@@ -19,8 +19,7 @@ from lakefmt.config.merge_rule import MergeRule
 from lakefmt.data_classes import replace
 from lakefmt.errors import CorruptFile, InternalError, InvalidInputError, StorageError
 from lakefmt.filegroups.base_writer import grown_filter, new_filter, row_group_bytes, rows_per_row_group
-from lakefmt.filegroups.merge.base import Incoming, Merged, merge_into_base
-from lakefmt.filegroups.merge.parts import merge_in_parts
+from lakefmt.filegroups.merge.base import Incoming, Merged, merge_in_parts, merge_into_base
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.ordering import has_order
 from lakefmt.filegroups.reader import BaseFileReader, FileParts, InSchema, KnownFooter

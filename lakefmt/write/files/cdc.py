@@ -19,7 +19,7 @@ from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.context import FileAssignment
 
 if TYPE_CHECKING:
-    from lakefmt.filegroups.cdc.rows import ChangedRows
+    from lakefmt.filegroups.cdc import ChangedRows
 
 __all__ = ["cdc_stats", "log_changes", "log_no_changes", "refuse_silent_rewrites"]
 
@@ -33,7 +33,7 @@ def log_changes(bound: BoundContext, assignment: FileAssignment, base: pa.Table,
     Raises:
         StorageError: the store failed; the call may be repeated.
     """
-    from lakefmt.filegroups.cdc.rows import changes_of_merge
+    from lakefmt.filegroups.cdc import changes_of_merge
 
     return _log(bound, assignment, lambda: changes_of_merge(base, merged))
 
@@ -49,14 +49,14 @@ def log_no_changes(bound: BoundContext, assignment: FileAssignment, rows: pa.Tab
     Raises:
         StorageError: the store failed; the call may be repeated.
     """
-    from lakefmt.filegroups.cdc.rows import ChangedRows
+    from lakefmt.filegroups.cdc import ChangedRows
 
     none = rows.slice(0, 0)
     return _log(bound, assignment, lambda: ChangedRows(none, none, none, none))
 
 
 def _log(bound: BoundContext, assignment: FileAssignment, changes: Callable[[], ChangedRows]) -> dict[str, int]:
-    from lakefmt.filegroups.cdc.files import write_change_file
+    from lakefmt.filegroups.cdc import write_change_file
 
     if bound.cdc is None:
         return {}
@@ -73,7 +73,7 @@ def _log(bound: BoundContext, assignment: FileAssignment, changes: Callable[[], 
 
 
 def _path(bound: BoundContext, assignment: FileAssignment) -> str:
-    from lakefmt.filegroups.cdc.files import cdc_file_name
+    from lakefmt.filegroups.cdc import cdc_file_name
 
     parsed = parse_base_file(assignment.file_name)
     token = f"{assignment.sequence}-0-0" if parsed is None else parsed.write_token

@@ -8,8 +8,7 @@ from concurrent.futures import Future
 import pyarrow as pa
 
 from lakefmt.data_classes import replace
-from lakefmt.filegroups.merge.base import Merged
-from lakefmt.filegroups.merge.parts import sum_of_parts
+from lakefmt.filegroups.merge.base import Merged, sum_of_parts
 from lakefmt.values import RECORD_KEY
 from lakefmt.write.files.workers import WorkerPool
 

@@ -16,12 +16,14 @@ import pyarrow as pa
 from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InternalError
-from lakefmt.filegroups.merge.base import Incoming, Merged, merge_into_base
-from lakefmt.filegroups.merge.side_by_side import (
+from lakefmt.filegroups.merge.base import (
     GROUP_NUMBER,
+    Incoming,
+    Merged,
     can_be_together,
     grouped_rows,
     joined_in_schema,
+    merge_into_base,
     split_groups,
     stored_keys,
 )
