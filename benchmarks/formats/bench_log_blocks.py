@@ -18,13 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.formats.bench_avro_rows import make, seconds
-from lakefmt.formats.log._positions import decode_positions, encode_positions
 from lakefmt.formats.log.data_block import (
     BlockHeader,
     decode_avro_content,
     decode_parquet_content,
+    decode_positions,
     encode_data_block,
     encode_parquet_block,
+    encode_positions,
 )
 from lakefmt.formats.log.delete_block import decode_delete_content, delete_records, encode_delete_block
 from lakefmt.formats.log.reader import LogBlockReader

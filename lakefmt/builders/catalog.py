@@ -24,8 +24,7 @@ from lakefmt.errors import (
 )
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.queue_order import in_queue_order
-from lakefmt.formats.names import has_bucket_number
-from lakefmt.formats.queue_names import queue_bucket_of
+from lakefmt.formats.names import has_bucket_number, queue_bucket_of
 from lakefmt.keys import parse_partition_values
 from lakefmt.producers.append.tags import Tag
 from lakefmt.storage.open import open_store

@@ -28,9 +28,16 @@ from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import parquet_file, reading
 from lakefmt.formats.parquet.base_file import check_row_counts
 from lakefmt.formats.parquet.duplicate_columns import Span, are_within
-from lakefmt.formats.parquet.page_headers import ColumnPages, ReadAt, find_pages
-from lakefmt.formats.parquet.page_search import CODECS, declared_alike, encode_pages, pages_with
-from lakefmt.formats.parquet.short_footer import read_short_footer
+from lakefmt.formats.parquet.page_search import (
+    CODECS,
+    ColumnPages,
+    ReadAt,
+    declared_alike,
+    encode_pages,
+    find_pages,
+    pages_with,
+    read_short_footer,
+)
 from lakefmt.storage.api import ObjectStore
 
 __all__ = [

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.formats.queue_names import queue_position_of
+from lakefmt.formats.names import queue_position_of
 
 __all__ = ["in_queue_order"]
 

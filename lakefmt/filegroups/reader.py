@@ -459,7 +459,7 @@ class BaseFileReader:
         """Return the column of a local file whose bytes are those of its record keys, or None: far away, decoding costs less."""
         if self._virtual_columns is not None or not self.is_local or file.size < _WORTH_COMPARING:
             return None
-        from lakefmt.formats.parquet.duplicate_chunks import find_duplicate_column  # for files that are not small
+        from lakefmt.formats.parquet.duplicate_columns import find_duplicate_column  # for files that are not small
 
         if (match := find_duplicate_column(metadata, RECORD_KEY)) is None:
             return None

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from lakefmt.formats.bloom.bit_rows import zeroed
+from lakefmt.formats.bloom.bloom_filter import zeroed
 
 __all__ = ["far_writes_are_slow"]
 

@@ -24,9 +24,16 @@ from lakefmt.errors import InternalError, LakefmtError
 from lakefmt.filegroups import named_rows
 from lakefmt.filegroups.model import BaseFile, parse_files
 from lakefmt.filegroups.named_rows import NamedTexts, read_named_rows
-from lakefmt.formats.parquet.page_headers import ColumnPages, ReadAt, _decoded_page, find_pages
-from lakefmt.formats.parquet.page_search import encode_pages, pages_with
-from lakefmt.formats.parquet.short_footer import LARGE_FOOTER, read_short_footer
+from lakefmt.formats.parquet.page_search import (
+    LARGE_FOOTER,
+    ColumnPages,
+    ReadAt,
+    _decoded_page,
+    encode_pages,
+    find_pages,
+    pages_with,
+    read_short_footer,
+)
 from lakefmt.storage import LocalStore
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.values import PartitionPath

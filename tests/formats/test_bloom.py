@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import CorruptFile, InvalidInputError, InvalidKey, UnsupportedFeature
-from lakefmt.formats.bloom import bit_rows
+from lakefmt.formats.bloom import bloom_filter
 from lakefmt.formats.bloom import bloom_filter as bloom_module
 from lakefmt.formats.bloom.bloom_filter import (
     DYNAMIC,
@@ -170,7 +170,7 @@ def test_pieces_are_the_same_as_one_call(limit, cuts, memory, worth, own_pages, 
     pieces.add(before)
     whole.add(keys)
     patched = {"_WORTH_UNPACKING": worth, "_OWN_PAGES": own_pages, "_PACKED_TOGETHER": 3, "_FEW_POSITIONS": 100}
-    with mock.patch.multiple(bit_rows, _SORTED_TOGETHER=sorted_together, **patched):
+    with mock.patch.multiple(bloom_filter, _SORTED_TOGETHER=sorted_together, **patched):
         parts = (keys[a:b] for a, b in itertools.pairwise(bounds))
         pieces.add_pieces(parts, memory, in_order=sorted_together is not None)
     assert pieces == whole
@@ -198,7 +198,7 @@ def test_bits_are_the_same_whether_collected_in_bytes_or_set_in_place(n, limit, 
     packed, unpacked = BloomFilter.sized(n, 0.01, limit), BloomFilter.sized(n, 0.01, limit)
     with mock.patch.object(bloom_module, "_MAX_UNPACKED", 0):
         packed.add(binary(keys))
-    with mock.patch.object(bit_rows, "_WORTH_UNPACKING", 1 << 40):
+    with mock.patch.object(bloom_filter, "_WORTH_UNPACKING", 1 << 40):
         unpacked.add(binary(keys))
     assert packed == unpacked
 

@@ -16,9 +16,8 @@ from lakefmt.filegroups import reader as module
 from lakefmt.filegroups.merge.base import _is_same
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import BaseFileReader
-from lakefmt.formats.parquet import duplicate_chunks
-from lakefmt.formats.parquet.duplicate_chunks import find_duplicate_column
-from lakefmt.formats.parquet.duplicate_columns import Span, are_within
+from lakefmt.formats.parquet import duplicate_columns
+from lakefmt.formats.parquet.duplicate_columns import Span, are_within, find_duplicate_column
 from lakefmt.storage.local.store import LocalStore
 from lakefmt.values import RECORD_KEY, InstantTime
 from tests.example_counts import examples
@@ -101,14 +100,14 @@ def test_a_required_column_has_other_bytes(tmp_path: Path) -> None:
 def test_bytes_beyond_the_file_are_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = pa.table({RECORD_KEY: _keys(9), "id": _keys(9)})
     file = _stored(tmp_path, rows)
-    plain = duplicate_chunks.find_duplicate_column
+    plain = duplicate_columns.find_duplicate_column
 
     def lying(metadata: pq.FileMetaData, name: str) -> object:
         found = plain(metadata, name)
         assert found is not None
         return found[0], [(replace(mine, size=1 << 60), theirs) for mine, theirs in found[1]]
 
-    monkeypatch.setattr(duplicate_chunks, "find_duplicate_column", lying)
+    monkeypatch.setattr(duplicate_columns, "find_duplicate_column", lying)
     found = _read(tmp_path, file, rows.column_names)
     assert found.equals(rows)
     assert not _is_same(found.column("id"), found.column(RECORD_KEY))

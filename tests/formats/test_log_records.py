@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefmt.errors import CorruptFile
-from lakefmt.formats.log import _records
-from lakefmt.formats.log._records import record_spans
+from lakefmt.formats.log import blocks
+from lakefmt.formats.log.blocks import record_spans
 from tests.example_counts import examples
 
 COUNT = 5000
@@ -35,7 +35,7 @@ def expected(records: list[bytes]) -> tuple[list[int], list[int]]:
 
 
 def one_by_one(content: bytes) -> np.ndarray:
-    return _records._spans_one_by_one(content, COUNT, "a.log")
+    return blocks._spans_one_by_one(content, COUNT, "a.log")
 
 
 @pytest.mark.parametrize("lead", [b"\x02\x2220261121083512609", b"", b"\0"], ids=["a commit time", "none", "a zero"])
@@ -48,10 +48,10 @@ def test_all_records_are_found(lead, view):
 
 def test_lanes_are_used_and_agree():
     content = pack(records_of(2, b"\x02\x2220261121083512609"))
-    found = _records._spans_by_lanes(content, COUNT)
+    found = blocks._spans_by_lanes(content, COUNT)
     assert found is not None
     assert found.tolist() == one_by_one(content).tolist()
-    assert len(_records._guesses(content, 50)) == 50
+    assert len(blocks._guesses(content, 50)) == 50
 
 
 def test_records_that_look_like_several_mislead_nobody():

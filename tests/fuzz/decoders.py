@@ -24,7 +24,6 @@ from lakefmt.formats.avro.container import decode_container, decode_container_re
 from lakefmt.formats.avro.reader import compile_decoder
 from lakefmt.formats.bloom.bloom_filter import decode_bloom_filter
 from lakefmt.formats.hfile.reader import HFileReader
-from lakefmt.formats.log._positions import decode_positions
 from lakefmt.formats.log.blocks import (
     BlockKind,
     HeaderKey,
@@ -34,10 +33,10 @@ from lakefmt.formats.log.blocks import (
     split_avro_records,
 )
 from lakefmt.formats.log.cdc import decode_cdc_content
-from lakefmt.formats.log.data_block import decode_avro_content, decode_avro_contents
+from lakefmt.formats.log.data_block import decode_avro_content, decode_avro_contents, decode_positions
 from lakefmt.formats.log.delete_block import decode_delete_content
 from lakefmt.formats.names import marker_name, parse_base_file, parse_log_file, parse_marker
-from lakefmt.formats.parquet.page_headers import find_pages
+from lakefmt.formats.parquet.page_search import find_pages
 from lakefmt.formats.properties import check_table_checksum, decode_properties
 from lakefmt.formats.schema_message import decode_schema_metadata
 from lakefmt.index.bucket.counts import FIRST_CONFIG, BucketCounts, decode_hashing_config, encode_hashing_config

@@ -16,8 +16,8 @@ from lakefmt.config.merge_rule import MergeRule
 from lakefmt.filegroups.logs.reader import LogRows
 from lakefmt.filegroups.merge import merged_slice
 from lakefmt.filegroups.merge.merged_slice import merge_logs
-from lakefmt.formats.log._positions import decode_positions
 from lakefmt.formats.log.blocks import HeaderKey
+from lakefmt.formats.log.data_block import decode_positions
 from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
 from lakefmt.values import RECORD_KEY, MergeMode, WriteStat
 from tests.example_counts import examples
@@ -171,7 +171,7 @@ def test_positions_are_used_and_lies_are_not(monkeypatch: pytest.MonkeyPatch) ->
     (path,) = [o.name for o in table.client.store.list("p=p0") if ".log." in o.name][:1]
     store = table.client.store
     stored = store.read(path)
-    from lakefmt.formats.log._positions import encode_positions
+    from lakefmt.formats.log.data_block import encode_positions
 
     truth, lie = (encode_positions(np.array(n)).encode() for n in ([1, 2, 3], [1, 2, 9]))
     assert truth in stored

@@ -26,9 +26,8 @@ from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import VirtualColumns
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
-from lakefmt.formats.names import base_file_name, has_bucket_number
+from lakefmt.formats.names import base_file_name, has_bucket_number, queue_bucket_of, queue_file_id, queue_position_of
 from lakefmt.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers
-from lakefmt.formats.queue_names import queue_bucket_of, queue_file_id, queue_position_of
 from lakefmt.index import choose_index
 from lakefmt.index.bucket.child_nodes import ring_with
 from lakefmt.index.bucket.consistent import ConsistentBucketIndex

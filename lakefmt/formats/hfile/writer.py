@@ -17,10 +17,19 @@ import pyarrow.compute as pc
 
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError
-from lakefmt.formats.hfile._blocks import BlockType, Codec, checksum_bytes, encode_hfile_block
-from lakefmt.formats.hfile._index import IndexEntry, encode_index
-from lakefmt.formats.hfile._records import encode_few, encode_key_values
-from lakefmt.formats.hfile._trailer import Trailer, encode_file_info, encode_trailer
+from lakefmt.formats.hfile.blocks import (
+    BlockType,
+    Codec,
+    IndexEntry,
+    Trailer,
+    checksum_bytes,
+    encode_few,
+    encode_file_info,
+    encode_hfile_block,
+    encode_index,
+    encode_key_values,
+    encode_trailer,
+)
 
 __all__ = ["HFileOptions", "HFileWriter", "encode_hfile"]
 

@@ -6,7 +6,7 @@ column, and rewrites the footer so that both column chunks point to their copy. 
 in the file and nothing points to them. The result is a plain Parquet file: every byte range that its footer names is a
 whole column chunk.
 
-When reading, :func:`~lakefmt.formats.parquet.duplicate_chunks.find_duplicate_column` finds such a column.
+When reading, :func:`~lakefmt.formats.parquet.duplicate_columns.find_duplicate_column` finds such a column.
 
 The footer functions walk Thrift's compact protocol of footers that this process has just written; a footer from a file
 is read by Arrow only.
@@ -56,13 +56,14 @@ __all__ = [
     "chunk_notes",
     "duplicate_key_column",
     "equal_column",
+    "find_duplicate_column",
     "footer_of",
+    "keepable_chunks",
     "leaf_paths",
     "note_chunk",
     "place_chunks",
     "with_length",
 ]
-
 
 MAGIC: Final = b"PAR1"
 _LENGTH_BYTES: Final = 4
@@ -459,3 +460,124 @@ class DuplicatePages:
         for each in (writer, self.stream):
             with suppress(OSError, ValueError, pa.ArrowException):
                 each.close()
+
+
+def find_duplicate_column(metadata: pq.FileMetaData, name: str) -> tuple[str, list[tuple[Span, Span]]] | None:
+    """Return a column that may hold the same bytes as the column `name`, and where both have theirs; None: there is none.
+
+    Args:
+        metadata: a file's footer.
+        name: a column of text that is not nested.
+    """
+    paths = leaf_paths(metadata)
+    if name not in paths or not metadata.num_row_groups:
+        return None
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    key_leaf = paths.index(name)
+    wanted = [_looks(group.column(key_leaf)) for group in groups]
+    for leaf, path in enumerate(paths):
+        first = metadata.row_group(0).column(leaf)
+        if (
+            leaf == key_leaf
+            or first.total_compressed_size != wanted[0][0]
+            or not _same_kind(metadata.schema, leaf, key_leaf)
+        ):
+            continue
+        if [_looks(group.column(leaf)) for group in groups] == wanted:
+            return path, [(_span(group.column(key_leaf)), _span(group.column(leaf))) for group in groups]
+    return None
+
+
+def _looks(chunk: pq.ColumnChunkMetaData) -> tuple[int, int, int, str, Sequence[str], int]:
+    """Return what two chunks of the same bytes have in common: sizes, values, how they are encoded, where pages begin."""
+    return (
+        chunk.total_compressed_size,
+        chunk.total_uncompressed_size,
+        chunk.num_values,
+        chunk.compression,
+        chunk.encodings,
+        chunk.data_page_offset - _begin(chunk),
+    )
+
+
+def _same_kind(schema: pq.ParquetSchema, first: int, other: int) -> bool:
+    leaf, two = schema.column(first), schema.column(other)
+    kinds = [
+        (c.physical_type, str(c.logical_type), c.max_definition_level, c.max_repetition_level) for c in (leaf, two)
+    ]
+    return kinds[0] == kinds[1] and "." not in leaf.path
+
+
+def _span(chunk: pq.ColumnChunkMetaData) -> Span:
+    return Span(_begin(chunk), chunk.total_compressed_size)
+
+
+def _begin(chunk: pq.ColumnChunkMetaData) -> int:
+    return int(chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset)
+
+
+_CREATED_BY = "parquet-cpp-arrow"
+
+
+def keepable_chunks(
+    metadata: pq.FileMetaData, schema: pa.Schema, codec: str, file_size: int
+) -> list[Mapping[str, ChunkNote]]:
+    """Return what a footer says of the columns whose pages another file can have as they are, row group by row group.
+
+    Args:
+        metadata: the footer of the file that has the pages, written by lakefmt.
+        schema: the columns of the other file, as its writer stores them.
+        codec: the compression of the other file.
+        file_size: bytes of the file that has the pages.
+    """
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    if not metadata.created_by.startswith(_CREATED_BY):
+        return []
+    leaves = _equal_leaves(metadata, schema)
+    try:
+        noted = chunk_notes(_written_again(metadata))
+    except (InternalError, IndexError):  # a footer that Arrow reads may still hold what is not expected here
+        return []
+    if [len(notes) for notes in noted] != [metadata.num_columns] * len(groups):
+        return []
+    keepable: list[Mapping[str, ChunkNote]] = []
+    for group, notes in zip(groups, noted, strict=True):
+        kept: dict[str, ChunkNote] = {}
+        for name, leaf in leaves.items():
+            chunk, note = group.column(leaf), notes[leaf]
+            if note is not None and _fits(chunk, group.num_rows, codec) and _is_inside(note, file_size):
+                kept[name] = note
+        keepable.append(kept)
+    return keepable
+
+
+def _written_again(metadata: pq.FileMetaData) -> bytes:
+    sink = io.BytesIO()
+    metadata.write_metadata_file(sink)
+    return footer_of(sink.getbuffer())
+
+
+def _equal_leaves(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, int]:
+    """Return the plain nullable columns that both files store in the same way, with their numbers in the older one."""
+    sink = io.BytesIO()
+    # As the writer of base files has it, but for what does not change how a column is declared.
+    with pq.ParquetWriter(sink, schema, store_schema=False, use_compliant_nested_type=True, version="2.6") as writer:
+        pass
+    wanted = writer.writer.metadata
+    declared = {path: wanted.schema.column(leaf) for leaf, path in enumerate(leaf_paths(wanted))}
+    equal = {}
+    for leaf, path in enumerate(leaf_paths(metadata)):
+        column, other = metadata.schema.column(leaf), declared.get(path)
+        is_plain = "." not in path and (column.max_definition_level, column.max_repetition_level) == (1, 0)
+        if other is not None and is_plain and column.equals(other):
+            equal[path] = leaf
+    return equal
+
+
+def _fits(chunk: pq.ColumnChunkMetaData, num_rows: int, codec: str) -> bool:
+    wanted = "UNCOMPRESSED" if codec == "none" else codec.upper()
+    return bool(chunk.compression == wanted and chunk.num_values == num_rows)
+
+
+def _is_inside(note: ChunkNote, file_size: int) -> bool:
+    return note.size > 0 and are_within([Span(note.begin, note.size)], file_size)

@@ -23,7 +23,7 @@ from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, UnsupportedFeature
 from lakefmt.filegroups.logs.reader import PlacedBlock, select_blocks
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices
-from lakefmt.formats.hfile.prefixes import Prefixes
+from lakefmt.formats.hfile.blocks import Prefixes
 from lakefmt.formats.hfile.reader import RECORD_SCHEMA, HFileReader
 from lakefmt.formats.log.blocks import BlockKind
 from lakefmt.formats.properties import decode_properties

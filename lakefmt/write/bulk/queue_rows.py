@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from lakefmt.config.table_config import AppendLayout
-from lakefmt.formats.queue_names import queue_file_id
+from lakefmt.formats.names import queue_file_id
 from lakefmt.keys.key_buckets import key_buckets
 from lakefmt.values import InstantTime, PartitionPath
 from lakefmt.write.assign import Assigned, open_file_group, rows_by_file_group

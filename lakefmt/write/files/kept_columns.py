@@ -9,8 +9,7 @@ import pyarrow as pa
 from lakefmt.filegroups.merge.base import Merged
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import BaseFileReader, KnownFooter
-from lakefmt.formats.parquet.duplicate_columns import Pages
-from lakefmt.formats.parquet.kept_pages import keepable_chunks
+from lakefmt.formats.parquet.duplicate_columns import Pages, keepable_chunks
 
 __all__ = ["KeptColumns"]
 

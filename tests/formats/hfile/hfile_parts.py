@@ -8,10 +8,17 @@ from pathlib import Path
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from lakefmt.formats.hfile._blocks import BlockType, Codec, encode_hfile_block
-from lakefmt.formats.hfile._index import IndexEntry, encode_index
-from lakefmt.formats.hfile._records import encode_key_values
-from lakefmt.formats.hfile._trailer import Trailer, encode_file_info, encode_trailer
+from lakefmt.formats.hfile.blocks import (
+    BlockType,
+    Codec,
+    IndexEntry,
+    Trailer,
+    encode_file_info,
+    encode_hfile_block,
+    encode_index,
+    encode_key_values,
+    encode_trailer,
+)
 from lakefmt.formats.hfile.reader import RECORD_SCHEMA
 from lakefmt.formats.log.blocks import BlockKind, scan_blocks
 

@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import CorruptFile, UnsupportedFeature
-from lakefmt.formats.hfile import _records, reader
-from lakefmt.formats.hfile._few_records import find_few_records
-from lakefmt.formats.hfile._records import encode_key_values, read_records
-from lakefmt.formats.hfile.prefixes import Prefixes
-from lakefmt.formats.hfile.reader import HFileReader
+from lakefmt.formats.hfile import blocks, reader
+from lakefmt.formats.hfile.blocks import Prefixes, encode_key_values, read_records
+from lakefmt.formats.hfile.reader import HFileReader, find_few_records
 from lakefmt.formats.hfile.writer import HFileOptions, encode_hfile
 from tests.formats.hfile.hfile_parts import KEYS, VALUES, numbered, table_of
 
@@ -100,4 +98,4 @@ def test_many_records_are_not_gone_through_one_by_one() -> None:
     many = {b"key-%05d" % number: bytes([number % 7]) * (number % 9) for number in range(33)}
     assert find_few_records(payload_of(many)) is None
     assert read_records(payload_of(many), "f").num_rows == 33
-    assert np.array_equal(_records.read_records(payload_of(many), "f").rows_of(pa.array([b"key-00007"])), [7])
+    assert np.array_equal(blocks.read_records(payload_of(many), "f").rows_of(pa.array([b"key-00007"])), [7])

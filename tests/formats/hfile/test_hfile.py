@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import CorruptFile, InvalidInputError, LakefmtError, UnsupportedFeature
-from lakefmt.formats.hfile._blocks import HEADER_BYTES, checksum_bytes
-from lakefmt.formats.hfile._trailer import TRAILER_BYTES
+from lakefmt.formats.hfile.blocks import HEADER_BYTES, TRAILER_BYTES, checksum_bytes
 from lakefmt.formats.hfile.reader import RECORD_SCHEMA, HFileReader
 from lakefmt.formats.hfile.writer import HFileOptions, HFileWriter, encode_hfile
 from tests.formats.hfile.hfile_parts import numbered, records, table_of, with_two_levels

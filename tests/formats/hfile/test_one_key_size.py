@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import CorruptFile, InvalidInputError
-from lakefmt.formats.hfile import _records
-from lakefmt.formats.hfile._index import KEY_TAIL
-from lakefmt.formats.hfile._records import encode_few, encode_key_values, read_records
+from lakefmt.formats.hfile import blocks
+from lakefmt.formats.hfile.blocks import KEY_TAIL, encode_few, encode_key_values, read_records
 from lakefmt.formats.hfile.reader import HFileReader
 from lakefmt.formats.hfile.writer import encode_hfile
 
@@ -51,7 +50,7 @@ def test_few_records_are_encoded_as_many_are(rows: tuple[list[bytes], list[bytes
 def test_keys_that_do_not_ascend_or_are_too_long_are_refused(rows: int) -> None:
     keys, values = [f"{row:05}".encode() for row in range(rows)], [b"v"] * rows
     assert HFileReader.from_bytes(encode_hfile(pa.array(keys), pa.array(values)), "f").read()["key"].to_pylist() == keys
-    for wrong in ([*keys[1:], keys[0]], [keys[0], *keys[:-1]], [*keys[:-1], b"z" * (_records.MAX_KEY_BYTES + 1)]):
+    for wrong in ([*keys[1:], keys[0]], [keys[0], *keys[:-1]], [*keys[:-1], b"z" * (blocks.MAX_KEY_BYTES + 1)]):
         with pytest.raises(InvalidInputError):
             encode_hfile(pa.array(wrong), pa.array(values))
 
@@ -73,12 +72,12 @@ def test_damaged_bytes_give_the_same_as_without_the_shortcut(
 
     quick = outcome()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_records, "_of_one_key_size", lambda _: None)
+        patch.setattr(blocks, "_of_one_key_size", lambda _: None)
         assert outcome() == quick
 
 
 def test_the_shortcut_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_records, "_candidates", lambda _: pytest.fail("every byte was looked at"))
+    monkeypatch.setattr(blocks, "_candidates", lambda _: pytest.fail("every byte was looked at"))
     keys = [f"key-{number:06d}".encode() for number in range(500)]
     values = [np.random.default_rng(number).bytes(50 + number % 7) for number in range(500)]
     assert read_records(encoded(keys, values), "f").keys().to_pylist() == keys

@@ -17,8 +17,7 @@ from lakefmt.compaction.cluster.plan import ClusteringRules, plan_queue_clusteri
 from lakefmt.config.table_config import append_layout
 from lakefmt.errors import CorruptFile, InvalidInputError, SchemaMismatch, UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile, FileSlice
-from lakefmt.formats.names import has_bucket_number
-from lakefmt.formats.queue_names import queue_bucket_of, queue_file_id, queue_position_of
+from lakefmt.formats.names import has_bucket_number, queue_bucket_of, queue_file_id, queue_position_of
 from lakefmt.keys.key_buckets import check_bucket_key, key_buckets, murmur3
 from lakefmt.sorting.orders import RowOrder
 from tests.example_counts import examples
