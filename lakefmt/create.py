@@ -25,7 +25,7 @@ from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 from lakefmt.filegroups.table_client import NOTES, TableClient
 from lakefmt.formats.names import PARTITION_METADATA
 from lakefmt.index.api import RECORD_INDEX_NAMES
-from lakefmt.index.new_table import index_of_new_table
+from lakefmt.index.registry import index_of_new_table
 from lakefmt.keys import (
     GENERATOR_KEYS,
     KeyGeneratorType,

@@ -66,7 +66,7 @@ def load_index(name: str) -> Index:
             :class:`~lakefmt.index.api.Index`.
 
     Example:
-        >>> load_index("lakefmt.index.simple:SimpleIndex").name
+        >>> load_index("lakefmt.index.bloom:SimpleIndex").name
         'simple'
     """
     if not _NAME.fullmatch(name):

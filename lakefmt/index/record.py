@@ -1,9 +1,4 @@
-"""The record index: the metadata table says where each key is, so that no data file is read to find it.
-
-The index is a partition of the metadata table, kept by every commit in the instant that it belongs to
-(docs/format.md, Metadata table). A global one has one place for each key of the table, a partitioned one has one for each
-key of a data partition.
-"""
+"""The metadata table as an index asks it: opened for the state of a write, or why it cannot be (effects on reading only)."""
 
 from __future__ import annotations
 
@@ -19,30 +14,70 @@ import pyarrow.compute as pc
 from lakefmt.arrays import from_numpy
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
-from lakefmt.errors import UnsupportedFeature
+from lakefmt.errors import SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.index._metadata_access import open_for_look_up, why_missing
-from lakefmt.index.api import (
-    Index,
-    IndexCapabilities,
-    IndexKeys,
-    KeyFileGroups,
-    KeyReader,
-    Located,
-    LookUpStep,
-)
+from lakefmt.index.api import Index, IndexCapabilities, IndexKeys, KeyFileGroups, KeyReader, Located, LookUpStep
+from lakefmt.index.bloom import SimpleIndex
 from lakefmt.index.locations import locations_in
 from lakefmt.index.lookup import rows_by_partition
-from lakefmt.index.simple import SimpleIndex
-from lakefmt.metadata.layout import PartitionKind
+from lakefmt.metadata.layout import METADATA_DIRECTORY, PartitionKind
 from lakefmt.metadata.manage import wanted_partitions
-from lakefmt.metadata.reading.listing import reading_newest
-from lakefmt.metadata.reading.reader import MetadataTable
+from lakefmt.metadata.reading.listing import files_read_before, reading_newest
+from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
 from lakefmt.metadata.reading.record_index_reader import LOCATION_SCHEMA, is_partitioned, lookup_locations
+from lakefmt.metadata.reading.written_groups import known_commits
 from lakefmt.storage.object_names import check_name
 
-__all__ = ["RecordIndex", "bringing_instants", "open_record_index"]
+__all__ = [
+    "RecordIndex",
+    "bringing_instants",
+    "open_for_look_up",
+    "open_record_index",
+    "why_missing",
+]
+
+_PROPERTIES = f"{METADATA_DIRECTORY}/.hoodie/hoodie.properties"
+
+
+def why_missing(client: TableClient, settings: Settings, config: TableConfig, names: Sequence[str]) -> str | None:
+    """Return why partitions of the metadata table cannot be asked; None: they can.
+
+    Args:
+        client: the table.
+        settings: of the call.
+        config: the table's properties.
+        names: the partitions.
+    """
+    what = " and ".join(names)
+    if settings.values["hoodie.metadata.enable"] is False:
+        return f"hoodie.metadata.enable=false leaves no {what}"
+    missing = [name for name in (PartitionKind.FILES.value, *names) if name not in ready_partitions(config)]
+    if missing:
+        return f"the metadata table has no {' and '.join(missing)} (another engine may have dropped it)"
+    if client.store.info(_PROPERTIES) is None:
+        return f"{what} is gone with {METADATA_DIRECTORY}"
+    return None
+
+
+def open_for_look_up(client: TableClient, state: TableState | None) -> MetadataTable:
+    """Return the metadata table with what was committed in a state of the table.
+
+    Args:
+        client: the table.
+        state: the table as a write sees it; None: as it is now.
+
+    Raises:
+        CorruptFile: the metadata table was begun and never completed.
+        SnapshotExpired: it was dropped meanwhile.
+    """
+    now = client.load() if state is None else state
+    commits = known_commits(client)
+    table = MetadataTable.open(client.store, now.config, now.timeline, files_read_before(client), commits=commits)
+    if table is None:
+        raise SnapshotExpired(f"{METADATA_DIRECTORY} was dropped meanwhile: do it again")
+    return table
+
 
 I64 = npt.NDArray[np.int64]
 

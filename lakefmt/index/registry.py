@@ -1,19 +1,27 @@
-"""From names and settings to an index; further kinds are added to the table here."""
+"""What an index that keeps something of its own is given of a table (effects: reads commits and base files)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
-from lakefmt.errors import UnknownSetting, UnsupportedFeature
+from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
+from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.index.api import HASH_FIELD, INDEX_TYPE, RECORD_INDEX_NAMES, Index
-from lakefmt.index.bloom import BloomIndex
+from lakefmt.formats.names import parse_base_file
+from lakefmt.index.api import HASH_FIELD, INDEX_TYPE, RECORD_INDEX_NAMES, Index, IndexCommit, IndexContext
+from lakefmt.index.bloom import BloomIndex, SimpleIndex
 from lakefmt.index.custom import INDEX_CLASS, load_index, load_installed_index
-from lakefmt.index.simple import SimpleIndex
+from lakefmt.index.key_reader import key_files
+from lakefmt.keys import KeySpec
+from lakefmt.storage.redaction import printable_url
+from lakefmt.timeline.conflict import adds_rows
+from lakefmt.values import FileId, InstantTime, PartitionPath, TableType, TableVersion, WriteStat
 
 if TYPE_CHECKING:
     from lakefmt.index.bucket.consistent import Rings
@@ -22,10 +30,67 @@ __all__ = [
     "INDEX_NAMES",
     "TABLE_INDEX_NAMES",
     "choose_index",
+    "index_commit",
+    "index_context",
+    "index_of_new_table",
     "moves_between_partitions",
     "open_index",
     "rings_of",
 ]
+
+
+def index_commit(client: TableClient, state: TableState, time: InstantTime, stats: Sequence[WriteStat]) -> IndexCommit:
+    """Return a commit for an index.
+
+    Args:
+        client: the table.
+        state: its properties and timeline; the commit need not be on it yet.
+        time: the requested time of the commit.
+        stats: its files.
+    """
+    reader = key_files(client, state)
+
+    def new_keys(number: int) -> pa.ChunkedArray | None:
+        stat = stats[number]
+        name = parse_base_file(stat.file_name)
+        if name is None or not adds_rows(stat):
+            return None
+        size = stat.file_size_in_bytes
+        return reader.keys(BaseFile(stat.partition_path, stat.file_name, stat.file_id, name.write_token, time, size))
+
+    return IndexCommit(time, stats, new_keys)
+
+
+def index_context(client: TableClient, state: TableState, options: Mapping[str, object]) -> IndexContext:
+    """Return what an index may ask of the table as it is in `state`.
+
+    Args:
+        client: the table.
+        state: its properties and timeline.
+        options: the settings of the call.
+    """
+    timeline = state.timeline
+    instants = {instant.time: instant for instant in timeline.commits}
+
+    def commit(time: InstantTime) -> IndexCommit:
+        return index_commit(client, state, time, client.commit_metadata(state, instants[time]).stats)
+
+    def stored_keys() -> Iterator[tuple[PartitionPath, FileId, InstantTime, pa.ChunkedArray]]:
+        reader = key_files(client, state)
+        for file_slice in client.slices(state):
+            if file_slice.base is not None:
+                yield file_slice.partition, file_slice.file_id, file_slice.base.instant, reader.keys(file_slice.base)
+
+    return IndexContext(
+        printable_url(client.store.url),
+        options,
+        list(instants),
+        min(timeline.pending_times, default=None),
+        timeline.is_committed,
+        commit,
+        stored_keys,
+    )
+
 
 Options = Mapping[str, object]
 
@@ -53,8 +118,8 @@ def _simple(is_global: bool, options: Options) -> Index:
 
 
 def _bucket(is_global: bool, options: Options) -> Index:
+    from lakefmt.index.bucket.counts import BUCKET_ENGINE, CONSISTENT_HASHING, parse_bucket_settings
     from lakefmt.index.bucket.fixed import BucketIndex
-    from lakefmt.index.bucket.settings import BUCKET_ENGINE, CONSISTENT_HASHING, parse_bucket_settings
 
     if is_global:
         raise UnsupportedFeature("a bucket index is not global: a key has a bucket in each partition")
@@ -130,7 +195,7 @@ def choose_index(
     stored = config is None or config.populate_meta_fields
     asked = settings.text(INDEX_TYPE)
     if config is not None and config.properties.get(INDEX_TYPE, "").upper() == "BUCKET":
-        from lakefmt.index.bucket.settings import check_asked_buckets
+        from lakefmt.index.bucket.counts import check_asked_buckets
 
         check_asked_buckets(config, settings)
     if not stored and asked is not None and asked.lower() in _NEED_FOOTERS:
@@ -144,8 +209,6 @@ def choose_index(
     name = str(asked or notes.get("index") or (_DEFAULT if stored else "simple"))
     options = _index_options(settings)
     if asked is not None and settings.origins.get(INDEX_TYPE) in ("call", "handle") and not _is_known(asked):
-        from lakefmt.index.context import index_context
-
         installed = load_installed_index(
             asked.lower(), lambda: index_context(client, state or client.load(), settings.values)
         )
@@ -163,7 +226,7 @@ def choose_index(
         properties = client.load_config() if config is None else config
         return open_record_index(client, settings, properties, state, is_global=RECORD_INDEX_NAMES[name.lower()])
     if name.lower() == "bucket" and config is not None and not options.get(INDEX_CLASS):
-        from lakefmt.index.bucket.settings import check_hash_fields
+        from lakefmt.index.bucket.counts import check_hash_fields
         from lakefmt.index.bucket.table_index import table_bucket_index
 
         check_hash_fields([field.strip() for field in str(options[HASH_FIELD]).split(",")], config.record_key_fields)
@@ -179,8 +242,8 @@ def _use_metadata(
     index: BloomIndex, client: TableClient, settings: Settings, config: TableConfig, state: TableState | None
 ) -> None:
     """Let a bloom index ask the metadata table for ranges and filters; where it cannot, it says so and asks footers."""
-    from lakefmt.index._metadata_access import open_for_look_up, why_missing
-    from lakefmt.index._metadata_footers import FOOTER_PARTITIONS
+    from lakefmt.index.bloom import FOOTER_PARTITIONS
+    from lakefmt.index.record import open_for_look_up, why_missing
     from lakefmt.metadata.manage import wanted_partitions
 
     reason = why_missing(client, settings, config, FOOTER_PARTITIONS)
@@ -265,3 +328,77 @@ def _number(options: Options, key: str) -> int:
     if not text.isdecimal() or len(text) > 4:
         raise UnknownSetting(f"{key} does not take {options[key]!r}: expected a number of threads, 0 for the usual")
     return int(text)
+
+
+def index_of_new_table(
+    index: str,
+    properties: Mapping[str, str],
+    settings: Settings,
+    spec: KeySpec,
+    kind: TableType,
+    version: TableVersion,
+) -> tuple[str, Mapping[str, str]]:
+    """Return the index of the table, and its properties with those of the index.
+
+    Args:
+        index: the argument; where it is the default, ``hoodie.index.type`` among the properties names the index, and so
+            does ``BUCKET`` among the options.
+        properties: what the caller asks for.
+        settings: those of the call, which may name the buckets, too.
+        spec: the table's keys.
+        kind: the table's type.
+        version: the table's.
+
+    Raises:
+        UnknownSetting: there is no such index.
+        UnsupportedFeature: the table cannot have it.
+
+    Example:
+        >>> from lakefmt.config.settings import resolve_settings
+        >>> from lakefmt.keys import plan_key_spec
+        >>> spec, kind = plan_key_spec("id", None), TableType.COPY_ON_WRITE
+        >>> index_of_new_table("RECORD_INDEX", {}, resolve_settings({}), spec, kind, TableVersion.EIGHT)
+        ('record', {})
+    """
+    # Another index that the options name is that of the handle: a table may be written with one after the other.
+    by_options = str(settings.values[INDEX_TYPE]) if settings.is_asked(INDEX_TYPE) else ""
+    named = properties.get(INDEX_TYPE, by_options if by_options.lower() == "bucket" else None)
+    if named is not None and index.lower() not in ("bloom", named.lower()):
+        raise InvalidInputError(f"hoodie.index.type={named} contradicts index={index!r}")
+    index = named or index
+    has_meta_fields = properties.get("hoodie.populate.meta.fields", "true").lower() == "true"
+    record = _record_index_name(index, spec.record_key_fields, version, has_meta_fields=has_meta_fields)
+    if record is not None:
+        return record, properties
+    open_index(index)
+    if index.lower() == "bucket":
+        from lakefmt.index.bucket.counts import asked_bucket_properties, bucket_properties
+
+        asked = {key: text for key, text in asked_bucket_properties(settings).items() if key != INDEX_TYPE}
+        return "bucket", {**properties, **bucket_properties({**asked, **properties}, spec.record_key_fields, kind)}
+    if index.lower() == "global_bloom" and not has_meta_fields:
+        raise UnsupportedFeature("files without meta columns have no filters: use index='global_simple'")
+    return index, properties
+
+
+def _record_index_name(
+    name: str, key_fields: Sequence[str], version: TableVersion, *, has_meta_fields: bool
+) -> str | None:
+    """Return lakefmt's name of a record index that a new table is to have; None: `name` is another index.
+
+    Raises:
+        UnsupportedFeature: the table cannot have it.
+    """
+    is_global = RECORD_INDEX_NAMES.get(name.lower())
+    if is_global is None:
+        return None
+    if not key_fields:
+        raise UnsupportedFeature("a record index needs a record key: generated keys are never looked up")
+    if not has_meta_fields:
+        raise UnsupportedFeature("a record index needs files that store keys: use index='global_simple'")
+    if not is_global and version is not TableVersion.NINE:
+        raise UnsupportedFeature(
+            f"a record index by partition needs table_version=9: Hudi 1.0 reads tables of version {version.value} and "
+            "would look into wrong file groups; use index='record'"
+        )
+    return "record" if is_global else "partitioned_record"

@@ -24,10 +24,10 @@ from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.bloom.murmur import murmur_hadoop
 from lakefmt.index import IndexKeys, PlacingIndex, rings_of
+from lakefmt.index.bloom import SimpleIndex
 from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.index.bucket.fixed import bucket_of
 from lakefmt.index.custom import CheckedIndex
-from lakefmt.index.simple import SimpleIndex
 from lakefmt.keys import KeySpec
 from lakefmt.metadata.reading.listing import ListingByMetadata
 from lakefmt.storage.open import open_store

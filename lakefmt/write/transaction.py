@@ -697,7 +697,7 @@ class WriteTransaction:
         """
         hidden = self._overwritten(s.stat.partition_path for s in statuses) if replaced is None else replaced
         if self._index is not None and capabilities_of(self._index).on_commit:
-            from lakefmt.index.context import index_commit  # few indexes want to hear of commits
+            from lakefmt.index.registry import index_commit  # few indexes want to hear of commits
 
             stats = [stat for status in statuses for stat in status.stats]
             announce_commit(self._index, index_commit(self.client, self.state, self.context.instant, stats))

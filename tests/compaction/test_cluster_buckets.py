@@ -16,8 +16,14 @@ from lakefmt.compaction.cluster.run import run_clustering
 from lakefmt.compaction.operations import ClusteringOperations, run_clustering_operation
 from lakefmt.errors import CommitConflict, CorruptFile, InstantNotFound, LakefmtError, UnsupportedFeature
 from lakefmt.formats.names import RING_DIRECTORY
-from lakefmt.index.bucket.child_nodes import NodeChange, decode_node_change, encode_node_change, ring_with
-from lakefmt.index.bucket.ring import HashNode, first_ring
+from lakefmt.index.bucket.ring import (
+    HashNode,
+    NodeChange,
+    decode_node_change,
+    encode_node_change,
+    first_ring,
+    ring_with,
+)
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults

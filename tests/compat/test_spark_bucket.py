@@ -14,8 +14,7 @@ import lakefmt
 from lakefmt import lowlevel
 from lakefmt.formats.names import RING_DIRECTORY
 from lakefmt.index.bucket import fixed
-from lakefmt.index.bucket._java_hash import bucket_numbers, joined_values
-from lakefmt.index.bucket._xxhash32 import xxhash32
+from lakefmt.index.bucket.hashes import bucket_numbers, joined_values, xxhash32
 from lakefmt.index.bucket.ring import HashRing, encode_ring, first_ring
 from lakefmt.index.bucket.ring_files import RingFiles
 from lakefmt.values import PartitionPath

@@ -7,8 +7,7 @@ import pyarrow as pa
 
 import lakefmt
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.index.bucket._java_hash import joined_values
-from lakefmt.index.bucket._xxhash32 import xxhash32
+from lakefmt.index.bucket.hashes import joined_values, xxhash32
 from lakefmt.index.bucket.ring import LARGEST_HASH, HashRing
 from lakefmt.index.bucket.ring_files import RingFiles
 from lakefmt.values import PartitionPath

@@ -16,9 +16,9 @@ from lakefmt.errors import InvalidInputError, InvalidKey, UnknownSetting, Unsupp
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.formats.properties import decode_properties
 from lakefmt.index import IndexKeys
-from lakefmt.index.bucket import _java_hash
-from lakefmt.index.bucket._java_hash import bucket_numbers, list_hashes
+from lakefmt.index.bucket import hashes
 from lakefmt.index.bucket.fixed import MAX_BUCKETS, BucketIndex, bucket_of
+from lakefmt.index.bucket.hashes import bucket_numbers, list_hashes
 from lakefmt.values import FileId, InstantTime, PartitionPath
 
 VECTORS = json.loads((Path(__file__).parents[1] / "data" / "index" / "bucket_vectors.json").read_text("utf-8"))
@@ -94,13 +94,13 @@ def test_the_hash_over_columns_is_that_of_one_key_after_the_other(
 ) -> None:
     expected = [reference(text, fields) for text in texts]
     column = pa.array(["cut", *texts, "off"])[1:-1]
-    before = _java_hash._PART_BYTES
+    before = hashes._PART_BYTES
     for part in (before, size):
-        _java_hash._PART_BYTES = part  # type: ignore[misc]
+        hashes._PART_BYTES = part  # type: ignore[misc]
         try:
             assert list_hashes(column, fields).tolist() == expected
         finally:
-            _java_hash._PART_BYTES = before  # type: ignore[misc]
+            hashes._PART_BYTES = before  # type: ignore[misc]
     assert bucket_numbers(column, fields, 7).tolist() == [(h & 0x7FFFFFFF) % 7 for h in expected]
 
 
@@ -284,7 +284,7 @@ def test_unfit_settings_are_refused(how: dict[str, object], error: type[Exceptio
 
 
 @pytest.mark.parametrize(
-    "options", [{TYPE: "BLOOM"}, {NUM: 8}, {FIELD: "n"}, {"hoodie.index.class": "lakefmt.index.simple:SimpleIndex"}]
+    "options", [{TYPE: "BLOOM"}, {NUM: 8}, {FIELD: "n"}, {"hoodie.index.class": "lakefmt.index.bloom:SimpleIndex"}]
 )
 def test_a_call_that_contradicts_the_tables_buckets_is_refused(options: dict[str, object]) -> None:
     table = make(f"contradicted-{next(iter(options))}")

@@ -24,9 +24,9 @@ from lakefmt.errors import (
 )
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.formats.names import RING_DIRECTORY, ring_directory
-from lakefmt.index.bucket import _xxhash32, consistent
-from lakefmt.index.bucket._java_hash import joined_values
-from lakefmt.index.bucket._xxhash32 import xxhash32
+from lakefmt.index.bucket import consistent
+from lakefmt.index.bucket import hashes as _xxhash32
+from lakefmt.index.bucket.hashes import joined_values, xxhash32
 from lakefmt.index.bucket.ring import (
     FIRST_RING,
     LARGEST_HASH,

@@ -14,9 +14,8 @@ from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice, join_path
 from lakefmt.formats.names import queue_bucket_of, queue_position_of
-from lakefmt.index.bucket.child_nodes import NodeChange
 from lakefmt.index.bucket.resize import BucketChange, ResizeRules, plan_changes
-from lakefmt.index.bucket.ring import HashNode, HashRing
+from lakefmt.index.bucket.ring import HashNode, HashRing, NodeChange
 from lakefmt.sorting.orders import RowOrder
 from lakefmt.timeline.instant import Action
 from lakefmt.timeline.timeline import Timeline

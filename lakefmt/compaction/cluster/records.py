@@ -11,7 +11,7 @@ from lakefmt.errors import CommitConflict, CorruptFile, ObjectNotFound, UnknownS
 from lakefmt.filegroups.model import join_path
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_base_file, parse_log_file
-from lakefmt.index.bucket.child_nodes import decode_node_change, encode_node_change
+from lakefmt.index.bucket.ring import decode_node_change, encode_node_change
 from lakefmt.schema.types import field_at
 from lakefmt.sorting.orders import Layout, RowOrder
 from lakefmt.storage.api import ObjectStore

@@ -29,9 +29,8 @@ from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.names import base_file_name, has_bucket_number, queue_bucket_of, queue_file_id, queue_position_of
 from lakefmt.formats.parquet.base_file import BaseFileWriter, KeySummary, key_footers
 from lakefmt.index import choose_index
-from lakefmt.index.bucket.child_nodes import ring_with
 from lakefmt.index.bucket.consistent import ConsistentBucketIndex
-from lakefmt.index.bucket.ring import HashRing
+from lakefmt.index.bucket.ring import HashRing, ring_with
 from lakefmt.index.bucket.ring_files import RingFiles, mark_ring
 from lakefmt.schema import avro_to_arrow, reconcile, with_meta_columns
 from lakefmt.sorting.external_sort import gather_windows, sort_stream

@@ -18,9 +18,8 @@ import pyarrow as pa
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.index.api import IndexCapabilities, IndexKeys, KeyPlacement, KeyReader, Located
-from lakefmt.index.bucket._java_hash import joined_values
-from lakefmt.index.bucket._xxhash32 import xxhash32
 from lakefmt.index.bucket.counts import MAX_BUCKETS
+from lakefmt.index.bucket.hashes import joined_values, xxhash32
 from lakefmt.index.bucket.ring import LARGEST_HASH, HashRing
 from lakefmt.index.lookup import Candidate, LookUp, look_up_candidates
 from lakefmt.values import FileId, InstantTime, PartitionPath

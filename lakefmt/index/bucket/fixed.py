@@ -20,8 +20,8 @@ from lakefmt.errors import UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.formats.names import has_bucket_number
 from lakefmt.index.api import IndexCapabilities, IndexKeys, KeyPlacement, KeyReader, Located
-from lakefmt.index.bucket._java_hash import bucket_numbers
 from lakefmt.index.bucket.counts import MAX_BUCKETS, BucketCounts
+from lakefmt.index.bucket.hashes import bucket_numbers
 from lakefmt.index.lookup import Candidate, LookUp, look_up_candidates
 from lakefmt.values import FileId, PartitionPath
 

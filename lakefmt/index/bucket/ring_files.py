@@ -12,18 +12,37 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from lakefmt.data_classes import replace
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CommitConflict, CorruptFile, InternalError, InvalidInputError, StorageError
+from lakefmt.filegroups.pending_plans import PlannedMove, moves_of_plan
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import ring_directory, ring_files
-from lakefmt.index.bucket.ring import FIRST_RING, HashNode, HashRing, decode_ring, encode_ring, first_ring
+from lakefmt.index.bucket.consistent import Rings
+from lakefmt.index.bucket.ring import (
+    FIRST_RING,
+    HashNode,
+    HashRing,
+    decode_node_change,
+    decode_ring,
+    encode_ring,
+    first_ring,
+    ring_with,
+)
 from lakefmt.storage.api import ObjectStore, PutOutcome
 from lakefmt.storage.parallel import map_concurrently
+from lakefmt.timeline.instant import Instant
 from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.values import InstantTime, PartitionPath
+from lakefmt.values import FileId, InstantTime, PartitionPath
 
-__all__ = ["DecidedRings", "RingFiles", "mark_ring", "newest_ring"]
+__all__ = [
+    "DecidedRings",
+    "RingFiles",
+    "WaitingMove",
+    "mark_ring",
+    "newest_ring",
+    "waiting_moves",
+]
 
 _RING: Final = re.compile(r"([0-9]{14,17})\.hashing_meta", re.ASCII)
 _MARK: Final = re.compile(r"([0-9]{14,17})\.commit", re.ASCII)
@@ -261,3 +280,58 @@ def _read_ring(store: ObjectStore, partition: PartitionPath, instant: str) -> Ha
     if ring.instant != instant:
         raise CorruptFile(f"{name} is the ring of instant {ring.instant!r:.50}")
     return ring
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingMove:
+    """How a pending clustering changes the buckets of a partition.
+
+    Attributes:
+        time: the requested time of the clustering.
+        sources: the file groups whose rows move.
+        ring: the partition's ring as it is afterwards.
+    """
+
+    time: InstantTime
+    sources: frozenset[FileId]
+    ring: HashRing
+
+
+def waiting_moves(client: TableClient, state: TableState, rings: Rings) -> dict[PartitionPath, WaitingMove]:
+    """Return what pending clusterings do to the buckets of each partition.
+
+    A plan that does not fit the ring of a partition is left out: it never completes. So are two plans for one partition.
+
+    Args:
+        client: the table.
+        state: its properties and timeline.
+        rings: tells the rings as they are.
+
+    Raises:
+        CorruptFile: a plan or a ring is damaged.
+    """
+    moves_by_partition: dict[PartitionPath, list[WaitingMove | None]] = {}
+    for pending in state.timeline.pending:
+        if pending.time not in state.timeline.pending_clusterings:
+            continue
+        by_partition: dict[PartitionPath, list[PlannedMove]] = {}
+        for move in moves_of_plan(client, state, pending):
+            by_partition.setdefault(move.partition, []).append(move)
+        for partition, moves in by_partition.items():
+            moves_by_partition.setdefault(partition, []).append(_waiting_move(pending, partition, moves, rings))
+    return {
+        partition: move for partition, (move, *others) in moves_by_partition.items() if move is not None and not others
+    }
+
+
+def _waiting_move(
+    pending: Instant, partition: PartitionPath, moves: list[PlannedMove], rings: Rings
+) -> WaitingMove | None:
+    if not all(move.opened for move in moves):
+        return None  # rows go to any file group
+    what, ring = f"the plan of {pending}", rings.ring(partition)
+    changes = [decode_node_change(move.entries, partition, what) for move in moves]
+    if any(change.sequence != ring.sequence for change in changes):
+        return None
+    sources = [{file_id for _, file_id in move.sources} for move in moves]
+    return WaitingMove(pending.time, frozenset().union(*sources), ring_with(ring, changes, sources, what))

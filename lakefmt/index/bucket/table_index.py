@@ -15,21 +15,19 @@ from lakefmt.formats.names import RING_DIRECTORY
 from lakefmt.index.api import INDEX_TYPE, Index
 from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.index.bucket.counts import (
+    BUCKET_ENGINE,
+    CONSISTENT_HASHING,
     FIRST_CONFIG,
     NUM_BUCKETS,
     PARTITION_EXPRESSIONS,
     BucketCounts,
+    check_engine,
     decode_hashing_config,
     encode_hashing_config,
+    parse_bucket_settings,
 )
 from lakefmt.index.bucket.fixed import BucketIndex
 from lakefmt.index.bucket.ring_files import RingFiles
-from lakefmt.index.bucket.settings import (
-    BUCKET_ENGINE,
-    CONSISTENT_HASHING,
-    check_engine,
-    parse_bucket_settings,
-)
 from lakefmt.storage.api import ObjectStore
 from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.timeline.timeline import Timeline

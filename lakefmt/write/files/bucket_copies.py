@@ -17,8 +17,7 @@ from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import Index, IndexKeys, rings_of
 from lakefmt.index.bucket.consistent import ConsistentBucketIndex
-from lakefmt.index.bucket.ring_files import DecidedRings, RingFiles
-from lakefmt.index.bucket.waiting_moves import WaitingMove, waiting_moves
+from lakefmt.index.bucket.ring_files import DecidedRings, RingFiles, WaitingMove, waiting_moves
 from lakefmt.storage.api import ObjectStore
 from lakefmt.values import FileId, InstantTime, PartitionPath
 from lakefmt.write.assign import Assigned, joined
