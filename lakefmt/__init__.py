@@ -13,7 +13,7 @@ from lakefmt.errors import LakefmtError
 if TYPE_CHECKING:
     from lakefmt.config.merge_rule import register_merger
     from lakefmt.create_and_write import write_table
-    from lakefmt.keys.periods import day, hour, month, year
+    from lakefmt.keys.spec import day, hour, month, year
     from lakefmt.read.snapshot import Snapshot
     from lakefmt.table import Table, create_table, open_table
     from lakefmt.values import CommitResult
@@ -73,9 +73,9 @@ def _imported(name: str) -> object:
 
         value = values.CommitResult
     elif name in ("day", "hour", "month", "year"):
-        from lakefmt.keys import periods
+        from lakefmt.keys import spec
 
-        value = getattr(periods, name)
+        value = getattr(spec, name)
     elif name == "write_table":
         from lakefmt import create_and_write
 

@@ -27,7 +27,7 @@ from lakefmt.values import RECORD_KEY, WriteOperation, WriteStat
 
 if TYPE_CHECKING:
     from lakefmt.filegroups.table_client import TableClient, TableState
-    from lakefmt.keys.stored import StoredRule
+    from lakefmt.keys.properties import StoredRule
 
 __all__ = ["StoredKeys", "asked_form"]
 
@@ -141,7 +141,7 @@ class StoredKeys:
         self, state: TableState, spec: KeySpec, schema: pa.Schema, commit: CommitMetadata
     ) -> StoredRule | None:
         """Compare the first rows of a file with their keys and its partition; None: no file of the commit can tell."""
-        from lakefmt.keys.stored import StoredRule, compare_stored_rows  # tables of lakefmt alone need it not
+        from lakefmt.keys.properties import StoredRule, compare_stored_rows  # tables of lakefmt alone need it not
 
         names = dict.fromkeys(
             name.split(".", 1)[0] for name in (*spec.record_key_fields, *(f.name for f in spec.partition_fields))

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-from lakefmt.keys._partition_selection import choose_partitions, partition_items
 from lakefmt.keys.generate import (
     build_auto_keys,
     build_auto_keys_of_many,
@@ -15,6 +14,8 @@ from lakefmt.keys.generate import (
     build_partition_paths,
     build_record_keys,
     check_colliding_keys,
+    choose_partitions,
+    partition_items,
 )
 from lakefmt.keys.partition_path import (
     DEFAULT_PARTITION,

@@ -1,8 +1,10 @@
-"""Build record keys and partition paths of Arrow tables (docs/format.md, Record keys; Partition paths). Pure."""
+"""Format timestamp columns as partition texts (docs/format.md, Timestamp key generator). Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -11,11 +13,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakefmt.arguments import foreign, shown
 from lakefmt.arrays import from_numpy
-from lakefmt.errors import InvalidKey, UnsupportedFeature
-from lakefmt.keys.partition_path import DEFAULT_PARTITION, check_paths, check_spark_reads, encode_path_values
-from lakefmt.keys.spec import KeySpec, PartitionField
+from lakefmt.data_classes import dataclass, replace
+from lakefmt.errors import InvalidInputError, InvalidKey, LakefmtError, UnsupportedFeature
+from lakefmt.keys.joda import Times, check_range, compile_pattern, format_times, parse_times
+from lakefmt.keys.partition_path import (
+    DEFAULT_PARTITION,
+    check_paths,
+    check_spark_reads,
+    divide_path,
+    encode_path_values,
+)
+from lakefmt.keys.spec import KeySpec, PartitionField, TimestampSpec
+from lakefmt.keys.time_zones import to_instants, to_local
 from lakefmt.schema.java_text import distinct_values, java_text, plain_array
+from lakefmt.schema.python_values import arrow_scalar
 from lakefmt.schema.types import field_at, storage_type
 
 __all__ = [
@@ -25,7 +38,139 @@ __all__ = [
     "build_partition_paths",
     "build_record_keys",
     "check_colliding_keys",
+    "choose_partitions",
+    "partition_items",
+    "time_parts",
 ]
+
+#: Hudi reads a null number as 1 and a null text as the first millisecond after the epoch.
+_MISSING: Final = 1
+_PER_MILLI: Final = {"NANOSECONDS": 1_000_000, "MICROSECONDS": 1_000}
+_MILLIS: Final = {"MILLISECONDS": 1, "SECONDS": 1_000, "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": 86_400_000}
+#: Beyond every printable time, and far from the limits of int64.
+_FAR: Final = 1 << 50
+
+
+def time_parts(name: str, column: pa.ChunkedArray, spec: TimestampSpec, consistent: bool) -> tuple[Times, pa.Array]:
+    """Return a code for every row of the column `name` and the formatted time of every code.
+
+    Raises:
+        InvalidKey: a type, text or number that is not a time.
+        UnsupportedFeature: an unknown time zone.
+    """
+    kind = storage_type(column.type)
+    if not (pt.is_string(kind) or pt.is_large_string(kind)):
+        rows = _numbers(name, column, spec, consistent)
+        return _formatted(rows, to_local(rows, spec.output_timezone or "UTC"), spec)
+    codes, texts = distinct_values(column)
+    if spec.unit is None:
+        inner, times = _formatted(*_read_texts(name, texts, spec), spec)
+    else:
+        # Another engine rewrote the numbers as decimal texts (Spark UPDATE does).
+        numbers = pa.chunked_array([_digits(name, texts)])
+        inner, times = time_parts(name, numbers, spec, consistent)
+    return inner[codes], times
+
+
+def _digits(name: str, texts: pa.Array) -> pa.Array:
+    try:
+        return texts.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise InvalidKey(f"partition column {name!r} holds texts where numbers are expected: {error}") from None
+
+
+def _formatted(instants: Times, local: Times, spec: TimestampSpec) -> tuple[Times, pa.Array]:
+    """Format each distinct step of the pattern: a million times of one day have one text."""
+    pattern = compile_pattern(spec.output_format)
+    check_range(local)
+    if pattern.has_zone:
+        return np.arange(len(local), dtype=np.int64), format_times(instants, local, pattern)
+    steps = pa.array(local - local % pattern.step).dictionary_encode()
+    distinct = np.asarray(steps.dictionary.to_numpy(zero_copy_only=False), np.int64)
+    codes = np.asarray(steps.indices.to_numpy(zero_copy_only=False), np.int64)
+    return codes, format_times(distinct, distinct, pattern)
+
+
+# ---------------------------------------------------------------------------------------------------------- numbers
+
+
+def _numbers(name: str, column: pa.ChunkedArray, spec: TimestampSpec, consistent: bool) -> Times:
+    """Return the instant of every row in milliseconds, int64."""
+    unit = spec.unit
+    if unit is None:
+        raise InvalidKey(
+            f"partition column {name!r} of type {column.type} holds numbers, but {spec.type.name} reads texts"
+        )
+    chunks = [_raw(name, plain_array(chunk)) for chunk in column.chunks]
+    instants = np.concatenate(chunks) if chunks else np.empty(0, np.int64)
+    if consistent and pt.is_timestamp(column.type):
+        unit = "MILLISECONDS" if column.type.unit == "ms" else "MICROSECONDS"
+    return _millis(instants, unit)
+
+
+def _raw(name: str, chunk: pa.Array) -> Times:
+    kind = chunk.type
+    try:
+        if pt.is_timestamp(kind):
+            chunk = (chunk if kind.unit in ("ms", "us") else chunk.cast(pa.timestamp("us"))).cast(pa.int64())
+        elif pt.is_date(kind):
+            chunk = chunk.cast(pa.date32()).cast(pa.int32())
+        elif pt.is_floating(kind):
+            chunk = pc.trunc(chunk)
+        elif pt.is_decimal(kind):
+            chunk = pc.trunc(chunk).cast(pa.decimal128(38, 0))
+        elif not (pt.is_integer(kind) or pt.is_null(kind)):
+            raise InvalidKey(f"partition column {name!r} of type {kind} does not hold times")
+        return np.asarray(pc.fill_null(chunk.cast(pa.int64()), _MISSING).to_numpy(zero_copy_only=False), np.int64)
+    except pa.ArrowInvalid as error:
+        raise InvalidKey(f"partition column {name!r} holds a value that is no time: {error}") from None
+
+
+def _millis(numbers: Times, unit: str) -> Times:
+    divisor = _PER_MILLI.get(unit)
+    if divisor is not None:
+        # Java divides towards zero.
+        whole = numbers // divisor
+        whole = whole + ((numbers < 0) & (whole * divisor != numbers))
+        return np.asarray(np.clip(whole, -_FAR, _FAR), np.int64)
+    factor = _MILLIS[unit]
+    bound = _FAR // factor
+    return np.asarray(np.clip(numbers, -bound, bound) * factor, np.int64)
+
+
+# ------------------------------------------------------------------------------------------------------------ texts
+
+
+def _read_texts(name: str, texts: pa.Array, spec: TimestampSpec) -> tuple[Times, Times]:
+    """Return the instants of `texts` and their local times in the output zone."""
+    texts = pc.fill_null(texts.cast(pa.string()), _missing_text(spec))
+    instants, own = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
+    waiting = np.ones(len(texts), np.bool_)
+    for pattern in spec.input_formats:
+        parsed = parse_times(texts, compile_pattern(pattern))
+        now = waiting & parsed.fits
+        if parsed.offset is not None:
+            instants[now] = (parsed.local - parsed.offset)[now]
+        else:
+            instants[now] = to_instants(parsed.local[now], spec.input_timezone or "UTC")
+        own[now] = parsed.local[now]
+        waiting &= ~parsed.fits
+    if waiting.any():
+        first = str(texts[int(np.flatnonzero(waiting)[0])])
+        raise InvalidKey(
+            f"{int(np.count_nonzero(waiting))} values of partition column {name!r} do not fit "
+            f"{' or '.join(spec.input_formats)}, the first is {first[:100]!r}"
+        )
+    zone = spec.output_timezone or spec.input_timezone
+    # Without zones in the settings a text keeps its own offset.
+    return instants, own if zone is None else to_local(instants, zone)
+
+
+def _missing_text(spec: TimestampSpec) -> str:
+    instant = np.array([_MISSING], np.int64)
+    local = to_local(instant, spec.input_timezone or spec.output_timezone or "UTC")
+    return str(format_times(instant, local, compile_pattern(spec.input_formats[0]))[0])
+
 
 Codes = npt.NDArray[np.int64]
 
@@ -301,8 +446,6 @@ def build_new_partition_paths(spec: KeySpec, table: pa.Table) -> pa.DictionaryAr
 
 def _encoded_parts(field: PartitionField, column: pa.ChunkedArray, spec: KeySpec) -> tuple[Codes, pa.Array]:
     """Return a code per row and a path part per code: texts are built per distinct value."""
-    from lakefmt.keys.timestamp import time_parts
-
     if pt.is_nested(storage_type(column.type)):
         raise InvalidKey(f"partition column {field.name!r} of type {column.type} cannot be part of a path")
     if field.timestamp is not None:
@@ -328,3 +471,202 @@ def _combined(codes: Codes, paths: pa.Array, more: Codes, parts: pa.Array) -> tu
     )
     joined = pc.binary_join_element_wise(left, right, _SLASH)
     return pairs.indices.to_numpy(zero_copy_only=False).astype(np.int64), joined
+
+
+#: The errors of values that make no path.
+_FAILURES: Final = (LakefmtError, pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+def choose_partitions(
+    spec: KeySpec, schema: pa.Schema, existing: Sequence[str], asked: object, *, must_exist: bool = False
+) -> list[str]:
+    """Return the partition paths that `asked` names; a text that names none is returned unchanged.
+
+    Args:
+        spec: the table's key spec.
+        schema: the table schema.
+        existing: the table's partition paths.
+        asked: one item or several. A text is an existing path; else one or more ``column=value``
+            joined by ``/``; else the value of the only partition column. A mapping has values of
+            some partition columns and names every partition with them. A tuple has one value per
+            partition column, in order. Anything else is the value of the only partition column;
+            None is a missing value.
+
+        must_exist: raise for an item without a partition.
+
+    Raises:
+        InvalidInputError: not a partition column or not a value of one, or no items.
+
+    Example:
+        >>> from lakefmt.keys import plan_key_spec
+        >>> spec, schema = plan_key_spec("id", ["city", "n"]), pa.schema([("city", pa.string()), ("n", pa.int32())])
+        >>> known = ["city=oslo/n=1", "city=oslo/n=2", "city=lima/n=1"]
+        >>> choose_partitions(spec, schema, known, [{"city": "oslo"}, ("lima", 1)])
+        ['city=oslo/n=1', 'city=oslo/n=2', 'city=lima/n=1']
+    """
+    chooser = _Chooser(spec, schema, existing)
+    chosen: dict[str, None] = {}
+    for item in partition_items(asked):
+        paths = foreign(partial(chooser.paths_of, item), "a partition cannot be read")
+        if must_exist and (not paths or any(path not in existing for path in paths)):
+            raise InvalidInputError(f"no partition {shown(item)}; see table.partitions()")
+        chosen |= dict.fromkeys(paths)
+    return list(chosen)
+
+
+def partition_items(asked: object) -> list[object]:
+    """Return the named partitions item by item; reads an iterator once.
+
+    Raises:
+        InvalidInputError: `asked` cannot be iterated.
+    """
+    if isinstance(asked, str | bytes | Mapping) or not isinstance(asked, Iterable):
+        return [asked]
+    return foreign(lambda: list(asked), "the partitions cannot be read")
+
+
+@dataclass(frozen=True)
+class _Chooser:
+    """Finds partitions among the existing ones."""
+
+    spec: KeySpec
+    schema: pa.Schema
+    known: Sequence[str]
+
+    def paths_of(self, item: object) -> list[str]:
+        """Return the paths that one item names."""
+        fields = self.spec.partition_fields
+        if isinstance(item, str):
+            return self._of_text(item)
+        self._check_fields(item)
+        if isinstance(item, Mapping):
+            return self._with_values(item)
+        if isinstance(item, tuple | list):
+            if len(item) != len(fields):
+                raise InvalidInputError(f"{item!r:.200} has {len(item)} values for the partition columns {self._names}")
+            return self._with_values({field.name: value for field, value in zip(fields, item, strict=True)})
+        return self._of_value(item)
+
+    @property
+    def _names(self) -> str:
+        return ", ".join(field.name for field in self.spec.partition_fields)
+
+    def _check_fields(self, item: object) -> None:
+        if not self.spec.partition_fields:
+            raise InvalidInputError(f"{item!r:.200} is no partition: the table has no partition columns")
+        if self.spec.unsupported:
+            raise InvalidInputError(
+                f"{item!r:.200} is not a partition path of the table, and values cannot be looked up: {self.spec.unsupported}"
+            )
+
+    def _of_text(self, text: str) -> list[str]:
+        fields = self.spec.partition_fields
+        if text in self.known or not fields or self.spec.unsupported:
+            return [text]
+        values = self._hive_values(text)
+        if values is not None:
+            # A value may begin like a path; for paths that do not exist the error says no more.
+            matching = self._with_values(values)
+            return matching or (self._of_value(text) if len(fields) == 1 and self._is_text(fields[0]) else []) or [text]
+        if len(fields) == 1:
+            return self._of_value(text) or [text]
+        if len(text.split("/")) >= len(fields):
+            return [text]  # as a path, only that none exists
+        raise InvalidInputError(
+            f"{text!r:.200} is not a partition path of the table, and it has the partition columns {self._names}: give a "
+            "mapping, a tuple with a value for each, or name=value"
+        )
+
+    def _hive_values(self, text: str) -> dict[str, object] | None:
+        """Return the values of a text such as ``city=sf/day=2026-01-01``, a Hive style path."""
+        names = "|".join(re.escape(field.name) for field in self.spec.partition_fields)
+        if not re.match(rf"(?:{names})=", text):
+            return None
+        pairs = [part.split("=", 1) for part in re.split(rf"/(?=(?:{names})=)", text)]
+        values: dict[str, object] = {pair[0]: pair[1] for pair in pairs}
+        return values if len(values) == len(pairs) else None
+
+    def _is_text(self, field: PartitionField) -> bool:
+        column = field_at(self.schema, field.name)
+        return column is None or pt.is_string(column.type)
+
+    def _of_value(self, value: object) -> list[str]:
+        fields = self.spec.partition_fields
+        if len(fields) > 1:
+            raise InvalidInputError(
+                f"{value!r:.200} is one value, and the table has the partition columns {self._names}: give a mapping or a tuple"
+            )
+        return self._with_values({fields[0].name: value})
+
+    def _with_values(self, values: Mapping[str, object]) -> list[str]:
+        """Return the partitions whose paths have these values."""
+        fields = {field.name: field for field in self.spec.partition_fields}
+        unknown = [name for name in values if name not in fields]
+        if unknown or not values:
+            raise InvalidInputError(f"{dict(values)!r:.200} names no partition columns; the table has {self._names}")
+        wanted = {name: self._parts(fields[name], value) for name, value in values.items()}
+        # Of several readings of a text the first one that a partition has counts.
+        matching = []
+        divided = [(path, divide_path(self.spec, path)) for path in self.known]
+        for choice in _first_existing(wanted, [parts for _, parts in divided if parts is not None]):
+            matching += [
+                path
+                for path, parts in divided
+                if parts is not None and all(parts.get(name) == part for name, part in choice.items())
+            ]
+        return matching
+
+    def _parts(self, field: PartitionField, value: object) -> list[str]:
+        """Return the possible path parts of a value, most likely first."""
+        column = field_at(self.schema, field.name)
+        kind = pa.string() if column is None else column.type
+        try:
+            parts = [self._path_part(field, kind, value)]
+        except _FAILURES as error:
+            texts = self._path_texts(field, value)
+            if not texts or not (field.timestamp or any(self._has(field, part) for part in texts)):
+                raise InvalidInputError(
+                    f"{value!r:.200} is no value of partition column {field.name!r} of type {kind}: {error}"
+                ) from error
+            return texts
+        return [*parts, *self._path_texts(field, value)]
+
+    def _path_texts(self, field: PartitionField, value: object) -> list[str]:
+        """Return the path parts that equal a text: a formatted time, or an encoded value."""
+        if not isinstance(value, str) or not value:
+            return []
+        try:
+            formatted = self._path_part(PartitionField(field.name), pa.string(), value)
+        except _FAILURES:
+            return []
+        return [formatted, f"{field.name}={value}" if self.spec.hive_style else value]
+
+    def _has(self, field: PartitionField, part: str) -> bool:
+        divided = (divide_path(self.spec, path) for path in self.known)
+        return any(parts is not None and parts[field.name] == part for parts in divided)
+
+    def _path_part(self, field: PartitionField, kind: pa.DataType, value: object) -> str:
+        """Return the path part of a row with the value."""
+        alone = replace(self.spec, partition_fields=(field,))
+        rows = pa.table({field.name: _typed(value, kind)})
+        return str(build_partition_paths(alone, rows).dictionary[0])
+
+
+def _typed(value: object, kind: pa.DataType) -> pa.Array:
+    """Return one value as an array of a type; texts are parsed."""
+    if isinstance(value, str) and not pt.is_string(kind):
+        return pa.array([str(value)]).cast(kind)
+    return pa.repeat(arrow_scalar(value, kind, "partition"), 1)
+
+
+def _first_existing(wanted: Mapping[str, list[str]], present: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Return the first reading of each value that some partition has."""
+    chosen: dict[str, str] = {}
+    rows = list(present)
+    for name, readings in wanted.items():
+        part = next((each for each in readings if any(row.get(name) == each for row in rows)), None)
+        if part is None:
+            return []
+        chosen[name] = part
+        rows = [row for row in rows if row.get(name) == part]
+    return [chosen]

@@ -14,11 +14,23 @@ from typing import Final, Literal
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lakefmt.arguments import is_encodable, shown
 from lakefmt.data_classes import dataclass, replace
-from lakefmt.errors import UnknownSetting
+from lakefmt.errors import InvalidKey, UnknownSetting
 from lakefmt.schema.types import field_at, storage_type
 
-__all__ = ["KeyGeneratorType", "KeySpec", "PartitionField", "TimestampSpec", "TimestampType", "with_sampled_key"]
+__all__ = [
+    "KeyGeneratorType",
+    "KeySpec",
+    "PartitionField",
+    "TimestampSpec",
+    "TimestampType",
+    "day",
+    "hour",
+    "month",
+    "with_sampled_key",
+    "year",
+]
 
 _PACKAGE: Final = "org.apache.hudi.keygen."
 _UNITS: Final = frozenset({"NANOSECONDS", "MICROSECONDS", "MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS"})
@@ -182,3 +194,62 @@ def with_sampled_key(spec: KeySpec, stored_key: str) -> KeySpec:
     if len(spec.record_key_fields) != 1:
         return spec
     return replace(spec, complex_single_prefixed=stored_key.startswith(f"{spec.record_key_fields[0]}:"))
+
+
+def year(column: str) -> str:
+    """Return the partition field with one partition for each year of a timestamp or date column.
+
+    Args:
+        column: the column's name.
+
+    Example:
+        >>> year("ts")
+        'ts:timestamp(yyyy)'
+    """
+    return _period(column, "yyyy")
+
+
+def month(column: str) -> str:
+    """Return the partition field with one partition for each month: ``2026/01``.
+
+    Args:
+        column: the column's name.
+
+    Example:
+        >>> month("ts")
+        'ts:timestamp(yyyy/MM)'
+    """
+    return _period(column, "yyyy/MM")
+
+
+def day(column: str) -> str:
+    """Return the partition field with one partition for each day: ``2026/01/31``.
+
+    Args:
+        column: the column's name.
+
+    Example:
+        >>> day("ts")
+        'ts:timestamp(yyyy/MM/dd)'
+    """
+    return _period(column, "yyyy/MM/dd")
+
+
+def hour(column: str) -> str:
+    """Return the partition field with one partition for each hour: ``2026/01/31/23``.
+
+    Args:
+        column: the column's name.
+
+    Example:
+        >>> hour("ts")
+        'ts:timestamp(yyyy/MM/dd/HH)'
+    """
+    return _period(column, "yyyy/MM/dd/HH")
+
+
+def _period(column: object, pattern: str) -> str:
+    is_name = isinstance(column, str) and is_encodable(column) and column.strip()
+    if not is_name or any(mark in str(column) for mark in ":(),"):
+        raise InvalidKey(f"{shown(column)} cannot be partitioned by time: the name of one column is expected")
+    return f"{column}:timestamp({pattern})"

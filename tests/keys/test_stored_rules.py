@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.keys import build_partition_paths, build_record_keys, plan_key_spec
-from lakefmt.keys.stored import compare_stored_rows
+from lakefmt.keys.properties import compare_stored_rows
 
 MILLIS = st.integers(-62_135_596_800_000, 253_402_300_799_999)
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[object]]] = {
