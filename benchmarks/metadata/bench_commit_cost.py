@@ -27,8 +27,8 @@ import pyarrow as pa
 
 import lakefmt
 from lakefmt.filegroups.table_client import TableClient
+from lakefmt.metadata.reading.index_readers import scan_locations
 from lakefmt.metadata.reading.listing import MetadataListing, open_metadata_table
-from lakefmt.metadata.reading.record_index_reader import scan_locations
 
 ROWS = 100
 STORED = 10_000

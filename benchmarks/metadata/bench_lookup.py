@@ -25,9 +25,9 @@ import pyarrow.compute as pc
 
 import lakefmt
 from lakefmt.filegroups.table_client import TableClient
+from lakefmt.metadata.reading.index_readers import lookup_locations, scan_locations
 from lakefmt.metadata.reading.listing import open_metadata_table
 from lakefmt.metadata.reading.reader import MetadataTable
-from lakefmt.metadata.reading.record_index_reader import lookup_locations, scan_locations
 from lakefmt.storage import LocalStore
 
 PER_COMMIT = 500_000

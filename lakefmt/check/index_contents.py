@@ -35,12 +35,11 @@ from lakefmt.metadata.layout import (
     partition_identifier,
 )
 from lakefmt.metadata.manage import committed_files, expression_time_zone
+from lakefmt.metadata.reading.index_readers import locations_of
 from lakefmt.metadata.reading.listing import listed_files
 from lakefmt.metadata.reading.reader import MetadataTable, RecordRun, newest_records
-from lakefmt.metadata.reading.record_index_reader import locations_of
 from lakefmt.metadata.reading.stats_reader import decode_statistics, read_stats
-from lakefmt.metadata.record_schema import RecordFormat
-from lakefmt.metadata.records import ColumnStats, PartitionUpdate, decode_record
+from lakefmt.metadata.records import ColumnStats, PartitionUpdate, RecordFormat, decode_record
 from lakefmt.metadata.statistics import ColumnRange, indexed_columns
 from lakefmt.metadata.updates import DataFile, column_stats_update, partition_stats_update
 from lakefmt.read.skipping.altered_columns import altered_ranges, names_of_columns

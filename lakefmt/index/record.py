@@ -23,10 +23,10 @@ from lakefmt.index.locations import locations_in
 from lakefmt.index.lookup import rows_by_partition
 from lakefmt.metadata.layout import METADATA_DIRECTORY, PartitionKind
 from lakefmt.metadata.manage import wanted_partitions
+from lakefmt.metadata.reading.index_readers import LOCATION_SCHEMA, is_partitioned, lookup_locations
 from lakefmt.metadata.reading.listing import files_read_before, reading_newest
+from lakefmt.metadata.reading.metadata_files import known_commits
 from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
-from lakefmt.metadata.reading.record_index_reader import LOCATION_SCHEMA, is_partitioned, lookup_locations
-from lakefmt.metadata.reading.written_groups import known_commits
 from lakefmt.storage.object_names import check_name
 
 __all__ = [

@@ -1,7 +1,4 @@
-"""The facts of an instant that the metadata table needs, read from the data table's files (effects on reading only).
-
-What a commit wrote is in its metadata; statistics and bloom filters are in the footers of its files.
-"""
+"""Statistics of base files that this process has just put on a store (effects on reading only)."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from lakefmt.arrays import from_numpy
 from lakefmt.config.table_config import merge_rule
@@ -24,20 +22,50 @@ from lakefmt.filegroups.reader import BaseFileReader, Kept, parquet_file, readin
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.filegroups.virtual_columns import VirtualColumns, virtual_columns_of
 from lakefmt.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, LEGACY_BLOOM_KEY, check_row_counts
-from lakefmt.metadata.reading.written_footers import written_ranges
 from lakefmt.metadata.records import MetadataRecord
 from lakefmt.metadata.statistics import ColumnRange, footer_ranges, leaf_values, merged_ranges, row_ranges
 from lakefmt.metadata.updates import DataFile
 from lakefmt.schema import reconcile, with_meta_columns
 from lakefmt.schema.types import field_at
 from lakefmt.sorting.written_keys import WrittenKeys
-from lakefmt.storage.api import ObjectInfo
+from lakefmt.storage.api import ObjectInfo, ObjectStore, SupportsWrittenFooters
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import parse_instant_time
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import IS_DELETED, RECORD_KEY, InstantTime, PartitionPath
 
-__all__ = ["FactCollector", "files_of_commit", "files_of_slice", "instant_millis"]
+__all__ = [
+    "FactCollector",
+    "files_of_commit",
+    "files_of_slice",
+    "instant_millis",
+    "written_ranges",
+]
+
+
+def written_ranges(
+    store: ObjectStore, file: BaseFile, columns: Iterable[str], types: Mapping[str, pa.DataType]
+) -> dict[str, ColumnRange] | None:
+    """Return the statistics of a file whose footer its writer kept; None: the file has to be read.
+
+    Parameters:
+        store: the data table's store.
+        file: written by the instant that is recorded.
+        columns: whose statistics are asked for.
+        types: of the columns in the table.
+
+    Raises:
+        CorruptFile: the footer is damaged.
+    """
+    footer = store.take_footer(file.path) if isinstance(store, SupportsWrittenFooters) else None
+    if footer is None:
+        return None
+    with reading(file.path):
+        metadata = pq.read_metadata(pa.BufferReader(footer))
+    check_row_counts(metadata)
+    ranges, unknown = footer_ranges(metadata, columns, types)
+    return None if unknown else ranges
+
 
 #: Returns the records of a partition of the metadata table that have some keys, by key.
 StoredRecords = Callable[[Sequence[str]], Mapping[str, MetadataRecord]]

@@ -1,12 +1,12 @@
-"""The metadata table takes part in every completion of an instant (effects, under the table lock).
+"""What the metadata table holds of some keys before an instant is recorded in it (effects on reading only).
 
-What the table advertises is read from its properties for every instant anew: another engine deletes indexes that its own
-settings do not ask for. An instant that is recorded twice, because its process died in between, is recorded anew.
+A handle that writes one commit after the other keeps what it wrote last, and reads nothing until another writer writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import field
 from functools import cache, partial
 from itertools import compress
 
@@ -20,12 +20,7 @@ from lakefmt.errors import MetadataTablePresent, StateError
 from lakefmt.filegroups.pending_plans import copied_logs
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.collect import FactCollector
-from lakefmt.metadata.commit_updates import (
-    copies_of_rollback,
-    updates_of_clean,
-    updates_of_commit,
-    updates_of_rollback,
-)
+from lakefmt.metadata.commit_updates import copies_of_rollback, updates_of_clean, updates_of_commit, updates_of_rollback
 from lakefmt.metadata.index_definitions import without_definition
 from lakefmt.metadata.layout import WITHOUT_FILES, PartitionKind, partition_identifier
 from lakefmt.metadata.manage import (
@@ -35,26 +30,115 @@ from lakefmt.metadata.manage import (
     load_definitions,
     wanted_partitions,
 )
+from lakefmt.metadata.reading.handle_memory import handle_memory
+from lakefmt.metadata.reading.index_readers import keys_in_file_group
 from lakefmt.metadata.reading.listing import files_by_metadata, files_read_before, files_written_before
+from lakefmt.metadata.reading.metadata_files import known_commits
 from lakefmt.metadata.reading.reader import MetadataTable, newest_records
-from lakefmt.metadata.reading.record_form import known_forms
-from lakefmt.metadata.reading.record_index_reader import keys_in_file_group
-from lakefmt.metadata.reading.written_groups import known_commits
-from lakefmt.metadata.records import MetadataRecord
+from lakefmt.metadata.records import MetadataRecord, PartitionUpdate, RecordFormat, decode_record
 from lakefmt.metadata.services.run import run_metadata_services
-from lakefmt.metadata.stored_records import stored_records, written_records
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
-from lakefmt.metadata.writer import MetadataTableWriter
+from lakefmt.metadata.writer import MetadataTableWriter, known_forms
 from lakefmt.schema import avro_to_arrow, without_meta_columns
 from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.observer import PendingCompletion
-from lakefmt.timeline.timeline import timeline_with
+from lakefmt.timeline.timeline import Timeline, timeline_with
 from lakefmt.values import InstantTime, WriteOperation
 
-__all__ = ["MetadataTableObserver"]
+__all__ = [
+    "MetadataTableObserver",
+    "WrittenRecords",
+    "stored_records",
+    "written_records",
+]
+
+#: Requested and completion time of a deltacommit.
+_Deltacommit = tuple[str, str | None]
+_MOST_RECORDS = 10_000
+
+
+@dataclass
+class WrittenRecords:
+    """Records of one partition of the metadata table as one handle wrote them last.
+
+    They count while the newest deltacommit is the one that this handle wrote, and its instant is complete.
+    """
+
+    _newest: _Deltacommit | None = None
+    #: Values by key, and the schema of each: most handles write once, and decode none of them.
+    _records: dict[str, tuple[bytes, str]] = field(default_factory=dict)
+
+    def look_up(
+        self, keys: Sequence[str], metadata: MetadataTimeline, data: Timeline
+    ) -> dict[str, MetadataRecord] | None:
+        """Return the records of keys; None: they have to be read.
+
+        Parameters:
+            keys: as they are stored.
+            metadata: the metadata table's timeline.
+            data: the data table's timeline.
+        """
+        newest = self._newest
+        if newest is None or newest != _newest(metadata) or not data.is_committed(InstantTime(newest[0])):
+            return None
+        stored = {key: self._records.get(key) for key in keys}
+        values = {key: value for key, value in stored.items() if value is not None}
+        return None if len(values) < len(stored) else {key: decode_record(*value) for key, value in values.items()}
+
+    def remember(
+        self, update: PartitionUpdate | None, form: RecordFormat, before: MetadataTimeline, after: _Deltacommit
+    ) -> None:
+        """Note what a deltacommit wrote.
+
+        Parameters:
+            update: of the partition; None: the deltacommit left it as it was.
+            form: how its records are written.
+            before: the metadata table's timeline without the deltacommit.
+            after: the deltacommit.
+        """
+        is_repeated = bool(before.of_time(after[0]))
+        if is_repeated or self._newest != _newest(before) or len(self._records) > _MOST_RECORDS:
+            self._records.clear()
+        self._newest = None  # while the records of two deltacommits are mixed
+        if update is not None and len(update) > _MOST_RECORDS:
+            return
+        if update is not None:
+            for key in update.deleted.to_pylist():
+                self._records.pop(key, None)
+            for key, value in zip(update.keys.to_pylist(), update.values.to_pylist(), strict=True):
+                self._records[key] = value, form.schema
+        self._newest = after
+
+
+def _newest(timeline: MetadataTimeline) -> _Deltacommit | None:
+    completed = ((instant.time, instant.completion) for instant in timeline.completed(Action.DELTA_COMMIT))
+    return max(completed, key=lambda times: (times[1] or "", times[0]), default=None)
+
+
+def written_records(client: TableClient) -> WrittenRecords:
+    """Return what a table's handle knows of ``partition_stats``."""
+    return handle_memory(client).of(WrittenRecords)
+
+
+def stored_records(table: MetadataTable, partition: str, keys: Iterable[str]) -> Mapping[str, MetadataRecord]:
+    """Return the newest records of a few keys; keys without one are left out.
+
+    Parameters:
+        table: the metadata table.
+        partition: of which newer records replace older ones.
+        keys: as they are stored.
+
+    Raises:
+        CorruptFile: the metadata table is damaged.
+        SnapshotExpired: a file was removed meanwhile.
+    """
+    wanted = pa.array([key.encode() for key in keys], pa.binary())
+    newest, schemas = newest_records(table.lookup(partition, wanted, newest_only=True))
+    rows = zip(newest["key"].to_pylist(), newest["value"].to_pylist(), newest["schema"].to_pylist(), strict=True)
+    return {key.decode(): decode_record(value, schemas[number], partition) for key, value, number in rows}
 
 
 #: Operations that change no column.

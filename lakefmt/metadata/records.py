@@ -1,8 +1,7 @@
-"""Records of the metadata table: their Avro schema in each table version, encoded and decoded. Pure.
+"""The Avro schema of the metadata table's records in each table version. Pure.
 
-All partitions share one schema, HoodieMetadataRecord; which of its fields is filled says the record's type. The field
-``key`` is empty in every record: the key in the HFile is the only copy. Values are encoded one by one; where many keys
-share a value, as in the record index, it is encoded once (docs/format.md, Metadata table).
+All partitions share one schema, HoodieMetadataRecord. Later releases added fields at the ends of records and branches at
+the ends of unions, so records of two releases differ in their bytes (docs/format.md, Metadata table).
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import enum
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from functools import lru_cache
 from typing import Any, cast
@@ -23,24 +22,203 @@ from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InternalError
 from lakefmt.formats.avro.reader import Decode, compile_decoder
 from lakefmt.formats.avro.writer import Encode, compile_encoder
-from lakefmt.metadata.record_schema import WRAPPERS, RecordFormat, record_schema
 from lakefmt.schema.avro_tree import MalformedAvro, parse_avro_schema
-from lakefmt.values import TableVersion
+from lakefmt.values import META_COLUMNS, TableVersion
 
 __all__ = [
+    "DECIMAL_ORDINAL",
+    "WRAPPERS",
     "BloomFilterRecord",
     "ColumnStats",
     "FileInfo",
     "MetadataRecord",
     "PartitionUpdate",
+    "RecordFormat",
     "RecordLocation",
     "RecordType",
+    "combine_files",
+    "combine_log_records",
+    "combine_records",
     "decode_record",
     "encode_record",
+    "is_replacing",
     "record_index_values",
+    "record_schema",
     "repeat_value",
+    "same_layout",
     "update_of",
 ]
+
+_NAMESPACE = "org.apache.hudi.avro.model"
+#: Releases before 1.2 cannot read texts whose schema does not name Java's class for them.
+_JAVA = "String"
+_TEXT: object = {"type": "string", "avro.java.string": _JAVA}
+
+#: The records that hold a smallest or largest value, in the order of the union's branches behind null.
+WRAPPERS: tuple[tuple[str, object], ...] = (
+    ("BooleanWrapper", "boolean"),
+    ("IntWrapper", "int"),
+    ("LongWrapper", "long"),
+    ("FloatWrapper", "float"),
+    ("DoubleWrapper", "double"),
+    ("BytesWrapper", "bytes"),
+    ("StringWrapper", _TEXT),
+    ("DateWrapper", "int"),
+    ("DecimalWrapper", {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15}),
+    ("TimeMicrosWrapper", {"type": "long", "logicalType": "time-micros"}),
+    ("TimestampMicrosWrapper", "long"),
+    ("LocalDateWrapper", "int"),
+)
+#: The number of the decimal type in statistics of version 9.
+DECIMAL_ORDINAL = 10
+#: Version 6 has no LocalDateWrapper.
+_NUMWRAPPERS_V6 = 11
+
+
+def _nullable(name: str, kind: object) -> dict[str, object]:
+    return {"name": name, "type": ["null", kind], "default": None}
+
+
+def _record(name: str, *fields: dict[str, object]) -> dict[str, object]:
+    return {"type": "record", "name": name, "fields": list(fields)}
+
+
+def _plain(name: str, kind: object) -> dict[str, object]:
+    return {"name": name, "type": kind}
+
+
+def _column_stats(version: TableVersion) -> dict[str, object]:
+    wrappers = WRAPPERS[:_NUMWRAPPERS_V6] if version is TableVersion.SIX else WRAPPERS
+    names: list[object] = ["null", *(name for name, _ in wrappers)]
+    first: list[object] = ["null", *(_record(name, _plain("value", kind)) for name, kind in wrappers)]
+    if version is TableVersion.NINE:
+        first.append(_record("ArrayWrapper", _nullable("wrappedValues", {"type": "array", "items": list(names)})))
+        names.append("ArrayWrapper")
+    fields: list[dict[str, object]] = [
+        _nullable("fileName", _TEXT),
+        _nullable("columnName", _TEXT),
+        {"name": "minValue", "type": first, "default": None},
+        {"name": "maxValue", "type": names, "default": None},
+        *(_nullable(name, "long") for name in ("valueCount", "nullCount", "totalSize", "totalUncompressedSize")),
+        _plain("isDeleted", "boolean"),
+    ]
+    if version is not TableVersion.SIX:
+        fields.append({"name": "isTightBound", "type": "boolean", "default": False})
+    if version is TableVersion.NINE:
+        kind = _record("HoodieValueTypeInfo", _plain("typeOrdinal", "int"), _nullable("additionalInfo", _TEXT))
+        fields.append(_nullable("valueType", kind))
+    return _record("HoodieMetadataColumnStats", *fields)
+
+
+def _record_index(version: TableVersion) -> dict[str, object]:
+    fields: list[dict[str, object]] = [
+        _nullable("partitionName", _TEXT),
+        _nullable("fileIdHighBits", "long"),
+        _nullable("fileIdLowBits", "long"),
+        _nullable("fileIndex", "int"),
+        _nullable("fileId", _TEXT),
+        _nullable("instantTime", "long"),
+        {"name": "fileIdEncoding", "type": "int", "default": 0},
+    ]
+    if version is not TableVersion.SIX:
+        fields.append(_nullable("position", "long"))
+    return _record("HoodieRecordIndexInfo", *fields)
+
+
+@lru_cache(maxsize=8)
+def record_schema(version: TableVersion, *, meta_columns: bool = True) -> str:
+    """Return the schema of the metadata table's records as JSON text, without descriptions.
+
+    Parameters:
+        version: the table version.
+        meta_columns: with the five meta columns, as records are stored; without them, as commits name the schema.
+
+    Example:
+        >>> [len(json.loads(record_schema(version))["fields"]) for version in TableVersion]
+        [11, 12, 12]
+    """
+    file_info = _record("HoodieMetadataFileInfo", _plain("size", "long"), _plain("isDeleted", "boolean"))
+    bloom = _record(
+        "HoodieMetadataBloomFilter",
+        _plain("type", _TEXT),
+        _plain("timestamp", _TEXT),
+        _plain("bloomFilter", "bytes"),
+        _plain("isDeleted", "boolean"),
+    )
+    fields: list[dict[str, object]] = [
+        *(_nullable(name, "string") for name in META_COLUMNS if meta_columns),
+        _plain("key", _TEXT),
+        _plain("type", "int"),
+        _plain("filesystemMetadata", ["null", {"type": "map", "values": file_info, "avro.java.string": _JAVA}]),
+        _nullable("BloomFilterMetadata", bloom),
+        _nullable("ColumnStatsMetadata", _column_stats(version)),
+        _nullable("recordIndexMetadata", _record_index(version)),
+    ]
+    if version is not TableVersion.SIX:
+        deleted = _record("HoodieSecondaryIndexInfo", _plain("isDeleted", "boolean"))
+        fields.append(_nullable("SecondaryIndexMetadata", deleted))
+    schema = {"type": "record", "name": "HoodieMetadataRecord", "namespace": _NAMESPACE, "fields": fields}
+    return json.dumps(schema, separators=(",", ":"))
+
+
+def _without_descriptions(node: object) -> object:
+    if isinstance(node, dict):
+        return {key: _without_descriptions(value) for key, value in node.items() if key != "doc"}
+    return [_without_descriptions(value) for value in node] if isinstance(node, list) else node
+
+
+@lru_cache(maxsize=64)
+def same_layout(schema: str, version: TableVersion) -> bool:
+    """Return whether records of a stored schema are, byte for byte, those of a table version.
+
+    Parameters:
+        schema: the schema found in a file, as JSON text.
+        version: the table version.
+    """
+    try:
+        return bool(_without_descriptions(json.loads(schema)) == json.loads(record_schema(version)))
+    except (ValueError, RecursionError):
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFormat:
+    """How records of a metadata table are written.
+
+    Attributes:
+        version: the table version.
+        schema_version: the table version whose record schema the files have. Releases from 1.1 on write that of version 9
+            into tables of version 8, too; hudi-rs reads no file slice in which two schemas meet.
+    """
+
+    version: TableVersion
+    schema_version: TableVersion
+
+    @classmethod
+    def of_new_table(cls, version: TableVersion) -> RecordFormat:
+        """Return the format of a metadata table that is made."""
+        return cls(version, TableVersion.SIX if version is TableVersion.SIX else TableVersion.NINE)
+
+    @classmethod
+    def of_schema(cls, version: TableVersion, schema: str) -> RecordFormat:
+        """Return the format of a metadata table whose files have a schema.
+
+        Parameters:
+            version: the table version.
+            schema: the schema found in a file, as JSON text.
+        """
+        is_old = version is TableVersion.EIGHT and same_layout(schema, TableVersion.EIGHT)
+        return cls(version, TableVersion.EIGHT) if is_old else cls.of_new_table(version)
+
+    @property
+    def schema(self) -> str:
+        """The schema of stored records, as JSON text."""
+        return record_schema(self.schema_version)
+
+    @property
+    def commit_schema(self) -> str:
+        """The schema as commits name it."""
+        return record_schema(self.schema_version, meta_columns=False)
 
 
 class RecordType(enum.IntEnum):
@@ -449,3 +627,111 @@ def update_of(
 def repeat_value(value: bytes, count: int) -> pa.BinaryArray:
     """Return an array with `count` times the same bytes."""
     return pa.array([value], pa.binary()).take(from_numpy(np.zeros(count, np.int64)))
+
+
+_LISTS = frozenset({RecordType.ALL_PARTITIONS, RecordType.FILES})
+_STATISTICS = frozenset({RecordType.COLUMN_STATS, RecordType.PARTITION_STATS})
+
+
+def combine_records(older: MetadataRecord, newer: MetadataRecord) -> MetadataRecord:
+    """Return what two records of one key say together.
+
+    Parameters:
+        older: the record that was written first.
+        newer: the record that was written after it.
+
+    Example:
+        >>> first = MetadataRecord(RecordType.FILES, files={"a": FileInfo(5), "b": FileInfo(7)})
+        >>> second = MetadataRecord(RecordType.FILES, files={"b": FileInfo(0, True), "c": FileInfo(9)})
+        >>> sorted(combine_records(first, second).files)
+        ['a', 'c']
+    """
+    if newer.type in _LISTS:
+        return MetadataRecord(newer.type, files=combine_files(older.files or {}, newer.files or {}))
+    if newer.type in _STATISTICS and older.column_stats is not None and newer.column_stats is not None:
+        return MetadataRecord(newer.type, column_stats=_combine_stats(older.column_stats, newer.column_stats))
+    return newer
+
+
+def combine_log_records(older: MetadataRecord, newer: MetadataRecord) -> MetadataRecord:
+    """Return what two log records of one key say together, to be merged onto a base file's record later.
+
+    A removal stays: the base file may list the same file.
+
+    Parameters:
+        older: the record that was written first.
+        newer: the record that was written after it.
+
+    Example:
+        >>> first = MetadataRecord(RecordType.FILES, files={"a": FileInfo(5)})
+        >>> second = MetadataRecord(RecordType.FILES, files={"a": FileInfo(0, True)})
+        >>> combine_log_records(first, second).files
+        {'a': FileInfo(size=0, is_deleted=True)}
+    """
+    if newer.type in _LISTS:
+        files = combine_files(older.files or {}, newer.files or {}, keep_removals=True)
+        return MetadataRecord(newer.type, files=files)
+    return combine_records(older, newer)
+
+
+def is_replacing(record: MetadataRecord) -> bool:
+    """Return whether a record takes the place of every older one of its key: statistics that are tight, or of what is gone."""
+    stats = record.column_stats
+    return stats is not None and (stats.is_tight or stats.is_deleted)
+
+
+def combine_files(
+    older: Mapping[str, FileInfo], newer: Mapping[str, FileInfo], *, keep_removals: bool = False
+) -> dict[str, FileInfo]:
+    """Return two lists of files as one: a removal takes an entry away, and stays where it finds none.
+
+    Parameters:
+        older: the list that was written first.
+        newer: the list that was written after it.
+        keep_removals: a removal also stays where it takes an entry away.
+    """
+    files = dict(older)
+    for name, info in newer.items():
+        stored = files.get(name)
+        if stored is None:
+            files[name] = info
+        elif not info.is_deleted:
+            files[name] = FileInfo(max(stored.size, info.size))
+        elif keep_removals:
+            files[name] = info
+        elif not stored.is_deleted:
+            del files[name]
+    return files
+
+
+def _combine_stats(older: ColumnStats, newer: ColumnStats) -> ColumnStats:
+    """Return the wider range of two; a tight or deleted record replaces what was there."""
+    if older.is_deleted or newer.is_deleted or newer.is_tight:
+        return newer
+    if older.wrapper != newer.wrapper and older.wrapper is not None and newer.wrapper is not None:
+        return newer  # the column's type was changed
+    kind = newer.wrapper or older.wrapper
+    lows = [end for end in (older.minimum, newer.minimum) if end is not None]
+    highs = [end for end in (older.maximum, newer.maximum) if end is not None]
+    return ColumnStats(
+        newer.file_name,
+        newer.column,
+        kind,
+        min(lows, key=_order(older, newer), default=None),
+        max(highs, key=_order(older, newer), default=None),
+        older.value_count + newer.value_count,
+        older.null_count + newer.null_count,
+        older.total_size + newer.total_size,
+        older.total_uncompressed_size + newer.total_uncompressed_size,
+        is_tight=False,
+        value_type=newer.value_type or older.value_type,
+    )
+
+
+def _order(older: ColumnStats, newer: ColumnStats) -> Callable[[Any], Any]:
+    """Return by what ends are compared: decimals are stored as the bytes of a number."""
+    kind = newer.value_type or older.value_type
+    wrapper = newer.wrapper or older.wrapper
+    if wrapper == "DecimalWrapper" or (kind is not None and kind[0] == DECIMAL_ORDINAL):
+        return lambda end: int.from_bytes(end, "big", signed=True)
+    return lambda end: end

@@ -1,8 +1,4 @@
-"""Writing the metadata table: its properties, new partitions, and one deltacommit per instant of the data table (effects).
-
-Everything here runs under the data table's lock. A deltacommit has the requested time of the instant that it belongs to
-and completes before it; until that one is complete, readers pass the deltacommit over.
-"""
+"""How the records of a metadata table are written: as the newest file of its file listing has them (effects on reading only)."""
 
 from __future__ import annotations
 
@@ -16,6 +12,8 @@ import pyarrow as pa
 from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.formats.hfile.reader import HFileReader
 from lakefmt.formats.hfile.writer import HFileOptions, encode_hfile
 from lakefmt.formats.log.blocks import MAX_LOG_BYTES, BlockKind, HeaderKey, encode_block, scan_blocks
 from lakefmt.formats.log.data_block import BlockHeader
@@ -35,12 +33,10 @@ from lakefmt.metadata.layout import (
     metadata_properties,
     parse_metadata_file,
 )
-from lakefmt.metadata.reading.metadata_files import MetadataFileCache
+from lakefmt.metadata.reading.handle_memory import handle_memory
+from lakefmt.metadata.reading.metadata_files import CommittedFile, KnownCommits, MetadataFileCache, WrittenGroups
 from lakefmt.metadata.reading.reader import ready_partitions
-from lakefmt.metadata.reading.record_form import load_record_form
-from lakefmt.metadata.reading.written_groups import CommittedFile, KnownCommits, WrittenGroups
-from lakefmt.metadata.record_schema import RecordFormat
-from lakefmt.metadata.records import PartitionUpdate, repeat_value
+from lakefmt.metadata.records import PartitionUpdate, RecordFormat, repeat_value
 from lakefmt.metadata.timeline import MetadataTimeline, MetadataTimelineStore
 from lakefmt.metadata.updates import by_file_group, sorted_records
 from lakefmt.storage.api import ObjectStore
@@ -48,9 +44,71 @@ from lakefmt.storage.parallel import map_concurrently
 from lakefmt.storage.table_directory import TableDirectory, list_names
 from lakefmt.timeline.commit import SCHEMA_KEY, CommitMetadata, encode_commit
 from lakefmt.timeline.instant import Action
-from lakefmt.values import FileId, PartitionPath, WriteOperation, WriteStat
+from lakefmt.values import FileId, PartitionPath, TableVersion, WriteOperation, WriteStat
 
-__all__ = ["ExtendedSlice", "MetadataLog", "MetadataTableWriter", "WrittenFile"]
+__all__ = [
+    "ExtendedSlice",
+    "KnownForms",
+    "MetadataLog",
+    "MetadataTableWriter",
+    "WrittenFile",
+    "known_forms",
+    "load_record_form",
+]
+
+_DIRECTORY = f"{METADATA_DIRECTORY}/{PartitionKind.FILES.value}"
+
+
+class KnownForms(dict[str, str]):
+    """The schema of the newest file of the file listing, by the name of the file."""
+
+
+def known_forms(client: TableClient) -> KnownForms:
+    """Return the schema of the newest file of the file listing, where a handle that this one knows of wrote it."""
+    return handle_memory(client).of(KnownForms)
+
+
+def load_record_form(
+    store: ObjectStore,
+    version: TableVersion,
+    files: Sequence[MetadataFileName],
+    forms: dict[str, str],
+    cache: MetadataFileCache | None = None,
+    directory: TableDirectory | None = None,
+) -> RecordFormat:
+    """Return how records are written.
+
+    Parameters:
+        store: the data table's store.
+        version: the table version.
+        files: of the file listing.
+        forms: schemas of files that need not be read, by name.
+        cache: keeps what is read.
+        directory: shows which files are those that were kept.
+    """
+    for file in sorted(files, key=lambda file: (file.instant, file.version or 0), reverse=True):
+        schema = forms.get(file.name) or _schema_of(store, file, cache, directory)
+        if schema is not None:
+            return RecordFormat.of_schema(version, schema)
+    return RecordFormat.of_new_table(version)
+
+
+def _schema_of(
+    store: ObjectStore, file: MetadataFileName, cache: MetadataFileCache | None, directory: TableDirectory | None
+) -> str | None:
+    """Return the schema that a file names; None for a log without records."""
+    path = f"{_DIRECTORY}/{file.name}"
+    info = None if directory is None else directory.info(path)
+    data = None if cache is None or info is None else cache.bytes_of(path, info.mark)
+    if data is None:
+        data = store.read(path, MAX_LOG_BYTES)
+        if cache is not None:
+            cache.keep_bytes(path, data)
+    if file.version is None:
+        return HFileReader.from_bytes(data, path).schema
+    blocks = scan_blocks(lambda offset, size: data[offset : offset + size], len(data), path)
+    return next((block.schema for block in blocks if block.schema is not None), None)
+
 
 #: Keys that are looked for in a wrong file group would be stored twice.
 _INDEXES_OF_KEYS = (PartitionKind.RECORD_INDEX.value, PartitionKind.SECONDARY_INDEX.value)

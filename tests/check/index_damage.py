@@ -10,13 +10,13 @@ import pyarrow as pa
 
 import lakefmt
 from lakefmt.metadata.keys import bloom_filter_key, column_stats_key, secondary_index_keys
-from lakefmt.metadata.record_schema import RecordFormat
 from lakefmt.metadata.records import (
     BloomFilterRecord,
     ColumnStats,
     FileInfo,
     MetadataRecord,
     PartitionUpdate,
+    RecordFormat,
     RecordLocation,
     RecordType,
     encode_record,

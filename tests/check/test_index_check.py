@@ -14,9 +14,9 @@ import lakefmt
 from lakefmt.check.index_check import IndexReport
 from lakefmt.errors import CorruptFile, InvalidInputError
 from lakefmt.metadata.layout import METADATA_DIRECTORY, PartitionKind
+from lakefmt.metadata.reading.index_readers import lookup_locations
 from lakefmt.metadata.reading.listing import open_metadata_table
 from lakefmt.metadata.reading.reader import newest_records
-from lakefmt.metadata.reading.record_index_reader import lookup_locations
 from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.table import Table
 from lakefmt.transactions.metadata_indexes import create_expression_index

@@ -13,7 +13,7 @@ import pytest
 
 import lakefmt
 from lakefmt.metadata.collect import files_of_slice
-from lakefmt.metadata.expressions.index_records import value_range
+from lakefmt.metadata.expressions.index_updates import value_range
 from lakefmt.metadata.reading.reader import MetadataTable, newest_records
 from lakefmt.metadata.records import MetadataRecord, decode_record
 from lakefmt.read.skipping import file_selection

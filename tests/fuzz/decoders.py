@@ -41,12 +41,11 @@ from lakefmt.formats.properties import check_table_checksum, decode_properties
 from lakefmt.formats.schema_message import decode_schema_metadata
 from lakefmt.index.bucket.counts import FIRST_CONFIG, BucketCounts, decode_hashing_config, encode_hashing_config
 from lakefmt.index.bucket.ring import decode_ring, encode_ring, first_ring
-from lakefmt.metadata.reading._stats_columns import decode_stats
+from lakefmt.metadata.reading.index_readers import decode_index_keys
 from lakefmt.metadata.reading.listing import listed_files
 from lakefmt.metadata.reading.reader import RecordRun
-from lakefmt.metadata.reading.secondary_index_reader import decode_index_keys
-from lakefmt.metadata.record_schema import record_schema
-from lakefmt.metadata.records import ColumnStats, MetadataRecord, RecordType, encode_record
+from lakefmt.metadata.reading.stats_reader import decode_stats
+from lakefmt.metadata.records import ColumnStats, MetadataRecord, RecordType, encode_record, record_schema
 from lakefmt.schema import avro_to_arrow
 from lakefmt.schema.avro_tree import parse_avro_schema
 from lakefmt.segments.codec import (

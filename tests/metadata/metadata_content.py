@@ -24,8 +24,7 @@ from lakefmt.metadata.keys import (
 from lakefmt.metadata.layout import METADATA_DIRECTORY, check_file_groups, file_group_numbers
 from lakefmt.metadata.manage import load_definitions
 from lakefmt.metadata.records import MetadataRecord, decode_record
-from lakefmt.metadata.services.file_slices import newest_slices
-from lakefmt.metadata.services.merged_records import base_entries, log_entries, merge_entries
+from lakefmt.metadata.services.compaction import base_entries, log_entries, merge_entries, newest_slices
 from lakefmt.metadata.statistics import column_stats_of
 from lakefmt.metadata.writer import MetadataTableWriter
 from lakefmt.table import Table

@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 import pytest
 
 from lakefmt.metadata.layout import PartitionKind
-from lakefmt.metadata.reading import altered_partitions
-from lakefmt.metadata.reading._stats_columns import stats_schema
-from lakefmt.metadata.reading.stats_reader import read_stats
+from lakefmt.metadata.reading import altered_stats
+from lakefmt.metadata.reading.stats_reader import read_stats, stats_schema
 from lakefmt.schema.history import Column, InternalSchema, SchemaHistory
 from lakefmt.schema.statistic_names import NamesInPartitions, StatisticNames
 from lakefmt.values import RECORD_KEY
@@ -142,7 +141,7 @@ class World:
         first = self.stats(None if self.merges else names.first, pa.int64())
         times = self.stats(None if self.merges else TIMES, pa.string())
         keys = self.stats(KEYS, pa.string())
-        return altered_partitions.known_partitions(current, first, keys, times, names).to_pylist()
+        return altered_stats.known_partitions(current, first, keys, times, names).to_pylist()
 
 
 def histories(random: Random) -> list[dict[str, int]]:
@@ -217,7 +216,7 @@ def _always(*given: object) -> pa.ChunkedArray:
 @pytest.mark.parametrize(("what", "instead"), [("of_all_rows", _all_usable), ("_compared", _always)])
 def test_each_condition_is_needed(what: str, instead: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
     """The sabotage twins: without the count of rows, and without the time at which rows were written, values are missing."""
-    monkeypatch.setattr(altered_partitions, what, instead)
+    monkeypatch.setattr(altered_stats, what, instead)
     assert wrong(range(WORLDS))[0]
 
 

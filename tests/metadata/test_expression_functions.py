@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.metadata.expressions.functions import FUNCTIONS, find_expression
-from lakefmt.metadata.expressions.time_patterns import compile_time_pattern, format_local_times
+from lakefmt.metadata.expressions.functions import FUNCTIONS, compile_time_pattern, find_expression, format_local_times
 from lakefmt.metadata.index_definitions import IndexDefinition
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

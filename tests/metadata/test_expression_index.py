@@ -18,7 +18,7 @@ from lakefmt.metadata.index_definitions import (
 )
 from lakefmt.metadata.layout import METADATA_DIRECTORY
 from lakefmt.metadata.manage import load_definitions
-from lakefmt.metadata.reading.expression_index_reader import read_expression_partition_stats, read_expression_stats
+from lakefmt.metadata.reading.index_readers import read_expression_partition_stats, read_expression_stats
 from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.table import Table
 from lakefmt.transactions.metadata_indexes import create_expression_index, create_metadata_index, drop_metadata_index

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from lakefmt.errors import StorageError
 from lakefmt.metadata.first_keys import FirstKeys
 from lakefmt.metadata.layout import escape_partition, file_group_numbers
-from lakefmt.metadata.record_schema import RecordFormat
-from lakefmt.metadata.records import RecordLocation, decode_record
+from lakefmt.metadata.records import RecordFormat, RecordLocation, decode_record
 from lakefmt.values import TableVersion
 
 FORM = RecordFormat.of_new_table(TableVersion.NINE)

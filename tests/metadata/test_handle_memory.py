@@ -20,8 +20,7 @@ from lakefmt.formats.hfile.reader import HFileReader
 from lakefmt.metadata.layout import METADATA_DIRECTORY
 from lakefmt.metadata.reading import handle_memory as memories
 from lakefmt.metadata.reading.handle_memory import handle_memory
-from lakefmt.metadata.reading.metadata_files import MetadataFileCache
-from lakefmt.metadata.reading.written_groups import WrittenGroups
+from lakefmt.metadata.reading.metadata_files import MetadataFileCache, WrittenGroups
 from lakefmt.metadata.timeline import MetadataInstant
 from lakefmt.storage import LocalStore
 from lakefmt.table import Table

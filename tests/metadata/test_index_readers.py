@@ -18,18 +18,16 @@ from lakefmt.errors import CorruptFile
 from lakefmt.formats.hfile.reader import HFileReader
 from lakefmt.formats.hfile.writer import HFileOptions, encode_hfile
 from lakefmt.metadata.layout import PartitionKind
-from lakefmt.metadata.reading import _stats_columns
-from lakefmt.metadata.reading._stats_columns import decode_stats
-from lakefmt.metadata.reading.reader import RecordRun, newest_records
-from lakefmt.metadata.reading.record_index_reader import (
+from lakefmt.metadata.reading import stats_reader
+from lakefmt.metadata.reading.index_readers import (
     LOCATION_SCHEMA,
     is_partitioned,
     lookup_locations,
     scan_locations,
 )
-from lakefmt.metadata.reading.stats_reader import read_stats
-from lakefmt.metadata.record_schema import record_schema
-from lakefmt.metadata.records import ColumnStats, MetadataRecord, RecordType, encode_record
+from lakefmt.metadata.reading.reader import RecordRun, newest_records
+from lakefmt.metadata.reading.stats_reader import decode_stats, read_stats
+from lakefmt.metadata.records import ColumnStats, MetadataRecord, RecordType, encode_record, record_schema
 from lakefmt.metadata.statistics import column_stats_of, row_ranges
 from lakefmt.values import TableVersion
 from tests.metadata.metadata_fixtures import (
@@ -259,12 +257,12 @@ def test_records_of_one_wrapper_are_decoded_at_once_with_the_same_result(
 ):
     values = pa.array([encoded(ColumnStats(f"f{n}", "c", *each, 5, n)) for n, each in enumerate(ends)], pa.binary())
     schema = record_schema(TableVersion.NINE)
-    plain = _stats_columns._plain_schema(schema)
-    found = _stats_columns._of_one_wrapper(values, plain, schema, "f")
+    plain = stats_reader._plain_schema(schema)
+    found = stats_reader._of_one_wrapper(values, plain, schema, "f")
     assert (found is not None) == (len({wrapper for wrapper, _, _ in ends}) == 1)
     at_once = decode_stats(values, schema, kind, "f")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_stats_columns, "_of_one_wrapper", lambda *_: None)
+        patch.setattr(stats_reader, "_of_one_wrapper", lambda *_: None)
         assert decode_stats(values, schema, kind, "f").sort_by("name").equals(at_once.sort_by("name"))
 
 

@@ -13,8 +13,7 @@ import lakefmt.metadata.reading.metadata_files as metadata_files
 from lakefmt.formats.hfile.reader import HFileReader
 from lakefmt.formats.hfile.writer import encode_hfile
 from lakefmt.metadata.reading import handle_memory
-from lakefmt.metadata.reading.metadata_files import MetadataFileCache, _Version
-from lakefmt.metadata.reading.written_groups import WrittenGroups
+from lakefmt.metadata.reading.metadata_files import MetadataFileCache, WrittenGroups, _Version
 
 KEYS = pa.array([f"key-{number:05}".encode() for number in range(2_000)])
 

@@ -15,7 +15,6 @@ import lakefmt
 from lakefmt.errors import CorruptFile, LakefmtError, SnapshotExpired
 from lakefmt.filegroups.listing import StorageListing
 from lakefmt.filegroups.model import BaseFile, LogFile
-from lakefmt.metadata.merge import combine_files
 from lakefmt.metadata.reading.listing import (
     ListingByMetadata,
     MetadataListing,
@@ -24,8 +23,7 @@ from lakefmt.metadata.reading.listing import (
     reading_newest,
 )
 from lakefmt.metadata.reading.reader import RecordRun
-from lakefmt.metadata.record_schema import record_schema
-from lakefmt.metadata.records import FileInfo, MetadataRecord, RecordType, encode_record
+from lakefmt.metadata.records import FileInfo, MetadataRecord, RecordType, combine_files, encode_record, record_schema
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.storage.open import open_store
 from lakefmt.testing.stores import CountingStore

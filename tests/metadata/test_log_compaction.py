@@ -12,9 +12,16 @@ from hypothesis import strategies as st
 from lakefmt.errors import LakefmtError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.layout import METADATA_DIRECTORY, parse_metadata_file
-from lakefmt.metadata.record_schema import RecordFormat
-from lakefmt.metadata.records import ColumnStats, FileInfo, MetadataRecord, RecordType, decode_record, encode_record
-from lakefmt.metadata.services.merged_records import Entries, merge_entries, merge_log_entries
+from lakefmt.metadata.records import (
+    ColumnStats,
+    FileInfo,
+    MetadataRecord,
+    RecordFormat,
+    RecordType,
+    decode_record,
+    encode_record,
+)
+from lakefmt.metadata.services.compaction import Entries, merge_entries, merge_log_entries
 from lakefmt.metadata.timeline import MetadataTimelineStore
 from lakefmt.table import Table
 from lakefmt.testing.multiset import multiset_difference

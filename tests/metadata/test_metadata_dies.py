@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 
-import lakefmt.metadata.services.dead_instants as dead_instants
+import lakefmt.metadata.services.run as dead_instants
 from lakefmt.errors import LakefmtError, StateError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.layout import METADATA_DIRECTORY

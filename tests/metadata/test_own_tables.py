@@ -12,8 +12,8 @@ import lakefmt
 from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.model import build_slices
 from lakefmt.metadata.layout import PartitionKind
+from lakefmt.metadata.reading.index_readers import scan_locations
 from lakefmt.metadata.reading.listing import MetadataListing, open_metadata_table
-from lakefmt.metadata.reading.record_index_reader import scan_locations
 from lakefmt.metadata.reading.stats_reader import read_stats
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())])

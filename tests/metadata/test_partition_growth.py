@@ -14,9 +14,8 @@ from lakefmt.filegroups.listing import StorageListing
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.metadata import observer
 from lakefmt.metadata.collect import FactCollector
-from lakefmt.metadata.partition_growth import only_adds_files, only_opens_groups, widened_partition_stats
-from lakefmt.metadata.record_schema import RecordFormat
-from lakefmt.metadata.records import MetadataRecord, PartitionUpdate, RecordType, decode_record
+from lakefmt.metadata.commit_updates import only_adds_files, only_opens_groups, widened_partition_stats
+from lakefmt.metadata.records import MetadataRecord, PartitionUpdate, RecordFormat, RecordType, decode_record
 from lakefmt.metadata.statistics import ColumnRange, merged_ranges
 from lakefmt.metadata.updates import partition_stats_update
 from lakefmt.table import Table

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from lakefmt.filegroups import base_writer
 from lakefmt.filegroups.model import FileSlice, parse_files
 from lakefmt.lowlevel import assign, begin_write, commit, write_files
-from lakefmt.metadata.changed_keys import file_groups
-from lakefmt.metadata.changed_keys.record_index import ChangedKeys, compared_keys, lost_keys
+from lakefmt.metadata import commit_updates
 from lakefmt.metadata.records import RecordLocation
+from lakefmt.metadata.updates import ChangedKeys, compared_keys, lost_keys
 from lakefmt.sorting.written_keys import FileKeyChange, WrittenKeys
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.table import Table
@@ -36,7 +36,7 @@ Keys = tuple[list[str], list[str]]
 def compared_with_files() -> Iterator[list[Keys]]:
     """Compare what is recorded of every file with what reading finds; yields what was recorded."""
     told: list[Keys] = []
-    original = file_groups._ChangedGroups._recorded
+    original = commit_updates._ChangedGroups._recorded
 
     def checked(self: Any, before: Any, after: Any) -> Any:
         found = original(self, before, after)
@@ -46,11 +46,11 @@ def compared_with_files() -> Iterator[list[Keys]]:
             told.append((found.added.to_pylist(), found.left.to_pylist()))
         return found
 
-    file_groups._ChangedGroups._recorded = checked  # type: ignore[method-assign]
+    commit_updates._ChangedGroups._recorded = checked  # type: ignore[method-assign]
     try:
         yield told
     finally:
-        file_groups._ChangedGroups._recorded = original  # type: ignore[method-assign]
+        commit_updates._ChangedGroups._recorded = original  # type: ignore[method-assign]
 
 
 @contextmanager
@@ -171,7 +171,7 @@ def test_a_key_that_is_stored_twice_and_removed_once_has_not_left() -> None:
 def test_a_rewrite_reads_no_file_for_the_record_index(monkeypatch: pytest.MonkeyPatch) -> None:
     table = make("cow", 8, FILLS, partition_by=None)
     table.upsert(rows(0, 6, 1))
-    monkeypatch.setattr(file_groups._ChangedGroups, "_read", lambda *_: pytest.fail("a file was read"))
+    monkeypatch.setattr(commit_updates._ChangedGroups, "_read", lambda *_: pytest.fail("a file was read"))
     table.upsert(rows(4, 9, 2))
     table.delete(["k1"])
     table.insert(rows(20, 21, 2))
@@ -197,7 +197,7 @@ def test_a_key_that_is_stored_twice_is_indexed_where_it_stays(how: str, monkeypa
     if how != "recorded":
         monkeypatch.setattr(WrittenKeys, "keep", lambda *_: None)
     if how == "read again":
-        monkeypatch.setattr(file_groups, "_MOST_BYTES", 0)
+        monkeypatch.setattr(commit_updates, "_MOST_BYTES", 0)
     more = {"hoodie.index.type": "RECORD_INDEX", "hoodie.parquet.small.file.limit": 0}
     table = make("cow", 8, more, partition_by=None)
     table.upsert(rows(0, 6, 1))
@@ -225,7 +225,7 @@ def test_only_what_is_recorded_of_both_files_is_believed() -> None:
     asking: Any = SimpleNamespace(collector=SimpleNamespace(written_keys=written))
 
     def recorded(before: FileSlice | None, after: FileSlice | None) -> FileKeyChange | None:
-        return file_groups._ChangedGroups._recorded(asking, before, after)
+        return commit_updates._ChangedGroups._recorded(asking, before, after)
 
     assert recorded(old, new) is change
     assert recorded(None, other) is not None

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from lakefmt.errors import CorruptFile
 from lakefmt.formats.avro.writer import encode_long
-from lakefmt.metadata.merge import combine_records
-from lakefmt.metadata.record_schema import record_schema, same_layout
 from lakefmt.metadata.records import (
     BloomFilterRecord,
     ColumnStats,
@@ -19,8 +17,11 @@ from lakefmt.metadata.records import (
     MetadataRecord,
     RecordLocation,
     RecordType,
+    combine_records,
     decode_record,
     encode_record,
+    record_schema,
+    same_layout,
 )
 from lakefmt.values import TableVersion
 

@@ -11,11 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.metadata.changed_keys.record_index import ChangedKeys, compared_keys, record_index_update
 from lakefmt.metadata.keys import column_stats_key, secondary_index_keys
 from lakefmt.metadata.layout import file_group_numbers
-from lakefmt.metadata.record_schema import RecordFormat, record_schema
-from lakefmt.metadata.records import FileInfo, PartitionUpdate, RecordLocation, decode_record
+from lakefmt.metadata.records import (
+    FileInfo,
+    PartitionUpdate,
+    RecordFormat,
+    RecordLocation,
+    decode_record,
+    record_schema,
+)
 from lakefmt.metadata.statistics import (
     ColumnRange,
     column_stats_of,
@@ -25,12 +30,15 @@ from lakefmt.metadata.statistics import (
     row_ranges,
 )
 from lakefmt.metadata.updates import (
+    ChangedKeys,
     DataFile,
     KeyChange,
     bloom_filters_update,
     column_stats_update,
+    compared_keys,
     files_update,
     partition_stats_update,
+    record_index_update,
     removed_files_update,
     secondary_index_update,
 )

@@ -10,7 +10,7 @@ import pytest
 
 import lakefmt
 from lakefmt.formats.hfile.reader import HFileReader
-from lakefmt.metadata.reading.written_groups import WrittenGroups
+from lakefmt.metadata.reading.metadata_files import WrittenGroups
 from lakefmt.metadata.timeline import MetadataInstant
 from lakefmt.table import Table
 from tests.metadata.metadata_content import check_metadata_table

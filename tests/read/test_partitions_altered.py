@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.metadata.reading import altered_partitions
+from lakefmt.metadata.reading import altered_stats
 from lakefmt.read.filters import keep_rows, parse_filter
 from lakefmt.read.skipping import file_selection
 
@@ -134,7 +134,7 @@ def test_believed_without_conditions_they_lose_rows() -> None:
     table.upsert(row(table.schema, "b", 0, 9))
     assert partitions_left(table, "number = 9") == 1
     with mock.patch.object(
-        altered_partitions,
+        altered_stats,
         "_compared",
         lambda compare, stats, *rest: pa.chunked_array([[True] * len(stats)], pa.bool_()),
     ):

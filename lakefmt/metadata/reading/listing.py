@@ -89,8 +89,8 @@ def open_metadata_table(
     Raises:
         CorruptFile: the metadata table was begun and never completed.
     """
+    from lakefmt.metadata.reading.metadata_files import known_commits
     from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
-    from lakefmt.metadata.reading.written_groups import known_commits
 
     if _FILES not in ready_partitions(config) or not is_enabled(client.options):
         return None

@@ -28,10 +28,12 @@ from lakefmt.formats.hfile.reader import RECORD_SCHEMA, HFileReader
 from lakefmt.formats.log.blocks import BlockKind
 from lakefmt.formats.properties import decode_properties
 from lakefmt.metadata.layout import METADATA_DIRECTORY, check_file_groups, file_group_numbers
-from lakefmt.metadata.reading.metadata_files import MetadataFileCache, MetadataFiles, OpenedBlock
-from lakefmt.metadata.reading.written_groups import (
+from lakefmt.metadata.reading.metadata_files import (
     CommittedLog,
     KnownCommits,
+    MetadataFileCache,
+    MetadataFiles,
+    OpenedBlock,
     WrittenGroups,
     log_damage,
     log_problem,

@@ -16,10 +16,10 @@ import pyarrow.types as pt
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.formats.bloom.bloom_filter import decode_bloom_filter
 from lakefmt.metadata.expressions.functions import find_expression
-from lakefmt.metadata.expressions.index_records import FILTERS, STATISTICS
+from lakefmt.metadata.expressions.index_updates import FILTERS, STATISTICS
 from lakefmt.metadata.index_definitions import IndexDefinition
 from lakefmt.metadata.keys import bloom_filter_key
-from lakefmt.metadata.reading.expression_index_reader import read_expression_stats
+from lakefmt.metadata.reading.index_readers import read_expression_stats
 from lakefmt.metadata.reading.reader import MetadataTable, newest_records
 from lakefmt.metadata.records import decode_record
 from lakefmt.read._filter_conditions import Condition, satisfiable

@@ -10,9 +10,8 @@ import pyarrow as pa
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.index_definitions import IndexDefinition
 from lakefmt.metadata.layout import EMPTY_PARTITION, PartitionKind, kind_of_partition
+from lakefmt.metadata.reading.index_readers import lookup_locations, lookup_record_keys
 from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
-from lakefmt.metadata.reading.record_index_reader import lookup_locations
-from lakefmt.metadata.reading.secondary_index_reader import lookup_record_keys
 from lakefmt.values import PartitionPath
 
 __all__ = ["Groups", "groups_of_keys", "groups_of_values", "secondary_indexes"]

@@ -11,7 +11,7 @@ from lakefmt.config.table_config import TableConfig
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.layout import PartitionKind
-from lakefmt.metadata.reading.altered_partitions import of_all_rows, read_altered_partitions
+from lakefmt.metadata.reading.altered_stats import of_all_rows, read_altered_partitions
 from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.read._filter_conditions import satisfiable

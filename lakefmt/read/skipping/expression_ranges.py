@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.metadata.expressions.time_patterns import TimePattern, compile_time_pattern
+from lakefmt.metadata.expressions.functions import TimePattern, compile_time_pattern
 from lakefmt.metadata.index_definitions import IndexDefinition
 
 __all__ = ["column_ranges", "is_rising", "wraps_around"]

@@ -1,26 +1,36 @@
-"""Where record keys are stored, as the record index says (effects on reading only).
-
-The value of a key depends on its data partition, file group and instant only, so few values are distinct: each of those is
-decoded once.
-"""
+"""Reads the record index, secondary indexes and expression indexes of a metadata table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakefmt.errors import CorruptFile
+from lakefmt.metadata.index_definitions import IndexDefinition
+from lakefmt.metadata.keys import (
+    column_key,
+    expression_partition_stats_key,
+    partition_key,
+    record_keys_of,
+    secondary_index_prefixes,
+)
 from lakefmt.metadata.layout import PartitionKind, escape_partition
 from lakefmt.metadata.reading.reader import MetadataTable, RecordRun, newest_records
+from lakefmt.metadata.reading.stats_reader import read_stats_of_keys
 from lakefmt.metadata.records import RecordLocation, decode_record
 
 __all__ = [
     "LOCATION_SCHEMA",
+    "decode_index_keys",
     "is_partitioned",
     "keys_in_file_group",
     "locations_of",
     "lookup_locations",
+    "lookup_record_keys",
+    "read_expression_partition_stats",
+    "read_expression_stats",
     "scan_locations",
 ]
 
@@ -128,3 +138,84 @@ def _place(value: bytes, schema: str, what: str) -> RecordLocation:
     if location is None:
         raise CorruptFile(f"{what}: a record of the record index says no location")
     return location
+
+
+def lookup_record_keys(table: MetadataTable, index: IndexDefinition, values: pa.Array) -> pa.Array:
+    """Return the record keys of the rows in which the indexed column has one of some values.
+
+    Parameters:
+        table: the metadata table.
+        index: the secondary index.
+        values: of the indexed column's type, without nulls.
+
+    Raises:
+        CorruptFile: the index is damaged, or a file group of it is missing.
+    """
+    prefixes = secondary_index_prefixes(values.unique())
+    placed_by = None if index.version in (None, "V1") else prefixes
+    runs = table.lookup_prefixes(index.name, prefixes.cast(pa.binary()), placed_by)
+    records, _ = newest_records(runs)
+    return decode_index_keys(records["key"].combine_chunks(), index.name)
+
+
+def decode_index_keys(keys: pa.Array, what: str) -> pa.Array:
+    """Return the record keys in keys of a secondary index.
+
+    Parameters:
+        keys: binary.
+        what: how the index is named in errors.
+
+    Raises:
+        CorruptFile: some of them are no such keys.
+    """
+    try:
+        return record_keys_of(keys.cast(pa.string()))
+    except (ValueError, pa.ArrowInvalid) as error:
+        raise CorruptFile(f"the secondary index {what} is damaged: {error}") from None
+
+
+def read_expression_stats(
+    table: MetadataTable, index: str, column: str, kind: pa.DataType, partitions: Iterable[str] | None = None
+) -> pa.Table:
+    """Return what an expression gives for the rows of each file.
+
+    Parameters:
+        table: the metadata table.
+        index: the metadata table's partition, ``expr_index_…``, of type ``column_stats``.
+        column: the column that the expression is of.
+        kind: the type of what the expression gives.
+        partitions: paths of data partitions; None: all.
+
+    Returns:
+        Columns as of :func:`~lakefmt.metadata.reading.stats_reader.read_stats`, but ``value_count`` is without the
+        rows with null.
+
+    Raises:
+        CorruptFile: the metadata table is damaged.
+    """
+    first = column_key(column)
+    prefixes = [first] if partitions is None else [first + partition_key(path) for path in partitions]
+    stats = read_stats_of_keys(table, index, prefixes, kind, nulls_counted=False)
+    return stats.filter(pc.invert(stats["is_tight"]))  # those of data partitions are tight
+
+
+def read_expression_partition_stats(
+    table: MetadataTable, index: str, column: str, kind: pa.DataType, partitions: Iterable[str]
+) -> pa.Table:
+    """Return what an expression gives for the rows of each data partition; ``name`` is its path.
+
+    Parameters:
+        table: the metadata table.
+        index: the metadata table's partition, ``expr_index_…``, of type ``column_stats``.
+        column: the column that the expression is of.
+        kind: the type of what the expression gives.
+        partitions: paths of data partitions.
+
+    Returns:
+        Columns as of :func:`read_expression_stats`.
+
+    Raises:
+        CorruptFile: the metadata table is damaged.
+    """
+    keys = [expression_partition_stats_key(column, path) for path in partitions]
+    return read_stats_of_keys(table, index, keys, kind, nulls_counted=False)
