@@ -171,7 +171,7 @@ def _asked_properties(
     given = mapping_argument(properties, "properties")
     if text_argument(kind, "kind") == "keyed" and all(value is None for value in bucketing.values()):
         return given
-    from lakefmt.producers.append.creation import append_properties  # few programs make such a table
+    from lakefmt.producers.append.verbs import append_properties  # few programs make such a table
 
     return append_properties(
         columns,

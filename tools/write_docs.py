@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lakefmt.config import settings
-from lakefmt.producers.append.options import paimon_options_markdown
+from lakefmt.producers.append.verbs import paimon_options_markdown
 from lakefmt.spark import option_table
 from lakefmt.timeline.instant import transitions_table
 

@@ -5,8 +5,7 @@ A program written for it changes its imports and how it connects. ``connection``
 ``errors`` have the SDK's names. The rows themselves travel through ``lakefmt.producers.stream``.
 """
 
-from lakefmt.producers.stream.operators import RowOperator
-from lakefmt.producers.stream.options import ErrorTypeHandler, FlushMode, RetryMode, RetryStatus
+from lakefmt.producers.stream.options import ErrorTypeHandler, FlushMode, RetryMode, RetryStatus, RowOperator
 from lakefmt.realtime.catalog import FolderCatalog, TableCatalog
 from lakefmt.realtime.connection import Connection, connect
 from lakefmt.realtime.cursor import Cursor

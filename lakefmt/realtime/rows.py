@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from lakefmt.arguments import shown
 from lakefmt.errors import InvalidInputError
-from lakefmt.producers.stream.operators import DELETES, WHOLE_ROWS, RowOperator
+from lakefmt.producers.stream.options import DELETES, WHOLE_ROWS, RowOperator
 from lakefmt.producers.stream.rows import RowChecker
 from lakefmt.realtime._scalar_converters import ConversionRules, Converter
 from lakefmt.realtime.converters import column_converter

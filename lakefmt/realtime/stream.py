@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lakefmt.arguments import shown
 from lakefmt.data_classes import replace
 from lakefmt.errors import CommitFailed, InvalidInputError, LakefmtError, StreamClosed, StreamError
-from lakefmt.producers.stream.operators import RowOperator, parse_operator
+from lakefmt.producers.stream.options import RowOperator, parse_operator
 from lakefmt.realtime._scalar_converters import ConversionRules
 from lakefmt.realtime.errors import RowRefused
 from lakefmt.realtime.options import CZSessionOptions

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
-from lakefmt.producers.stream.operators import RowOperator
+from lakefmt.producers.stream.options import RowOperator
 from lakefmt.producers.stream.rows import RowChecker
 from lakefmt.realtime import CastFailed, NotSupportedError
 from lakefmt.realtime._scalar_converters import ConversionNotes, ConversionRules

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from lakefmt.errors import LakefmtError
-from lakefmt.producers.stream.operators import RowOperator
+from lakefmt.producers.stream.options import RowOperator
 from lakefmt.producers.stream.rows import RowChecker
 from lakefmt.realtime._scalar_converters import ConversionRules
 from lakefmt.realtime.converters import column_converter as sql_converter

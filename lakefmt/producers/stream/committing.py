@@ -1,26 +1,27 @@
-"""Turns the segments of a stream into one commit (effects).
-
-The rows are written as the verbs of a table write. Under the table lock the commit looks at what the table has of the stream: what another
-process committed meanwhile is not committed again.
-"""
+"""The stored rows of the keys that a stream changes (effects: reads only)."""
 
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from dataclasses import field
+from threading import Lock
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakefmt.arrays import from_numpy
 from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import merge_rule
-from lakefmt.data_classes import replace
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CommitConflict, CorruptFile, ObjectNotFound, SchemaMismatch, StreamUnavailable
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import choose_index, moves_between_partitions
-from lakefmt.producers.stream.stored import stored_rows
+from lakefmt.read.snapshot import Snapshot, scan_slices
 from lakefmt.segments.altered import current_rows
 from lakefmt.segments.codec import COLUMNS, OPERATOR, SegmentHeader, committed_of
 from lakefmt.segments.files import has_segments, read_segments
@@ -46,14 +47,118 @@ from lakefmt.segments.resolve import Resolved, needs_stored, resolve_rows, strea
 from lakefmt.storage.api import with_versions
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.timeline.commit_entries import decode_entry, encode_entry, stream_entry_name
-from lakefmt.values import CommitResult, TableType, WriteOperation
+from lakefmt.values import RECORD_KEY, CommitResult, TableType, WriteOperation
 from lakefmt.write.commit.entries import AlreadyDone, CommitEntries, EntryView
 from lakefmt.write.commit.retry import retried
 from lakefmt.write.context import MOVED_AWAY, WriteRequest
 from lakefmt.write.ingest import KeyedBatch
+from lakefmt.write.mutations import slices_of_keys
 from lakefmt.write.transaction import WriteTransaction, run_write
 
-__all__ = ["KeyScope", "SegmentCommit", "commit_options", "has_record_keys", "key_scope"]
+__all__ = [
+    "BOUNDS",
+    "KeyScope",
+    "SegmentCommit",
+    "StreamMetrics",
+    "commit_options",
+    "has_record_keys",
+    "key_scope",
+    "stored_rows",
+]
+
+
+def stored_rows(
+    client: TableClient,
+    state: TableState,
+    options: Mapping[str, object],
+    keys: pa.Array,
+    partitions: pa.Array,
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """Return the stored rows of record keys: the table's index tells the files, and no other is read.
+
+    Args:
+        client: the table.
+        state: as it is looked at.
+        options: settings of the stream's commits.
+        keys: record keys.
+        partitions: the partition path of each.
+        columns: that are read; None: all, with meta columns.
+    """
+    slices = slices_of_keys(client, state, options, keys, partitions)
+    wanted = pc.field(RECORD_KEY).isin(keys.unique())
+    return scan_slices(Snapshot(client, state), slices, columns, wanted, meta_columns=columns is None).read_all()
+
+
+#: Upper bounds of the classes of a histogram, in seconds.
+BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+@dataclass(slots=True)
+class StreamMetrics:
+    """What a stream has done; :meth:`as_dict` gives a copy.
+
+    Example:
+        >>> metrics = StreamMetrics()
+        >>> metrics.flushed("rows", 10, 0.002)
+        >>> metrics.as_dict()["flushes"], metrics.as_dict()["rows_durable"]
+        ({'rows': 1}, 10)
+    """
+
+    rows_applied: int = 0
+    rows_durable: int = 0
+    rows_committed: int = 0
+    rows_rejected: int = 0
+    rows_truncated: int = 0
+    dead_letter_rows: int = 0
+    backpressure_seconds: float = 0.0
+    commit_seconds: float = 0.0
+    commits: int = 0
+    commit_failures: int = 0
+    last_commit_error: str | None = None
+    last_commit_instant: str | None = None
+    flushes: Counter[str] = field(default_factory=Counter)
+    retries: Counter[str] = field(default_factory=Counter)
+    flush_seconds: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    flush_seconds_sum: float = 0.0
+    _lock: Lock = field(default_factory=Lock)
+
+    def flushed(self, trigger: str, rows: int, seconds: float) -> None:
+        """Count a segment that became durable."""
+        with self._lock:
+            self.rows_durable += rows
+            self.flushes[trigger] += 1
+            self.flush_seconds[bisect_left(BOUNDS, seconds)] += 1
+            self.flush_seconds_sum += seconds
+
+    def committed(self, rows: int, seconds: float, instant: str | None) -> None:
+        """Count a commit."""
+        with self._lock:
+            self.rows_committed += rows
+            self.commits += 1
+            self.commit_seconds += seconds
+            self.last_commit_instant = instant or self.last_commit_instant
+            self.last_commit_error = None
+
+    def commit_failed(self, error: BaseException) -> None:
+        """Count a commit that failed, after all its attempts."""
+        with self._lock:
+            self.commit_failures += 1
+            self.last_commit_error = f"{type(error).__name__}: {error}"
+
+    def retried(self, status: str) -> None:
+        """Count an attempt after a failure."""
+        with self._lock:
+            self.retries[status] += 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every counter by name."""
+        with self._lock:
+            made = {name: getattr(self, name) for name in self.__slots__ if not name.startswith("_")}
+            classes = dict(zip(map(str, (*BOUNDS, "inf")), self.flush_seconds, strict=True))
+            made |= {"flushes": dict(self.flushes), "retries": dict(self.retries), "flush_seconds": classes}
+            return made
+
 
 _MODE = "hoodie.write.concurrency.mode"
 _PROVIDER = "hoodie.write.lock.provider"

@@ -27,10 +27,16 @@ from lakefmt.errors import (
     StreamUnavailable,
 )
 from lakefmt.producers.stream.buffer import Buffer
-from lakefmt.producers.stream.committing import KeyScope, has_record_keys, key_scope
-from lakefmt.producers.stream.failures import FailedBatch, chained, pause_seconds, retry_status_of, tries_again
-from lakefmt.producers.stream.options import ErrorTypeHandler, StreamOptions
-from lakefmt.producers.stream.stored import stored_rows
+from lakefmt.producers.stream.committing import KeyScope, has_record_keys, key_scope, stored_rows
+from lakefmt.producers.stream.options import (
+    ErrorTypeHandler,
+    FailedBatch,
+    StreamOptions,
+    chained,
+    pause_seconds,
+    retry_status_of,
+    tries_again,
+)
 from lakefmt.schema import conform
 from lakefmt.segments.altered import columns_since, current_rows, dropped_columns, moved_rows, places_since
 from lakefmt.segments.codec import OPERATOR, SegmentHeader, encode_segment
@@ -44,7 +50,7 @@ from lakefmt.values import PARTITION_PATH, RECORD_KEY
 
 if TYPE_CHECKING:
     from lakefmt.filegroups.table_client import TableClient, TableState
-    from lakefmt.producers.stream.metrics import StreamMetrics
+    from lakefmt.producers.stream.committing import StreamMetrics
     from lakefmt.producers.stream.opening import SegmentWriter
     from lakefmt.schema.column_ids import ColumnPlaces
 

@@ -15,10 +15,9 @@ from lakefmt.values import CommitResult
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lakefmt.producers.stream.async_stream import AsyncStream
     from lakefmt.producers.stream.opening import Recovered
     from lakefmt.producers.stream.options import StreamOptions
-    from lakefmt.producers.stream.stream import Stream
+    from lakefmt.producers.stream.stream import AsyncStream, Stream
     from lakefmt.write.context import OnCommit, WriteRequest
 
 __all__ = ["ProducerVerbs"]
@@ -95,7 +94,7 @@ class ProducerVerbs(TableVerbs):
             >>> asyncio.run(main()); t.read().num_rows
             1
         """
-        from lakefmt.producers.stream.async_stream import AsyncStream
+        from lakefmt.producers.stream.stream import AsyncStream
 
         return AsyncStream(lambda: self.open_stream(operation, writer_id, options=options, **settings))
 

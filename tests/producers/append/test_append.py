@@ -22,7 +22,7 @@ from lakefmt.errors import (
     UnknownSetting,
     UnsupportedFeature,
 )
-from lakefmt.producers.append.options import OPTIONS, translate_options
+from lakefmt.producers.append.verbs import OPTIONS, translate_options
 from lakefmt.timeline.commit_entries import watermark_of
 from lakefmt.write.context import WriteStatus
 from lakefmt.write.files.base_file import FileInProgress

@@ -50,7 +50,7 @@ def awaited(call: Callable[[Any], Coroutine[Any, Any, None]]) -> Callable[[Strea
     """Return a call of the same stream by its face for programs that await."""
 
     def run(stream: Stream) -> None:
-        from lakefmt.producers.stream.async_stream import AsyncStream
+        from lakefmt.producers.stream.stream import AsyncStream
 
         async def main() -> None:
             face = AsyncStream(lambda: stream)

@@ -30,8 +30,7 @@ from lakefmt.filegroups.table_client import TableClient
 from lakefmt.keys import build_partition_paths
 from lakefmt.producers.stream import flushing
 from lakefmt.producers.stream import rows as rows_module
-from lakefmt.producers.stream.operators import RowOperator
-from lakefmt.producers.stream.options import FlushMode
+from lakefmt.producers.stream.options import FlushMode, RowOperator
 from lakefmt.producers.stream.rows import RowChecker
 from lakefmt.producers.stream.stream import Stream
 from lakefmt.segments.files import list_headers, list_streams

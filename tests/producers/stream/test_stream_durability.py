@@ -20,8 +20,7 @@ from lakefmt.errors import (
     StreamUnavailable,
     TableNotFound,
 )
-from lakefmt.producers.stream.failures import retry_status_of
-from lakefmt.producers.stream.options import ErrorTypeHandler, FlushMode, RetryStatus
+from lakefmt.producers.stream.options import ErrorTypeHandler, FlushMode, RetryStatus, retry_status_of
 from lakefmt.producers.stream.stream import Stream
 from lakefmt.segments.files import list_headers, list_positions, list_streams, read_segments
 from lakefmt.segments.names import STREAMS, SegmentPosition, data_name, header_name

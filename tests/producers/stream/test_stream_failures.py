@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lakefmt.errors import FlushFailed, InvalidInputError, LakefmtError, StorageError
-from lakefmt.producers.stream import committer as committer_module
+from lakefmt.producers.stream import core as committer_module
 from lakefmt.producers.stream.options import ErrorTypeHandler, FlushMode
 from lakefmt.segments.files import list_streams
 from lakefmt.storage import ObjectStore

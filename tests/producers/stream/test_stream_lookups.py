@@ -10,7 +10,7 @@ import pytest
 
 from lakefmt.errors import DuplicateKey, FlushFailed, KeyNotFound
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.producers.stream import stored
+from lakefmt.producers.stream import committing
 from lakefmt.producers.stream.options import FlushMode
 from lakefmt.read.snapshot import scan_slices
 from tests.producers.stream.stream_kit import make, table_over
@@ -38,7 +38,7 @@ def test_only_files_of_the_keys_are_read(index: str, table_type: str, monkeypatc
         read.append(len({(each.partition, each.file_id) for each in slices}))
         return scan_slices(snapshot, slices, *given, **named)
 
-    monkeypatch.setattr(stored, "scan_slices", counted)
+    monkeypatch.setattr(committing, "scan_slices", counted)
     with table_over(store).open_stream(**QUICK) as stream:
         stream.update({"id": "k02", "p": "p0", "v": 20})
         stream.extend([{"id": "k14", "p": "p1"}], "delete")
