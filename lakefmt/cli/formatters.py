@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from lakefmt.compaction.operations import RewriteResult
     from lakefmt.filegroups.model import FileSlice
-    from lakefmt.read.timeline_format import TimelineEntry
+    from lakefmt.read.stats import TimelineEntry
     from lakefmt.values import CommitResult
 
 __all__ = [
@@ -505,7 +505,7 @@ def draw_timeline(entries: Sequence[TimelineEntry], *, titles: bool = True) -> R
     """Return the timeline as one line per instant, oldest first, as ``print(table.timeline)`` prints it."""
     from rich.text import Text
 
-    from lakefmt.read.timeline_format import draw_lines
+    from lakefmt.read.stats import draw_lines
 
     drawn = Text(no_wrap=True, overflow="ellipsis")
     for number, line in enumerate(draw_lines(entries, titles=titles)):

@@ -14,7 +14,7 @@ from lakefmt.consumers.position import part_key
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt.formats.names import has_bucket_number, parse_base_file, parse_log_file, queue_bucket_of
-from lakefmt.read.change_sources import ChangeSource, changing_sources
+from lakefmt.read.changes import ChangeSource, changing_sources
 from lakefmt.read.incremental import is_rewrite
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.commit_entries import watermark_of

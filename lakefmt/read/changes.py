@@ -1,14 +1,15 @@
-"""Read the changes between two moments: inserted, updated and deleted rows with before and after images.
+"""The sources of a commit's changes (docs/format.md, Change files). Pure.
 
-Tables with change capture give their change files; for others the file groups before and after each
-commit are compared (docs/format.md, Change files). Memory: one file group of one commit, and the
-result.
+The cases are those of Hudi's CDC inference, and one more: a base file that replaces another in a
+table without change capture; both are compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import enum
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import field
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -27,32 +28,279 @@ from lakefmt.filegroups.cdc import (
     INSERT,
     UPDATE,
     ChangedRows,
+    cdc_paths,
     compare_rows,
     images,
     match_keys,
     operations,
     read_change_file,
 )
-from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, all_slices
+from lakefmt.filegroups.pending_plans import is_copied_log
 from lakefmt.filegroups.reader import reading
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.log.cdc import AFTER, BEFORE, KEY, OP, TS_MS
-from lakefmt.read._changes_files import FileHistory
-from lakefmt.read.change_sources import ChangeSource, InferenceCase, changing_sources
+from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.read.filters import Filter, keep_rows
 from lakefmt.read.incremental import is_rewrite, select_commits
 from lakefmt.read.mor_scan import merged_tables
 from lakefmt.read.scan import Query, plan_query, prune_partitions, scan_table
 from lakefmt.read.snapshot import NEXT_START, bound_of, planned_clusterings, with_archived_instants
+from lakefmt.read.snapshot_files import cleaned_files, cleans_beyond_promise
 from lakefmt.schema import reconcile
+from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import Instant
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.values import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, InstantTime, PartitionPath
+from lakefmt.values import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, FileId, InstantTime, PartitionPath, WriteStat
 
 if TYPE_CHECKING:
     from lakefmt.schema.column_ids import ColumnPlaces
 
-__all__ = ["ChangesPlan", "plan_changes_read", "read_changes", "read_planned_changes"]
+__all__ = [
+    "ChangeSource",
+    "ChangesPlan",
+    "FileHistory",
+    "GroupFiles",
+    "InferenceCase",
+    "changing_sources",
+    "plan_changes_read",
+    "plan_sources",
+    "read_changes",
+    "read_planned_changes",
+]
+
+
+class InferenceCase(enum.Enum):
+    """How the changes of a file group are determined."""
+
+    BASE_FILE_INSERT = "BASE_FILE_INSERT"
+    BASE_FILE_DELETE = "BASE_FILE_DELETE"
+    BASE_FILE_COMPARE = "BASE_FILE_COMPARE"
+    LOG_FILE = "LOG_FILE"
+    REPLACE_COMMIT = "REPLACE_COMMIT"
+    AS_IS = "AS_IS"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSource:
+    """The changes of one commit in one file group.
+
+    Attributes:
+        case: how the changes are determined.
+        partition: partition path.
+        path: base file of the commit, relative to the table; "" without one.
+        former: instant of the previous base file; "null" without one.
+        files: change files (``AS_IS``), or the logs of the commit.
+    """
+
+    case: InferenceCase
+    partition: PartitionPath
+    file_id: FileId
+    path: str = ""
+    former: InstantTime | str = "null"
+    files: tuple[str, ...] = ()
+
+
+def changing_sources(
+    timeline: Timeline, instant: Instant, commit: CommitMetadata, replaced: Mapping[tuple[str, str], InstantTime]
+) -> list[ChangeSource]:
+    """Return the sources of a commit, where rows went to old and to new buckets of a clustering those of one.
+
+    These are the old buckets. In version 6 the timeline does not say whether the clustering completed before the commit: once it
+    has completed, it counts as older, and the new buckets tell.
+
+    Args:
+        timeline: the table's.
+        instant: the commit.
+        commit: its metadata.
+        replaced: the file groups that are replaced, with the instants that did it.
+    """
+
+    def tells(source: ChangeSource) -> bool:
+        if source.case is not InferenceCase.LOG_FILE:
+            return True
+        if timeline.layout == 1 and replaced.get((source.partition, source.file_id), instant.time) < instant.time:
+            return False
+        return not all(is_copied_log(timeline, instant, path.rpartition("/")[2]) for path in source.files)
+
+    return [source for source in plan_sources(commit) if tells(source)]
+
+
+def plan_sources(commit: CommitMetadata) -> list[ChangeSource]:
+    """Return the change sources of a commit, one per file group, replaced groups first.
+
+    Args:
+        commit: its metadata.
+
+    Source: docs/format.md, Change files.
+
+    Example:
+        >>> from lakefmt.values import WriteOperation
+        >>> stat = WriteStat("f-0", "", "f-0_1-0-0_20260101000000000.parquet", num_writes=2, num_inserts=2)
+        >>> [source.case.name for source in plan_sources(CommitMetadata(WriteOperation.INSERT, (stat,)))]
+        ['BASE_FILE_INSERT']
+    """
+    sources = [
+        ChangeSource(InferenceCase.REPLACE_COMMIT, partition, file_id)
+        for partition, ids in commit.replaced_file_ids.items()
+        for file_id in ids
+    ]
+    logs: dict[tuple[PartitionPath, FileId], list[str]] = {}
+    for stat in commit.stats:
+        if not stat.path:
+            continue
+        if parse_base_file(stat.file_name) is None:
+            logs.setdefault((stat.partition_path, stat.file_id), []).append(stat.path)
+        else:
+            sources.append(_of_base(stat))
+    sources += [ChangeSource(InferenceCase.LOG_FILE, *key, files=tuple(paths)) for key, paths in logs.items()]
+    return sources
+
+
+def _of_base(stat: WriteStat) -> ChangeSource:
+    change_files = cdc_paths(stat)
+    former = stat.prev_commit or "null"
+    if change_files:
+        case = InferenceCase.AS_IS
+    elif former == "null":
+        case = InferenceCase.BASE_FILE_INSERT
+    elif not stat.num_writes:
+        case = InferenceCase.BASE_FILE_DELETE
+    else:
+        case = InferenceCase.BASE_FILE_COMPARE
+    return ChangeSource(case, stat.partition_path, stat.file_id, stat.path, former, change_files)
+
+
+_Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class GroupFiles:
+    """All files that a file group has or had; ``gone`` has the paths of removed ones."""
+
+    bases: list[BaseFile] = field(default_factory=list)
+    logs: list[LogFile] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class FileHistory:
+    """The file groups of a table at any commit.
+
+    Attributes:
+        timeline: all commits, with the relevant archived ones.
+        groups: (partition, file id) → its files.
+    """
+
+    timeline: Timeline
+    groups: dict[_Key, GroupFiles]
+
+    @classmethod
+    def load(
+        cls, client: TableClient, state: TableState, first: InstantTime, partitions: Sequence[PartitionPath]
+    ) -> FileHistory:
+        """List the partitions, and the files that cleans removed from them since the commit `first`."""
+        bases, logs = client.listing(state.config).files(partitions)
+        groups: dict[_Key, GroupFiles] = {}
+        for base in bases:
+            groups.setdefault((base.partition, base.file_id), GroupFiles()).bases.append(base)
+        for log in logs:
+            groups.setdefault((log.partition, log.file_id), GroupFiles()).logs.append(log)
+        present, wanted = {base.path for base in bases} | {log.path for log in logs}, set(partitions)
+        for removed in _removed(client, state, first):
+            if removed.partition in wanted and removed.path not in present:
+                group = groups.setdefault((removed.partition, removed.file_id), GroupFiles())
+                if removed.path not in group.gone:
+                    group.gone.add(removed.path)
+                    if isinstance(removed, BaseFile):
+                        group.bases.append(removed)
+                    else:
+                        group.logs.append(removed)
+        timeline = state.timeline
+        if not all(timeline.tells_completion_of(log.instant) for group in groups.values() for log in group.logs):
+            timeline = client.with_history(state).timeline  # it decides what a commit saw
+        return cls(timeline, groups)
+
+    def base(self, source: ChangeSource, instant: str) -> FileSlice:
+        """Return a group's base file at an instant, as a slice.
+
+        Raises:
+            SnapshotExpired: the file was cleaned.
+        """
+        group = self.groups.get((source.partition, source.file_id), GroupFiles())
+        base = max((b for b in group.bases if b.instant == instant), key=lambda b: b.write_token, default=None)
+        if base is None or base.path in group.gone:
+            where = f"{source.partition}/{source.file_id}".lstrip("/")
+            raise SnapshotExpired(f"the base file of {where} at {instant} is gone: a clean removed it")
+        return FileSlice(source.partition, source.file_id, InstantTime(instant), base)
+
+    def slice_at(self, source: ChangeSource, commit: Instant, *, after: bool) -> tuple[FileSlice | None, Timeline]:
+        """Return a group's slice just before or just after a commit, and the timeline to read it with.
+
+        Raises:
+            SnapshotExpired: a file of the slice was cleaned.
+        """
+        group = self.groups.get((source.partition, source.file_id), GroupFiles())
+        by_request = self.timeline.layout == 1 or _has_shared_logs(source, commit)
+        timeline = self._timeline_at(commit, after=after) if by_request else self.timeline
+        bases, logs = group.bases, group.logs
+        if not by_request:
+            bases = [b for b in bases if self._is_seen(b.instant, commit, after=after)]
+            logs = [log for log in logs if self._is_seen(log.instant, commit, after=after)]
+        slices = all_slices(bases, logs, timeline)
+        latest = max(slices, key=lambda file_slice: file_slice.instant, default=None)
+        lost = [] if latest is None else [path for path in latest.paths if path in group.gone]
+        if lost:
+            raise SnapshotExpired(f"{lost[0]} is gone: a clean removed it")
+        return latest, timeline
+
+    def _is_seen(self, time: InstantTime, commit: Instant, *, after: bool) -> bool:
+        """Return whether an instant's files were visible around a commit, by completion order."""
+        if time == commit.time:
+            return after
+        done = self.timeline.completion_of(time)
+        return (done, time) < (commit.order_time, commit.time)
+
+    def _timeline_at(self, commit: Instant, *, after: bool) -> Timeline:
+        """Return the timeline up to a commit or just before it, by requested times."""
+        if after:
+            return self.timeline.as_of(commit.time)
+        return self.timeline.as_of(_before(commit.time))
+
+
+def _has_shared_logs(source: ChangeSource, commit: Instant) -> bool:
+    """Return whether a commit wrote logs of version 6: named by their slice, they outlive an upgrade and its layout.
+
+    Such a log may hold blocks of other commits, too, and is found by the commit's requested time. So were the commits:
+    an upgrade gives them completion times in that order.
+    """
+    names = (parse_log_file(path.rpartition("/")[2]) for path in source.files)
+    return any(name is not None and not name.is_cdc and name.instant != commit.time for name in names)
+
+
+def _before(time: str) -> str:
+    """Return a bound below an instant time and above every earlier one.
+
+    Example:
+        >>> _before("20260101000000000"), _before("20260101000000001")
+        ('20260100999999999', '20260101000000000')
+    """
+    return str(int(time) - 1).rjust(len(time), "0")
+
+
+def _removed(client: TableClient, state: TableState, first: InstantTime) -> Iterable[BaseFile | LogFile]:
+    """Yield the base files and logs that cleans removed since a commit; none if the cleans promise to have kept them all.
+
+    What a commit met is told by completion: a service that was requested before it and completed after it does not count.
+    """
+    now = TableState(state.config, client.timeline_store(state.config).load())
+    begun = next((i.order_time for i in state.timeline.commits if i.time == first), first)
+    earliest = min((i.time for i in now.timeline.commits if i.order_time >= begun), default=first)
+    for _, record in cleans_beyond_promise(client, now, first, min(first, earliest)):
+        bases, logs = cleaned_files(record)
+        yield from bases
+        yield from logs
+
 
 Mask = npt.NDArray[np.bool_]
 _Work = Sequence[tuple[Instant, Sequence[ChangeSource]]]

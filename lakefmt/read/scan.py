@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
     import pyarrow.parquet as pq
 
-    from lakefmt.read._filter_conditions import Condition
+    from lakefmt.read.filter_terms import Condition
     from lakefmt.schema.column_ids import ColumnIds
 
 __all__ = [
@@ -143,7 +143,7 @@ def prune_partitions(
     client: TableClient, state: TableState, partitions: Iterable[PartitionPath], query: Query
 ) -> list[PartitionPath]:
     """Return the partitions that may have matching rows, judged by their paths."""
-    from lakefmt.read._filter_conditions import satisfiable
+    from lakefmt.read.filter_terms import satisfiable
 
     remaining = list(partitions)
     if query.condition is None or not state.config.is_partitioned:
@@ -378,7 +378,7 @@ def _chooser(
         condition = query.condition
         if condition is None:
             return list(range(parquet.num_row_groups))
-        from lakefmt.read.skipping.altered_row_groups import row_groups_left  # brings the metadata table along
+        from lakefmt.read.skipping.altered_columns import row_groups_left  # brings the metadata table along
 
         return row_groups_left(parquet.metadata, parquet.schema_arrow, places, condition, query.schema, state.config)
 

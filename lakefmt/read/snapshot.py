@@ -35,7 +35,7 @@ from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.values import COMMIT_TIME, InstantTime, PartitionPath, WriteOperation
 
 if TYPE_CHECKING:
-    from lakefmt.read._filter_conditions import Condition
+    from lakefmt.read.filter_terms import Condition
     from lakefmt.read.incremental import Increment
 
 __all__ = [
@@ -370,7 +370,7 @@ def read_planned_increment(
 
 def written_by(commits: Sequence[InstantTime], query: Query) -> Condition:
     """Return the condition of rows that some commits wrote and that pass a query's filter."""
-    from lakefmt.read._filter_conditions import exactly
+    from lakefmt.read.filter_terms import exactly
 
     written = exactly(pc.field(COMMIT_TIME).isin(pa.array(commits, pa.string())))
     return written if query.condition is None else written & query.condition

@@ -7,9 +7,7 @@ from typing import TypeVar
 
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.read._changes_files import GroupFiles
-from lakefmt.read.change_sources import ChangeSource
-from lakefmt.read.changes import ChangesPlan
+from lakefmt.read.changes import ChangeSource, ChangesPlan, GroupFiles
 from lakefmt.read.filters import Filter
 from lakefmt.read.snapshot import Snapshot, matching_slices
 from lakefmt.timeline.instant import Instant

@@ -1,10 +1,10 @@
-"""The reading methods of ``Table`` (effects)."""
+"""Retry reads of the newest state when a clean removes their files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -12,10 +12,9 @@ from lakefmt.arguments import flag_argument, foreign, text_argument
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import replace
-from lakefmt.errors import InvalidInputError
+from lakefmt.errors import InvalidInputError, SnapshotExpired
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableVerbs
-from lakefmt.read._retry_newest import read_newest, scan_newest
 from lakefmt.read.filters import Filter
 from lakefmt.read.snapshot import Snapshot, bound_of, read_increment
 from lakefmt.values import Partitions
@@ -25,11 +24,88 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-    from lakefmt.read.skipping.report import ReadReport
+    from lakefmt.read.skipping.file_selection import ReadReport
     from lakefmt.read.stats import TableStats, TimelineView
 
+__all__ = [
+    "ReadingVerbs",
+    "read_newest",
+    "scan_newest",
+]
 
-__all__ = ["ReadingVerbs"]
+T = TypeVar("T")
+
+
+def read_newest(read: Callable[[], T]) -> T:
+    """Return the result of a read of the newest state.
+
+    A clean removes only files that a newer state does not need. A read with a missing file is
+    therefore planned again on the newest state; a file that is missing twice is an error.
+
+    Args:
+        read: loads the newest state and reads it.
+
+    Raises:
+        SnapshotExpired: two plans need the same missing file.
+
+    Example:
+        >>> read_newest(lambda: 3)
+        3
+    """
+    missed = _Missed()
+    while True:
+        try:
+            return read()
+        except SnapshotExpired as error:
+            missed.note(error)
+
+
+def scan_newest(scan: Callable[[], pa.RecordBatchReader]) -> pa.RecordBatchReader:
+    """Return a stream of the newest state; it is planned again until the first row is returned.
+
+    Args:
+        scan: loads the newest state and plans a stream of it.
+
+    Raises:
+        SnapshotExpired: as for :func:`read_newest`; also when a file disappears after the first
+            rows.
+    """
+    first = read_newest(scan)
+    schema = first.schema
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        reader, missed = first, _Missed()
+        while True:
+            has_begun = False
+            try:
+                for batch in reader:
+                    has_begun = True
+                    yield batch
+                return
+            except SnapshotExpired as error:
+                if has_begun:
+                    raise
+                missed.note(error)
+            reader = read_newest(scan)
+            if not reader.schema.equals(schema):
+                raise SnapshotExpired("a column was added while the stream was planned; read again")
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+class _Missed:
+    """The missing files of earlier plans."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    def note(self, error: SnapshotExpired) -> None:
+        """Record the missing file; raise if it was missing before."""
+        name = str(error).partition(" is gone")[0]
+        if name in self._names:
+            raise error
+        self._names.add(name)
+
 
 #: The default of `schema_of`.
 _THEN: Final = "then"
@@ -159,7 +235,7 @@ class ReadingVerbs(TableVerbs):
             >>> [(step.name, step.files) for step in report.steps]
             [('stored', 2), ('partition values', 1), ('footers', 1)]
         """
-        from lakefmt.read.skipping.explain import explain_read
+        from lakefmt.read.skipping.file_selection import explain_read
 
         def explain_now() -> ReadReport:
             taken = self.snapshot(as_of)

@@ -38,7 +38,6 @@ from lakefmt.formats.log.delete_block import decode_delete_content
 from lakefmt.formats.names import marker_name, parse_base_file, parse_log_file, parse_marker
 from lakefmt.formats.parquet.page_search import find_pages
 from lakefmt.formats.properties import check_table_checksum, decode_properties
-from lakefmt.formats.schema_message import decode_schema_metadata
 from lakefmt.index.bucket.counts import FIRST_CONFIG, BucketCounts, decode_hashing_config, encode_hashing_config
 from lakefmt.index.bucket.ring import decode_ring, encode_ring, first_ring
 from lakefmt.metadata.reading.index_readers import decode_index_keys
@@ -46,6 +45,7 @@ from lakefmt.metadata.reading.listing import listed_files
 from lakefmt.metadata.reading.reader import RecordRun
 from lakefmt.metadata.reading.stats_reader import decode_stats
 from lakefmt.metadata.records import ColumnStats, MetadataRecord, RecordType, encode_record, record_schema
+from lakefmt.read.skipping.implied_conditions import decode_schema_metadata
 from lakefmt.schema import avro_to_arrow
 from lakefmt.schema.avro_tree import parse_avro_schema
 from lakefmt.segments.codec import (

@@ -20,11 +20,10 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.errors import CorruptFile, InvalidFilter
-from lakefmt.formats.schema_message import decode_schema_metadata
-from lakefmt.read._filter_conditions import Condition
+from lakefmt.read.filter_terms import Condition
 from lakefmt.read.filters import parse_filter
 from lakefmt.read.skipping import file_selection, implied_conditions
-from lakefmt.read.skipping.implied_conditions import Implied, implied_by
+from lakefmt.read.skipping.implied_conditions import Implied, decode_schema_metadata, implied_by
 from lakefmt.transactions.metadata_indexes import create_metadata_index
 
 SCHEMA = pa.schema(

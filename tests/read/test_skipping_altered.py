@@ -20,7 +20,7 @@ from lakefmt.filegroups import base_writer
 from lakefmt.metadata.reading import altered_stats
 from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.read.filters import keep_rows, parse_filter
-from lakefmt.read.skipping import altered_row_groups, file_selection
+from lakefmt.read.skipping import altered_columns, file_selection
 from lakefmt.storage.memory import MemoryStore
 from tests.example_counts import examples
 
@@ -478,7 +478,7 @@ def of_one_file() -> lakefmt.Table:
 def decoded(monkeypatch: pytest.MonkeyPatch, table: lakefmt.Table, query: str) -> int | None:
     """How many row groups a read decodes; None: Arrow reads the files, which it is not asked about."""
     seen: list[int] = []
-    choose = altered_row_groups.row_groups_left
+    choose = altered_columns.row_groups_left
 
     def counted(*given: Any) -> list[int]:
         found = choose(*given)
@@ -486,7 +486,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch, table: lakefmt.Table, query: str) -
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(altered_row_groups, "row_groups_left", counted)
+        patch.setattr(altered_columns, "row_groups_left", counted)
         table.read(filter=query)
     return sum(seen) if seen else None
 
@@ -496,8 +496,8 @@ def test_wrong_ends_of_an_altered_column_lose_rows() -> None:
     table = of_eight_files("cow", metadata=False)
     alter(table, "renamed")
     assert table.read(filter="number = 3").column("id").to_pylist() == ["k3"]
-    place = altered_row_groups._place
-    with mock.patch.object(altered_row_groups, "_place", lambda path, places: place(["m"], places)):
+    place = altered_columns._place
+    with mock.patch.object(altered_columns, "_place", lambda path, places: place(["m"], places)):
         assert table.read(filter="number = 3").num_rows == 0
 
 

@@ -14,8 +14,7 @@ import pytest
 
 import lakefmt
 from lakefmt.cli.commands import rows as inspect
-from lakefmt.read.stats import TimelineView, follow_timeline
-from lakefmt.read.timeline_format import TimelineEntry, draw_lines, sign_of
+from lakefmt.read.stats import TimelineEntry, TimelineView, draw_lines, follow_timeline, sign_of
 from lakefmt.storage.time_source import SystemTimeSource
 from lakefmt.timeline.archive.store import History, HistoryStore
 from lakefmt.timeline.archive.v6_log import LogArchive

@@ -14,13 +14,13 @@ from lakefmt.metadata.layout import PartitionKind
 from lakefmt.metadata.reading.altered_stats import of_all_rows, read_altered_partitions
 from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.metadata.reading.stats_reader import read_stats
-from lakefmt.read._filter_conditions import satisfiable
+from lakefmt.read.filter_terms import satisfiable
 from lakefmt.read.scan import Query
-from lakefmt.read.skipping.altered_columns import altered_ranges
-from lakefmt.read.skipping.compared_columns import Leaf
-from lakefmt.read.skipping.guarantees import (
+from lakefmt.read.skipping.altered_columns import (
+    Leaf,
     SliceFiles,
     all_known,
+    altered_ranges,
     exact_in_partitions,
     joined_ranges,
     range_guarantees,

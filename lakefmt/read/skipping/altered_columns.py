@@ -1,21 +1,252 @@
-"""What statistics tell of columns that were altered: the ranges of file slices, or of single files (effects: reads only)."""
+"""What statistics guarantee of the rows of file slices. Pure.
+
+Statistics of the files of a slice are joined before they are compared with a condition: a merged row takes each value from
+one of the files, perhaps another one for each column. So a slice is read or not read as a whole, and a log is never left
+out alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pt
 
+from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import replace
+from lakefmt.errors import CorruptFile
 from lakefmt.filegroups.model import FileSlice, LogFile
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.metadata.reading.altered_stats import DatedFiles, read_altered_stats
+from lakefmt.metadata.reading.altered_stats import DatedFiles, read_altered_stats, texts_of_days
 from lakefmt.metadata.reading.reader import MetadataTable
-from lakefmt.read.skipping.guarantees import SliceFiles, joined_records
+from lakefmt.read.filter_terms import Condition, satisfiable
+from lakefmt.read.filters import filter_columns
+from lakefmt.schema import field_at, reconcile
+from lakefmt.schema.column_ids import ColumnPlaces
 from lakefmt.schema.statistic_names import StatisticNames
+from lakefmt.schema.type_changes import convert_stored
+from lakefmt.values import COMMIT_TIME, META_COLUMNS, RECORD_KEY
 
-__all__ = ["altered_ranges", "names_of_columns"]
+__all__ = [
+    "Leaf",
+    "SliceFiles",
+    "all_known",
+    "altered_ranges",
+    "exact_in_partitions",
+    "joined_ranges",
+    "joined_records",
+    "names_of_columns",
+    "range_guarantees",
+    "row_groups_left",
+    "statistic_columns",
+]
+
+I64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_RECORD = ("min", "max", "value_count", "null_count")
+#: Java orders these characters by other numbers than UTF-8 does, so an end that holds one may not be the outermost value.
+_ORDERED_DIFFERENTLY = r"[\x{E000}-\x{10FFFF}]"
+
+
+class SliceFiles:
+    """The files of slices as columns.
+
+    Parameters:
+        names: of the files, without directories.
+        slices: the number of the slice that each is of.
+        logs: whether each is a log.
+        count: how many slices there are.
+    """
+
+    def __init__(self, names: Sequence[str], slices: Sequence[int], logs: Sequence[bool], count: int) -> None:
+        self.names = pa.array(names, pa.string())
+        self.slices: I64 = np.array(slices, np.int64)
+        self.logs: Mask = np.array(logs, bool)
+        self.count = count
+
+
+def joined_ranges(stats: pa.Table, files: SliceFiles) -> pa.Table:
+    """Return what values of a column each slice has.
+
+    Parameters:
+        stats: the statistics of the column by file, as the metadata table has them.
+        files: the files of the slices.
+
+    Returns:
+        Columns ``min`` and ``max`` (null: there are only nulls, or nothing is known), ``has_nulls``, ``has_values`` and
+        ``is_known``; one row for each slice.
+
+    Example:
+        >>> stats = pa.table({"name": ["b", "l"], "min": [1, 7], "max": [3, 9], "value_count": [2, 1], "null_count": [0, 0]})
+        >>> joined_ranges(stats, SliceFiles(["b", "l"], [0, 0], [False, True], 1)).to_pylist()
+        [{'min': 1, 'max': 9, 'has_nulls': False, 'has_values': True, 'is_known': True}]
+    """
+    counts = stats["name"].value_counts()
+    twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    stats = stats.filter(pc.invert(pc.is_in(stats["name"], value_set=twice))) if len(twice) else stats
+    places = pc.index_in(files.names, value_set=stats["name"].combine_chunks())
+    records = pa.table({name: stats[name].combine_chunks().take(places) for name in _RECORD})
+    return joined_records(records, files, np.arange(len(files.slices)))
+
+
+def joined_records(records: pa.Table, files: SliceFiles, places: I64, absent: Mask | None = None) -> pa.Table:
+    """Return what values of a column each slice has, as :func:`joined_ranges` does.
+
+    Parameters:
+        records: ``min``, ``max``, ``value_count`` and ``null_count``; nulls: nothing is known of the file.
+        files: the files of the slices.
+        places: the file that each record is of, by position; every file has one at least.
+        absent: where the file is known to have only nulls.
+    """
+    low, high = (records[end].combine_chunks() for end in ("min", "max"))
+    rows, nulls = (_numbers(records[name].combine_chunks()) for name in ("value_count", "null_count"))
+    slices, logs = files.slices[places], files.logs[places]
+    has_range = _has_range(low, high)
+    is_empty = logs & (rows == 0) & (nulls == 0)  # a log of deletes
+    only_nulls = (rows > 0) & (rows == nulls) & _tells_nulls(low.type)
+    is_told = has_range | is_empty | only_nulls
+    is_told = is_told if absent is None else is_told | absent
+    columns = {
+        "min": _outermost(low, slices, files.count, has_range, "ascending"),
+        "max": _outermost(high, slices, files.count, has_range, "descending"),
+        "has_nulls": np.bincount(slices[nulls != 0], minlength=files.count) > 0,
+        "has_values": np.bincount(slices[has_range], minlength=files.count) > 0,
+        "is_known": np.bincount(slices[~is_told], minlength=files.count) == 0,
+    }
+    return pa.table(columns)
+
+
+def _numbers(values: pa.Array) -> I64:
+    numbers: I64 = pc.fill_null(values, -1).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_binary(kind) or pt.is_large_binary(kind))
+
+
+def _tells_nulls(kind: pa.DataType) -> bool:
+    """Return whether statistics with nulls alone mean that there are only nulls."""
+    # Some releases say the same of texts that are too long for a footer, and of Spark's old timestamps.
+    return not (_is_text(kind) or pt.is_timestamp(kind))
+
+
+def _has_range(low: pa.Array, high: pa.Array) -> Mask:
+    """Return where both ends are values that all others lie between."""
+    kind = low.type
+    is_usable = pc.and_(pc.is_valid(low), pc.is_valid(high))
+    if pt.is_floating(kind):
+        zero = pa.scalar(0.0, kind)
+        # Of values with NaN some releases store zero as both ends.
+        zeros = pc.and_(pc.equal(low, zero), pc.equal(high, zero))
+        is_usable = pc.and_(is_usable, pc.invert(pc.fill_null(zeros, True)))
+        is_usable = pc.and_(is_usable, pc.invert(pc.fill_null(pc.or_(pc.is_nan(low), pc.is_nan(high)), True)))
+    if pt.is_string(kind) or pt.is_large_string(kind):
+        other = [pc.fill_null(pc.match_substring_regex(end, _ORDERED_DIFFERENTLY), True) for end in (low, high)]
+        is_usable = pc.and_(is_usable, pc.invert(pc.or_(*other)))
+    in_order = pc.fill_null(pc.less_equal(low, high), False)
+    mask: Mask = pc.and_(is_usable, in_order).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _outermost(ends: pa.Array, slices: I64, count: int, counts: Mask, order: str) -> pa.Array:
+    """Return the first of the ends of each slice in an order; null where there is none."""
+    rows = np.flatnonzero(counts)
+    parts = pa.table({"slice": slices[rows], "end": ends.take(pa.array(rows))})
+    ordered = pc.sort_indices(parts, sort_keys=[("slice", "ascending"), ("end", order)]).to_numpy()
+    numbers, firsts = np.unique(slices[rows][ordered], return_index=True)
+    places = np.full(count, -1, np.int64)
+    places[numbers] = rows[ordered[firsts]]
+    return ends.take(pa.array(places, mask=places < 0))
+
+
+def range_guarantees(column: pc.Expression, ranges: pa.Table) -> list[pc.Expression | None]:
+    """Return what is true of a column's values in each slice; None: nothing is known.
+
+    Parameters:
+        column: the column's expression.
+        ranges: what :func:`joined_ranges` returned.
+    """
+    lows, highs = ranges["min"], ranges["max"]
+    flags = zip(*(ranges[name].to_pylist() for name in ("is_known", "has_values", "has_nulls")), strict=True)
+    absent = column.is_null()
+    guarantees: list[pc.Expression | None] = []
+    for number, (is_known, has_values, has_nulls) in enumerate(flags):  # one for each slice
+        if not is_known:
+            guarantees.append(None)
+        elif not has_values:
+            guarantees.append(absent)
+        else:
+            above, below = column >= pc.scalar(lows[number]), column <= pc.scalar(highs[number])
+            guarantees.append((above | absent) & (below | absent) if has_nulls else above & below)
+    return guarantees
+
+
+def all_known(parts: Sequence[Sequence[pc.Expression | None]]) -> list[pc.Expression | None]:
+    """Return for each slice all that is known of its columns."""
+    rows = ([each for each in row if each is not None] for row in zip(*parts, strict=True))
+    return [reduce(lambda a, b: a & b, row) if row else None for row in rows]
+
+
+def exact_in_partitions(kind: pa.DataType) -> bool:
+    """Return whether ranges of whole partitions can be relied on for a type.
+
+    A range of a partition leaves out files whose ends are not known: floats with NaN, long texts, Spark's old timestamps.
+
+    Example:
+        >>> exact_in_partitions(pa.int64()), exact_in_partitions(pa.string())
+        (True, False)
+    """
+    return _tells_nulls(kind) and not pt.is_floating(kind)
+
+
+class Leaf(NamedTuple):
+    """A column, or a nested field, that may have statistics.
+
+    Attributes:
+        altered: the names of columns at any time; None: this one's statistics are under its name in every file.
+    """
+
+    name: str
+    expression: pc.Expression
+    kind: pa.DataType
+    altered: StatisticNames | None = None
+
+
+def statistic_columns(
+    condition: Condition | None, schema: pa.Schema, config: TableConfig, *, merged: bool
+) -> list[Leaf]:
+    """Return the columns and nested fields that a condition compares and that may have statistics.
+
+    Parameters:
+        condition: of the rows that are read.
+        schema: the columns that it may name.
+        config: the table's properties.
+        merged: some slices have logs, whose rows do not say themselves when they were written.
+    """
+    if condition is None or condition.pruning is None:
+        return []
+    used = filter_columns(condition.pruning, schema)
+    meta = {RECORD_KEY} if merged else {RECORD_KEY, COMMIT_TIME}
+    left_out = {*META_COLUMNS} - (meta if config.populate_meta_fields else set())
+    fields = [field for field in schema if field.name in used - left_out and "." not in field.name]
+    return [leaf for field in fields for leaf in _leaves((field.name,), field.type)]
+
+
+def _leaves(path: tuple[str, ...], kind: pa.DataType) -> Iterator[Leaf]:
+    if pt.is_struct(kind):
+        for number in range(kind.num_fields):
+            if "." not in kind.field(number).name:
+                yield from _leaves((*path, kind.field(number).name), kind.field(number).type)
+    elif not (pt.is_nested(kind) or isinstance(kind, pa.BaseExtensionType)):
+        yield Leaf(".".join(path), pc.field(path[0]) if len(path) == 1 else pc.field(*path), kind)
 
 
 def names_of_columns(client: TableClient, state: TableState) -> StatisticNames | None:
@@ -45,7 +276,7 @@ def altered_ranges(
     *,
     by_file: bool = False,
 ) -> pa.Table:
-    """Return what values of an altered column each slice has (:func:`~lakefmt.read.skipping.guarantees.joined_ranges`).
+    """Return what values of an altered column each slice has (:func:`~lakefmt.read.skipping.altered_columns.joined_ranges`).
 
     Parameters:
         table: the metadata table.
@@ -81,3 +312,130 @@ def _may_grow(log: LogFile, file_slice: FileSlice, layout: int) -> bool:
     """Return whether later instants may have written to a log: one of table version 6, which has its slice's instant."""
     alike = sum(each.instant == log.instant for each in file_slice.logs)
     return layout == 1 or (log.instant == file_slice.instant and (file_slice.base is not None or alike > 1))
+
+
+_COUNTS: Final = ("value_count", "null_count")
+
+
+def row_groups_left(
+    metadata: pq.FileMetaData,
+    stored: pa.Schema,
+    places: ColumnPlaces | None,
+    condition: Condition,
+    schema: pa.Schema,
+    config: TableConfig,
+) -> list[int]:
+    """Return the row groups of a base file that may have rows that satisfy a condition.
+
+    Parameters:
+        metadata: the file's footer.
+        stored: the columns that it has.
+        places: where the columns of today are in it; None: under their names.
+        condition: of rows.
+        schema: the columns of today.
+        config: the table's properties.
+    """
+    every = list(range(metadata.num_row_groups))
+    # Values that are only in paths are not those of the file.
+    if condition.pruning is None or config.drop_partition_columns or not every:
+        return every
+    leaves = statistic_columns(condition, schema, config, merged=False)
+    by_leaf = [_guarantees(metadata, stored, places, leaf) for leaf in leaves]
+    guarantees = [each for each in by_leaf if each is not None]
+    if not guarantees:
+        return every
+    try:
+        kept = satisfiable(all_known(guarantees), condition.pruning, schema)
+    except pa.ArrowException:
+        return every  # the rows tell what is wrong with the filter
+    return [number for number in every if kept[number]]
+
+
+def _guarantees(
+    metadata: pq.FileMetaData, stored: pa.Schema, places: ColumnPlaces | None, leaf: Leaf
+) -> list[pc.Expression | None] | None:
+    """Return what is true of a column in each row group; None: nothing is known of any."""
+    place = _place(leaf.name.split("."), places)
+    if place is None:
+        return [leaf.expression.is_null()] * metadata.num_row_groups
+    names, kind = place
+    path = ".".join(names)
+    numbers = [n for n in range(metadata.num_columns) if metadata.schema.column(n).path == path]
+    field = field_at(stored, path) if len(numbers) == 1 else None
+    if field is None or not _keeps_order(field.type, leaf.kind, kind):
+        return None
+    records = _records(metadata, numbers[0], field.type, leaf.kind, kind)
+    if records is None:
+        return None
+    count = metadata.num_row_groups
+    groups = SliceFiles([""] * count, range(count), [False] * count, count)
+    return range_guarantees(leaf.expression, joined_records(records, groups, np.arange(count)))
+
+
+def _place(path: Sequence[str], places: ColumnPlaces | None) -> tuple[list[str], str | None] | None:
+    """Return the names that lead to a column in the file, and the type it gets in Hudi's words; None: the file has no such column."""
+    if places is None:
+        return list(path), None
+    names: list[str] = []
+    kind: str | None = None
+    inside = places.places
+    for number, name in enumerate(path):
+        place = next((each for each in inside if each.name == name), None)
+        if place is None:
+            # A column without an id has its name in every file.
+            return (list(path), None) if not number and name not in places.known else None
+        names.append(place.stored)
+        kind = place.kind
+        if place.fields is None:  # what it holds has the same names
+            return [*names, *path[number + 1 :]], kind
+        inside = place.fields
+    return names, kind
+
+
+def _keeps_order(stored: pa.DataType, current: pa.DataType, kind: str | None) -> bool:
+    """Return whether the ends of stored values are, once they are converted, the ends of the converted values."""
+    if pt.is_timestamp(stored) and stored.unit not in ("ms", "us"):
+        return False
+    if stored.equals(current):
+        return not pt.is_nested(stored) and not isinstance(stored, pa.BaseExtensionType)
+    if pt.is_signed_integer(stored):
+        return bool(
+            (pt.is_signed_integer(current) and current.bit_width >= stored.bit_width)
+            or pt.is_floating(current)
+            or pt.is_decimal(current)
+        )
+    if pt.is_float32(stored):
+        return bool(pt.is_float64(current)) and kind == "double"
+    if pt.is_decimal(stored) and pt.is_decimal(current):
+        return bool(current.scale >= stored.scale)
+    return bool(pt.is_date32(stored) and pt.is_string(current)) and kind == "string"
+
+
+def _records(
+    metadata: pq.FileMetaData, column: int, stored: pa.DataType, current: pa.DataType, kind: str | None
+) -> pa.Table | None:
+    """Return the ends and counts of a column in each row group, as values of today; None: they cannot be read."""
+    lows: list[Any] = []
+    highs: list[Any] = []
+    counts: list[tuple[int | None, int | None]] = []
+    try:
+        for number in range(metadata.num_row_groups):  # one for each row group
+            chunk = metadata.row_group(number).column(column)
+            statistics = chunk.statistics
+            has_ends = statistics is not None and statistics.has_min_max
+            lows.append(statistics.min if has_ends else None)
+            highs.append(statistics.max if has_ends else None)
+            nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
+            counts.append((chunk.num_values, nulls))
+        ends = [_converted(pa.array(values, stored), current, kind) for values in (lows, highs)]
+    except (pa.ArrowException, CorruptFile, ArithmeticError, TypeError, ValueError):
+        return None  # years that Python has no date for, text that is no text
+    numbers = [pa.array(values, pa.int64()) for values in zip(*counts, strict=True)]
+    return pa.table([*ends, *numbers], names=["min", "max", *_COUNTS])
+
+
+def _converted(ends: pa.Array, current: pa.DataType, kind: str | None) -> pa.Array:
+    if pt.is_date32(ends.type) and pt.is_string(current):
+        return texts_of_days(ends)
+    values = ends if kind is None else convert_stored(ends, kind)
+    return reconcile(pa.table({"end": values}), pa.schema([("end", current)])).column(0).combine_chunks()

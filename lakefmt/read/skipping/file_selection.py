@@ -1,45 +1,249 @@
-"""Choose the file slices that a read opens (effects: reads only).
-
-In this order: partition values, a record index or a secondary index, the statistics of partitions, those of files,
-expression indexes, key filters. What Parquet footers say of row groups is left to the scan.
-
-What is said of files stays right as long as the files are there, so they serve every snapshot. An index of keys and the
-statistics of partitions say what is stored now: they serve the newest state, and only when nothing was completed while
-they were read.
-"""
+"""What a read would open and what was left out by what, as values that print. Pure."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import partial
-from typing import TypeVar
+from math import prod
+from typing import Final, TypeVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import pyarrow.types as pt
 
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig, merge_rule
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import FormatError, SnapshotExpired, UnsupportedError
 from lakefmt.filegroups.listing import FileListing
-from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.model import BaseFile, FileSlice
+from lakefmt.filegroups.reader import parquet_file, reading
 from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.formats.parquet.base_file import check_row_counts
+from lakefmt.keys import KeySpec, build_record_keys
 from lakefmt.metadata.index_definitions import IndexDefinition
-from lakefmt.metadata.layout import PartitionKind, kind_of_partition
+from lakefmt.metadata.layout import EMPTY_PARTITION, PartitionKind, kind_of_partition
+from lakefmt.metadata.reading.index_readers import lookup_locations, lookup_record_keys
 from lakefmt.metadata.reading.listing import MetadataListing
 from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
-from lakefmt.read.scan import Query, prune_partitions
-from lakefmt.read.skipping._by_key import Groups, groups_of_keys, groups_of_values, secondary_indexes
+from lakefmt.read.filter_terms import Condition
+from lakefmt.read.filters import Filter, computing
+from lakefmt.read.scan import Query, check_query_type, chosen_row_groups, plan_query, prune_partitions
 from lakefmt.read.skipping._by_statistics import listed_leaves, partitions_by_statistics, slices_by_statistics
-from lakefmt.read.skipping.altered_columns import names_of_columns
-from lakefmt.read.skipping.compared_columns import Leaf, statistic_columns
-from lakefmt.read.skipping.key_values import indexed_values, record_keys_of_condition
-from lakefmt.read.skipping.report import UnusedIndex
-from lakefmt.read.snapshot_files import pinned_slices
-from lakefmt.values import META_COLUMNS, PartitionPath, TableType
+from lakefmt.read.skipping.altered_columns import Leaf, names_of_columns, statistic_columns
+from lakefmt.read.snapshot_files import covers_archived, pinned_slices
+from lakefmt.schema.types import field_at
+from lakefmt.storage.arrow_lifetime import track_arrow_use
+from lakefmt.values import META_COLUMNS, RECORD_KEY, PartitionPath, TableType
 
-__all__ = ["Selection", "chosen_by_statistics", "select_slices"]
+__all__ = [
+    "Groups",
+    "ReadReport",
+    "Selection",
+    "SkippingStep",
+    "UnusedIndex",
+    "chosen_by_statistics",
+    "explain_read",
+    "groups_of_keys",
+    "groups_of_values",
+    "indexed_values",
+    "record_keys_of_condition",
+    "secondary_indexes",
+    "select_slices",
+    "step_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SkippingStep:
+    """What was left to be read after one step.
+
+    Attributes:
+        name: what left files out: ``partition values``, ``partition_stats``, ``column_stats``, ``record_index``, the name of
+            a secondary index, or ``footers``; first ``stored``, everything that the query type reads.
+        partitions: partitions with files.
+        file_groups: file groups.
+        files: base files and logs.
+        size_bytes: their bytes; of base files after ``footers``, the bytes of the row groups.
+    """
+
+    name: str
+    partitions: int
+    file_groups: int
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedIndex:
+    """Statistics or an index of the table that this read does not use, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReport:
+    """What a read with a filter would open.
+
+    Attributes:
+        instant: the newest commit that is read; None for an empty table.
+        steps: what was left after each step; the last one is what is read.
+        unused: what did not take part.
+    """
+
+    instant: str | None
+    steps: tuple[SkippingStep, ...]
+    unused: tuple[UnusedIndex, ...] = ()
+
+    def __str__(self) -> str:
+        first, last = self.steps[0], self.steps[-1]
+        lines = [
+            f"reads {last.files:,} of {first.files:,} files, {last.size_bytes:,} of {first.size_bytes:,} bytes"
+            + (f", as of {self.instant}" if self.instant else "")
+        ]
+        width = max(len(step.name) for step in self.steps)
+        lines.append(f"  {'left by':{width}}  {'partitions':>10}  {'file groups':>11}  {'files':>9}  {'bytes':>15}")
+        lines += [
+            f"  {step.name:{width}}  {step.partitions:>10,}  {step.file_groups:>11,}  {step.files:>9,}  {step.size_bytes:>15,}"
+            for step in self.steps
+        ]
+        lines += [f"  {index.name} not used: {index.reason}" for index in self.unused]
+        return "\n".join(lines)
+
+
+def step_of(name: str, slices: Sequence[FileSlice]) -> SkippingStep:
+    """Return the step after which these slices are left."""
+    groups = {(file_slice.partition, file_slice.file_id) for file_slice in slices}
+    return SkippingStep(
+        name,
+        len({file_slice.partition for file_slice in slices}),
+        len(groups),
+        sum(len(file_slice.paths) for file_slice in slices),
+        sum(file_slice.size_bytes for file_slice in slices),
+    )
+
+
+#: Of as many keys the places are made distinct sooner one by one.
+_FEW_KEYS: Final = 64
+
+#: File groups: partition path and file id of each.
+Groups = frozenset[tuple[PartitionPath, str]]
+
+
+def groups_of_keys(table: MetadataTable, keys: pa.Array, partitions: Sequence[PartitionPath] | None) -> Groups:
+    """Return the file groups that have rows with these record keys.
+
+    Parameters:
+        table: the metadata table.
+        keys: record keys, strings.
+        partitions: the only data partitions that matter; None: all.
+
+    Raises:
+        CorruptFile: the record index is damaged, or a file group of it is missing.
+    """
+    locations = lookup_locations(table, keys, partitions)
+    if len(locations) > _FEW_KEYS:
+        locations = locations.group_by(["partition", "file_id"], use_threads=False).aggregate([])
+    pairs = zip(locations["partition"].to_pylist(), locations["file_id"].to_pylist(), strict=True)
+    return frozenset((PartitionPath("" if path == EMPTY_PARTITION else path), file_id) for path, file_id in pairs)
+
+
+def groups_of_values(
+    table: MetadataTable, index: IndexDefinition, values: pa.Array, partitions: Sequence[PartitionPath] | None
+) -> Groups:
+    """Return the file groups that have rows in which the column of a secondary index has one of some values.
+
+    Parameters:
+        table: the metadata table.
+        index: the secondary index.
+        values: of the column's type.
+        partitions: the only data partitions that matter; None: all.
+
+    Raises:
+        CorruptFile: an index is damaged, or a file group of it is missing.
+    """
+    return groups_of_keys(table, lookup_record_keys(table, index, values), partitions)
+
+
+def secondary_indexes(client: TableClient, state: TableState) -> list[IndexDefinition]:
+    """Return the secondary indexes that readers may use, in the order in which they were made."""
+    names = {
+        name for name in ready_partitions(state.config) if kind_of_partition(name) is PartitionKind.SECONDARY_INDEX
+    }
+    if not names:
+        return []
+    from lakefmt.metadata.manage import load_definitions  # needed only for these
+
+    definitions = load_definitions(client, state.config)
+    return [each for name, each in definitions.items() if name in names and len(each.columns) == 1]
+
+
+#: More keys are not looked up: a scan costs less.
+_MOST_KEYS = 10_000
+
+
+def record_keys_of_condition(condition: Condition, spec: KeySpec, schema: pa.Schema) -> pa.Array | None:
+    """Return the record keys of which every selected row has one; None: any key may be selected.
+
+    Parameters:
+        condition: the filter.
+        spec: how the table makes keys.
+        schema: the table's columns.
+
+    Example:
+        >>> from lakefmt.keys import plan_key_spec
+        >>> from lakefmt.read.filters import parse_filter
+        >>> schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
+        >>> condition = parse_filter("a in (1, 2) and b = 'x'", schema)
+        >>> record_keys_of_condition(condition, plan_key_spec(["a", "b"], None), schema).to_pylist()
+        ['a:1,b:x', 'a:2,b:x']
+    """
+    if RECORD_KEY in condition.values:
+        return condition.values[RECORD_KEY].cast(pa.string())
+    names = spec.record_key_fields
+    if not names or spec.unsupported or spec.prefixed is None:
+        return None
+    # Engines differ in the texts of dates.
+    columns = [
+        None if values is None or pt.is_date(values.type) else values
+        for values in (_lookable(condition, name, schema) for name in names)
+    ]
+    named = [column for column in columns if column is not None]
+    if len(named) < len(names) or not 0 < prod(map(len, named)) <= _MOST_KEYS:
+        return None
+    places = np.indices([len(column) for column in named]).reshape(len(named), -1)
+    rows = [column.take(pa.array(numbers)) for column, numbers in zip(named, places, strict=True)]
+    return build_record_keys(spec, pa.table(rows, names=list(names)))
+
+
+def indexed_values(condition: Condition, column: str, schema: pa.Schema) -> pa.Array | None:
+    """Return the values of an indexed column of which every selected row has one; None: any value may be selected.
+
+    Parameters:
+        condition: the filter.
+        column: its name, with dots when it is nested.
+        schema: the table's columns.
+    """
+    values = _lookable(condition, column, schema)
+    return values if values is not None and len(values) <= _MOST_KEYS else None
+
+
+def _lookable(condition: Condition, name: str, schema: pa.Schema) -> pa.Array | None:
+    """Return the values that a condition names of a column whose values have one text each."""
+    values, field = condition.values.get(name), field_at(schema, name)
+    if values is None or field is None or not values.type.equals(field.type):
+        return None
+    if pt.is_string(field.type) or pt.is_large_string(field.type):
+        # An empty text has another form in some keys.
+        return None if pc.index(values, "").as_py() >= 0 else values.cast(pa.string())
+    return values if pt.is_int32(field.type) or pt.is_int64(field.type) or pt.is_date32(field.type) else None
+
 
 T = TypeVar("T")
 _log = logging.getLogger("lakefmt.read")
@@ -293,7 +497,7 @@ class _Selector:
 
     def _by_expression(self, definition: IndexDefinition, slices: list[FileSlice]) -> list[FileSlice]:
         # Imported here: few tables have such an index.
-        from lakefmt.read.skipping._by_expression import helps, slices_by_expression
+        from lakefmt.read.skipping.by_expression import helps, slices_by_expression
 
         if not self._is_on(definition.name):
             return slices
@@ -314,7 +518,7 @@ class _Selector:
 
     def _by_key_filters(self, slices: list[FileSlice]) -> list[FileSlice]:
         """Return the slices that may have rows with the record keys of the filter, by the key filters of base files."""
-        from lakefmt.read.skipping._by_expression import MOST_FILTERS, slices_by_filters
+        from lakefmt.read.skipping.by_expression import MOST_FILTERS, slices_by_filters
 
         if self.plan.condition is None or not self._is_on(_BLOOM_FILTERS):
             return slices
@@ -451,3 +655,80 @@ def _by_values(
     table: MetadataTable, index: IndexDefinition, values: pa.Array, partitions: list[PartitionPath] | None
 ) -> Groups:
     return groups_of_values(table, index, values, partitions)
+
+
+def explain_read(client: TableClient, state: TableState, filter: Filter, query: str) -> ReadReport:
+    """Return what a read of a state with a filter would open.
+
+    Parameters:
+        client: the table.
+        state: properties and timeline.
+        filter: as for ``Table.read``.
+        query: ``snapshot`` or ``read_optimized``.
+
+    Raises:
+        InvalidFilter: the filter is not valid.
+        SnapshotExpired: files of the state were cleaned.
+    """
+    check_query_type(query)
+    state = covers_archived(client, state)
+    plan = plan_query(client.schema(state), None, filter, meta_columns=False)
+    selection = select_slices(client, state, plan, query, explained=True)
+    steps = [step_of(name, slices) for name, slices in selection.steps]
+    if plan.condition is not None and plan.condition.pruning is not None:
+        steps.append(_after_footers(client, state, selection.slices, plan))
+    latest = state.timeline.latest_commit
+    return ReadReport(None if latest is None else latest.time, tuple(steps), selection.unused)
+
+
+def _after_footers(client: TableClient, state: TableState, slices: Sequence[FileSlice], plan: Query) -> SkippingStep:
+    """Return what is left where the footers of base files leave out row groups; slices with logs are read whole."""
+    left, saved = [], 0
+    for file_slice in slices:
+        size = (
+            file_slice.size_bytes
+            if file_slice.base is None or file_slice.logs
+            else _bytes_to_read(client, state, file_slice.base, plan)
+        )
+        left += [file_slice] if size else []
+        saved += file_slice.size_bytes - size if size else 0
+    step = step_of("footers", left)
+    return replace(step, size_bytes=step.size_bytes - saved)
+
+
+def _bytes_to_read(client: TableClient, state: TableState, file: BaseFile, plan: Query) -> int:
+    """Return the bytes of the row groups that may have rows; of all of them the size of the file."""
+    with reading(file.path), computing():
+        choose = chosen_row_groups(client, state, file, plan)
+        metadata, kept = _by_names(client, file, plan) if choose is None else _chosen(client, file, choose)
+    if not metadata.num_rows:
+        return 0  # a file whose rows were all deleted says nothing of its columns
+    if len(kept) == metadata.num_row_groups:
+        return file.size
+    groups = [metadata.row_group(number) for number in kept]
+    return sum(group.column(number).total_compressed_size for group in groups for number in range(group.num_columns))
+
+
+def _chosen(
+    client: TableClient, file: BaseFile, choose: Callable[[pq.ParquetFile], list[int]]
+) -> tuple[pq.FileMetaData, list[int]]:
+    """Return a file's footer and the row groups that are left of a file that Arrow does not read by names."""
+    filesystem, prefix = client.store.arrow_filesystem()
+    with filesystem.open_input_file(prefix + file.path) as source, parquet_file(source) as parquet:
+        check_row_counts(parquet.metadata)
+        return parquet.metadata, choose(parquet)
+
+
+def _by_names(client: TableClient, file: BaseFile, plan: Query) -> tuple[pq.FileMetaData, list[int]]:
+    """Return a file's footer and the row groups that Arrow's scan reads."""
+    import pyarrow.dataset as ds
+
+    filesystem, prefix = client.store.arrow_filesystem()
+    if isinstance(filesystem, pafs.PyFileSystem):
+        track_arrow_use(filesystem.handler)
+    fragment = ds.ParquetFileFormat().make_fragment(prefix + file.path, filesystem)
+    if not fragment.metadata.num_rows:
+        return fragment.metadata, []
+    condition = None if plan.condition is None else plan.condition.pruning
+    kept = fragment.subset(filter=condition, schema=plan.schema).row_groups
+    return fragment.metadata, [group.id for group in kept]
