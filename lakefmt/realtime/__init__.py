@@ -6,9 +6,7 @@ A program written for it changes its imports and how it connects. ``connection``
 """
 
 from lakefmt.producers.stream.options import ErrorTypeHandler, FlushMode, RetryMode, RetryStatus, RowOperator
-from lakefmt.realtime.catalog import FolderCatalog, TableCatalog
-from lakefmt.realtime.connection import Connection, connect
-from lakefmt.realtime.cursor import Cursor
+from lakefmt.realtime.connection import Connection, Cursor, FolderCatalog, TableCatalog, connect
 from lakefmt.realtime.errors import (
     CastFailed,
     CZException,

@@ -1,36 +1,371 @@
-"""The connection that programs for the SDK open (effects)."""
+"""Where the tables of a connection are."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, tzinfo
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from weakref import WeakSet
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
+import pyarrow.types as pt
 
 from lakefmt.arguments import check_texts, mapping_argument, shown, text_argument
+from lakefmt.config.settings import resolve_settings
 from lakefmt.data_classes import replace
-from lakefmt.errors import InvalidInputError, TableNotFound
+from lakefmt.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    InvalidInputError,
+    LakefmtError,
+    NotFoundError,
+    StorageError,
+    TableNotFound,
+    UnsupportedError,
+)
+from lakefmt.errors import InternalError as BrokenInvariant
 from lakefmt.producers.stream.options import FlushMode
-from lakefmt.realtime.catalog import FolderCatalog, TableCatalog
-from lakefmt.realtime.errors import InterfaceError, NotSupportedError
+from lakefmt.realtime.converters import ConversionNotes, ConversionRules
+from lakefmt.realtime.errors import (
+    DatabaseError,
+    Error,
+    InterfaceError,
+    InternalError,
+    NotSupportedError,
+    OperationalError,
+    ProgrammingError,
+)
 from lakefmt.realtime.options import CZSessionOptions, RealtimeOperation
-from lakefmt.realtime.settings import conversion_rules, split_properties
-from lakefmt.realtime.sql_types import SQL_TYPES, SqlField, arrow_type, decode_types, encode_types
-from lakefmt.realtime.statements import CreateTable, DropTable, TableName
+from lakefmt.realtime.statements import (
+    SQL_TYPES,
+    CreateTable,
+    DropTable,
+    Select,
+    SqlField,
+    SqlKind,
+    TableName,
+    arrow_type,
+    decode_types,
+    encode_types,
+    parse_statement,
+)
 from lakefmt.storage.open import location_text
 from lakefmt.table import Table, create_table, open_table
 from lakefmt.timeline.properties_store import PROPERTIES
 
 if TYPE_CHECKING:
-    from lakefmt.realtime.cursor import Cursor
     from lakefmt.realtime.stream import RealtimeStream
 
-__all__ = ["Connection", "connect"]
+__all__ = [
+    "Connection",
+    "Cursor",
+    "FolderCatalog",
+    "TableCatalog",
+    "as_python",
+    "connect",
+    "conversion_rules",
+    "split_properties",
+    "typed_columns",
+]
+
+#: A name becomes a part of a path, so it must not leave the folder.
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_$-]{0,254}", re.ASCII)
+
+
+@runtime_checkable
+class TableCatalog(Protocol):
+    """Says where a table is. A program may hand its own to ``connect(catalog=…)``."""
+
+    def location(self, schema: str, table: str) -> str:
+        """Return the path or URL of a table, whether it exists or not."""
+
+
+class FolderCatalog:
+    """Tables in folders: ``<base path>/<schema>/<table>``.
+
+    Args:
+        base_path: a local path or any fsspec URL.
+
+    Example:
+        >>> FolderCatalog("s3://lake/tables/").location("sales", "orders")
+        's3://lake/tables/sales/orders'
+    """
+
+    def __init__(self, base_path: str) -> None:
+        self._base = base_path.rstrip("/") or "/"
+
+    def location(self, schema: str, table: str) -> str:
+        """Return the path or URL of a table.
+
+        Raises:
+            ProgrammingError: a name has characters other than letters, digits, ``_``, ``-`` and ``$``.
+        """
+        for what, name in (("schema", schema), ("table", table)):
+            if not _NAME.fullmatch(name):
+                raise ProgrammingError(f"{shown(name)} is no name of a {what}: letters, digits, _, - and $ are allowed")
+        return f"{self._base}/{schema}/{table}"
+
 
 _LOG: Final = logging.getLogger("lakefmt.realtime")
+_PREFIX: Final = "lakefmt.realtime."
+#: Keys that the SDK's client reads and that mean nothing here.
+_OF_THE_SDK: Final = frozenset(
+    {
+        "client.rpc.retry.times",
+        "client.rpc.retry.interval.ms",
+        "arrow.row.format.check",
+        "mutation.buffer.memory.strict.mode",
+        "row.pool.support",
+        "row.pool.max.size",
+        "arrow.compression.type",
+        "arrow.compression.level",
+    }
+)
+
+
+def split_properties(properties: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
+    """Return the settings of conversions, and those of commits; the SDK's own are dropped with a debug line.
+
+    Example:
+        >>> split_properties({"lakefmt.realtime.json": "validate", "row.pool.support": True})
+        ({'lakefmt.realtime.json': 'validate'}, {})
+    """
+    conversion = {key: value for key, value in properties.items() if key.startswith(_PREFIX)}
+    unused = sorted(_OF_THE_SDK & properties.keys())
+    if unused:
+        _LOG.debug("properties %s mean nothing here: ignored", ", ".join(unused))
+    return conversion, {
+        key: value for key, value in properties.items() if key not in conversion and key not in _OF_THE_SDK
+    }
+
+
+def conversion_rules(properties: Mapping[str, object], table: str) -> ConversionRules:
+    """Return how values become what a table stores.
+
+    Args:
+        properties: settings whose names begin with ``lakefmt.realtime.``.
+        table: its name, for log lines.
+
+    Raises:
+        InvalidInputError: a setting is unknown or has another value than those it takes.
+    """
+    settings = resolve_settings(properties)
+
+    def on_naive(zone: str) -> None:
+        _LOG.warning("table %s: a TIMESTAMP_LTZ without a zone is taken in %s", table, zone)
+
+    return ConversionRules(
+        zone=_zone(settings.text("lakefmt.realtime.time.zone")),
+        refuse_overlong=settings.text("lakefmt.realtime.overlong") == "refuse",
+        validate_json=settings.text("lakefmt.realtime.json") == "validate",
+        ignore_extra=settings.text("lakefmt.realtime.extra.fields") == "ignore",
+        notes=ConversionNotes(on_naive=on_naive),
+    )
+
+
+def _zone(name: str | None) -> tzinfo:
+    if name is None or name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidInputError(
+            f"lakefmt.realtime.time.zone: {name!r} is no time zone, such as Asia/Shanghai"
+        ) from None
+
+
+def typed_columns(rows: pa.Table, fields: Sequence[SqlField]) -> pa.Table:
+    """Return rows whose columns have the types that their SQL types mean.
+
+    A TIMESTAMP_NTZ loses the zone that it is stored with, and an INTERVAL_DAY_TIME becomes a duration.
+    """
+    columns = [_typed(column, field) for column, field in zip(rows.columns, fields, strict=True)]
+    return pa.Table.from_arrays(columns, names=rows.column_names)
+
+
+def _typed(column: pa.ChunkedArray, field: SqlField) -> pa.ChunkedArray:
+    if field.type.kind is SqlKind.TIMESTAMP_NTZ and pt.is_timestamp(column.type) and column.type.tz:
+        return column.cast(pa.timestamp(column.type.unit))
+    if field.type.kind is SqlKind.INTERVAL_DAY_TIME and pt.is_int64(column.type):
+        return column.cast(pa.duration("us"))
+    return column
+
+
+def as_python(rows: pa.Table) -> list[tuple[Any, ...]]:
+    """Return rows as tuples of Python values; maps as dicts."""
+    columns = []
+    for column in rows.columns:
+        values = column.to_pylist()
+        if pt.is_map(column.type):
+            values = [None if value is None else dict(value) for value in values]
+        columns.append(values)
+    return list(zip(*columns, strict=True))
+
+
+_ERRORS: Final[tuple[tuple[type[LakefmtError], type[DatabaseError]], ...]] = (
+    (NotFoundError, ProgrammingError),
+    (AlreadyExistsError, ProgrammingError),
+    (InvalidInputError, ProgrammingError),
+    (UnsupportedError, NotSupportedError),
+    (ConflictError, OperationalError),
+    (StorageError, OperationalError),
+    (BrokenInvariant, InternalError),
+)
+
+
+class Cursor:
+    """Runs statements and hands out their rows (PEP 249); made by ``connection.cursor``."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        #: Rows that `fetchmany` returns when it is not told.
+        self.arraysize = 100
+        self._closed = False
+        self._rows: pa.Table | None = None
+        self._fields: tuple[SqlField, ...] = ()
+        self._next = 0
+
+    def __enter__(self) -> Cursor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def execute(
+        self, operation: str, parameters: object = None, binding_params: Sequence[object] | None = None
+    ) -> Cursor:
+        """Run a statement: CREATE TABLE, DROP TABLE, or SELECT of columns or COUNT(*) from one table.
+
+        Args:
+            operation: the statement.
+            parameters: values for its question marks, as a list or tuple.
+            binding_params: the same, under the SDK's name.
+
+        Raises:
+            NotSupportedError: it is another statement.
+            ProgrammingError: it is wrong, or names what does not exist.
+            OperationalError: storage or another writer is in the way.
+        """
+        self._check_open()
+        self._rows, self._fields, self._next = None, (), 0
+        values = binding_params if binding_params is not None else parameters
+        if values is not None and not isinstance(values, (list, tuple)):
+            # The SDK's second argument holds hints to its engine.
+            values = None
+        statement = parse_statement(operation, values)
+        try:
+            if isinstance(statement, CreateTable):
+                self.connection.run_creation(statement)
+            elif isinstance(statement, DropTable):
+                self.connection.run_drop(statement)
+            else:
+                self._select(statement)
+        except Error:
+            raise
+        except LakefmtError as error:
+            kind = next((to for of, to in _ERRORS if isinstance(error, of)), DatabaseError)
+            raise kind(str(error)) from error
+        return self
+
+    def executemany(self, operation: str, seqparams: Sequence[Sequence[object]] = ()) -> Cursor:
+        """Run a statement once for each sequence of values; the rows of the last one can be fetched."""
+        for values in seqparams:
+            self.execute(operation, list(values))
+        return self
+
+    def _select(self, statement: Select) -> None:
+        table, fields = self.connection.open_for_reading(statement.table)
+        by_name = {field.name: field for field in fields}
+        wanted = [(field.name, field.name) for field in fields] if statement.columns is None else statement.columns
+        missing = [name for name, _ in wanted if name not in by_name]
+        if missing:
+            raise ProgrammingError(
+                f"table {statement.table.name!r} has no column {missing[0]!r}: it has {', '.join(by_name)}"
+            )
+        if statement.count is not None:
+            smallest = [fields[0].name]
+            number = self.connection.read(table, smallest, statement.where).num_rows
+            self._rows = pa.table({"count": pa.array([number], pa.int64())}).rename_columns([statement.count])
+            self._fields = ()
+            return
+        columns = list(dict.fromkeys(name for name, _ in wanted))
+        rows = self.connection.read(table, columns, statement.where)
+        taken = pa.Table.from_arrays([rows.column(name) for name, _ in wanted], names=[alias for _, alias in wanted])
+        self._fields = tuple(by_name[name] for name, _ in wanted)
+        self._rows = typed_columns(taken, self._fields)
+
+    def _check_open(self) -> None:
+        if self._closed or self.connection.closed:
+            raise InterfaceError("the cursor or its connection is closed")
+
+    def _result(self) -> pa.Table:
+        self._check_open()
+        if self._rows is None:
+            raise ProgrammingError("no result: execute a SELECT first")
+        return self._rows
+
+    @property
+    def rowcount(self) -> int:
+        """The rows of the result; -1 when there is none."""
+        return -1 if self._rows is None else int(self._rows.num_rows)
+
+    @property
+    def description(self) -> tuple[tuple[Any, ...], ...] | None:
+        """One tuple per column of the result, name and SQL type first (PEP 249); None when there is none."""
+        if self._rows is None:
+            return None
+        types = [str(field.type) for field in self._fields] or ["INT64"]
+        nullable = [field.nullable for field in self._fields] or [False]
+        names = self._rows.column_names
+        return tuple(
+            (name, *rest) for name, *rest in zip(names, types, *[[None] * len(names)] * 4, nullable, strict=True)
+        )
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """Return the next row, None behind the last one."""
+        rows = self.fetchmany(1)
+        return rows[0] if rows else None
+
+    def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
+        """Return the next rows, as many as there are up to `size`."""
+        result = self._result()
+        wanted = max(0, self.arraysize if size is None else size)
+        part = result.slice(self._next, wanted)
+        self._next += part.num_rows
+        return as_python(part)
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Return all rows that were not fetched yet."""
+        return self.fetchmany(self._result().num_rows)
+
+    def fetch_arrow(self) -> pa.Table:
+        """Return the result as an Arrow table."""
+        return self._result()
+
+    def fetch_pandas(self) -> Any:
+        """Return the result as a pandas data frame."""
+        return self._result().to_pandas()
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        while rows := self.fetchmany():
+            yield from rows
+
+    def setinputsizes(self, sizes: object) -> None:
+        """Do nothing (PEP 249)."""
+
+    def setoutputsize(self, size: object, column: object = None) -> None:
+        """Do nothing (PEP 249)."""
+
+    def close(self) -> None:
+        """End the cursor; its rows are gone."""
+        self._closed = True
+        self._rows = None
+
+
 _METADATA: Final = ".hoodie"
 
 
@@ -151,8 +486,6 @@ class Connection:
 
     def cursor(self) -> Cursor:
         """Return a new cursor."""
-        from lakefmt.realtime.cursor import Cursor
-
         self._check_open()
         cursor = Cursor(self)
         self._cursors.add(cursor)

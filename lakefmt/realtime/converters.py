@@ -1,37 +1,448 @@
-"""The converter of a column, made once per stream from its SQL type and stored type. Pure."""
+"""Values without parts: from what a program sets to what Arrow stores, exactly (docs/realtime.md, Types). Pure.
+
+A converter takes one value that is not None and returns one that ``pyarrow.array`` stores as it is: instants are whole
+microseconds, dates whole days, decimals have their final scale. It raises ValueError or TypeError with the reason; the
+caller adds column and table. Each begins with the one class that nearly all values have.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import field, is_dataclass
 from dataclasses import fields as dataclass_fields
-from dataclasses import is_dataclass
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from decimal import ROUND_HALF_UP, Context, Decimal, DecimalException
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakefmt.data_classes import replace
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.realtime._scalar_converters import (
-    ConversionRules,
-    Converter,
-    binary_converter,
-    boolean_converter,
-    date_converter,
-    decimal_converter,
-    float_converter,
-    instant_converter,
-    integer_converter,
-    interval_converter,
-    json_converter,
-    text_converter,
-    wall_clock_converter,
-)
-from lakefmt.realtime.sql_types import SqlField, SqlKind, SqlType
+from lakefmt.realtime.statements import SqlField, SqlKind, SqlType
 
-__all__ = ["column_converter"]
+__all__ = [
+    "ConversionNotes",
+    "ConversionRules",
+    "Converter",
+    "binary_converter",
+    "boolean_converter",
+    "column_converter",
+    "date_converter",
+    "decimal_converter",
+    "float_converter",
+    "instant_converter",
+    "integer_converter",
+    "interval_converter",
+    "json_converter",
+    "text_converter",
+    "wall_clock_converter",
+]
+
+Converter = Callable[[Any], Any]
+
+_TRUE: Final = frozenset({"true", "t", "1"})
+_FALSE: Final = frozenset({"false", "f", "0"})
+_WHOLE: Final = re.compile(r"\s*[+-]?[0-9]{1,40}\s*", re.ASCII)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
+_FIRST_DAY: Final = date.min.toordinal() - _EPOCH_ORDINAL
+_LAST_DAY: Final = date.max.toordinal() - _EPOCH_ORDINAL
+_DAY: Final = 86_400_000_000
+_FIRST_INSTANT: Final = _FIRST_DAY * _DAY
+_LAST_INSTANT: Final = (_LAST_DAY + 1) * _DAY - 1
+_INT64: Final = 1 << 63
+#: The first number that rounds to infinity in 32 bits.
+_FLOAT32_END: Final = 3.4028235677973366e38
+_LONGEST_NUMBER: Final = 1000
+
+
+@dataclass
+class ConversionNotes:
+    """What conversions did that a caller may want to know.
+
+    Attributes:
+        truncated: values of CHAR and VARCHAR that were shortened.
+        naive_instants: whether a TIMESTAMP_LTZ was given without a zone.
+        on_naive: called once, with the name of the zone that was assumed.
+    """
+
+    truncated: int = 0
+    naive_instants: bool = False
+    on_naive: Callable[[str], None] = field(default=lambda zone: None)
+
+    def note_naive(self, zone: tzinfo) -> None:
+        """Say once that an instant without a zone was taken in `zone`."""
+        if not self.naive_instants:
+            self.naive_instants = True
+            self.on_naive(str(zone))
+
+
+@dataclass(frozen=True)
+class ConversionRules:
+    """The choices that conversions have.
+
+    Attributes:
+        zone: of instants that are given without one.
+        refuse_overlong: whether a text that is too long for CHAR or VARCHAR is an error; else it is shortened.
+        validate_json: whether a text for a JSON column must be JSON.
+        ignore_extra: whether fields that a STRUCT does not have are ignored; else they are an error.
+        null_elements: whether an ARRAY may have null elements.
+    """
+
+    zone: tzinfo = UTC
+    refuse_overlong: bool = False
+    validate_json: bool = False
+    ignore_extra: bool = False
+    null_elements: bool = True
+    notes: ConversionNotes = field(default_factory=ConversionNotes, compare=False)
+
+
+def boolean_converter() -> Converter:
+    """Return the converter of BOOLEAN.
+
+    Example:
+        >>> [boolean_converter()(v) for v in (True, 0, "False", "t")]
+        [True, False, False, True]
+    """
+
+    def convert(value: Any) -> bool:
+        if value is True or value is False:
+            return bool(value)
+        if isinstance(value, np.bool_):
+            return bool(value)
+        if isinstance(value, (int, np.integer)) and value in (0, 1):
+            return bool(value)
+        if isinstance(value, str) and value.lower() in _TRUE | _FALSE:
+            return value.lower() in _TRUE
+        raise ValueError("BOOLEAN takes a bool, 0, 1, or one of the texts true, false, t, f")
+
+    return convert
+
+
+def integer_converter(name: str, bits: int) -> Converter:
+    """Return the converter of an integer type of `bits` bits.
+
+    Example:
+        >>> integer_converter("INT8", 8)(" 12 ")
+        12
+    """
+    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+    def convert(value: Any) -> int:
+        if type(value) is int and low <= value <= high:
+            return value
+        number = _whole_number(value, name)
+        if not low <= number <= high:
+            raise ValueError(f"{name} holds whole numbers from {low} to {high}")
+        return number
+
+    return convert
+
+
+def _whole_number(value: Any, name: str) -> int:
+    if isinstance(value, (int, np.integer, np.bool_)):
+        return int(value)
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        return int(value)
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        return int(value)
+    # A decimal such as 1E+999999999 must not become a number of that many digits.
+    if (
+        isinstance(value, Decimal)
+        and value.is_finite()
+        and value.adjusted() < 20
+        and value == value.to_integral_value()
+    ):
+        return int(value)
+    raise ValueError(f"{name} takes an int, a text of digits or a whole float")
+
+
+def float_converter(name: str, *, single: bool) -> Converter:
+    """Return the converter of FLOAT (`single`) or DOUBLE.
+
+    Example:
+        >>> float_converter("DOUBLE", single=False)("2.5")
+        2.5
+    """
+
+    def convert(value: Any) -> float:
+        number = value if type(value) is float else _float_of(value, name)
+        if single and abs(number) >= _FLOAT32_END and math.isfinite(number):
+            raise ValueError(f"{name} holds numbers up to 3.4e38")
+        return number
+
+    return convert
+
+
+def _float_of(value: Any, name: str) -> float:
+    if not isinstance(value, (int, float, str, Decimal, np.number, np.bool_)) or isinstance(value, np.complexfloating):
+        raise TypeError(f"{name} takes a float, an int, a Decimal or a text of a number")
+    try:
+        number = float(value)
+    except (OverflowError, ValueError):
+        raise ValueError(f"{name} takes a number in its range") from None
+    if math.isinf(number) and isinstance(value, Decimal) and value.is_finite():
+        raise ValueError(f"{name} takes a number in its range")
+    return number
+
+
+def decimal_converter(precision: int, scale: int) -> Converter:
+    """Return the converter of DECIMAL: halves are rounded away from zero, a number with too many digits is an error.
+
+    Example:
+        >>> decimal_converter(5, 2)("1.005")
+        Decimal('1.01')
+    """
+    context = Context(prec=precision)
+    unit = Decimal(1).scaleb(-scale)
+
+    def convert(value: Any) -> Decimal:
+        number = value if type(value) is Decimal else _decimal_of(value)
+        if not number.is_finite():
+            raise ValueError(f"DECIMAL({precision},{scale}) holds no NaN and no infinity")
+        try:
+            return number.quantize(unit, ROUND_HALF_UP, context)
+        except DecimalException:
+            raise ValueError(
+                f"DECIMAL({precision},{scale}) holds {precision - scale} digits before the point"
+            ) from None
+
+    return convert
+
+
+def _decimal_of(value: Any) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal, np.integer, np.floating)):
+        raise TypeError("DECIMAL takes a Decimal, an int, a float or a text of a number")
+    if isinstance(value, str) and len(value) > _LONGEST_NUMBER:
+        raise ValueError(f"DECIMAL takes texts of at most {_LONGEST_NUMBER} characters")
+    try:
+        return Decimal(value) if isinstance(value, (int, str)) else Decimal(str(value))
+    except DecimalException:
+        raise ValueError("DECIMAL takes a text only if it is a number") from None
+
+
+def text_converter(name: str, rules: ConversionRules, most: int | None = None) -> Converter:
+    """Return the converter of STRING, or of CHAR and VARCHAR of at most `most` characters (code points).
+
+    Example:
+        >>> text_converter("VARCHAR", ConversionRules(), 3)("abcd")
+        'abc'
+    """
+
+    def convert(value: Any) -> str:
+        text = value if type(value) is str and value.isascii() else _text_of(value, name)
+        if most is None or len(text) <= most:
+            return text
+        if rules.refuse_overlong:
+            raise ValueError(f"{name}({most}) holds at most {most} characters, and the text has {len(text)}")
+        rules.notes.truncated += 1
+        return text[:most]
+
+    return convert
+
+
+def _text_of(value: Any, name: str) -> str:
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            raise ValueError(f"{name} takes bytes only if they are UTF-8") from None
+    if not isinstance(value, str):
+        raise TypeError(f"{name} takes a str or UTF-8 bytes, not {type(value).__name__}")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} takes text that UTF-8 can hold: a surrogate stands alone") from None
+    return str(value)
+
+
+def json_converter(rules: ConversionRules) -> Converter:
+    """Return the converter of JSON: text as it is, a dict or list as compact text.
+
+    Example:
+        >>> json_converter(ConversionRules())({"a": [1, None]})
+        '{"a":[1,null]}'
+    """
+
+    def convert(value: Any) -> str:
+        if isinstance(value, (dict, list)):
+            try:
+                return _text_of(json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False), "JSON")
+            except (TypeError, ValueError, RecursionError) as error:
+                raise ValueError(f"JSON cannot hold this {type(value).__name__}: {error}") from None
+        text = _text_of(value, "JSON")
+        if rules.validate_json:
+            try:
+                json.loads(text)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"JSON takes valid JSON only: {error}") from None
+        return text
+
+    return convert
+
+
+def binary_converter(width: int | None = None) -> Converter:
+    r"""Return the converter of BINARY; `width` is the number of bytes where the column stores a fixed one.
+
+    Example:
+        >>> binary_converter()("é")
+        b'\xc3\xa9'
+    """
+
+    def convert(value: Any) -> bytes:
+        if isinstance(value, str):
+            value = _text_of(value, "BINARY").encode("utf-8")
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise TypeError(f"BINARY takes bytes, a bytearray, a memoryview or a str, not {type(value).__name__}")
+        stored = bytes(value)
+        if width is not None and len(stored) != width:
+            raise ValueError(f"the column holds exactly {width} bytes")
+        return stored
+
+    return convert
+
+
+def date_converter() -> Converter:
+    """Return the converter of DATE, to days since 1970-01-01.
+
+    Example:
+        >>> date_converter()("1969-12-31")
+        -1
+    """
+
+    def convert(value: Any) -> int:
+        if type(value) is date:
+            return value.toordinal() - _EPOCH_ORDINAL
+        if isinstance(value, str):
+            try:
+                return date.fromisoformat(value).toordinal() - _EPOCH_ORDINAL
+            except ValueError:
+                raise ValueError("DATE takes a text only if it is an ISO date such as 2026-01-31") from None
+        if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+            if not _FIRST_DAY <= value <= _LAST_DAY:
+                raise ValueError(f"DATE takes days since 1970-01-01 from {_FIRST_DAY} to {_LAST_DAY}")
+            return int(value)
+        if isinstance(value, date) and not isinstance(value, datetime):
+            return value.toordinal() - _EPOCH_ORDINAL
+        raise ValueError("DATE takes a date (not a datetime), an ISO text or an int of days since 1970-01-01")
+
+    return convert
+
+
+def instant_converter(rules: ConversionRules, *, milliseconds: bool = False) -> Converter:
+    """Return the converter of TIMESTAMP_LTZ, to microseconds since 1970 in UTC.
+
+    Args:
+        rules: their zone is taken for datetimes without one.
+        milliseconds: whether the column stores whole milliseconds.
+
+    Example:
+        >>> instant_converter(ConversionRules())(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
+        1000000
+    """
+    zone, notes = rules.zone, rules.notes
+
+    def convert(value: Any) -> int:
+        if not isinstance(value, datetime):
+            return _microseconds(value, "TIMESTAMP_LTZ")
+        if type(value) is not datetime:
+            _check_moment(value)
+        if value.utcoffset() is None:
+            notes.note_naive(zone)
+            value = value.replace(tzinfo=zone)
+        return _in_range(_exact(value - _EPOCH), "TIMESTAMP_LTZ")
+
+    return _in_milliseconds(convert) if milliseconds else convert
+
+
+def wall_clock_converter(*, milliseconds: bool = False) -> Converter:
+    """Return the converter of TIMESTAMP_NTZ: what the clock on the wall showed, without any shift.
+
+    Example:
+        >>> wall_clock_converter()(datetime(1970, 1, 1, 12)) // 3_600_000_000
+        12
+    """
+
+    def convert(value: Any) -> int:
+        if not isinstance(value, datetime):
+            return _microseconds(value, "TIMESTAMP_NTZ")
+        if type(value) is not datetime:
+            _check_moment(value)
+        if value.utcoffset() is not None:
+            raise ValueError("TIMESTAMP_NTZ takes a datetime without a zone")
+        return _exact(value.replace(tzinfo=UTC) - _EPOCH)
+
+    return _in_milliseconds(convert) if milliseconds else convert
+
+
+def _check_moment(value: Any) -> None:
+    """Refuse what subclasses of datetime can hold and a table cannot."""
+    if value != value:
+        raise ValueError("NaT is no instant: set None")
+    if getattr(value, "nanosecond", 0):
+        raise ValueError("the column holds microseconds, and the value has nanoseconds")
+
+
+def _exact(span: timedelta) -> int:
+    # Whole numbers: a float holds too few digits for the microseconds of today.
+    return span.days * _DAY + span.seconds * 1_000_000 + span.microseconds
+
+
+def _microseconds(value: Any, name: str) -> int:
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
+        raise TypeError(f"{name} takes a datetime or an int of microseconds since 1970-01-01")
+    return _in_range(int(value), name)
+
+
+def _in_range(micros: int, name: str) -> int:
+    if not _FIRST_INSTANT <= micros <= _LAST_INSTANT:
+        raise ValueError(f"{name} holds the years 1 to 9999 in UTC")
+    return micros
+
+
+def _in_milliseconds(convert: Converter) -> Converter:
+    def convert_milliseconds(value: Any) -> int:
+        whole, rest = divmod(convert(value), 1000)
+        if rest:
+            raise ValueError("the column holds whole milliseconds")
+        return int(whole)
+
+    return convert_milliseconds
+
+
+def interval_converter() -> Converter:
+    """Return the converter of INTERVAL_DAY_TIME, to microseconds.
+
+    Example:
+        >>> interval_converter()(timedelta(seconds=1))
+        1000000
+    """
+
+    def convert(value: Any) -> int:
+        if isinstance(value, timedelta):
+            if value != value:
+                raise ValueError("NaT is no interval: set None")
+            if getattr(value, "nanoseconds", 0):
+                raise ValueError("INTERVAL_DAY_TIME holds microseconds, and the value has nanoseconds")
+            # At most 8.64e19 microseconds: more than 64 bits hold.
+            return _in_int64(_exact(value))
+        if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+            return _in_int64(int(value))
+        raise ValueError("INTERVAL_DAY_TIME takes a timedelta or an int of microseconds")
+
+    return convert
+
+
+def _in_int64(micros: int) -> int:
+    if not -_INT64 <= micros < _INT64:
+        raise ValueError("INTERVAL_DAY_TIME holds 64 bits of microseconds, some 292,000 years")
+    return micros
+
 
 _BITS: Final = {SqlKind.INT8: 8, SqlKind.INT16: 16, SqlKind.INT32: 32, SqlKind.INT64: 64}
 

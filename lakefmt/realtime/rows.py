@@ -9,10 +9,9 @@ from lakefmt.arguments import shown
 from lakefmt.errors import InvalidInputError
 from lakefmt.producers.stream.options import DELETES, WHOLE_ROWS, RowOperator
 from lakefmt.producers.stream.rows import RowChecker
-from lakefmt.realtime._scalar_converters import ConversionRules, Converter
-from lakefmt.realtime.converters import column_converter
+from lakefmt.realtime.converters import ConversionRules, Converter, column_converter
 from lakefmt.realtime.errors import CastFailed, RowRefused
-from lakefmt.realtime.sql_types import SqlField
+from lakefmt.realtime.statements import SqlField
 
 __all__ = ["UNSET", "Row", "RowLayout"]
 

@@ -9,11 +9,11 @@ from lakefmt.arguments import shown
 from lakefmt.data_classes import replace
 from lakefmt.errors import CommitFailed, InvalidInputError, LakefmtError, StreamClosed, StreamError
 from lakefmt.producers.stream.options import RowOperator, parse_operator
-from lakefmt.realtime._scalar_converters import ConversionRules
+from lakefmt.realtime.converters import ConversionRules
 from lakefmt.realtime.errors import RowRefused
 from lakefmt.realtime.options import CZSessionOptions
 from lakefmt.realtime.rows import Row, RowLayout
-from lakefmt.realtime.sql_types import decode_types
+from lakefmt.realtime.statements import decode_types
 
 if TYPE_CHECKING:
     from lakefmt.producers.stream.rows import RowChecker

@@ -20,18 +20,19 @@ from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
 from lakefmt.producers.stream.options import RowOperator
 from lakefmt.producers.stream.rows import RowChecker
 from lakefmt.realtime import CastFailed, NotSupportedError
-from lakefmt.realtime._scalar_converters import ConversionNotes, ConversionRules
-from lakefmt.realtime.results import as_python, typed_columns
+from lakefmt.realtime.connection import as_python, typed_columns
+from lakefmt.realtime.converters import ConversionNotes, ConversionRules
 from lakefmt.realtime.rows import Row, RowLayout
-from lakefmt.realtime.sql_types import (
+from lakefmt.realtime.statements import (
+    CreateTable,
     SqlField,
     SqlKind,
     SqlType,
     arrow_type,
     decode_types,
     encode_types,
+    parse_statement,
 )
-from lakefmt.realtime.statements import CreateTable, parse_statement
 from lakefmt.schema import normalise_schema
 from tests.realtime.type_cases import EAST, INEXACT, LINES, NOON, WEST, Line
 

@@ -17,9 +17,9 @@ import pyarrow as pa
 from lakefmt.errors import LakefmtError
 from lakefmt.producers.stream.options import RowOperator
 from lakefmt.producers.stream.rows import RowChecker
-from lakefmt.realtime._scalar_converters import ConversionRules
+from lakefmt.realtime.converters import ConversionRules
 from lakefmt.realtime.converters import column_converter as sql_converter
-from lakefmt.realtime.sql_types import decode_types
+from lakefmt.realtime.statements import decode_types
 from lakefmt.schema import conform, normalise_schema
 from lakefmt.schema.python_values import arrow_array, arrow_scalar
 
