@@ -22,7 +22,7 @@ from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InternalError
 from lakefmt.formats.avro.reader import Decode, compile_decoder
 from lakefmt.formats.avro.writer import Encode, compile_encoder
-from lakefmt.schema.avro_tree import MalformedAvro, parse_avro_schema
+from lakefmt.schema.avro import MalformedAvro, parse_avro_schema
 from lakefmt.values import META_COLUMNS, TableVersion
 
 __all__ = [

@@ -7,7 +7,6 @@ does.
 
 from __future__ import annotations
 
-from lakefmt.schema._rows import join_tables, with_metadata
 from lakefmt.schema.avro import arrow_to_avro, avro_to_arrow
 from lakefmt.schema.cast import (
     cast_rows,
@@ -15,8 +14,10 @@ from lakefmt.schema.cast import (
     conform,
     fill_unseen,
     is_mislabelled,
+    join_tables,
     null_element_columns,
     reconcile,
+    with_metadata,
 )
 from lakefmt.schema.evolve import check_names, evolve
 from lakefmt.schema.types import (

@@ -13,7 +13,7 @@ values.
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -36,12 +36,13 @@ __all__ = [
     "fill_unseen",
     "is_castable",
     "is_mislabelled",
+    "join_tables",
     "list_offsets",
     "map_items",
     "null_element_columns",
     "reconcile",
+    "with_metadata",
 ]
-
 
 #: Casts non-nested values, or raises one of the refusals.
 _Leaf = Callable[[pa.Array, pa.DataType], pa.Array]
@@ -562,3 +563,36 @@ def _some_value(kind: pa.DataType) -> pa.Array:
     # All other types are numbers of fixed width.
     width = 1 if pt.is_boolean(kind) else kind.bit_width // 8
     return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(max(8, width)))])
+
+
+def join_tables(parts: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Return the rows of tables as one table of `schema`, whose columns they have.
+
+    Raises:
+        pa.ArrowInvalid: a value does not fit.
+
+    Example:
+        >>> ones = pa.table({"n": [1, 1]})
+        >>> join_tables([ones, ones], pa.schema([("n", pa.int64())])).num_rows
+        4
+        >>> join_tables([ones.select([]), ones.select([])], pa.schema([])).num_rows
+        4
+    """
+    tables = list(parts)
+    if not len(schema):
+        return _counted(sum(part.num_rows for part in tables), schema.metadata)
+    return pa.concat_tables([cast_rows(part, schema) for part in tables]) if tables else schema.empty_table()
+
+
+def with_metadata(table: pa.Table, metadata: Mapping[bytes, bytes]) -> pa.Table:
+    """Return a table with other metadata.
+
+    Example:
+        >>> with_metadata(pa.table({"n": [1, 2]}).select([]), {b"a": b"b"}).num_rows
+        2
+    """
+    return table.replace_schema_metadata(metadata) if table.num_columns else _counted(table.num_rows, metadata)
+
+
+def _counted(rows: int, metadata: Mapping[bytes, bytes] | None) -> pa.Table:
+    return pa.table({"row": pa.nulls(rows)}, metadata=metadata).select([])

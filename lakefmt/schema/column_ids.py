@@ -14,9 +14,9 @@ import pyarrow.types as pt
 
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile
+from lakefmt.schema.alter import convert_stored, is_followed_by_name
 from lakefmt.schema.cast import list_offsets, map_items
 from lakefmt.schema.history import Column, SchemaHistory
-from lakefmt.schema.type_changes import convert_stored, is_followed_by_name
 from lakefmt.schema.types import list_type, map_type, struct_fields
 
 __all__ = ["ColumnIds", "ColumnPlaces", "Place", "find_places"]

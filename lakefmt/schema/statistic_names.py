@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field
 
 from lakefmt.data_classes import dataclass
+from lakefmt.schema.alter import is_followed_by_name
 from lakefmt.schema.history import Column, InternalSchema, SchemaHistory, decimal_of
-from lakefmt.schema.type_changes import is_followed_by_name
 
 __all__ = ["NamesInPartitions", "StatisticNames", "StoredUnder"]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from lakefmt.errors import CorruptFile, InvalidInputError
 from lakefmt.formats.avro.container import MAGIC, decode_container, encode_container
-from lakefmt.schema.avro_tree import AvroType, parse_avro_schema
+from lakefmt.schema.avro import AvroType, parse_avro_schema
 from lakefmt.timeline._metadata_schemas import BodyKind, body_schema, reader_schema, record_fields
 from lakefmt.timeline.instant import Action, State
 

@@ -11,7 +11,7 @@ import pytest
 from lakefmt.errors import CorruptFile, FormatError, UnsupportedFeature
 from lakefmt.formats.avro.container import decode_container, encode_container
 from lakefmt.formats.avro.writer import encode_long
-from lakefmt.schema.avro_tree import parse_avro_schema
+from lakefmt.schema.avro import parse_avro_schema
 
 HUGE = 1 << 62
 

@@ -47,7 +47,7 @@ from lakefmt.metadata.reading.stats_reader import decode_stats
 from lakefmt.metadata.records import ColumnStats, MetadataRecord, RecordType, encode_record, record_schema
 from lakefmt.read.skipping.implied_conditions import decode_schema_metadata
 from lakefmt.schema import avro_to_arrow
-from lakefmt.schema.avro_tree import parse_avro_schema
+from lakefmt.schema.avro import parse_avro_schema
 from lakefmt.segments.codec import (
     Claim,
     SegmentHeader,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from lakefmt.errors import CorruptFile
 from lakefmt.schema import normalise_schema, with_meta_columns
+from lakefmt.schema.alter import convert_stored, is_followed_by_name
 from lakefmt.schema.column_ids import ColumnIds, Place
 from lakefmt.schema.history import (
     InternalSchema,
@@ -23,7 +24,6 @@ from lakefmt.schema.history import (
     parse_history,
     parse_internal_schema,
 )
-from lakefmt.schema.type_changes import convert_stored, is_followed_by_name
 from lakefmt.testing.strategies import schemas
 
 Field = tuple[int, str, Any]

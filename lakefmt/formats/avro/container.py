@@ -18,7 +18,7 @@ import pyarrow as pa
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
 from lakefmt.formats.avro.reader import Decode, compile_decoder, read_long
 from lakefmt.formats.avro.writer import Encode, compile_encoder, encode_long
-from lakefmt.schema.avro_tree import AvroType, MalformedAvro, parse_avro_schema
+from lakefmt.schema.avro import AvroType, MalformedAvro, parse_avro_schema
 
 __all__ = ["MAGIC", "decode_container", "decode_container_records", "encode_container"]
 

@@ -20,7 +20,7 @@ from copy import copy
 from dataclasses import field
 
 from lakefmt.data_classes import dataclass
-from lakefmt.schema.avro_tree import ABSENT, AvroType, MalformedAvro
+from lakefmt.schema.avro import ABSENT, AvroType, MalformedAvro
 
 __all__ = ["Decode", "compile_decoder", "read_block_count", "read_long", "read_span"]
 
@@ -184,7 +184,7 @@ def compile_decoder(writer: AvroType, reader: AvroType, as_tuples: frozenset[str
         MalformedAvro: the two do not fit together.
 
     Example:
-        >>> from lakefmt.schema.avro_tree import parse_avro_schema
+        >>> from lakefmt.schema.avro import parse_avro_schema
         >>> compile_decoder(parse_avro_schema('"int"'), parse_avro_schema('"double"'))(b"\x06", 0)
         (3.0, 1)
     """

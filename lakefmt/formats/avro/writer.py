@@ -12,7 +12,7 @@ from dataclasses import field
 from typing import cast
 
 from lakefmt.data_classes import dataclass
-from lakefmt.schema.avro_tree import AvroType, MalformedAvro
+from lakefmt.schema.avro import AvroType, MalformedAvro
 
 __all__ = ["Encode", "compile_encoder", "encode_long"]
 
@@ -116,7 +116,7 @@ def compile_encoder(node: AvroType) -> Encode:
     r"""Return the function that writes values of a type.
 
     Example:
-        >>> from lakefmt.schema.avro_tree import parse_avro_schema
+        >>> from lakefmt.schema.avro import parse_avro_schema
         >>> pieces: list[bytes] = []
         >>> compile_encoder(parse_avro_schema('{"type": "array", "items": "long"}'))(pieces.append, [1, -1])
         >>> b"".join(pieces)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
 from lakefmt.formats.avro.reader import Decode, compile_decoder
-from lakefmt.schema.avro_tree import parse_avro_schema
+from lakefmt.schema.avro import parse_avro_schema
 
 __all__ = [
     "CONTENT_VERSION",

@@ -18,8 +18,8 @@ from lakefmt.data_classes import dataclass
 from lakefmt.metadata.layout import PartitionKind
 from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.metadata.reading.stats_reader import read_stats, stats_schema
+from lakefmt.schema.alter import convert_stored
 from lakefmt.schema.statistic_names import NamesInPartitions, StatisticNames, StoredUnder
-from lakefmt.schema.type_changes import convert_stored
 from lakefmt.values import COMMIT_TIME
 
 __all__ = [

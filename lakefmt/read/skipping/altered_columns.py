@@ -28,9 +28,9 @@ from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.read.filter_terms import Condition, satisfiable
 from lakefmt.read.filters import filter_columns
 from lakefmt.schema import field_at, reconcile
+from lakefmt.schema.alter import convert_stored
 from lakefmt.schema.column_ids import ColumnPlaces
 from lakefmt.schema.statistic_names import StatisticNames
-from lakefmt.schema.type_changes import convert_stored
 from lakefmt.values import COMMIT_TIME, META_COLUMNS, RECORD_KEY
 
 __all__ = [

@@ -15,7 +15,7 @@ from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError
 from lakefmt.formats.avro.writer import Encode, compile_encoder
 from lakefmt.formats.log.blocks import MAGIC, BlockKind, HeaderKey
-from lakefmt.schema.avro_tree import parse_avro_schema
+from lakefmt.schema.avro import parse_avro_schema
 from lakefmt.timeline._metadata_schemas import NAMESPACE, BodyKind, body_schema
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.metadata_codec import body_kind, decode_body

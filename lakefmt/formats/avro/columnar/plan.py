@@ -1,6 +1,6 @@
 """The shape of a table's Avro records: each node of the schema with the Arrow type of its column. Pure.
 
-:mod:`~lakefmt.schema.avro_tree` knows how values are stored, :mod:`lakefmt.schema.avro` what they are in Arrow; a
+:mod:`~lakefmt.schema.avro` knows how values are stored, :mod:`lakefmt.schema.avro` what they are in Arrow; a
 :class:`Node` joins the two, so that the codec asks neither again. Compiling costs about a millisecond and is remembered.
 """
 
@@ -14,8 +14,7 @@ import pyarrow.types as pt
 
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, UnsupportedFeature
-from lakefmt.schema.avro import arrow_columns, unknown_column
-from lakefmt.schema.avro_tree import AvroType, MalformedAvro, parse_avro_schema
+from lakefmt.schema.avro import AvroType, MalformedAvro, arrow_columns, parse_avro_schema, unknown_column
 from lakefmt.schema.types import struct_fields
 
 __all__ = ["Node", "nullable_type", "plan_rows"]
