@@ -50,10 +50,19 @@ from lakefmt.read.mor_scan import merged_tables
 from lakefmt.read.scan import Query
 from lakefmt.read.snapshot_files import cleaned_files, record_of_clean
 from lakefmt.schema import reconcile, with_meta_columns
-from lakefmt.segments.claims import is_blank, is_owned, list_claims, list_epochs
-from lakefmt.segments.codec import MAX_HEADER_BYTES, Claim, SegmentHeader, decode_claim, decode_header, decode_note
-from lakefmt.segments.files import list_positions, list_streams, read_segments
+from lakefmt.segments.codec import (
+    MAX_HEADER_BYTES,
+    Claim,
+    SegmentHeader,
+    decode_claim,
+    decode_header,
+    decode_note,
+    list_positions,
+    list_streams,
+    read_segments,
+)
 from lakefmt.segments.names import STREAMS, SegmentPosition, claim_name, data_name, header_name, note_name
+from lakefmt.segments.pending import is_blank, is_owned, list_claims, list_epochs
 from lakefmt.storage.api import ObjectInfo, ObjectStore
 from lakefmt.storage.local.atomic_files import is_abandoned
 from lakefmt.storage.object_names import is_temporary

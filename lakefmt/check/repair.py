@@ -58,9 +58,9 @@ from lakefmt.formats.parquet.base_file import BaseFileWriter, KeySummary, key_fo
 from lakefmt.formats.properties import CHECKSUM_KEY, decode_properties, encode_properties, table_checksum
 from lakefmt.keys import DEFAULT_PARTITION, KeySpec, build_partition_paths, build_record_keys, with_sampled_key
 from lakefmt.schema import reconcile
-from lakefmt.segments.claims import is_blank
 from lakefmt.segments.codec import MAX_HEADER_BYTES
 from lakefmt.segments.names import header_name, is_claim_name, parse_header_name
+from lakefmt.segments.pending import is_blank
 from lakefmt.storage.api import ObjectStore, PutOutcome, remove_abandoned
 from lakefmt.timeline.instant import Action, State, instant_file_name
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body, encode_json_commit

@@ -1,7 +1,8 @@
-"""Names of streams, segments and claims below ``.hoodie/.lakefmt/streams`` (pure; docs/streams.md, Files)."""
+"""What a row of a stream does to its key (pure)."""
 
 from __future__ import annotations
 
+import enum
 import re
 from typing import Final, NamedTuple
 
@@ -10,7 +11,11 @@ from lakefmt.errors import InvalidInputError
 
 __all__ = [
     "ANONYMOUS",
+    "DELETES",
     "STREAMS",
+    "STRICT",
+    "WHOLE_ROWS",
+    "RowOperator",
     "SegmentPosition",
     "check_writer_id",
     "claim_name",
@@ -21,8 +26,55 @@ __all__ = [
     "note_name",
     "parse_claim_name",
     "parse_header_name",
+    "parse_operator",
     "stream_folder",
 ]
+
+
+class RowOperator(enum.Enum):
+    """What a row does to its key; the values are stored in segments and never change."""
+
+    #: Insert; a key that is stored already is refused at the flush.
+    INSERT = 1
+    #: Insert unless the key is stored.
+    INSERT_IGNORE = 2
+    #: Replace the columns that were set; a key that is not stored is refused at the flush.
+    UPDATE = 3
+    #: Insert, or replace the stored row.
+    UPSERT = 4
+    #: Delete; a key that is not stored is refused at the flush.
+    DELETE = 5
+    #: Delete if the key is stored.
+    DELETE_IGNORE = 6
+
+
+#: They carry key columns only.
+DELETES: Final = frozenset({RowOperator.DELETE, RowOperator.DELETE_IGNORE})
+#: They look their key up at the flush, which costs a read of the table.
+STRICT: Final = frozenset({RowOperator.INSERT, RowOperator.UPDATE, RowOperator.DELETE})
+#: They carry every column.
+WHOLE_ROWS: Final = frozenset({RowOperator.INSERT, RowOperator.INSERT_IGNORE, RowOperator.UPSERT})
+
+
+def parse_operator(given: object) -> RowOperator:
+    """Return an operator, or the one of that name in any letter case.
+
+    Args:
+        given: the operator or its name.
+
+    Raises:
+        InvalidInputError: there is none of that name.
+
+    Example:
+        >>> parse_operator("delete_ignore").name
+        'DELETE_IGNORE'
+    """
+    if isinstance(given, RowOperator):
+        return given
+    if isinstance(given, str) and given.upper() in RowOperator.__members__:
+        return RowOperator[given.upper()]
+    raise InvalidInputError(f"Invalid operator {shown(given)}: expected one of {', '.join(RowOperator.__members__)}")
+
 
 STREAMS: Final = ".hoodie/.lakefmt/streams"
 #: How the id of a stream without a writer id begins.

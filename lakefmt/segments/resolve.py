@@ -1,18 +1,17 @@
-"""What the operators of a stream's rows come to: for each key one row, or its deletion (pure).
-
-A stream is its rows applied by the verbs of the table one after the other. Rows with one key are numbered (the first, the
-second …), and all rows of one number are handled together, so the work is per column and not per row.
-"""
+"""Rows of segments whose table was altered since they were made: their columns are found by id (docs/streams.md, Columns)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from lakefmt.arrays import from_numpy
 from lakefmt.config.merge_rule import CustomMerge, MergeRule
@@ -25,21 +24,164 @@ from lakefmt.filegroups.ordering import (
     ordering_values,
     unordered_deletes,
 )
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.log.delete_block import stores_every_ordering
+from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
+from lakefmt.schema import check_required, conform
 from lakefmt.schema.types import field_at
-from lakefmt.segments.codec import COLUMNS, OPERATOR
-from lakefmt.segments.operators import RowOperator
+from lakefmt.segments.codec import COLUMNS, OPERATOR, SegmentHeader
+from lakefmt.segments.names import RowOperator
+from lakefmt.timeline.instant import parse_instant_time
+from lakefmt.values import PARTITION_PATH, RECORD_KEY
+
+if TYPE_CHECKING:
+    from lakefmt.schema.column_ids import ColumnPlaces
+    from lakefmt.schema.history import Column
 
 __all__ = [
     "Resolved",
     "StreamRules",
+    "check_storable",
+    "codes_in",
+    "columns_since",
+    "current_rows",
+    "dropped_columns",
+    "fill_required",
+    "fitted",
+    "fitted_together",
     "joined_rows",
+    "key_columns_of",
+    "moved_rows",
     "needs_stored",
+    "number_keys",
     "operators_of",
+    "places_since",
     "resolve_rows",
+    "row_identities",
+    "stored_identities",
     "stream_rules",
     "strict_violations",
 ]
+
+#: Columns without ids are those of every instant.
+_NO_IDS: Final = "0"
+
+
+def columns_since(client: TableClient, state: TableState) -> str:
+    """Return the instant from which a table has its columns; ``"0"``: they were never altered.
+
+    Raises:
+        CorruptFile: the history of the columns is damaged.
+        UnsupportedFeature: it is missing.
+    """
+    history = client.schema_history(state)
+    return _NO_IDS if history is None else str(history.latest.version)
+
+
+def places_since(client: TableClient, state: TableState, since: str) -> ColumnPlaces | None:
+    """Return where a table's columns are in rows with the columns of an instant; None: under their names.
+
+    Args:
+        client: the table.
+        state: its columns now.
+        since: what :func:`columns_since` said when the rows were made.
+    """
+    ids = client.column_ids(state)
+    return None if ids is None else ids.at(since)
+
+
+def dropped_columns(client: TableClient, state: TableState, since: str) -> list[tuple[tuple[str, ...], float]]:
+    """Return the columns and fields of structs that were dropped, and when, in epoch seconds.
+
+    Args:
+        client: the table.
+        state: its columns now.
+        since: what :func:`columns_since` said when they were all there.
+    """
+    history = client.schema_history(state)
+    if history is None:
+        return []
+    then = history.at(since)
+    later = [schema for schema in reversed(history.schemas) if schema.version > then.version]
+    left = [(schema.version, _numbers(schema.columns)) for schema in later]
+
+    def gone(columns: Iterable[Column], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float]]:
+        for column in columns:
+            dropped = next((version for version, numbers in left if column.number not in numbers), None)
+            if dropped is not None:
+                at = parse_instant_time(str(dropped), client.writing_zone(state.config, state.timeline))
+                yield (*path, column.name), at.timestamp()
+            elif column.kind == "record":
+                yield from gone(column.fields, (*path, column.name))
+
+    return list(gone(then.columns, ()))
+
+
+def _numbers(columns: Iterable[Column]) -> frozenset[int]:
+    return frozenset(number for column in columns for number in column.numbers())
+
+
+def current_rows(
+    client: TableClient, state: TableState, headers: Sequence[SegmentHeader], tables: Sequence[pa.Table]
+) -> list[pa.Table]:
+    """Return rows of segments with the names and types that their columns have now; dropped ones are left out.
+
+    Args:
+        client: the table.
+        state: its columns now.
+        headers: of the segments.
+        tables: the rows of each.
+
+    Raises:
+        CorruptFile: a value cannot become what its column is now.
+    """
+    return [
+        moved_rows(table, places_since(client, state, header.columns or _time_of(client, header, state)))
+        for header, table in zip(headers, tables, strict=True)
+    ]
+
+
+def _time_of(client: TableClient, header: SegmentHeader, state: TableState) -> str:
+    """Return when a segment was written, as an instant: headers of older releases do not name the columns of its rows."""
+    written = datetime.fromtimestamp(header.at / 1000, client.writing_zone(state.config, state.timeline))
+    return f"{written:%Y%m%d%H%M%S}{header.at % 1000:03}"
+
+
+def moved_rows(rows: pa.Table, places: ColumnPlaces | None) -> pa.Table:
+    """Return rows of a segment with the names and types of today.
+
+    Args:
+        rows: with the columns of the stream.
+        places: where the table's columns are in them; None: under their names.
+
+    Raises:
+        CorruptFile: a value cannot become what its column is now.
+
+    Example:
+        >>> from lakefmt.schema.column_ids import ColumnPlaces, Place
+        >>> places = ColumnPlaces((Place("b", "a"),), frozenset({"a", "gone"}))
+        >>> moved_rows(pa.table({"a": [1], "gone": [2], COLUMNS: ['["a","gone"]']}), places).to_pylist()
+        [{'b': 1, '_lakefmt_columns': '["b"]'}]
+    """
+    if places is None:
+        return rows
+    moved = places.current(rows)
+    if COLUMNS not in rows.column_names:
+        return moved
+    names: dict[str, str | None] = dict.fromkeys(places.known)
+    return _with_new_names(moved, names | {place.stored: place.name for place in places.places})
+
+
+def _with_new_names(rows: pa.Table, names: Mapping[str, str | None]) -> pa.Table:
+    """Return rows whose updates name the columns that they set by their new names; None: there is no such column now."""
+    texts = rows.column(COLUMNS).combine_chunks().dictionary_encode()
+    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    sets = [json.loads(text) for text in texts.dictionary.to_pylist()]  # sets of columns, not rows
+    new = [[name for old in each if (name := names.get(old, old)) is not None] for each in sets]
+    named = pa.array([json.dumps(each, separators=(",", ":")) for each in new], pa.string())
+    place = rows.schema.get_field_index(COLUMNS)
+    return rows.set_column(place, rows.schema.field(COLUMNS), named.take(texts.indices))
+
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -464,3 +606,151 @@ def strict_violations(operators: npt.NDArray[np.int8], codes: Numbers, present: 
         present[keys[inserts]] = True
         present[keys[~wrong & np.isin(kinds, _DELETES)]] = False
     return refused
+
+
+RowNumbers = npt.NDArray[np.int64]
+
+
+def key_columns_of(spec: KeySpec) -> tuple[str, ...]:
+    """Return the columns that make a row's key and its partition path."""
+    names = (*spec.record_key_fields, *(field.name for field in spec.partition_fields))
+    return tuple(dict.fromkeys(name.split(".", 1)[0] for name in names))
+
+
+def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows of segments with the columns of a table, all nullable, and the columns of the stream.
+
+    A column or field that the table does not have any more is left out, as it is from the table's own rows.
+
+    Args:
+        rows: of segments, with the names of today.
+        schema: the table's.
+
+    Raises:
+        SchemaMismatch: a value does not fit its column any more.
+    """
+    wanted = pa.schema([field.with_nullable(True) for field in schema])
+    kept = rows.select([name for name in rows.column_names if name in schema.names])
+    made = conform(kept, wanted, allow_null_list_elements=True, drops_fields=True)
+    for name in (OPERATOR, COLUMNS):
+        if name in rows.column_names:
+            made = made.append_column(name, rows.column(name))
+    return made
+
+
+def fitted_together(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Return the rows of several segments as one table, with the columns that :func:`fitted` gives them.
+
+    Args:
+        tables: the rows of each segment, with the names of today; their structs may have other fields.
+        schema: the table's.
+
+    Raises:
+        SchemaMismatch: a value does not fit its column any more.
+    """
+    if all(table.schema.equals(tables[0].schema) for table in tables[1:]):
+        return fitted(pa.concat_tables(tables), schema)
+    # Releases of Arrow join structs with other fields in different ways, or not at all.
+    return joined_rows([fitted(table, schema) for table in tables])
+
+
+def row_identities(spec: KeySpec, rows: pa.Table, *, across: bool) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Return what tells a row of others, its record key and its partition path.
+
+    Args:
+        spec: how keys are made.
+        rows: with the columns that make them.
+        across: a key is one row of the whole table; False: of its partition.
+
+    Raises:
+        InvalidKey: a key or partition value cannot be used.
+    """
+    keys, partitions = _flat(build_record_keys(spec, rows)), _flat(build_partition_paths(spec, rows)).cast(pa.string())
+    return _identities(keys, partitions, across=across), keys, partitions
+
+
+def check_storable(spec: KeySpec, rows: pa.Table, *, keyed: bool) -> None:
+    """Refuse rows that no commit could store: once durable, they would be in the way of every commit of their stream.
+
+    Args:
+        spec: how keys and partition paths are made.
+        rows: of a segment; columns that an operator does not need are null.
+        keyed: they have record keys of their own.
+
+    Raises:
+        InvalidKey: a key or partition value cannot be used.
+        SchemaMismatch: a value inside a column is null, and must not be.
+    """
+    if keyed:
+        build_record_keys(spec, rows)
+    if spec.partition_fields:
+        build_partition_paths(spec, rows)
+    check_required(rows)
+
+
+def stored_identities(rows: pa.Table, *, across: bool) -> pa.Array:
+    """Return what tells stored rows, which have meta columns, of others."""
+    return _identities(
+        _flat(rows.column(RECORD_KEY)), _flat(rows.column(PARTITION_PATH)).cast(pa.string()), across=across
+    )
+
+
+def _identities(keys: pa.Array, partitions: pa.Array, *, across: bool) -> pa.Array:
+    return keys if across else pc.binary_join_element_wise(partitions, keys, "\x00")
+
+
+def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def number_keys(identities: pa.Array) -> tuple[RowNumbers, pa.Array]:
+    """Return a number for each row, the same for the same key, and the keys by number.
+
+    Example:
+        >>> numbers, keys = number_keys(pa.array(["a", "b", "a"]))
+        >>> numbers.tolist(), keys.to_pylist()
+        ([0, 1, 0], ['a', 'b'])
+    """
+    coded = identities.dictionary_encode()
+    return coded.indices.to_numpy(zero_copy_only=False).astype(np.int64), coded.dictionary
+
+
+def codes_in(identities: pa.Array, keys: pa.Array) -> RowNumbers:
+    """Return the number of each key among `keys`; -1: it is not there."""
+    places = _flat(pc.fill_null(pc.index_in(identities, value_set=keys), -1))
+    codes: RowNumbers = places.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes
+
+
+def fill_required(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows in a schema; nulls in its required columns become zeros.
+
+    Rows that delete their key have no values there, and what stands for them is never stored.
+    """
+    columns = []
+    for field in schema:
+        column = rows.column(field.name)
+        if not field.nullable and column.null_count:
+            zero = pa.array([_zero(field.type)], field.type)
+            both = pa.chunked_array([*column.chunks, zero], field.type)
+            places = np.where(column.is_null().to_numpy(zero_copy_only=False), len(column), np.arange(len(column)))
+            column = both.take(from_numpy(places))
+        columns.append(column)
+    return pa.table(columns, schema=schema)
+
+
+def _zero(kind: pa.DataType) -> Any:
+    """Return a value of a type."""
+    if pt.is_struct(kind):
+        return {field.name: None if field.nullable else _zero(field.type) for field in kind}
+    if pt.is_map(kind) or pt.is_list(kind) or pt.is_large_list(kind):
+        return []
+    if pt.is_fixed_size_list(kind):
+        return [_zero(kind.value_type)] * kind.list_size
+    if pt.is_string(kind) or pt.is_large_string(kind):
+        return ""
+    if pt.is_fixed_size_binary(kind):
+        return bytes(kind.byte_width)
+    if pt.is_binary(kind) or pt.is_large_binary(kind):
+        return b""
+    return False if pt.is_boolean(kind) else 0

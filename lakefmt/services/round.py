@@ -24,7 +24,7 @@ from lakefmt.errors import (
     WriterActive,
 )
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.segments.files import has_streams
+from lakefmt.segments.codec import has_streams
 from lakefmt.services.needs import (
     RoundFacts,
     Service,

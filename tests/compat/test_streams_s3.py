@@ -11,7 +11,7 @@ import pytest
 import lakefmt
 from benchmarks.storage.s3_server import options_of, s3_server
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.segments.files import list_streams
+from lakefmt.segments.codec import list_streams
 from lakefmt.storage.open import open_store
 from lakefmt.table import Table
 from lakefmt.testing.virtual_time import Process, VirtualTime

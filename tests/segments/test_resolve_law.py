@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefmt.segments.codec import COLUMNS, OPERATOR, Claim, Committed, SegmentHeader
-from lakefmt.segments.names import SegmentPosition
-from lakefmt.segments.operators import RowOperator
-from lakefmt.segments.plan import plan_stream
+from lakefmt.segments.names import RowOperator, SegmentPosition
+from lakefmt.segments.pending import plan_stream
 from lakefmt.segments.resolve import resolve_rows, strict_violations
 from tests.example_counts import examples
 

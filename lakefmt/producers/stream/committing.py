@@ -22,28 +22,31 @@ from lakefmt.errors import CommitConflict, CorruptFile, ObjectNotFound, SchemaMi
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import choose_index, moves_between_partitions
 from lakefmt.read.snapshot import Snapshot, scan_slices
-from lakefmt.segments.altered import current_rows
-from lakefmt.segments.codec import COLUMNS, OPERATOR, SegmentHeader, committed_of
-from lakefmt.segments.files import has_segments, read_segments
-from lakefmt.segments.keyed import (
-    codes_in,
-    fill_required,
-    fitted_together,
-    number_keys,
-    row_identities,
-    stored_identities,
-)
+from lakefmt.segments.codec import COLUMNS, OPERATOR, SegmentHeader, committed_of, has_segments, read_segments
 from lakefmt.segments.names import SegmentPosition
 from lakefmt.segments.pending import (
     StreamState,
     committed_of_streams,
+    first_bytes,
     header_times,
+    in_order,
     is_unchanged,
     load_others,
     plan_streams,
 )
-from lakefmt.segments.plan import first_bytes, in_order
-from lakefmt.segments.resolve import Resolved, needs_stored, resolve_rows, stream_rules
+from lakefmt.segments.resolve import (
+    Resolved,
+    codes_in,
+    current_rows,
+    fill_required,
+    fitted_together,
+    needs_stored,
+    number_keys,
+    resolve_rows,
+    row_identities,
+    stored_identities,
+    stream_rules,
+)
 from lakefmt.storage.api import with_versions
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.timeline.commit_entries import decode_entry, encode_entry, stream_entry_name

@@ -51,10 +51,8 @@ from lakefmt.producers.stream.options import (
     tries_again,
 )
 from lakefmt.producers.stream.rows import RowChecker
-from lakefmt.segments.codec import Committed, SegmentHeader, checked_offset
-from lakefmt.segments.files import delete_segments
-from lakefmt.segments.names import SegmentPosition
-from lakefmt.segments.operators import STRICT, RowOperator
+from lakefmt.segments.codec import Committed, SegmentHeader, checked_offset, delete_segments
+from lakefmt.segments.names import STRICT, RowOperator, SegmentPosition
 from lakefmt.segments.pending import committed_of_streams
 from lakefmt.values import CommitResult
 

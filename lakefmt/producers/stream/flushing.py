@@ -38,13 +38,25 @@ from lakefmt.producers.stream.options import (
     tries_again,
 )
 from lakefmt.schema import conform
-from lakefmt.segments.altered import columns_since, current_rows, dropped_columns, moved_rows, places_since
-from lakefmt.segments.codec import OPERATOR, SegmentHeader, encode_segment
-from lakefmt.segments.files import read_segments
-from lakefmt.segments.keyed import check_storable, codes_in, fitted, number_keys, row_identities, stored_identities
-from lakefmt.segments.operators import RowOperator
+from lakefmt.segments.codec import OPERATOR, SegmentHeader, encode_segment, read_segments
+from lakefmt.segments.names import RowOperator
 from lakefmt.segments.pending import committed_of_streams
-from lakefmt.segments.resolve import joined_rows, operators_of, strict_violations
+from lakefmt.segments.resolve import (
+    check_storable,
+    codes_in,
+    columns_since,
+    current_rows,
+    dropped_columns,
+    fitted,
+    joined_rows,
+    moved_rows,
+    number_keys,
+    operators_of,
+    places_since,
+    row_identities,
+    stored_identities,
+    strict_violations,
+)
 from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.values import PARTITION_PATH, RECORD_KEY
 

@@ -13,10 +13,8 @@ from lakefmt.producers.stream.opening import Finish, SegmentWriter, recover_othe
 from lakefmt.producers.stream.options import FlushMode, StreamOptions
 from lakefmt.producers.stream.rows import RowChecker
 from lakefmt.producers.stream.stream import AddColumns, Stream
-from lakefmt.segments.altered import columns_since
-from lakefmt.segments.keyed import key_columns_of
-from lakefmt.segments.names import ANONYMOUS, check_writer_id
-from lakefmt.segments.operators import RowOperator
+from lakefmt.segments.names import ANONYMOUS, RowOperator, check_writer_id
+from lakefmt.segments.resolve import columns_since, key_columns_of
 
 __all__ = ["FollowedColumns", "open_row_stream"]
 

@@ -13,9 +13,17 @@ from lakefmt.data_classes import dataclass
 from lakefmt.errors import LakefmtError, StreamUnavailable
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.producers.stream.committing import KeyScope, SegmentCommit
-from lakefmt.segments.claims import HeldClaim, is_owned, list_epochs, take_claim
-from lakefmt.segments.codec import Claim, Committed, SegmentHeader, checksum
-from lakefmt.segments.files import delete_segments, list_positions, list_streams, write_header, write_segment_rows
+from lakefmt.segments.codec import (
+    Claim,
+    Committed,
+    SegmentHeader,
+    checksum,
+    delete_segments,
+    list_positions,
+    list_streams,
+    write_header,
+    write_segment_rows,
+)
 from lakefmt.segments.names import (
     ANONYMOUS,
     SegmentPosition,
@@ -24,8 +32,18 @@ from lakefmt.segments.names import (
     note_name,
     stream_folder,
 )
-from lakefmt.segments.pending import committed_of_streams, load_decided, load_streams, plan_streams
-from lakefmt.segments.plan import StreamPlan, next_sequence
+from lakefmt.segments.pending import (
+    HeldClaim,
+    StreamPlan,
+    committed_of_streams,
+    is_owned,
+    list_epochs,
+    load_decided,
+    load_streams,
+    next_sequence,
+    plan_streams,
+    take_claim,
+)
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.timeline.instant import Action
 from lakefmt.values import CommitResult, InstantTime

@@ -1,4 +1,4 @@
-"""What a row of a stream does to its key, under the name that callers import; see :mod:`lakefmt.segments.operators`."""
+"""What a row of a stream does to its key, under the name that callers import; see :mod:`lakefmt.segments.names`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lakefmt.errors import (
     UnsupportedError,
     WriterActive,
 )
-from lakefmt.segments.operators import DELETES, STRICT, WHOLE_ROWS, RowOperator, parse_operator
+from lakefmt.segments.names import DELETES, STRICT, WHOLE_ROWS, RowOperator, parse_operator
 
 __all__ = [
     "DEFAULT_RETRY_STATUS",

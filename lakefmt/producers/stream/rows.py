@@ -28,7 +28,7 @@ from lakefmt.schema import conform
 from lakefmt.schema.python_values import value_converter
 from lakefmt.schema.types import field_at
 from lakefmt.segments.codec import COLUMNS, OPERATOR
-from lakefmt.segments.operators import STRICT, WHOLE_ROWS
+from lakefmt.segments.names import STRICT, WHOLE_ROWS
 
 __all__ = [
     "Numbers",

@@ -30,7 +30,7 @@ from lakefmt.producers.stream.rows import (
     without_column,
 )
 from lakefmt.segments.codec import Committed
-from lakefmt.segments.operators import DELETES, RowOperator, parse_operator
+from lakefmt.segments.names import DELETES, RowOperator, parse_operator
 from lakefmt.values import CommitResult
 from lakefmt.write.ingest import open_stream, read_all
 

@@ -24,20 +24,21 @@ from lakefmt.read.filters import Filter, keep_rows
 from lakefmt.read.scan import Query, check_query_type, plan_query
 from lakefmt.read.snapshot import Snapshot
 from lakefmt.schema import with_meta_columns
-from lakefmt.segments.altered import current_rows
-from lakefmt.segments.codec import COLUMNS, OPERATOR, SegmentHeader
-from lakefmt.segments.files import read_segments
-from lakefmt.segments.keyed import (
+from lakefmt.segments.codec import COLUMNS, OPERATOR, SegmentHeader, read_segments
+from lakefmt.segments.pending import header_times, in_order, load_streams, plan_streams
+from lakefmt.segments.resolve import (
     codes_in,
+    current_rows,
     fill_required,
     fitted_together,
+    joined_rows,
+    needs_stored,
     number_keys,
+    resolve_rows,
     row_identities,
     stored_identities,
+    stream_rules,
 )
-from lakefmt.segments.pending import header_times, load_streams, plan_streams
-from lakefmt.segments.plan import in_order
-from lakefmt.segments.resolve import joined_rows, needs_stored, resolve_rows, stream_rules
 from lakefmt.values import META_COLUMNS, PARTITION_PATH, RECORD_KEY, TableType
 
 __all__ = ["UncommittedSnapshot", "load_uncommitted"]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import lakefmt
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.producers.stream.stream import Stream
-from lakefmt.segments.files import list_positions, list_streams
+from lakefmt.segments.codec import list_positions, list_streams
 from lakefmt.storage import ObjectStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table

@@ -23,7 +23,7 @@ from lakefmt.errors import (
 )
 from lakefmt.producers.stream.options import FlushMode, StreamOptions
 from lakefmt.producers.stream.rows import RowChecker
-from lakefmt.segments.operators import RowOperator
+from lakefmt.segments.names import RowOperator
 from lakefmt.testing.virtual_time import VirtualTime
 from tests.producers.stream.stream_kit import GateStore, durable, is_segment, make, rows_of, table_over
 

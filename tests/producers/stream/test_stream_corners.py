@@ -33,7 +33,7 @@ from lakefmt.producers.stream import rows as rows_module
 from lakefmt.producers.stream.options import FlushMode, RowOperator
 from lakefmt.producers.stream.rows import RowChecker
 from lakefmt.producers.stream.stream import Stream
-from lakefmt.segments.files import list_headers, list_streams
+from lakefmt.segments.codec import list_headers, list_streams
 from lakefmt.segments.names import data_name
 from lakefmt.table import Table
 from lakefmt.testing.virtual_time import VirtualTime

@@ -22,7 +22,7 @@ from lakefmt.errors import (
 )
 from lakefmt.producers.stream.options import ErrorTypeHandler, FlushMode, RetryStatus, retry_status_of
 from lakefmt.producers.stream.stream import Stream
-from lakefmt.segments.files import list_headers, list_positions, list_streams, read_segments
+from lakefmt.segments.codec import list_headers, list_positions, list_streams, read_segments
 from lakefmt.segments.names import STREAMS, SegmentPosition, data_name, header_name
 from lakefmt.storage import ObjectStore
 from lakefmt.testing.invariants import check_invariants, check_no_orphans

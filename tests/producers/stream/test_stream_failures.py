@@ -13,7 +13,7 @@ import pytest
 from lakefmt.errors import FlushFailed, InvalidInputError, LakefmtError, StorageError
 from lakefmt.producers.stream import core as committer_module
 from lakefmt.producers.stream.options import ErrorTypeHandler, FlushMode
-from lakefmt.segments.files import list_streams
+from lakefmt.segments.codec import list_streams
 from lakefmt.storage import ObjectStore
 from lakefmt.testing.store_wrapper import Effect, SimulatedCrash
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore

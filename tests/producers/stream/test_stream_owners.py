@@ -20,7 +20,7 @@ from lakefmt.errors import FlushFailed, LakefmtError, StorageError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.producers.stream.options import FlushMode
 from lakefmt.producers.stream.stream import Stream
-from lakefmt.segments.files import list_positions, list_streams
+from lakefmt.segments.codec import list_positions, list_streams
 from lakefmt.segments.names import claim_name
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table

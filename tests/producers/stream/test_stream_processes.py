@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.segments.files import list_streams
+from lakefmt.segments.codec import list_streams
 from lakefmt.storage import LocalStore
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge

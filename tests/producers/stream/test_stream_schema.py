@@ -11,8 +11,7 @@ import pytest
 from lakefmt.errors import FlushFailed, SchemaChanged, SchemaMismatch
 from lakefmt.producers.stream import committing
 from lakefmt.producers.stream.options import FlushMode
-from lakefmt.segments.codec import decode_header, encode_header
-from lakefmt.segments.files import list_headers, list_streams
+from lakefmt.segments.codec import decode_header, encode_header, list_headers, list_streams
 from lakefmt.segments.names import header_name
 from lakefmt.table import Table
 from tests.producers.stream.stream_kit import make, rows_of, table_over

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakefmt.producers.stream.opening import Recovered
-from lakefmt.segments.files import list_headers
+from lakefmt.segments.codec import list_headers
 from lakefmt.segments.names import SegmentPosition, data_name, header_name
 from lakefmt.storage import ObjectStore
 from lakefmt.testing.store_wrapper import Effect
