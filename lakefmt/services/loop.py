@@ -1,30 +1,168 @@
-"""The process for services: round after round over its tables until it is asked to stop (effects)."""
+"""One process at a time serves a table: a lease in ``.hoodie/.lakefmt/services.lease`` (effects).
+
+The lease is the object of Hudi's storage lock under a name of its own: replaced only as it was found, renewed while a round
+runs, marked as given back at its end. The lease of a process that died ends by the clock, and the next process takes it.
+
+The lease saves work and is not needed for safety: every service takes the table lock and a heartbeat, as it does
+anywhere. So a store without compare-and-swap is served without a lease.
+"""
 
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
+import signal
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import field
-from typing import TYPE_CHECKING
+from multiprocessing.connection import wait
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
 
 from lakefmt.arguments import mapping_argument
+from lakefmt.compaction.operations import ServiceOperations, run_operation
 from lakefmt.data_classes import dataclass, replace
-from lakefmt.errors import InvalidInputError, LakefmtError
-from lakefmt.filegroups.table_client import TableState
-from lakefmt.services.lease import hold_table
-from lakefmt.services.pool import OperationPool
+from lakefmt.errors import InvalidInputError, LakefmtError, ServicesFailed
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.services.round import QUIET_SECONDS, TableRound, needed_services
 from lakefmt.services.status import ServicesStatus, ServiceStep, TableStatus, with_steps
+from lakefmt.storage.api import remove_abandoned, with_versions
 from lakefmt.storage.redaction import printable_url
 from lakefmt.storage.time_source import TimeSource
 from lakefmt.table import Table, open_table
+from lakefmt.timeline.locks.lease import TimedLease
+from lakefmt.timeline.locks.storage import StorageLockBackend
+from lakefmt.values import WriteStat
 
 if TYPE_CHECKING:
     from lakefmt.timeline.instant import Instant
 
-__all__ = ["ServiceLoop", "run"]
+__all__ = [
+    "LEASE_NAME",
+    "OperationPool",
+    "ServiceLoop",
+    "hold_table",
+    "run",
+]
+
+LEASE_NAME: Final = ".hoodie/.lakefmt/services.lease"
+#: A lease is renewed this many times before it would end.
+_BEATS: Final = 4
+
+
+@contextmanager
+def hold_table(client: TableClient, owner: str, seconds: float) -> Iterator[Callable[[], None] | None]:
+    """Hold the lease of a table inside the block; the call does not wait for it.
+
+    Args:
+        client: the table.
+        owner: id of the process.
+        seconds: how long the lease lasts unless it is renewed.
+
+    Yields:
+        A function that raises LeaseLost when the lease is lost; None: another process serves the table.
+
+    Raises:
+        CorruptFile: the lease is damaged.
+        StorageError: the store did not answer.
+    """
+    store = client.store
+    swapping = with_versions(store)
+    if swapping is None:
+        yield lambda: None
+        return
+    backend = StorageLockBackend(
+        store,
+        swapping,
+        owner,
+        lambda: client.clock.now().timestamp(),
+        valid_seconds=seconds,
+        beat_seconds=seconds / _BEATS,
+        name=LEASE_NAME,
+    )
+    asked = client.time_source.monotonic()
+    handle = backend.acquire()
+    if handle is None:
+        yield None
+        return
+    # A process that was killed while it renewed the lease left the temporary file of that write.
+    remove_abandoned(store, LEASE_NAME.rpartition("/")[0], recursive=False)
+    lease = TimedLease(handle, backend.what, client.time_source, asked)
+    stop = lease.start()
+    try:
+        yield lease.check
+    finally:
+        stop()
+        lease.end()
+
+
+class OperationPool:
+    """A pool that starts when it is first used; a worker that dies fails the plan at hand, which stays pending.
+
+    Parameters:
+        workers: how many processes.
+        storage_options: credentials; operations carry none.
+    """
+
+    def __init__(self, workers: int, storage_options: Mapping[str, object] | None = None) -> None:
+        self._workers = workers
+        self._storage_options = dict(storage_options or {})
+        self._pool: ProcessPoolExecutor | None = None
+
+    def run_operations(self, operations: ServiceOperations) -> list[tuple[WriteStat, ...]]:
+        """Run all operations of a plan; what each wrote, in their order.
+
+        Raises:
+            ServicesFailed: a worker died.
+            LakefmtError: what the first failing operation raised.
+        """
+        if self._pool is None:
+            # Spawned, not forked: this process has threads.
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self._workers, context, initializer=_begin_worker)
+        pool, count = self._pool, len(operations.plan.operations)
+        try:
+            futures = [pool.submit(run_operation, operations, n, self._storage_options) for n in range(count)]
+            return [future.result() for future in futures]
+        except BrokenProcessPool as error:
+            self.close()
+            raise ServicesFailed(
+                f"a worker died while it executed {operations.time}; the plan stays pending and is executed again"
+            ) from error
+
+    def close(self) -> None:
+        """End the workers; what they have begun is finished."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
+
+    def __enter__(self) -> OperationPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _begin_worker() -> None:
+    """Leave signals to the coordinator, and end when it is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), name="lakefmt-parent", daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    # A worker holds the pool's pipe open itself, so it would never hear that a killed coordinator is gone.
+    wait([sentinel])
+    os._exit(1)
+
 
 _log = logging.getLogger("lakefmt.services")
 

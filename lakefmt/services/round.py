@@ -1,22 +1,28 @@
-"""One round of one table: run each service that is needed, verify what it wrote, say what became of it (effects)."""
+"""Which services a table needs now, by its settings and its timeline. Pure."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, tzinfo
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from lakefmt.compaction.archive import archive_limits, run_archive
 from lakefmt.compaction.clean.run import is_clean_due, planned_groups, run_clean
+from lakefmt.compaction.cluster.plan import full_bytes, is_clustering_due
+from lakefmt.compaction.compact.plan import CompactionRules, is_due
 from lakefmt.compaction.compact.run import compaction_rules, run_compaction
 from lakefmt.compaction.log_compact import run_log_compaction
 from lakefmt.compaction.operations import RunOperations
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import MIN_FILES, TableConfig
+from lakefmt.data_classes import dataclass
 from lakefmt.errors import (
     CommitConflict,
     InstantNotFound,
     InstantNotPending,
+    InvalidInputError,
     LakefmtError,
     LeaseLost,
     LockUnavailable,
@@ -25,18 +31,12 @@ from lakefmt.errors import (
 )
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.segments.codec import has_streams
-from lakefmt.services.needs import (
-    RoundFacts,
-    Service,
-    ServiceSettings,
-    choose_services,
-    seconds_without_commit,
-)
-from lakefmt.services.packing import MIN_PACKED, PackingRules, SliceSize, choose_packed
 from lakefmt.services.status import ServiceStep, joined_steps
+from lakefmt.timeline.instant import Action, parse_instant_time
+from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import open_write_client
 from lakefmt.transactions.clustering_plans import pending_clusterings
-from lakefmt.values import PartitionPath, TableType, WriteStat
+from lakefmt.values import FileId, PartitionPath, TableType, WriteStat
 
 if TYPE_CHECKING:
     from lakefmt.compaction.cluster.plan import ClusteringRules
@@ -44,7 +44,216 @@ if TYPE_CHECKING:
     from lakefmt.compaction.compact.run import CompactionResult
     from lakefmt.table import Table
 
-__all__ = ["QUIET_SECONDS", "TableRound", "needed_services", "service_settings"]
+__all__ = [
+    "MIN_PACKED",
+    "QUIET_SECONDS",
+    "PackingRules",
+    "RoundFacts",
+    "Service",
+    "ServiceSettings",
+    "SliceSize",
+    "TableRound",
+    "choose_packed",
+    "choose_services",
+    "needed_services",
+    "seconds_without_commit",
+    "service_settings",
+]
+
+
+class Service(enum.Enum):
+    """What a round may do for a table, in this order."""
+
+    RECOVERY = "recovery"
+    COMPACTION = "compaction"
+    LOG_COMPACTION = "log compaction"
+    CLUSTERING = "clustering"
+    PACKING = "packing"
+    CLEAN = "clean"
+    ARCHIVE = "archive"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """What the settings of a table ask for.
+
+    Attributes:
+        merges_logs: the table is merge-on-read.
+        compaction: the trigger of compactions.
+        folds_logs: log compactions are asked for.
+        clusters: clusterings are asked for.
+        cluster_commits: commits after which a clustering is due.
+        packs: small files of an append table without order are packed.
+        cleans: cleans are asked for.
+        clean_commits: commits after which a clean is looked for.
+        archives: archiving is asked for.
+        most_commits: commits above which the timeline is archived.
+    """
+
+    merges_logs: bool
+    compaction: CompactionRules
+    folds_logs: bool = False
+    clusters: bool = False
+    cluster_commits: int = 4
+    packs: bool = False
+    cleans: bool = True
+    clean_commits: int = 1
+    archives: bool = True
+    most_commits: int = 30
+
+
+@dataclass(frozen=True, slots=True)
+class RoundFacts:
+    """What is known of a table before a round.
+
+    Attributes:
+        timeline: the active timeline.
+        zone: of its instant times.
+        now: the present.
+        has_segments: streams have segments that may not be committed.
+        pending_clusterings: clusterings are planned or were left by a dead process.
+    """
+
+    timeline: Timeline
+    zone: tzinfo
+    now: datetime
+    has_segments: bool = False
+    pending_clusterings: bool = False
+
+
+def choose_services(settings: ServiceSettings, facts: RoundFacts) -> tuple[Service, ...]:
+    """Return the services that may have something to do; each decides again, under the table lock.
+
+    Args:
+        settings: what the settings of the table ask for.
+        facts: the table.
+
+    Example:
+        >>> from datetime import UTC
+        >>> from lakefmt.timeline.timeline import timeline_from_names
+        >>> names = [f"2026010100000{n}000_2026010100000{n}500.deltacommit" for n in range(5)]
+        >>> facts = RoundFacts(timeline_from_names(names, 2), UTC, datetime(2026, 1, 1, tzinfo=UTC))
+        >>> [each.value for each in choose_services(ServiceSettings(True, CompactionRules()), facts)]
+        ['compaction', 'clean']
+    """
+    timeline = facts.timeline
+    waiting = {pending.action for pending in timeline.pending}
+    commits = len(timeline.commits)
+    wanted = {
+        Service.RECOVERY: facts.has_segments,
+        Service.COMPACTION: settings.merges_logs
+        and (Action.COMPACTION in waiting or is_due(timeline, settings.compaction, facts.now, facts.zone)),
+        Service.LOG_COMPACTION: settings.merges_logs and (Action.LOG_COMPACTION in waiting or settings.folds_logs),
+        Service.CLUSTERING: facts.pending_clusterings
+        or (settings.clusters and is_clustering_due(timeline, settings.cluster_commits)),
+        Service.PACKING: settings.packs and commits > 1,
+        Service.CLEAN: settings.cleans
+        and commits > 0
+        and (Action.CLEAN in waiting or _commits_since_clean(timeline) >= settings.clean_commits),
+        Service.ARCHIVE: settings.archives and commits > settings.most_commits,
+    }
+    return tuple(service for service in Service if wanted[service])
+
+
+def _commits_since_clean(timeline: Timeline) -> int:
+    last = max((instant.time for instant in timeline.completed_of(Action.CLEAN)), default="")
+    return sum(instant.time > last for instant in timeline.commits)
+
+
+def seconds_without_commit(facts: RoundFacts) -> float:
+    """Return how long ago the newest commit was requested, in seconds; 0.0 for a table without commits."""
+    newest = facts.timeline.latest_commit
+    if newest is None:
+        return 0.0
+    return max(0.0, (facts.now - parse_instant_time(newest.time, facts.zone)).total_seconds())
+
+
+_UNIT: Final = 4096
+#: Files of a level that are packed together, unless a table says otherwise.
+MIN_PACKED: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PackingRules:
+    """When files are packed.
+
+    Attributes:
+        small_bytes: only files below this size are packed, and none that is full.
+        target_bytes: a packed file is full at this size.
+        min_files: files of a level that are packed together, and the ratio of one level to the next.
+    """
+
+    small_bytes: int = 300 << 20
+    target_bytes: int = 1 << 30
+    min_files: int = MIN_PACKED
+
+    def __post_init__(self) -> None:
+        if self.min_files < 2 or self.target_bytes < 1 or self.small_bytes < 0:
+            raise InvalidInputError("files are packed by two or more, into files of at least one byte")
+
+
+@dataclass(frozen=True, slots=True)
+class SliceSize:
+    """A file slice: its partition, its file group and its bytes."""
+
+    partition: PartitionPath
+    file_id: FileId
+    num_bytes: int
+
+
+def choose_packed(
+    slices: Iterable[SliceSize], rules: PackingRules, *, quiet: bool
+) -> frozenset[tuple[PartitionPath, FileId]]:
+    """Return the file groups that are packed now.
+
+    Args:
+        slices: the latest slices that no pending plan has.
+        rules: when files are packed.
+        quiet: nothing was appended for a while.
+
+    Example:
+        >>> tens = [SliceSize("p", f"f{n}", 5000) for n in range(10)]
+        >>> len(choose_packed(tens[:9], PackingRules(), quiet=False)), len(choose_packed(tens, PackingRules(), quiet=False))
+        (0, 10)
+        >>> len(choose_packed(tens[:9], PackingRules(), quiet=True))
+        9
+    """
+    by_partition: dict[PartitionPath, list[SliceSize]] = {}
+    limit = min(rules.small_bytes, full_bytes(rules.target_bytes))
+    for each in slices:
+        if each.num_bytes < limit:
+            by_partition.setdefault(each.partition, []).append(each)
+    chosen: set[tuple[PartitionPath, FileId]] = set()
+    for small in by_partition.values():
+        packed = _rest(small, rules) if quiet else _full_levels(small, rules)
+        chosen.update((each.partition, each.file_id) for each in packed)
+    return frozenset(chosen)
+
+
+def _rest(small: Sequence[SliceSize], rules: PackingRules) -> Sequence[SliceSize]:
+    """Return all small files, unless they are as few as their bytes need."""
+    needed = -(-sum(each.num_bytes for each in small) // rules.target_bytes)
+    return small if len(small) > needed + 1 or (len(small) > 1 and needed <= 1) else ()
+
+
+def _full_levels(small: Sequence[SliceSize], rules: PackingRules) -> Sequence[SliceSize]:
+    """Return the files up to the highest level that has enough of them."""
+    counts: dict[int, int] = {}
+    for each in small:
+        level = _level(each.num_bytes, rules.min_files)
+        counts[level] = counts.get(level, 0) + 1
+    full = [level for level, count in counts.items() if count >= rules.min_files]
+    if not full:
+        return ()
+    return [each for each in small if _level(each.num_bytes, rules.min_files) <= max(full)]
+
+
+def _level(num_bytes: int, ratio: int) -> int:
+    level, limit = 0, _UNIT
+    while num_bytes >= limit:
+        level, limit = level + 1, limit * ratio
+    return level
+
 
 #: After this many seconds without a commit, all small files of an append table are packed.
 QUIET_SECONDS: Final = 300.0

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakefmt.errors import CorruptFile, LeaseLost
-from lakefmt.services.lease import LEASE_NAME, hold_table
-from lakefmt.services.loop import ServiceLoop
+from lakefmt.services.loop import LEASE_NAME, ServiceLoop, hold_table
 from lakefmt.testing.virtual_time import Process, VirtualTime
 from tests.services.served import keyed, opened
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lakefmt.compaction.compact.plan import CompactionRules
-from lakefmt.services.needs import RoundFacts, Service, ServiceSettings, choose_services, seconds_without_commit
+from lakefmt.services.round import RoundFacts, Service, ServiceSettings, choose_services, seconds_without_commit
 from lakefmt.timeline.timeline import timeline_from_names
 
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import InvalidInputError
-from lakefmt.services.packing import PackingRules, SliceSize, choose_packed
+from lakefmt.services.round import PackingRules, SliceSize, choose_packed
 from lakefmt.values import FileId, PartitionPath
 
 MIB = 1 << 20

@@ -12,8 +12,16 @@ from pathlib import Path
 import pytest
 
 from lakefmt.errors import InvalidInputError
-from lakefmt.services.pages import serve_pages, write_status_file
-from lakefmt.services.status import ServicesStatus, ServiceStep, TableStatus, metrics_text, status_json, with_steps
+from lakefmt.services.status import (
+    ServicesStatus,
+    ServiceStep,
+    TableStatus,
+    metrics_text,
+    serve_pages,
+    status_json,
+    with_steps,
+    write_status_file,
+)
 
 DONE = ServiceStep("compaction", "done", "20260101000000000", "one file", 0.25, 1000)
 TABLE = with_steps(

@@ -388,7 +388,7 @@ def services(
     with ExitStack() as opened:
         opened.enter_context(_stopped_by_signals(stop))
         if port is not None:
-            from lakefmt.services.pages import serve_pages
+            from lakefmt.services.status import serve_pages
 
             bound = opened.enter_context(serve_pages(port, lambda: loop.status))
             click.echo(f"status at http://127.0.0.1:{bound}/", err=True)
@@ -405,7 +405,7 @@ def services(
 
 def _after_round(status: ServicesStatus, status_file: Path | None) -> None:
     if status_file is not None:
-        from lakefmt.services.pages import write_status_file
+        from lakefmt.services.status import write_status_file
 
         write_status_file(status_file, status)
 
