@@ -15,7 +15,7 @@ import pyarrow as pa
 from lakefmt.arrays import distinct, from_numpy
 from lakefmt.metadata.layout import PartitionKind, escape_partition, file_group_numbers
 from lakefmt.metadata.records import RecordFormat, RecordLocation, record_index_values
-from lakefmt.sorting.key_spill import spilling
+from lakefmt.sorting.external_sort import spilling
 
 __all__ = ["FirstKeys"]
 

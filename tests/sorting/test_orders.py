@@ -17,9 +17,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import InvalidInputError, UnknownSetting
-from lakefmt.sorting._ordered_values import ordered_bytes, ordered_numbers
-from lakefmt.sorting._space_curves import hilbert_places, zorder_places
-from lakefmt.sorting.orders import Layout, RowOrder, check_order, column_scale, sort_keys
+from lakefmt.sorting.orders import (
+    Layout,
+    RowOrder,
+    check_order,
+    column_scale,
+    hilbert_places,
+    ordered_bytes,
+    ordered_numbers,
+    sort_keys,
+    zorder_places,
+)
 
 TEXTS = st.text("ab\x00é\uffee😀", max_size=10)
 COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

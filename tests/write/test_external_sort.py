@@ -23,9 +23,9 @@ from lakefmt.errors import SchemaMismatch, StorageError
 from lakefmt.filegroups import base_writer
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.parquet.base_file import key_range
-from lakefmt.sorting import external_sort, key_spill, memory_speed
-from lakefmt.sorting.external_sort import gather_windows, sort_stream
-from lakefmt.sorting.key_spill import FileKeys, row_memory
+from lakefmt.sorting import external_sort, memory_speed
+from lakefmt.sorting import external_sort as key_spill
+from lakefmt.sorting.external_sort import FileKeys, gather_windows, row_memory, sort_stream
 from lakefmt.write.bulk import bulk_insert
 
 KEYS = st.text("abcxyzé\uffee😀", max_size=4)

@@ -33,8 +33,7 @@ from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.index.bucket.ring import HashRing, ring_with
 from lakefmt.index.bucket.ring_files import RingFiles, mark_ring
 from lakefmt.schema import avro_to_arrow, reconcile, with_meta_columns
-from lakefmt.sorting.external_sort import gather_windows, sort_stream
-from lakefmt.sorting.key_spill import FileKeys
+from lakefmt.sorting.external_sort import FileKeys, gather_windows, sort_stream
 from lakefmt.sorting.orders import ColumnScale, Layout, RowOrder, column_scale, order_column, order_columns, sort_keys
 from lakefmt.storage.api import PutOutcome
 from lakefmt.timeline.markers import create_marker

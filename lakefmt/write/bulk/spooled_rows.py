@@ -11,7 +11,7 @@ from typing import IO, Final
 import pyarrow as pa
 
 from lakefmt.errors import SchemaMismatch
-from lakefmt.sorting.key_spill import spilling
+from lakefmt.sorting.external_sort import spilling
 from lakefmt.write.ingest import read_all
 
 __all__ = ["SpooledRows", "read_or_spool"]

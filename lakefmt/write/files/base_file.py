@@ -35,7 +35,7 @@ from lakefmt.formats.parquet.base_file import (
 from lakefmt.formats.parquet.dictionary_columns import appended, same_text, without_unused
 from lakefmt.formats.parquet.duplicate_columns import Pages
 from lakefmt.schema import with_meta_columns
-from lakefmt.sorting.key_spill import FileKeys, row_memory, widened
+from lakefmt.sorting.external_sort import FileKeys, row_memory, widened
 from lakefmt.sorting.written_keys import FileKeyChange
 from lakefmt.storage.api import PutOutcome, SupportsBeginFlush
 from lakefmt.values import (
