@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lakefmt.config import settings
 from lakefmt.producers.append.verbs import paimon_options_markdown
-from lakefmt.spark import option_table
+from lakefmt.spark import options
 from lakefmt.timeline.instant import transitions_table
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -79,7 +79,7 @@ def _medians(part: str, work: str) -> dict[str, str]:
 
 GENERATED: dict[str, Callable[[], str]] = {
     "settings": settings.settings_markdown,
-    "spark-options": option_table.options_markdown,
+    "spark-options": options.options_markdown,
     "paimon-options": paimon_options_markdown,
     "transitions": transitions_table,
     "readme-speed": lambda: readme_speed((DOCS / "speed.md").read_text("utf-8")),

@@ -25,12 +25,11 @@ from pyspark.sql.types import StructType
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.spark.options import WriteCall, parse_write_options
-from lakefmt.spark.pushdown import PushedFilter, translate_filters
-from lakefmt.spark.scan import PlannedScan, SparkScan, SparkSplit, open_scan
+from lakefmt.spark.scan import PlannedScan, PushedFilter, SparkScan, SparkSplit, open_scan, translate_filters
 from lakefmt.spark.types import spark_types
 from lakefmt.spark.writing.commit import existing_table, write_and_commit
-from lakefmt.spark.writing.input import rows_schema
-from lakefmt.spark.writing.limits import take_limits
+from lakefmt.spark.writing.dataframe import rows_schema
+from lakefmt.spark.writing.plan import take_limits
 from lakefmt.spark.writing.staging import (
     StagedRows,
     check_size,
@@ -77,7 +76,7 @@ class LakefmtDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return the writer of one batch of ``writeStream``, in sessions without ``register``."""
         try:
-            from lakefmt.spark.streams.staged_sink import StagedStreamWriter
+            from lakefmt.spark.streams.sink import StagedStreamWriter
         except ImportError as error:
             raise UnsupportedFeature(
                 "writeStream by the data source alone needs PySpark 4.1: call lakefmt.spark.register(spark) before it"

@@ -1,22 +1,148 @@
-"""Read tables as DataFrames by functions, on every release of PySpark that lakefmt takes (effects)."""
+"""Read exactly the pinned base files by Spark's own Parquet reader, where that gives the same rows (effects: reads only).
+
+Spark's reader reads only the columns that a query uses, which a data source in Python is never told. It serves slices
+without logs whose files have the table's types under the table's names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.types as pt
 
-from lakefmt.spark.native import is_native_query, native_dataframe
-from lakefmt.spark.options import option_texts
+from lakefmt.filegroups.model import BaseFile
+from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.read.splits import ReadSplit
+from lakefmt.schema import avro_to_arrow
+from lakefmt.spark.options import ReadCall, option_texts
 from lakefmt.spark.scan import PlannedScan, open_scan
 from lakefmt.spark.types import spark_types
 from lakefmt.spark.workers import check_workers
+from lakefmt.values import InstantTime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["native_rows", "read_dataframe"]
+__all__ = [
+    "fits_natively",
+    "is_native_query",
+    "native_dataframe",
+    "native_paths",
+    "native_rows",
+    "read_dataframe",
+]
+
+#: Names that Spark takes as they are: no patterns, no escapes, no hidden files.
+_PLAIN_PATH: Final = re.compile(r"(/[A-Za-z0-9=@+,~-][A-Za-z0-9_.=@+,~%-]*)+")
+_HADOOP_SCHEMES: Final = {"s3": "s3a", "gcs": "gs"}
+_MOST_FOOTERS: Final = 256
+_THREADS: Final = 8
+
+
+def native_dataframe(spark: SparkSession, planned: PlannedScan) -> DataFrame | None:
+    """Return the rows of a planned query as a scan of Spark's own; None: the rows would differ, or cannot be reached.
+
+    Args:
+        spark: the session.
+        planned: the query.
+    """
+    paths = native_paths(planned)
+    if not paths:
+        return None
+    reader = spark.read.schema(spark_types(planned.schema)).option("mergeSchema", "false")
+    # Hudi writes dates and times of the proleptic calendar, without Spark's note that it does.
+    reader = reader.option("datetimeRebaseMode", "CORRECTED").option("int96RebaseMode", "CORRECTED")
+    return reader.parquet(*paths)
+
+
+def native_paths(planned: PlannedScan) -> list[str]:
+    """Return where Spark finds the base files that hold exactly the rows of a planned query; none: no files do."""
+    call = planned.scan.call
+    if not is_native_query(call):
+        return []
+    slices = [each for split in planned.splits if isinstance(split, ReadSplit) for each in split.slices]
+    if call.query == "snapshot" and any(each.logs for each in slices):
+        return []
+    files = [each.base for each in slices if each.base is not None]
+    table = planned.scan.snapshot.client.store.url
+    places = [_place(table, file.path, remote=call.native == "always") for file in files]
+    paths = [place for place in places if place is not None]
+    return paths if paths and len(paths) == len(places) and _have_table_schema(planned, files) else []
+
+
+def is_native_query(call: ReadCall) -> bool:
+    """Return whether a query may be read by Spark's own reader, as far as its options tell. Pure."""
+    return call.native != "never" and not call.filter and call.query in ("snapshot", "read_optimized")
+
+
+def fits_natively(stored: pa.Schema, table: pa.Schema) -> bool:
+    """Return whether Spark reads a file with one schema as rows of another: the same types; columns may be missing. Pure.
+
+    Example:
+        >>> narrow, wide = pa.schema([("n", pa.int32())]), pa.schema([("n", pa.int64()), ("new", pa.string())])
+        >>> fits_natively(narrow, wide), fits_natively(pa.schema([("n", pa.int64())]), wide)
+        (False, True)
+    """
+    names = [name.lower() for name in table.names]
+    plain = all(_is_read_alike(field.type) for field in table)
+    same = all(stored.field(f.name).type.equals(f.type) for f in table if f.name in stored.names)
+    return plain and same and len(set(names)) == len(names)
+
+
+def _is_read_alike(kind: pa.DataType) -> bool:
+    if pt.is_timestamp(kind):
+        return kind.tz is not None and kind.unit in ("ms", "us")
+    if pt.is_fixed_size_binary(kind) or pt.is_time(kind):
+        return False
+    return all(_is_read_alike(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _place(table: str, path: str, *, remote: bool) -> str | None:
+    """Return where Spark finds a file; None: Spark would understand the name in another way, or may lack credentials."""
+    scheme, divider, rest = table.rstrip("/").partition("://")
+    if not divider:
+        local = f"{table.rstrip('/')}/{path}"
+        return f"file:{local}" if _PLAIN_PATH.fullmatch(local) else None
+    whole = f"/{rest.lstrip('/')}/{path}"
+    if not _PLAIN_PATH.fullmatch(whole):
+        return None
+    if scheme == "file":
+        return f"file:{whole}"
+    return f"{_HADOOP_SCHEMES.get(scheme, scheme)}:/{whole}" if remote else None
+
+
+def _have_table_schema(planned: PlannedScan, files: Sequence[BaseFile]) -> bool:
+    """Return whether all files hold the table's columns under their names, in their types."""
+    snapshot = planned.scan.snapshot
+    client, state, table = snapshot.client, snapshot.state, snapshot.schema
+    config = state.config
+    if config.drop_partition_columns or (planned.scan.call.meta_columns and not config.populate_meta_fields):
+        return False
+    if client.internal_schema(state) is not None:  # names may have moved from one column to another
+        return False
+    schemas, untold = _schemas_of_commits(client, state, {file.instant for file in files})
+    unknown = [file for file in files if file.instant in untold]
+    if len(unknown) > _MOST_FOOTERS or not all(fits_natively(schema, table) for schema in schemas):
+        return False
+    with ThreadPoolExecutor(_THREADS) as threads:
+        footers = list(threads.map(client.reader.footer, unknown))
+    return all(fits_natively(footer.schema, table) for footer in footers)
+
+
+def _schemas_of_commits(
+    client: TableClient, state: TableState, times: Iterable[InstantTime]
+) -> tuple[list[pa.Schema], set[InstantTime]]:
+    """Return the schemas that commits wrote with, each once, and the commits that do not tell."""
+    commits = {commit.time: commit for commit in state.timeline.commits}
+    texts = {
+        time: client.commit_metadata(state, commits[time]).schema_text if time in commits else None for time in times
+    }
+    schemas = [avro_to_arrow(text) for text in sorted({text for text in texts.values() if text is not None})]
+    return schemas, {time for time, text in texts.items() if text is None}
 
 
 def read_dataframe(spark: SparkSession, path: str, **options: object) -> DataFrame:

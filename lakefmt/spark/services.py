@@ -7,13 +7,16 @@ plain lakefmt or in Hudi.
 
 from __future__ import annotations
 
+import logging
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lakefmt import open_table
+from lakefmt import Table, open_table
 from lakefmt.arguments import check_flags, check_texts
 from lakefmt.compaction.clean.run import CleanResult, run_clean
 from lakefmt.compaction.cluster.run import ClusterCall, ClusteringResult
@@ -26,16 +29,26 @@ from lakefmt.compaction.operations import (
     run_clustering_operation,
     run_operation,
 )
-from lakefmt.errors import InvalidInputError, LakefmtError, ServicesFailed
+from lakefmt.errors import InstantNotFound, InvalidInputError, LakefmtError, ServicesFailed
 from lakefmt.spark.options import option_texts, parse_write_options
 from lakefmt.storage.open import open_store
 from lakefmt.timeline.instant import Action
+from lakefmt.transactions.clustering_plans import pending_clusterings
 from lakefmt.values import WriteStat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["clean_table", "cluster_by_tasks", "compact_table"]
+__all__ = [
+    "CLUSTER_INLINE",
+    "INLINE",
+    "SCHEDULE",
+    "SCHEDULE_CLUSTERING",
+    "StreamServices",
+    "clean_table",
+    "cluster_by_tasks",
+    "compact_table",
+]
 
 _Rows = Iterator[pa.RecordBatch]
 #: Files that one task of a clean deletes; the store takes them in requests of many.
@@ -195,3 +208,90 @@ def _run_tasks(spark: SparkSession, run_one: Callable[[int], Any], count: int, w
     if sorted(results) != list(range(count)):
         raise ServicesFailed(f"the {what} has {count} operations, and Spark returned those of {len(results)}")
     return [results[number] for number in range(count)]
+
+
+#: By these settings a write plans a service when one is due, and executes none; compactions of merge-on-read tables.
+SCHEDULE: Final = "hoodie.compact.schedule.inline"
+SCHEDULE_CLUSTERING: Final = "hoodie.clustering.schedule.inline"
+INLINE: Final = "hoodie.compact.inline"
+CLUSTER_INLINE: Final = "hoodie.clustering.inline"
+_log = logging.getLogger("lakefmt.spark")
+
+
+class StreamServices:
+    """Executes pending services of one table; at most one thread runs at a time.
+
+    Args:
+        path: the table.
+        options: of the stream's writes.
+        compacts: the thread executes compactions.
+        clusters: the thread executes clusterings.
+    """
+
+    def __init__(self, path: str, options: Mapping[str, str], *, compacts: bool = True, clusters: bool = False) -> None:
+        self._path, self._compacts, self._clusters = path, compacts, clusters
+        self._options: dict[str, Any] = {n: v for n, v in options.items() if not n.startswith("lakefmt.spark.")}
+        self._guard = Lock()  # protects the attributes below; held for moments
+        self._thread: Thread | None = None
+        self._is_due = False
+        self._ended = 0
+
+    @property
+    def ended_clusterings(self) -> int:
+        """How many clusterings have ended here."""
+        return self._ended
+
+    def wake(self, spark: SparkSession) -> None:
+        """Execute what is pending soon; returns at once."""
+        with self._guard:
+            self._is_due = True
+            if self._thread is None:
+                self._thread = Thread(target=self._run_due, args=(spark,), name="lakefmt-services", daemon=True)
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Return when nothing is due and nothing runs."""
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def compact(self, spark: SparkSession) -> None:
+        """Execute the pending compactions, in this thread; a failure is a warning, and its plan stays pending."""
+        try:
+            pending = self._table().client.load().timeline.pending
+            for time in [instant.time for instant in pending if instant.action is Action.COMPACTION]:
+                with suppress(InstantNotFound):  # another process has executed or withdrawn it
+                    compact_table(spark, self._path, run=time, **self._options)
+        except LakefmtError as error:
+            _log.warning("%s: the compaction beside the stream failed and stays planned: %s", self._path, error)
+
+    def _cluster(self, spark: SparkSession) -> None:
+        """Execute the pending clusterings, as :meth:`compact` does."""
+        try:
+            client = self._table().client
+            for time in [instant.time for instant in pending_clusterings(client, client.load())]:
+                with suppress(InstantNotFound):  # another process has executed or withdrawn it
+                    cluster_by_tasks(spark, self._path, run=time, **self._options)
+                with self._guard:
+                    self._ended += 1
+        except LakefmtError as error:
+            _log.warning("%s: the clustering beside the stream failed and stays planned: %s", self._path, error)
+
+    def _run_due(self, spark: SparkSession) -> None:
+        while True:
+            with self._guard:
+                if not self._is_due:
+                    self._thread = None
+                    return
+                self._is_due = False
+            try:
+                if self._compacts:
+                    self.compact(spark)
+                if self._clusters:
+                    self._cluster(spark)
+            except Exception as error:  # noqa: BLE001 - nothing catches what a thread raises: a session may have ended
+                _log.warning("%s: the services beside the stream ended: %s", self._path, error)
+
+    def _table(self) -> Table:
+        call = parse_write_options(self._options)
+        return open_table(self._path, options=call.settings, storage_options=call.storage)

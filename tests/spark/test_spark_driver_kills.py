@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import lakefmt
-from lakefmt.spark.streams.stored_labels import list_labels
+from lakefmt.spark.streams.sink import list_labels
 from tests.judges.spark import spark_environment
 from tests.spark.stream_scenarios import feed
 

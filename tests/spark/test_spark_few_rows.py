@@ -15,8 +15,7 @@ from lakefmt.spark.options import parse_write_options
 from lakefmt.spark.streams.sink import StreamSink
 from lakefmt.spark.writing.dataframe import write_few_rows
 from lakefmt.spark.writing.distributed import SparkWrite
-from lakefmt.spark.writing.few_rows import FewRows
-from lakefmt.spark.writing.plan import Limits
+from lakefmt.spark.writing.plan import FewRows, Limits
 
 PATH = "memory://few-rows"
 OPTIONS = {"hoodie.datasource.write.operation": "upsert"}
@@ -198,8 +197,8 @@ def test_batches_share_one_handle_of_the_table(table, monkeypatch):
 @pytest.fixture
 def collect(table, monkeypatch) -> Callable[..., FewRows | None]:
     """A function that writes what a frame sends to the driver; no worker of Python is asked for anything."""
-    monkeypatch.setattr("lakefmt.spark.writing.input.dataframe_schema", lambda schema, *_, **__: schema)
-    monkeypatch.setattr("lakefmt.spark.writing.input.check_workers", lambda _: pytest.fail("workers were asked"))
+    monkeypatch.setattr("lakefmt.spark.writing.dataframe.dataframe_schema", lambda schema, *_, **__: schema)
+    monkeypatch.setattr("lakefmt.spark.writing.dataframe.check_workers", lambda _: pytest.fail("workers were asked"))
 
     def write(frame: ArrowFrame, row_bytes: float = 60, **more: str) -> FewRows | None:
         return write_few_rows(frame, PATH, table=table, row_bytes=row_bytes, **{**OPTIONS, **more})
@@ -266,7 +265,7 @@ def test_a_key_or_options_that_cannot_be_are_refused_as_before(collect):
 
 
 def test_a_bulk_insert_is_not_collected(collect, monkeypatch):
-    monkeypatch.setattr("lakefmt.spark.writing.input.check_workers", lambda _: None)
+    monkeypatch.setattr("lakefmt.spark.writing.dataframe.check_workers", lambda _: None)
     monkeypatch.setattr("lakefmt.spark.writing.dataframe._shuffle_partitions", lambda _: 2)
     frame = FrameOf4([rows_of(12, 5)])
     with pytest.MonkeyPatch.context() as patch:

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from lakefmt.config.settings import SETTINGS
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
-from lakefmt.spark.option_table import ALIASES, SPARK_OPTIONS, find_option
-from lakefmt.spark.options import parse_read_options, parse_write_options
+from lakefmt.spark.options import ALIASES, SPARK_OPTIONS, find_option, parse_read_options, parse_write_options
 from lakefmt.spark.types import spark_schema, table_schema
-from lakefmt.spark.writing.limits import take_limits
+from lakefmt.spark.writing.plan import take_limits
 
 WRITE = "hoodie.datasource.write."
 READ = "hoodie.datasource.read."

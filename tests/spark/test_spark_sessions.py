@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lakefmt.spark.sessions import register_source
+from lakefmt.spark.registration import register_source
 
 
 class Source:

@@ -18,7 +18,7 @@ import pytest
 
 import lakefmt
 from lakefmt.check.findings import Kind
-from lakefmt.spark.streams.stored_labels import list_labels
+from lakefmt.spark.streams.sink import list_labels
 from lakefmt.transactions.clustering_plans import pending_clusterings
 
 BATCHES, ROWS = 5, 3

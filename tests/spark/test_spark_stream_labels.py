@@ -12,18 +12,21 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.errors import CorruptFile, InvalidInputError, UnknownSetting
-from lakefmt.spark.streams.labels import (
+from lakefmt.spark.streams.sink import (
     CHECKPOINT,
     QUERY,
     BatchLabel,
     BatchStep,
+    SinkOptions,
+    StreamSink,
+    choose_batch,
     choose_step,
     decode_label,
     encode_label,
+    list_labels,
+    query_of_batch,
+    take_sink_options,
 )
-from lakefmt.spark.streams.options import SinkOptions, take_sink_options
-from lakefmt.spark.streams.sink import StreamSink, choose_batch, query_of_batch
-from lakefmt.spark.streams.stored_labels import list_labels
 
 STREAMING = "hoodie.datasource.write.streaming."
 QUERIES = st.sampled_from(["q", "r", None])

@@ -16,12 +16,17 @@ from lakefmt.errors import InvalidInputError, InvalidKey, UnknownSetting
 from lakefmt.index import IndexCapabilities, open_index
 from lakefmt.index.custom import CheckedIndex
 from lakefmt.spark.options import WriteCall
-from lakefmt.spark.writing.distributed import SparkWrite, why_alone
-from lakefmt.spark.writing.limits import take_limits, take_sort
-from lakefmt.spark.writing.lookup import plan_handing
-from lakefmt.spark.writing.packed_rows import _murmur3, pre_images
-from lakefmt.spark.writing.plan import Limits, PartitionRows, SparkWritePlan, WriteFacts, plan_spark_write
-from lakefmt.spark.writing.task_errors import error_in, typed_errors
+from lakefmt.spark.writing.distributed import SparkWrite, error_in, plan_handing, typed_errors, why_alone
+from lakefmt.spark.writing.plan import (
+    Limits,
+    PartitionRows,
+    SparkWritePlan,
+    WriteFacts,
+    plan_spark_write,
+    take_limits,
+    take_sort,
+)
+from lakefmt.spark.writing.staging import _murmur3, pre_images
 from lakefmt.values import InstantTime, PartitionPath, WriteOperation
 from lakefmt.write.assign import FileSizing
 from lakefmt.write.context import APPENDING, REPLACING

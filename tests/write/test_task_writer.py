@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt.errors import CommitConflict, InstantNotPending, InvalidInputError
 from lakefmt.index.bucket.fixed import BucketIndex
-from lakefmt.spark.writing.lookup import plan_handing
+from lakefmt.spark.writing.distributed import plan_handing
 from lakefmt.values import CommitResult, PartitionPath, WriteOperation
 from lakefmt.write.context import WriteRequest
 from lakefmt.write.ingest import KeyedBatch

@@ -1,35 +1,284 @@
-"""A table as the sink of a stream: every batch is one commit, written exactly once (effects)."""
+"""Labels of a stream's batches in commits, by which a batch is written exactly once (pure).
+
+Every commit of a stream says which batch it holds: Hudi's ``_hudi_streaming_sink_checkpoint`` is a JSON mapping from the
+stream's identifier to the number of the batch, and ``lakefmt.streaming.query`` one from the identifier to the id of the query.
+Hudi compares numbers alone. A query with a new checkpoint folder counts from 0 again; by the id it is known as another one.
+"""
 
 from __future__ import annotations
 
+import enum
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from lakefmt import Table
 from lakefmt.arguments import text_argument
-from lakefmt.errors import CommitConflict, InvalidInputError, TableNotFound, UnsupportedError
-from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
-from lakefmt.spark.streams.labels import BatchLabel, BatchStep, choose_step, encode_label
-from lakefmt.spark.streams.options import take_sink_options
-from lakefmt.spark.streams.stored_labels import list_labels
-from lakefmt.spark.streams.stream_services import (
-    CLUSTER_INLINE,
-    INLINE,
-    SCHEDULE,
-    SCHEDULE_CLUSTERING,
-    StreamServices,
+from lakefmt.data_classes import dataclass
+from lakefmt.errors import (
+    CommitConflict,
+    CorruptFile,
+    InvalidInputError,
+    TableNotFound,
+    UnknownSetting,
+    UnsupportedError,
+    UnsupportedFeature,
 )
-from lakefmt.spark.writing.commit import existing_table
-from lakefmt.spark.writing.dataframe import write_dataframe, write_few_rows
+from lakefmt.filegroups.table_client import TableClient
+from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
+from lakefmt.spark.services import CLUSTER_INLINE, INLINE, SCHEDULE, SCHEDULE_CLUSTERING, StreamServices
+from lakefmt.spark.writing.commit import existing_table, write_and_commit
+from lakefmt.spark.writing.dataframe import rows_schema, with_commit_metadata, write_dataframe, write_few_rows
+from lakefmt.spark.writing.plan import take_limits
+from lakefmt.spark.writing.staging import StagedRows, check_size, new_stage, read_staged, remove_stage, stage_rows
+from lakefmt.storage.open import open_store
 from lakefmt.storage.time_source import SystemTimeSource
 from lakefmt.values import TableType
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["OUTPUT_MODES", "QUERY_PROPERTY", "StreamSink", "choose_batch", "query_of_batch", "stream_batch"]
+__all__ = [
+    "CHECKPOINT",
+    "OUTPUT_MODES",
+    "QUERY",
+    "QUERY_PROPERTY",
+    "BatchLabel",
+    "BatchStep",
+    "SinkOptions",
+    "StagedStreamWriter",
+    "StreamSink",
+    "choose_batch",
+    "choose_step",
+    "decode_label",
+    "encode_label",
+    "list_labels",
+    "query_of_batch",
+    "stream_batch",
+    "take_sink_options",
+    "without_spark_options",
+]
+
+CHECKPOINT: Final = "_hudi_streaming_sink_checkpoint"
+QUERY: Final = "lakefmt.streaming.query"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLabel:
+    """The label of one commit for one identifier.
+
+    Attributes:
+        batch: the number of the batch.
+        query: the id of the query, which its checkpoint folder keeps; None: Hudi wrote the commit.
+    """
+
+    batch: int
+    query: str | None = None
+
+
+class BatchStep(enum.Enum):
+    """What becomes of a batch."""
+
+    WRITE = "write"
+    #: The table has it already.
+    SKIP = "skip"
+    #: Another query wrote a batch of this number or a later one: this one is written, and a warning says so.
+    WRITE_BESIDE_ANOTHER_QUERY = "write beside another query"
+
+
+def encode_label(identifier: str, label: BatchLabel) -> dict[str, str]:
+    """Return the entries of a commit's metadata.
+
+    Example:
+        >>> encode_label("trips", BatchLabel(3, "q"))
+        {'_hudi_streaming_sink_checkpoint': '{"trips": "3"}', 'lakefmt.streaming.query': '{"trips": "q"}'}
+    """
+    entries = {CHECKPOINT: json.dumps({identifier: str(label.batch)})}
+    if label.query is not None:
+        entries[QUERY] = json.dumps({identifier: label.query})
+    return entries
+
+
+def decode_label(identifier: str, metadata: Mapping[str, str]) -> BatchLabel | None:
+    """Return the label that a commit has for an identifier, None if it has none.
+
+    Raises:
+        CorruptFile: the entry is no mapping to numbers.
+
+    Example:
+        >>> decode_label("a", {"_hudi_streaming_sink_checkpoint": '{"a": "7", "b": "1"}'})
+        BatchLabel(batch=7, query=None)
+    """
+    batches, queries = _mapping(metadata, CHECKPOINT), _mapping(metadata, QUERY)
+    if identifier not in batches:
+        return None
+    text, query = str(batches[identifier]), queries.get(identifier)
+    number = text.removeprefix("-")
+    if not (number.isascii() and number.isdigit()) or len(number) > 18:
+        raise CorruptFile(f"the commit's {CHECKPOINT} names no number of a batch: {text[:40]!r}")
+    return BatchLabel(int(text), None if query is None else str(query))
+
+
+def _mapping(metadata: Mapping[str, str], name: str) -> Mapping[str, object]:
+    text = metadata.get(name)
+    if not text:
+        return {}
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise CorruptFile(f"the commit's {name} is no JSON mapping: {text[:80]!r}")
+    return value
+
+
+def choose_step(labels: Iterable[BatchLabel], query: str, batch: int) -> BatchStep:
+    """Return what becomes of a batch.
+
+    A commit of Hudi tells no query, so it counts for every query, as it does for Hudi; one of lakefmt counts for its own
+    query.
+
+    Args:
+        labels: those of the stream's identifier in the table's commits, newest first; read as far as needed.
+        query: the id of the query.
+        batch: the number of the batch.
+
+    Example:
+        >>> [choose_step([BatchLabel(4, "new"), BatchLabel(9, "q")], "q", batch).name for batch in (9, 10)]
+        ['SKIP', 'WRITE']
+        >>> choose_step([BatchLabel(9, "q")], "new", 0).name
+        'WRITE_BESIDE_ANOTHER_QUERY'
+    """
+    beside = False
+    for label in labels:
+        if label.query is None or label.query == query:
+            if batch <= label.batch:
+                return BatchStep.SKIP
+            break
+        beside = beside or batch <= label.batch
+    return BatchStep.WRITE_BESIDE_ANOTHER_QUERY if beside else BatchStep.WRITE
+
+
+def list_labels(client: TableClient, identifier: str) -> Iterator[BatchLabel]:
+    """Yield the labels of an identifier, newest commit first; the archive is read when the active timeline is used up.
+
+    Args:
+        client: the table.
+        identifier: ``hoodie.datasource.write.streaming.checkpoint.identifier``.
+
+    Raises:
+        CorruptFile: a commit, or the archive, is damaged.
+    """
+    state = client.load()
+    seen = set()
+    for instant in reversed(state.timeline.commits_by_completion):
+        seen.add((instant.time, instant.action))
+        label = decode_label(identifier, client.commit_metadata(state, instant).extra_metadata)
+        if label is not None:
+            yield label
+    state = client.with_history(client.load())
+    for instant in reversed(state.timeline.commits_by_completion):
+        if (instant.time, instant.action) not in seen:
+            label = decode_label(identifier, client.commit_metadata(state, instant).extra_metadata)
+            if label is not None:
+                yield label
+
+
+_STREAMING: Final = "hoodie.datasource.write.streaming."
+#: The names of one option.
+_CLUSTERS: Final = ("hoodie.clustering.async.enabled", "hoodie.datasource.clustering.async.enable")
+#: Options of a stream that are Spark's own.
+_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "failondataloss"})
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """How the sink writes a batch.
+
+    Attributes:
+        identifier: tells the streams that write one table apart.
+        attempts: how often a batch is tried.
+        interval_ms: pause before the second attempt; each later one is twice as long.
+        ignore_failed: a batch that fails every time is left out with a warning.
+        compacts: merge-on-read tables are compacted beside the stream.
+        clusters: tables are clustered beside the stream.
+    """
+
+    identifier: str = "default_single_writer"
+    attempts: int = 3
+    interval_ms: int = 2000
+    ignore_failed: bool = False
+    compacts: bool = True
+    clusters: bool = False
+
+
+def take_sink_options(options: Mapping[str, str]) -> tuple[SinkOptions, dict[str, str]]:
+    """Return the sink's own options, and those of the write of each batch.
+
+    Args:
+        options: names in any case of letters.
+
+    Raises:
+        UnknownSetting: a value that an option does not take.
+        InvalidInputError: an option is given twice, with two values.
+
+    Example:
+        >>> took, rest = take_sink_options({"checkpointLocation": "/c", "hoodie.table.name": "t",
+        ...     "hoodie.datasource.write.streaming.retry.count": "5"})
+        >>> took.attempts, rest
+        (5, {'hoodie.table.name': 't'})
+    """
+    rest = without_spark_options(options)
+    lowered = {name.lower(): name for name in rest}
+
+    def take(name: str, default: str) -> str:
+        written = lowered.get(name)
+        return default if written is None else rest.pop(written)
+
+    given = SinkOptions()
+    identifier = take(f"{_STREAMING}checkpoint.identifier", given.identifier)
+    attempts = _number(f"{_STREAMING}retry.count", take(f"{_STREAMING}retry.count", str(given.attempts)))
+    interval = _number(f"{_STREAMING}retry.interval.ms", take(f"{_STREAMING}retry.interval.ms", str(given.interval_ms)))
+    ignore = _flag(f"{_STREAMING}ignore.failed.batch", take(f"{_STREAMING}ignore.failed.batch", "false"))
+    disabled = _flag(f"{_STREAMING}disable.compaction", take(f"{_STREAMING}disable.compaction", "false"))
+    beside = _flag(
+        "hoodie.datasource.compaction.async.enable", take("hoodie.datasource.compaction.async.enable", "true")
+    )
+    clusters = {_flag(name, take(name, "")) for name in _CLUSTERS if name in lowered}
+    if len(clusters) > 1:
+        raise InvalidInputError(f"the option {_CLUSTERS[0]} is given twice, with two values")
+    if not identifier:
+        raise UnknownSetting(f"{_STREAMING}checkpoint.identifier does not take an empty text")
+    return SinkOptions(identifier, max(1, attempts), interval, ignore, beside and not disabled, any(clusters)), rest
+
+
+def without_spark_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options but those by which Spark runs a query.
+
+    Example:
+        >>> without_spark_options({"checkpointLocation": "/c", "path": "/t"})
+        {'path': '/t'}
+    """
+    return {name: value for name, value in options.items() if name.lower() not in _OF_SPARK}
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise UnknownSetting(f"{name} takes a number, not {text[:40]!r}")
+    return int(text)
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise UnknownSetting(f"{name} takes true or false, not {text[:40]!r}")
+    return text.lower() == "true"
+
 
 OUTPUT_MODES: Final = ("append", "update", "complete")
 #: Where Spark keeps the id of the query that runs a job.
@@ -310,3 +559,64 @@ def query_of_batch(df: DataFrame, checkpoint: str | None) -> str:
             "function for foreachBatch that knows one folder serves one query; make one for each query"
         )
     return query
+
+
+@dataclass
+class _Staged(WriterCommitMessage):
+    rows: StagedRows
+    query: str
+
+
+class StagedStreamWriter(DataSourceStreamArrowWriter):
+    """Writes one batch.
+
+    Args:
+        path: the table.
+        options: as Spark hands them.
+        overwrite: the output mode is ``complete``.
+        schema: of the rows.
+    """
+
+    def __init__(self, path: str, options: Mapping[str, str], overwrite: bool, schema: StructType) -> None:
+        self.path, self.overwrite, self.stage = path, overwrite, new_stage()
+        self.sink, rest = take_sink_options({name: value for name, value in options.items() if name.lower() != "path"})
+        if self.sink.clusters:
+            raise UnsupportedFeature(
+                "hoodie.clustering.async.enabled needs lakefmt.spark.register(spark) before the stream: without it no process of "
+                "lakefmt has a session whose tasks could cluster"
+            )
+        self.limit = take_limits(rest).stage_bytes
+        self.call = parse_write_options(rest)
+        self.rows_schema = rows_schema(schema, self.call, existing_table(path, self.call))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of one task."""
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty(QUERY_PROPERTY)
+        store = open_store(self.path, self.call.storage)
+        return _Staged(stage_rows(store, self.stage, iterator, self.rows_schema, self.limit), query or "")
+
+    # Spark calls it by the name of the argument.
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Commit the batch, unless the table has it already."""
+        store = open_store(self.path, self.call.storage)
+        staged = [message for message in messages if isinstance(message, _Staged)]
+        parts = [message.rows for message in staged]
+        label = BatchLabel(int(batchId), next((message.query for message in staged), ""))
+        try:
+            check_size(sum(part.num_bytes for part in parts), self.limit)
+            has_rows = any(part.rows for part in parts)
+            if has_rows and not label.query:
+                raise InvalidInputError(
+                    "Spark does not tell the id of the query: call lakefmt.spark.register(spark) first"
+                )
+            if (has_rows or self.overwrite) and choose_batch(self.path, self.call, self.sink.identifier, label):
+                call = with_commit_metadata(self.call, encode_label(self.sink.identifier, label))
+                mode = "overwrite" if self.overwrite else "append"
+                write_and_commit(self.path, mode, call, self.rows_schema, lambda: read_staged(store, parts))
+        finally:
+            remove_stage(store, self.stage)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Remove what was staged."""
+        remove_stage(open_store(self.path, self.call.storage), self.stage)

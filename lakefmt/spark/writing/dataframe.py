@@ -1,4 +1,4 @@
-"""Write DataFrames by functions, on every release of PySpark that lakefmt takes (effects)."""
+"""The rows of a write as Spark hands them: what must hold before anything is computed (effects: asks the workers)."""
 
 from __future__ import annotations
 
@@ -13,34 +13,88 @@ from lakefmt import Table
 from lakefmt.data_classes import replace
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
 from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
-from lakefmt.spark.writing.commit import (
-    MODES,
-    check_creation,
-    existing_table,
-    write_and_commit,
-    write_few_and_commit,
-)
+from lakefmt.spark.types import dataframe_schema, spark_schema, spark_types
+from lakefmt.spark.workers import check_workers
+from lakefmt.spark.writing.commit import MODES, check_creation, existing_table, write_and_commit, write_few_and_commit
 from lakefmt.spark.writing.distributed import SparkWrite, job_description
-from lakefmt.spark.writing.few_rows import FewRows, can_collect, collect_few
-from lakefmt.spark.writing.input import accept_rows, shape_rows
-from lakefmt.spark.writing.limits import take_limits, take_sort
-from lakefmt.spark.writing.plan import Limits, SparkWritePlan
-from lakefmt.spark.writing.staging import (
-    StagedRows,
-    check_size,
-    new_stage,
-    read_staged,
-    remove_stage,
-    stage_rows,
-)
-from lakefmt.spark.writing.task_bar import SilentSteps, WriteSteps
+from lakefmt.spark.writing.plan import FewRows, Limits, SparkWritePlan, can_collect, collect_few, take_limits, take_sort
+from lakefmt.spark.writing.staging import StagedRows, check_size, new_stage, read_staged, remove_stage, stage_rows
+from lakefmt.spark.writing.tasks import SilentSteps, WriteSteps
 from lakefmt.storage.open import open_store
-from lakefmt.values import CommitResult, WriteOperation
+from lakefmt.values import RECORD_KEY, CommitResult, WriteOperation
+from lakefmt.write.ingest import STORED_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
-__all__ = ["explain_write", "last_commit", "write_dataframe", "write_few_rows"]
+__all__ = [
+    "accept_rows",
+    "explain_write",
+    "last_commit",
+    "rows_schema",
+    "shape_rows",
+    "write_dataframe",
+    "write_few_rows",
+]
+
+
+def accept_rows(df: DataFrame, call: WriteCall, table: Table | None) -> tuple[DataFrame, pa.Schema]:
+    """Return the rows to write and their schema.
+
+    Args:
+        df: what the user gave.
+        call: may ask that columns which the rows lack are filled with null; keys to delete need none.
+        table: the table, if there is one.
+
+    Raises:
+        UnsupportedFeature: a column holds times without a zone, or the workers do not run this release.
+    """
+    df, schema = shape_rows(df, call, table)
+    check_workers(df.sparkSession)
+    return df, schema
+
+
+def shape_rows(df: DataFrame, call: WriteCall, table: Table | None) -> tuple[DataFrame, pa.Schema]:
+    """Return the rows to write and their schema, as :func:`accept_rows`; no worker is asked.
+
+    Raises:
+        UnsupportedFeature: a column holds times without a zone.
+    """
+    schema = rows_schema(df.schema, call, table)
+    if call.fills_missing and table is not None and call.operation != "delete":
+        df = _filled(df, spark_schema(table.schema))
+        schema = rows_schema(df.schema, call, table)
+    return df, schema
+
+
+def rows_schema(schema: StructType, call: WriteCall, table: Table | None) -> pa.Schema:
+    """Return the schema of the rows to write, in a table's types.
+
+    Rows of a table that generates its keys keep the key with which they were read: it tells which rows they change.
+
+    Args:
+        schema: of the DataFrame.
+        call: what the options ask for.
+        table: the table, if there is one.
+
+    Raises:
+        UnsupportedFeature: a column holds times without a zone.
+    """
+    generates_keys = table is not None and table.client.key_spec(table.properties).auto_keys
+    by_stored_key = generates_keys and call.operation in (None, "upsert", "delete") and RECORD_KEY in schema.names
+    rows = dataframe_schema(schema, call.zoneless, stored_keys=by_stored_key)
+    if by_stored_key and call.operation == "delete":
+        return pa.schema([rows.field(name) for name in STORED_KEY if name in rows.names])
+    return rows
+
+
+def _filled(df: DataFrame, stored: pa.Schema) -> DataFrame:
+    from pyspark.sql.functions import lit
+
+    lacking = {field.name: field.dataType for field in spark_types(stored) if field.name not in df.columns}
+    return df.withColumns({name: lit(None).cast(kind) for name, kind in lacking.items()}) if lacking else df
+
 
 #: The result of the latest write of this process, by path.
 _results: Final[dict[str, CommitResult]] = {}

@@ -1,21 +1,23 @@
-"""One write of a DataFrame whose files Spark's tasks write (effects): key, count, plan, hand out, write, commit.
-
-Only DataFrames are used, no RDDs and no context of Spark, so that Spark 3.5, 4 and Connect go the same way.
-"""
+"""Rows of a slot in the task of that number, on every release of Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import heapq
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakefmt import Table, create_table
+from lakefmt import Table, create_table, errors
 from lakefmt.compaction.scheduler import run_services
-from lakefmt.data_classes import replace
+from lakefmt.data_classes import dataclass, replace
+from lakefmt.formats.bloom.murmur import murmur_hadoop
 from lakefmt.index import Index, places_new_keys, rings_of
 from lakefmt.index.custom import CheckedIndex
 from lakefmt.keys import key_spec_from_properties
@@ -28,44 +30,432 @@ from lakefmt.spark.writing.commit import (
     write_and_commit,
     write_few_and_commit,
 )
-from lakefmt.spark.writing.driver_lookup import COMBINED, combine_task, join_answers, look_up_here
-from lakefmt.spark.writing.few_rows import FewRows
-from lakefmt.spark.writing.lookup import (
-    HANDED,
-    LOCATED,
-    found_rows,
-    group_task,
-    hand_out_task,
-    locate_task,
-    plan_handing,
+from lakefmt.spark.writing.plan import (
+    FILES_OF_A_TASK,
+    FewRows,
+    Limits,
+    PartitionRows,
+    SparkWritePlan,
+    WriteFacts,
+    plan_spark_write,
 )
-from lakefmt.spark.writing.packed_rows import COUNTED, PREPARED, ROUTED, unpack
-from lakefmt.spark.writing.plan import Limits, PartitionRows, SparkWritePlan, WriteFacts, plan_spark_write
-from lakefmt.spark.writing.spread import slot_images, slot_of, spread_over
-from lakefmt.spark.writing.task_bar import SilentSteps
-from lakefmt.spark.writing.task_errors import typed_errors
+from lakefmt.spark.writing.staging import (
+    COUNTED,
+    PREPARED,
+    ROUTED,
+    by_partition,
+    line_of,
+    pack,
+    pre_images,
+    sorted_tables,
+    unpack,
+)
 from lakefmt.spark.writing.tasks import (
     DONE,
+    SilentSteps,
+    Task,
     count_task,
     direct_task,
+    done_batch,
     few_rows_task,
     prepare_task,
     results_of,
     route_task,
+    task_rows,
     write_task,
 )
 from lakefmt.storage.open import open_store
-from lakefmt.values import CommitResult, PartitionPath, WriteOperation
+from lakefmt.values import RECORD_KEY, CommitResult, FileId, PartitionPath, WriteOperation
 from lakefmt.write.commit.callbacks import notify_callbacks
 from lakefmt.write.context import APPENDING, REPLACING
 from lakefmt.write.task_commit import TaskRows, check_conservation, run_tasks_and_commit
-from lakefmt.write.task_writer import SharedWrite, TaskResult, TaskWriter
+from lakefmt.write.task_groups import NEW, FoundRows, GroupToWrite
+from lakefmt.write.task_writer import SharedWrite, TaskResult, TaskWriter, find_keys
 from lakefmt.write.transaction import WriteTransaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkWrite"]
+__all__ = [
+    "COMBINED",
+    "HANDED",
+    "LOCATED",
+    "LOCATED_ROWS",
+    "Handing",
+    "SparkWrite",
+    "combine_task",
+    "error_in",
+    "found_rows",
+    "group_task",
+    "hand_out_task",
+    "join_answers",
+    "locate_task",
+    "look_up_here",
+    "plan_handing",
+    "slot_images",
+    "slot_of",
+    "spread_over",
+    "typed_errors",
+]
+
+
+def spread_over(rows: DataFrame, slots: int) -> DataFrame:
+    """Return rows with a column ``slot``, made by :func:`slot_images`, in one task for each slot."""
+    if _places_by_id(rows):
+        return rows.repartitionById(slots, "slot")
+    # With a number Spark neither joins nor splits the tasks.
+    return rows.repartition(slots, "slot")
+
+
+def slot_images(df: DataFrame, slots: int) -> list[int]:
+    """Return the value of the column ``slot`` for each slot."""
+    return list(range(slots)) if _places_by_id(df) else pre_images(slots)
+
+
+def slot_of(df: DataFrame, slots: int) -> Callable[[int], int]:
+    """Return the function from values of the column to slots."""
+    return {image: slot for slot, image in enumerate(slot_images(df, slots))}.__getitem__
+
+
+def _places_by_id(df: DataFrame) -> bool:
+    return hasattr(df, "repartitionById")  # from 4.1 on
+
+
+#: The last line of a traceback of Python, as Spark repeats it.
+_RAISED: Final = re.compile(r"^lakefmt\.errors\.(\w+): (.*)$", re.MULTILINE)
+
+
+def error_in(text: str) -> errors.LakefmtError | None:
+    r"""Return the error of lakefmt that a text of Spark tells of; None: it tells of none.
+
+    Example:
+        >>> error_in("Traceback:\nlakefmt.errors.InvalidKey: 2 of 3 keys are null\n")
+        InvalidKey('2 of 3 keys are null')
+    """
+    match = _RAISED.search(text)
+    kind = None if match is None else getattr(errors, match[1], None)
+    if match is None or not isinstance(kind, type) or not issubclass(kind, errors.LakefmtError):
+        return None
+    return kind(match[2])
+
+
+@contextmanager
+def typed_errors() -> Iterator[None]:
+    """Raise what a task raised, where Spark says what it was."""
+    try:
+        yield
+    except Exception as error:
+        typed = None if isinstance(error, errors.LakefmtError) else error_in(str(error))
+        if typed is None:
+            raise
+        raise typed from error
+
+
+#: Rows of one file group, or new ones of one partition path; and a line that says how many rows a task was given.
+LOCATED: Final = (
+    "partition string, file string, source int, number int, rows bigint, given bigint, size double, data binary"
+)
+#: Rows of one file group.
+HANDED: Final = "slot int, file_group int, source int, number int, rows bigint, data binary"
+
+LOCATED_ROWS: Final = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("file", pa.string()),
+        ("source", pa.int32()),
+        ("number", pa.int32()),
+        ("rows", pa.int64()),
+        ("given", pa.int64()),
+        ("size", pa.float64()),
+        ("data", pa.binary()),
+    ]
+)
+_HANDED: Final = pa.schema(
+    [
+        ("slot", pa.int32()),
+        ("file_group", pa.int32()),
+        ("source", pa.int32()),
+        ("number", pa.int32()),
+        ("rows", pa.int64()),
+        ("data", pa.binary()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Handing:
+    """Which rows go where: made on the driver from counts.
+
+    Attributes:
+        groups: the files to write.
+        slots: the task of each.
+        num_slots: how many tasks there are.
+        numbers: the file of rows whose key is in a file group, by partition path and file id.
+        shares: of new rows: by partition path the files that take them, and up to which hash each does.
+    """
+
+    groups: Sequence[GroupToWrite]
+    slots: Sequence[int]
+    num_slots: int
+    numbers: Mapping[tuple[str, str], int]
+    shares: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
+
+
+def plan_handing(groups: Sequence[GroupToWrite], record_bytes: float, task_bytes: int, tasks: int) -> Handing:
+    """Return which rows go where (pure).
+
+    Args:
+        groups: the files to write.
+        record_bytes: the bytes that a stored row takes.
+        task_bytes: what a task should get, rows and stored files together.
+        tasks: no more tasks.
+    """
+    weights = [
+        task_bytes // FILES_OF_A_TASK
+        + int((group.found_rows + group.new_rows) * record_bytes)
+        + (0 if group.assignment.base is None else group.assignment.base.size)
+        for group in groups
+    ]
+    num_slots = max(1, min(tasks, len(groups), -(-sum(weights) // task_bytes)))
+    slots, load = [0] * len(groups), [(0, slot) for slot in range(num_slots)]
+    for number in sorted(range(len(groups)), key=lambda n: -weights[n]):  # the largest first, each to the least loaded
+        taken, slot = heapq.heappop(load)
+        slots[number] = slot
+        heapq.heappush(load, (taken + weights[number], slot))
+    numbers: dict[tuple[str, str], int] = {
+        (g.assignment.partition, g.assignment.file_id): n for n, g in enumerate(groups)
+    }
+    taking: dict[str, list[int]] = {}
+    for number, group in enumerate(groups):
+        if group.new_rows:
+            taking.setdefault(group.assignment.partition, []).append(number)
+    shares = {
+        partition: (tuple(some), _bounds([groups[n].new_rows for n in some])) for partition, some in taking.items()
+    }
+    return Handing(groups, slots, num_slots, numbers, shares)
+
+
+def _bounds(counts: Sequence[int]) -> tuple[int, ...]:
+    """Return up to which 32-bit hash each file takes new rows.
+
+    Example:
+        >>> _bounds([1, 1]) == (1 << 31, 1 << 32)
+        True
+    """
+    ends = np.cumsum(np.array(counts, np.float64))
+    bounds = np.ceil(ends / ends[-1] * (1 << 32)).astype(np.int64)
+    bounds[-1] = 1 << 32
+    return tuple(map(int, bounds))
+
+
+def found_rows(located: DataFrame) -> tuple[list[FoundRows], int, float]:
+    """Return what tasks have found, how many rows they were given, and the bytes of a stored row."""
+    from pyspark.sql import functions as f
+
+    sums = [f.sum("rows").alias("rows"), f.sum("given").alias("given"), f.max("size").alias("size")]
+    counted = located.groupBy("partition", "file").agg(*sums).collect()
+    located = [
+        FoundRows(PartitionPath(row["partition"]), FileId(row["file"]), row["rows"]) for row in counted if row["rows"]
+    ]
+    located.sort(key=lambda each: (each.partition, each.file_id))
+    return located, sum(row["given"] for row in counted), max((row["size"] for row in counted), default=0.0)
+
+
+def locate_task(shared: SharedWrite, storage: Mapping[str, object], slot_of: Callable[[int], int]) -> Task:
+    """Return the task that looks up the keys of its rows."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for task, tables in task_rows(batches, slot_of):
+            writer, rows = TaskWriter(shared, task, storage), pa.concat_tables(tables)
+            number = -1
+            for number, (located, size, table) in enumerate(writer.locate(rows)):
+                line = (located.partition, located.file_id, task, number, located.rows, 0, size, pack(table))
+                yield line_of(line, LOCATED_ROWS)
+            yield line_of(("", "", task, number + 1, 0, rows.num_rows, 0.0, b""), LOCATED_ROWS)
+
+    return run
+
+
+def hand_out_task(handing: Handing, images: Sequence[int]) -> Task:
+    """Return the task that tells located rows their file and its task; new rows are spread by their keys."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():  # packed rows, not rows
+                if not row["rows"]:
+                    continue
+                for number, table in _files(row):
+                    data = row["data"] if table is None else pack(table)
+                    rows = row["rows"] if table is None else table.num_rows
+                    line = (images[handing.slots[number]], number, row["source"], row["number"], rows, data)
+                    yield line_of(line, _HANDED)
+
+    def _files(row: Mapping[str, Any]) -> list[tuple[int, pa.Table | None]]:
+        partition, file_id = row["partition"], row["file"]
+        if file_id != NEW:
+            return [(handing.numbers[partition, file_id], None)]
+        files, bounds = handing.shares[partition]
+        if len(files) == 1:
+            return [(files[0], None)]
+        rows = unpack(row["data"])
+        hashes = murmur_hadoop(rows.column(RECORD_KEY), 2).astype(np.int64)
+        share = np.searchsorted(np.array(bounds), hashes, side="right")
+        return [(files[n], rows.filter(pa.array(share == n))) for n in map(int, np.unique(share))]
+
+    return run
+
+
+def group_task(
+    handing: Handing, shared: SharedWrite, storage: Mapping[str, object], slot_of: Callable[[int], int]
+) -> Task:
+    """Return the task that writes its files, one file group after the other."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        held = [batch for batch in batches if batch.num_rows]
+        slots = {slot for batch in held for slot in batch.column("slot").unique().to_pylist()}
+        for slot in sorted(slots):
+            writer = TaskWriter(shared, slot_of(slot), storage)
+            own_rows = pa.Table.from_batches(held).filter(pc.field("slot") == slot)
+            for number in sorted(own_rows.column("file_group").unique().to_pylist()):  # files, not rows
+                packed = own_rows.filter(pc.field("file_group") == number)
+                writer.write_group(handing.groups[number], sorted_tables(packed.to_batches()))
+            yield done_batch(writer.result())
+
+    return run
+
+
+#: Rows of one partition path, and their keys; and a line that says how many rows a task was given.
+COMBINED: Final = (
+    "partition string, source int, number int, rows bigint, given bigint, size double, keys binary, data binary"
+)
+#: How many rows one answer is about.
+_PIECE_ROWS: Final = 1 << 16
+#: Packed keys and answers take less than they do unpacked, and an index needs room of its own.
+_PACKED_SHARE: Final = 8
+
+_COMBINED: Final = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("source", pa.int32()),
+        ("number", pa.int32()),
+        ("rows", pa.int64()),
+        ("given", pa.int64()),
+        ("size", pa.float64()),
+        ("keys", pa.binary()),
+        ("data", pa.binary()),
+    ]
+)
+_ANSWERS: Final = "source int, number int, answer binary"
+
+Answer = tuple[int, int, bytearray]
+
+
+def combine_task(shared: SharedWrite, storage: Mapping[str, object], slot_of: Callable[[int], int]) -> Task:
+    """Return the task that keys and combines its rows, and packs their keys beside them."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for task, tables in task_rows(batches, slot_of):
+            writer, rows, number = TaskWriter(shared, task, storage), pa.concat_tables(tables), 0
+            batch, size = writer.combine(rows)
+            for partition, own_rows in by_partition(batch):
+                for start in range(0, own_rows.num_rows, _PIECE_ROWS):  # pieces, not rows
+                    part = own_rows.slice(start, _PIECE_ROWS)
+                    keys = pack(part.select([RECORD_KEY]))
+                    yield line_of((partition, task, number, part.num_rows, 0, size, keys, pack(part)), _COMBINED)
+                    number += 1
+            yield line_of(("", task, number, 0, rows.num_rows, 0.0, b"", b""), _COMBINED)
+
+    return run
+
+
+def look_up_here(
+    transaction: WriteTransaction,
+    combined: DataFrame,
+    names: Sequence[str],
+    most_bytes: int,
+    *,
+    anywhere: bool = False,
+) -> list[Answer]:
+    """Ask the index of a write for the keys of all pieces.
+
+    Args:
+        transaction: the write.
+        combined: what :func:`combine_task` answers; kept by Spark.
+        names: the columns of the rows.
+        most_bytes: of keys that are held at once, about.
+        anywhere: the keys are deleted wherever they are.
+
+    Returns:
+        For each piece the file groups of its rows, packed.
+    """
+    answers: list[Answer] = []
+    held: list[Any] = []
+    held_bytes = 0
+    for line in combined.where("rows > 0").select("partition", "source", "number", "keys").toLocalIterator():
+        held.append(line)
+        held_bytes += len(line["keys"])
+        if held_bytes >= most_bytes // _PACKED_SHARE:
+            answers += _answers(transaction, held, names, anywhere=anywhere)
+            held, held_bytes = [], 0
+    answers += _answers(transaction, held, names, anywhere=anywhere) if held else ()
+    return answers
+
+
+def _answers(
+    transaction: WriteTransaction, lines: Sequence[Any], names: Sequence[str], *, anywhere: bool
+) -> Iterable[Answer]:
+    """Yield the answers to some pieces: for each pair of row and file group the row's number and the group's path."""
+    parts = [unpack(line["keys"])[RECORD_KEY].combine_chunks() for line in lines]
+    ends = np.cumsum([len(part) for part in parts])
+    codes = {name: code for code, name in enumerate(dict.fromkeys(line["partition"] for line in lines))}
+    indices = np.repeat(np.array([codes[line["partition"]] for line in lines], np.int32), [len(part) for part in parts])
+    partitions = pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(list(codes), pa.string()))
+    meant_for = None if anywhere else partitions
+    groups_of_rows = list(find_keys(transaction, pa.concat_arrays(parts), meant_for, names))
+    rows = np.concatenate([np.empty(0, np.int64), *(some for _, some in groups_of_rows)])
+    files = np.repeat(np.arange(len(groups_of_rows), dtype=np.int32), [len(some) for _, some in groups_of_rows])
+    order = np.argsort(rows, kind="stable")
+    rows, files = rows[order], files[order]
+    paths = pa.array([f"{each.partition}/{each.file_id}" for each, _ in groups_of_rows], pa.string())
+    for line, begin, end in zip(lines, [0, *ends[:-1]], ends, strict=True):
+        first, last = np.searchsorted(rows, [begin, end])
+        numbers, own_ids = np.unique(files[first:last], return_inverse=True)
+        groups = pa.DictionaryArray.from_arrays(pa.array(own_ids.astype(np.int32)), paths.take(pa.array(numbers)))
+        answer = pa.table({"row": pa.array((rows[first:last] - begin).astype(np.int32)), "file": groups})
+        yield line["source"], line["number"], bytearray(pack(answer))
+
+
+def join_answers(combined: DataFrame, answers: Sequence[Answer]) -> DataFrame:
+    """Return rows by file group, as the look-up by tasks does.
+
+    Args:
+        combined: what :func:`combine_task` answers.
+        answers: what :func:`look_up_here` found.
+    """
+    from pyspark.sql import functions as f
+
+    answered = f.broadcast(combined.sparkSession.createDataFrame(answers, _ANSWERS))
+    rows = combined.drop("keys").join(answered, ["source", "number"], "left")
+    names = [name for name in _COMBINED.names if name != "keys"]
+    return rows.select(*names, "answer").mapInArrow(_split_by_answer, LOCATED)
+
+
+def _split_by_answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of each file group."""
+    for batch in batches:
+        for line in batch.to_pylist():  # packed rows, not rows
+            if not line["rows"]:
+                yield line_of(("", "", line["source"], line["number"], 0, line["given"], 0.0, b""), LOCATED_ROWS)
+                continue
+            rows, answer = unpack(line["data"]), unpack(line["answer"])
+            groups = answer["file"].combine_chunks()
+            codes, numbers = groups.indices.to_numpy(), answer["row"].to_numpy()
+            for code, path in enumerate(groups.dictionary.to_pylist()):  # file groups, not rows
+                own_rows = rows.take(pa.array(numbers[codes == code]))
+                partition, _, file_id = path.rpartition("/")
+                where = (partition, file_id, line["source"], line["number"])
+                yield line_of((*where, own_rows.num_rows, 0, line["size"], pack(own_rows)), LOCATED_ROWS)
+
 
 #: How many rows Spark hands to Python at once, and how many packed ones, of 32 MiB each, it may be.
 _BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"

@@ -10,18 +10,38 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+import pyarrow as pa
+
+from lakefmt import Table
 from lakefmt.data_classes import dataclass, replace
+from lakefmt.errors import InvalidInputError, UnknownSetting
+from lakefmt.spark.options import WriteCall
+from lakefmt.spark.writing.commit import request_of
+from lakefmt.values import WriteOperation
+from lakefmt.write.task_writer import SharedWrite, key_rows
+from lakefmt.write.transaction import WriteTransaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 __all__ = [
     "FILES_OF_A_TASK",
+    "LIMIT_OPTIONS",
+    "FewRows",
     "Limits",
     "PartitionRows",
     "SparkWritePlan",
     "TaskPlace",
     "WriteFacts",
+    "can_collect",
+    "collect_few",
     "plan_spark_write",
+    "rows_to_ask_for",
+    "take_limits",
+    "take_sort",
 ]
 
 #: How many files, however small, are as much work for a task as the bytes that it should get.
@@ -249,3 +269,149 @@ def _places(facts: WriteFacts, counted: Sequence[PartitionRows], limits: Limits)
             heapq.heappush(load, (taken + weight, task))
         tasks += shared
     return places, tasks
+
+
+SORT_OPTION: Final = "hoodie.bulkinsert.sort.mode"
+_SORTS: Final = {"NONE": "none", "PARTITION_SORT": "partition", "GLOBAL_SORT": "global"}
+
+#: Option → attribute of :class:`~lakefmt.spark.writing.plan.Limits`.
+LIMIT_OPTIONS: Final = {
+    "lakefmt.spark.driver.max.rows": "driver_rows",
+    "lakefmt.spark.driver.max.bytes": "driver_bytes",
+    "lakefmt.spark.driver.max.partitions": "driver_partitions",
+    "lakefmt.spark.task.bytes": "task_bytes",
+    "lakefmt.spark.task.max.bytes": "task_max_bytes",
+    "lakefmt.spark.stage.max.bytes": "stage_bytes",
+}
+
+
+def take_limits(options: dict[str, str], tasks: int = 200) -> Limits:
+    """Take the limits out of the options of a write.
+
+    Args:
+        options: of the write.
+        tasks: no more tasks; the parallelism of the options goes before.
+
+    Raises:
+        InvalidInputError: one is no number.
+
+    Example:
+        >>> take_limits({"lakefmt.spark.driver.max.rows": "10"}).driver_rows
+        10
+    """
+    taken = {
+        attribute: _number(name, options.pop(name)) for name, attribute in LIMIT_OPTIONS.items() if name in options
+    }
+    if not taken.get("task_bytes", 1) or not taken.get("task_max_bytes", 1):
+        raise InvalidInputError("lakefmt.spark.task.bytes and lakefmt.spark.task.max.bytes are at least 1")
+    return Limits(**taken, tasks=_parallelism(options) or tasks)
+
+
+def take_sort(options: dict[str, str]) -> str:
+    """Take the order of a bulk insert out of the options of a write: ``none``, ``partition`` or ``global``.
+
+    Raises:
+        UnknownSetting: Hudi has no such order, or lakefmt does not have it.
+
+    Example:
+        >>> take_sort({"hoodie.bulkinsert.sort.mode": "GLOBAL_SORT"}), take_sort({})
+        ('global', 'none')
+    """
+    mode = options.pop(SORT_OPTION, "NONE")
+    if mode.upper() not in _SORTS:
+        raise UnknownSetting(f"{SORT_OPTION} does not take {mode[:40]!r}: expected {', '.join(_SORTS)}")
+    return _SORTS[mode.upper()]
+
+
+def _parallelism(options: Mapping[str, str]) -> int:
+    operation = options.get("hoodie.datasource.write.operation", "upsert").lower().replace("_", "")
+    text = options.get(f"hoodie.{operation}.shuffle.parallelism", "0")
+    return int(text) if text.isdecimal() and len(text) < 7 else 0
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isdecimal() or len(text) > 18:
+        raise InvalidInputError(f"{name} takes a number, not {text[:40]!r}")
+    return int(text)
+
+
+_NUMBER: Final = "__lakefmt_partition_number"
+
+
+@dataclass(frozen=True, slots=True)
+class FewRows:
+    """What was written of a batch of few rows.
+
+    Attributes:
+        rows: how many.
+        num_bytes: their bytes, as Arrow holds them.
+    """
+
+    rows: int
+    num_bytes: int
+
+
+def can_collect(df: DataFrame) -> bool:
+    """Return whether Spark hands the rows of a DataFrame to this process as Arrow has them; Connect of 3.5 does not."""
+    return hasattr(df, "toArrow") or hasattr(df, "_collect_as_arrow")
+
+
+def rows_to_ask_for(limits: Limits, row_bytes: float) -> int:
+    """Return how many rows are few, where rows are as large as those of the batch before (pure).
+
+    Example:
+        >>> rows_to_ask_for(Limits(), 100.0), rows_to_ask_for(Limits(), 1 << 20), rows_to_ask_for(Limits(), 0.0)
+        (50000, 32, 50000)
+    """
+    return min(limits.driver_rows, int(limits.driver_bytes / max(1.0, row_bytes)))
+
+
+def collect_few(
+    df: DataFrame, schema: pa.Schema, limits: Limits, row_bytes: float, table: Table, call: WriteCall
+) -> pa.Table | None:
+    """Return the rows of a DataFrame in their order; None: they are not few.
+
+    Args:
+        df: the rows; no more of them are handed to this process than are few, and one.
+        schema: what they are cast to.
+        limits: how much this process takes.
+        row_bytes: about the bytes of a row: Spark limits rows and not their bytes.
+        table: where they go.
+        call: what the options ask for: an upsert or an insert.
+    """
+    most = rows_to_ask_for(limits, row_bytes)
+    # A limit joins partitions in no order that is the same every time; which of two rows of a key wins may depend on it.
+    numbered = df.selectExpr("*", f"spark_partition_id() AS {_NUMBER}").limit(most + 1)
+    rows = _in_order(_collect(numbered, schema))
+    if rows.num_rows > most:
+        return None
+    return rows if limits.fit_driver(rows.num_rows, rows.nbytes, _partitions(rows, limits, table, call)) else None
+
+
+def _collect(df: Any, schema: pa.Schema) -> pa.Table:
+    """Return rows with the number of their partition of Spark."""
+    named = schema.append(pa.field(_NUMBER, pa.int32()))
+    if hasattr(df, "toArrow"):
+        rows = df.toArrow()
+    else:
+        batches = df._collect_as_arrow()
+        rows = pa.Table.from_batches(batches) if batches else named.empty_table()
+    return rows.select(named.names).cast(named)
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
+    """Return rows by their partition, those of one in the order that they have (pure): a shuffle keeps it."""
+    numbers = rows.column(_NUMBER).to_numpy()
+    rows = rows.select(rows.column_names[:-1])
+    is_sorted = bool((numbers[1:] >= numbers[:-1]).all())
+    return rows if is_sorted else rows.take(pa.array(np.argsort(numbers, kind="stable")))
+
+
+def _partitions(rows: pa.Table, limits: Limits, table: Table, call: WriteCall) -> int:
+    """Return how many partition paths rows have; or how many they have at most, where that is few enough."""
+    if rows.num_rows <= limits.driver_partitions:
+        return int(rows.num_rows)
+    request = request_of(WriteOperation.INSERT, call)
+    planned = WriteTransaction.plan_only(table.client, request, rows.schema)
+    keyed = key_rows(SharedWrite(planned.context, planned.state, planned.key_spec), [rows])
+    return sum(len(batch.partitions.dictionary) for batch in keyed)  # one batch

@@ -1,32 +1,127 @@
-"""Rows of a write on their way from Spark's tasks to the process that commits them (effects).
+"""Rows on their way between Spark's stages: packed as Arrow streams into a column of bytes (pure).
 
-Every task puts its rows into objects below ``.hoodie/.lakefmt/stage/<id>/``; the process that commits reads those of the
-attempts that Spark names, and removes them all. No other engine looks there.
+So a row keeps the type of the table's column, and a shuffle moves a few large values instead of many rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.storage.api import ObjectStore
+from lakefmt.write.ingest import KeyedBatch
 
 __all__ = [
+    "COUNTED",
     "MAX_BYTES",
+    "PREPARED",
+    "ROUTED",
     "STAGE",
     "StagedRows",
+    "by_partition",
     "check_size",
+    "line_of",
     "new_stage",
+    "pack",
+    "pre_images",
     "read_staged",
     "remove_stage",
+    "sorted_tables",
     "stage_rows",
+    "unpack",
 ]
+
+#: Rows of one partition path: where they come from, how many they are, and the rows.
+PREPARED: Final = "partition string, source int, number int, rows bigint, bytes bigint, data binary"
+#: How many rows a partition path has in one task, and packed rows.
+COUNTED: Final = "partition string, rows bigint, bytes bigint, source int, number int, data binary"
+#: Rows of one task.
+ROUTED: Final = "slot int, source int, number int, rows bigint, data binary"
+
+
+def pack(table: pa.Table) -> bytes:
+    """Return rows as one Arrow stream.
+
+    Example:
+        >>> unpack(pack(pa.table({"n": [1, 2]}))).num_rows
+        2
+    """
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, table.schema, options=ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(table.combine_chunks())
+    return bytes(sink.getvalue())
+
+
+def unpack(data: Any) -> pa.Table:
+    """Return the rows of :func:`pack`."""
+    with ipc.open_stream(pa.py_buffer(data)) as reader:
+        return reader.read_all()
+
+
+def line_of(values: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
+    """Return one line of packed rows, with what is said of them.
+
+    Example:
+        >>> line_of((1, b""), pa.schema([("rows", pa.int64()), ("data", pa.binary())])).to_pylist()
+        [{'rows': 1, 'data': b''}]
+    """
+    columns = {name: [value] for name, value in zip(schema.names, values, strict=True)}
+    return pa.RecordBatch.from_pydict(columns, schema=schema)
+
+
+def by_partition(batch: KeyedBatch) -> Iterator[tuple[str, pa.Table]]:
+    """Yield each partition path with its rows, in their order."""
+    codes = batch.partitions.indices.to_numpy(zero_copy_only=False)
+    order = np.argsort(codes, kind="stable")
+    distinct, starts = np.unique(codes[order], return_index=True)
+    ends = np.append(starts[1:], len(codes))
+    names = batch.partitions.dictionary
+    alone = len(distinct) == 1
+    for code, start, end in zip(distinct, starts, ends, strict=True):  # partitions, not rows
+        yield names[int(code)].as_py(), batch.table if alone else batch.table.take(pa.array(order[start:end]))
+
+
+def pre_images(slots: int) -> list[int]:
+    """Return for each slot an integer that Spark's hash partitioning puts there: ``repartition(slots, column)``.
+
+    Example:
+        >>> pre_images(4)
+        [12, 6, 2, 0]
+    """
+    images: dict[int, int] = {}
+    number = 0
+    while len(images) < slots:
+        images.setdefault(_murmur3(number) % slots, number)
+        number += 1
+    return [images[slot] for slot in range(slots)]
+
+
+def _murmur3(value: int) -> int:
+    """Return Spark's hash of an integer: Murmur3 of four bytes, seed 42, as a signed number."""
+    mask = 0xFFFFFFFF
+    k = value * 0xCC9E2D51 & mask
+    k = (k << 15 | k >> 17) * 0x1B873593 & mask
+    h = 42 ^ k
+    h = ((h << 13 | h >> 19) & mask) * 5 + 0xE6546B64 & mask
+    h ^= 4
+    h = (h ^ h >> 16) * 0x85EBCA6B & mask
+    h = (h ^ h >> 13) * 0xC2B2AE35 & mask
+    h ^= h >> 16
+    return h - (1 << 32) if h >> 31 else h
+
+
+def sorted_tables(batches: Iterable[pa.RecordBatch]) -> list[pa.Table]:
+    """Return the rows of packed batches in the order of their sources."""
+    packed = pa.Table.from_batches(list(batches)).sort_by([("source", "ascending"), ("number", "ascending")])
+    return [unpack(value.as_buffer()) for value in packed.column("data")]
+
 
 STAGE: Final = ".hoodie/.lakefmt/stage"
 #: More rows, as Arrow holds them, than one process may take by default.
