@@ -32,7 +32,7 @@ from lakefmt.keys import partition_guarantee
 from lakefmt.read.filters import Filter, computing, filter_columns, keep_rows, parse_filter
 from lakefmt.schema import is_mislabelled, join_tables, reconcile, with_meta_columns
 from lakefmt.schema.avro import unknown_column
-from lakefmt.storage.arrow_lifetime import track_arrow_use
+from lakefmt.storage.arrow_filesystem import track_arrow_use
 from lakefmt.values import META_COLUMNS, RECORD_KEY, PartitionPath
 
 if TYPE_CHECKING:

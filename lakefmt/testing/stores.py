@@ -20,8 +20,7 @@ import pyarrow.fs as pafs
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import StorageError
 from lakefmt.storage.api import Capabilities, ObjectStore, ObjectWriter
-from lakefmt.storage.arrow_filesystem import arrow_view
-from lakefmt.storage.arrow_lifetime import track_arrow_use
+from lakefmt.storage.arrow_filesystem import arrow_view, track_arrow_use
 from lakefmt.storage.object_names import object_names
 from lakefmt.testing.store_wrapper import Effect, SimulatedCrash, Step, WrapperStore
 

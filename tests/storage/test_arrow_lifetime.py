@@ -12,9 +12,8 @@ import pytest
 
 import lakefmt
 from lakefmt.storage import ObjectStore
-from lakefmt.storage import arrow_lifetime as lent_module
-from lakefmt.storage.arrow_filesystem import ArrowHandler
-from lakefmt.storage.arrow_lifetime import track_arrow_use, wait_for_arrow
+from lakefmt.storage import arrow_filesystem as lent_module
+from lakefmt.storage.arrow_filesystem import ArrowHandler, track_arrow_use, wait_for_arrow
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.stores import CountingStore
 

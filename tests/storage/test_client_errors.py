@@ -13,7 +13,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from lakefmt.errors import StorageError
 from lakefmt.storage.os_errors import os_failure
-from lakefmt.storage.remote import _checked_files
+from lakefmt.storage.remote import store as _checked_files
 from lakefmt.storage.remote.client_errors import (
     BodyCut,
     describe,

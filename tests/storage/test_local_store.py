@@ -17,7 +17,8 @@ import pytest
 from lakefmt.errors import ObjectNotFound, StateError, StorageError
 from lakefmt.storage import LocalStore, MemoryStore, PutOutcome
 from lakefmt.storage.api import SupportsTempCleanup
-from lakefmt.storage.local import _posix, atomic_files
+from lakefmt.storage.local import atomic_files
+from lakefmt.storage.local import atomic_files as _posix
 from lakefmt.storage.local.process_lock import SupportsProcessLocks
 from lakefmt.storage.object_names import TEMPORARY_PREFIX
 from lakefmt.testing.suites import listed_names

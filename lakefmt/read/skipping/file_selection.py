@@ -38,7 +38,7 @@ from lakefmt.read.skipping._by_statistics import listed_leaves, partitions_by_st
 from lakefmt.read.skipping.altered_columns import Leaf, names_of_columns, statistic_columns
 from lakefmt.read.snapshot_files import covers_archived, pinned_slices
 from lakefmt.schema.types import field_at
-from lakefmt.storage.arrow_lifetime import track_arrow_use
+from lakefmt.storage.arrow_filesystem import track_arrow_use
 from lakefmt.values import META_COLUMNS, RECORD_KEY, PartitionPath, TableType
 
 __all__ = [

@@ -1,13 +1,8 @@
-"""The store in a local directory.
+"""Compare-and-swap of local files, as object stores do by ETag.
 
-Every write goes to a temporary file next to its destination and is renamed atomically, so an
-interrupted process leaves only temporary files (:meth:`LocalStore.remove_leftovers`). Before an
-object is replaced or removed, its Hadoop checksum file is removed (docs/format.md, Hadoop checksum
-files).
-
-Links: names cannot leave the base (``..`` is refused). Symbolic links below the base are followed,
-as in Hadoop, by name and in listings; a link to an ancestor directory is an error. Removing a link
-removes only the link.
+A file's version is its inode, modification time and size; every put creates a new file, so versions
+differ. Comparing and replacing are two system calls; a lock on the directory makes them atomic
+between lakefmt processes of one machine. Other writers (Spark) do not take that lock.
 """
 
 from __future__ import annotations
@@ -16,6 +11,7 @@ import builtins
 import errno
 import os
 import stat
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
@@ -24,11 +20,15 @@ import pyarrow.fs as pafs
 
 from lakefmt.errors import CorruptFile, ObjectNotFound, StorageError, UnsafePath
 from lakefmt.storage.api import Buffer, Capabilities, CasResult, ObjectInfo, PutBatch, PutOutcome, Version
-from lakefmt.storage.local._compare_and_swap import CAN_SWAP, read_marked, swap_file
-from lakefmt.storage.local._posix import (
+from lakefmt.storage.local.atomic_files import (
     ABSENT,
     NOWHERE,
     READ_FLAGS,
+    AtomicFiles,
+    LocalObjectWriter,
+    LocalPutBatch,
+    forget_file,
+    is_abandoned,
     is_directory,
     leads_back,
     names_in,
@@ -37,7 +37,6 @@ from lakefmt.storage.local._posix import (
     scan_directory,
     sidecar_of,
 )
-from lakefmt.storage.local.atomic_files import AtomicFiles, LocalObjectWriter, LocalPutBatch, is_abandoned
 from lakefmt.storage.local.process_lock import ProcessLock, hold_file, is_held
 from lakefmt.storage.object_names import (
     TEMPORARY_PREFIX,
@@ -49,7 +48,68 @@ from lakefmt.storage.object_names import (
 )
 from lakefmt.storage.os_errors import os_failure
 
-__all__ = ["LocalStore"]
+__all__ = [
+    "CAN_SWAP",
+    "LocalStore",
+    "read_marked",
+    "swap_file",
+]
+
+if sys.platform != "win32":
+    import fcntl
+
+
+#: Whether this system can lock directories.
+CAN_SWAP = sys.platform != "win32"
+
+
+def _mark(status: os.stat_result) -> str:
+    return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
+
+
+def read_marked(path: str, max_bytes: int) -> Version | int | None:
+    """Return a file with its version, its size if that exceeds `max_bytes`, None if it does not exist."""
+    try:
+        descriptor = os.open(path, READ_FLAGS)
+    except OSError as error:
+        if error.errno in ABSENT:
+            return None
+        raise
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        if status.st_size > max_bytes:
+            return status.st_size
+        return Version(os.read(descriptor, max_bytes), _mark(status))
+    finally:
+        os.close(descriptor)
+
+
+def swap_file(files: AtomicFiles, path: str, data: Buffer, mark: str | None) -> CasResult:
+    """Replace the file with version `mark` by `data`; None: create it."""
+    temporary = files.write_temporary(path, data, durable=False)
+    ours = _mark(os.stat(temporary))  # a rename preserves all of it
+    if mark is None or sys.platform == "win32":
+        return CasResult(PutOutcome.DONE, ours) if files.place(temporary, path) else CasResult(PutOutcome.REFUSED)
+    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # Held for two system calls and freed when a process dies, so a spin wait is short.
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        try:
+            same = _mark(os.stat(path)) == mark
+        except OSError as error:
+            if error.errno not in ABSENT:
+                raise
+            same = False
+        if same:
+            files.replace(temporary, path)
+            return CasResult(PutOutcome.DONE, ours)
+        return CasResult(PutOutcome.REFUSED)
+    finally:
+        os.close(directory)
+        forget_file(temporary)
+
 
 _SINK_BUFFER_BYTES: Final = 256 * 1024
 _TREE_ATTEMPTS: Final = 10
