@@ -23,11 +23,9 @@ import pyarrow as pa
 import lakefmt
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import LocalStore
-from lakefmt.timeline.archive.lsm_timeline import HistoryEntry, plan_parts
-from lakefmt.timeline.archive.lsm_writer import HistoryWriter
+from lakefmt.timeline.archive.lsm_timeline import HistoryEntry, HistoryWriter, plan_parts
 from lakefmt.timeline.archive.store import HistoryStore
-from lakefmt.timeline.archive.v6_codec import LogRecord
-from lakefmt.timeline.archive.v6_log import LogArchive
+from lakefmt.timeline.archive.v6_log import LogArchive, LogRecord
 from lakefmt.timeline.instant import Action, Instant, State, format_instant_time, instant_file_name
 
 OPTIONS = {"lakefmt.durability": "none", "hoodie.archive.automatic": "false"}

@@ -71,9 +71,9 @@ from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.heartbeat import DIRECTORY as HEARTBEATS
 from lakefmt.timeline.heartbeat import is_alive
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, instant_file_name
+from lakefmt.timeline.markers import SAVED_WRITES, saved_write_time
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.properties_store import BACKUP, PROPERTIES
-from lakefmt.timeline.saved_writes import SAVED_WRITES, saved_write_time
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import (
     COMMIT_SEQNO,

@@ -63,9 +63,9 @@ from lakefmt.segments.names import header_name, is_claim_name, parse_header_name
 from lakefmt.segments.pending import is_blank
 from lakefmt.storage.api import ObjectStore, PutOutcome, remove_abandoned
 from lakefmt.timeline.instant import Action, State, instant_file_name
+from lakefmt.timeline.markers import SAVED_WRITES, remove_saved_writes, saved_write_time
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body, encode_json_commit
 from lakefmt.timeline.properties_store import PROPERTIES, recover_properties
-from lakefmt.timeline.saved_writes import SAVED_WRITES, remove_saved_writes, saved_write_time
 from lakefmt.timeline.store import MAX_BODY_BYTES, put_if_absent_confirmed
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import WriteClient, drop_metadata_table, open_write_client, write_client_of

@@ -39,7 +39,7 @@ from lakefmt.data_classes import replace
 from lakefmt.filegroups.logs.reader import LogInspection, Standing, inspect_log
 from lakefmt.filegroups.model import BaseFile, LogFile
 from lakefmt.timeline.instant import Action, Instant, State
-from lakefmt.timeline.saved_writes import SAVED_WRITES
+from lakefmt.timeline.markers import SAVED_WRITES
 from lakefmt.values import InstantTime, WriteStat
 
 __all__ = [

@@ -29,7 +29,7 @@ from lakefmt.segments.names import data_name, header_name
 from lakefmt.segments.pending import load_streams, plan_streams
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.timeline.instant import COMMIT_ACTIONS
-from lakefmt.timeline.saved_writes import SAVED_WRITES
+from lakefmt.timeline.markers import SAVED_WRITES
 from lakefmt.values import InstantTime, PartitionPath
 
 __all__ = [

@@ -21,8 +21,8 @@ from lakefmt.data_classes import dataclass
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.names import parse_log_file
 from lakefmt.metadata.timeline import MetadataTimelineStore
-from lakefmt.timeline.archive.append import ArchiveDirectory
 from lakefmt.timeline.archive.plan import ArchiveEdges, ArchivePlan, ArchiveRules, plan_archive
+from lakefmt.timeline.archive.store import ArchiveDirectory
 from lakefmt.timeline.consumers import consumed_until
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, parse_instant_file
 from lakefmt.timeline.locks.api import Lease

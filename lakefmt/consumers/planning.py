@@ -30,8 +30,8 @@ from lakefmt.read.incremental import is_rewrite, select_commits, visible_at_end
 from lakefmt.read.snapshot import planned_clusterings, with_archived_instants
 from lakefmt.read.snapshot_files import pinned_slices
 from lakefmt.timeline.commit import CommitMetadata
+from lakefmt.timeline.consumers import newest_watermark
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Instant, State
-from lakefmt.timeline.watermarks import newest_watermark
 
 __all__ = ["CommitFinder", "NextCommits"]
 

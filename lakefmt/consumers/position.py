@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 from lakefmt.arguments import foreign_items, shown
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError
-from lakefmt.timeline.watermarks import check_watermark
+from lakefmt.timeline.consumers import check_watermark
 
 __all__ = [
     "EARLIEST",

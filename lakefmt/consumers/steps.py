@@ -16,11 +16,10 @@ from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
 from lakefmt.formats.names import has_bucket_number, parse_base_file, parse_log_file, queue_bucket_of
 from lakefmt.read.changes import ChangeSource, changing_sources
 from lakefmt.read.incremental import is_rewrite
-from lakefmt.timeline.commit import CommitMetadata
-from lakefmt.timeline.commit_entries import watermark_of
+from lakefmt.timeline.commit import CommitMetadata, watermark_of
+from lakefmt.timeline.consumers import next_watermark
 from lakefmt.timeline.instant import Action, Instant
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.timeline.watermarks import next_watermark
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation
 
 __all__ = [

@@ -54,9 +54,8 @@ from lakefmt.metadata.timeline import INITIALISATION, MetadataTimeline
 from lakefmt.metadata.writer import MetadataTableWriter
 from lakefmt.storage.object_names import check_name
 from lakefmt.storage.table_directory import TableDirectory
-from lakefmt.timeline.archive.append import ArchiveDirectory
 from lakefmt.timeline.archive.plan import ArchiveEdges, ArchivePlan, ArchiveRules, plan_archive
-from lakefmt.timeline.archive.store import HistoryStore
+from lakefmt.timeline.archive.store import ArchiveDirectory, HistoryStore
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
 from lakefmt.timeline.observer import PendingCompletion
 from lakefmt.timeline.properties_store import update_properties

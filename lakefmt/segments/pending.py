@@ -46,7 +46,7 @@ from lakefmt.storage.api import ObjectStore, PutOutcome, with_versions
 from lakefmt.storage.local.process_lock import ProcessLock, process_locks
 from lakefmt.storage.parallel import map_concurrently
 from lakefmt.storage.time_source import TimeSource
-from lakefmt.timeline.commit_entries import decode_entry, stream_entry_name
+from lakefmt.timeline.commit import decode_entry, stream_entry_name
 from lakefmt.timeline.store import put_if_absent_confirmed
 from lakefmt.values import InstantTime
 

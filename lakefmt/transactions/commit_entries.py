@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from lakefmt.data_classes import replace
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.timeline.commit import CommitMetadata
-from lakefmt.timeline.commit_entries import combine_entries, milliseconds_of
+from lakefmt.timeline.commit import CommitMetadata, combine_entries, milliseconds_of
 
 __all__ = ["find_entries", "with_stored_entries"]
 

@@ -22,9 +22,8 @@ from lakefmt.timeline.heartbeat import DIRECTORY as HEARTBEATS
 from lakefmt.timeline.heartbeat import Liveness
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.locks.api import Lease
-from lakefmt.timeline.markers import list_marked, remove_markers
+from lakefmt.timeline.markers import list_marked, remove_markers, remove_saved_writes
 from lakefmt.timeline.properties_store import BACKUP, backup_among, property_reads
-from lakefmt.timeline.saved_writes import remove_saved_writes
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import WriteClient
 from lakefmt.transactions.concurrency import Concurrency, FailedWrites

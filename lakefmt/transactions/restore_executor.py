@@ -18,12 +18,6 @@ from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.locks.api import Lease
 from lakefmt.timeline.markers import remove_markers
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
-from lakefmt.timeline.restore import (
-    instants_left_to_undo,
-    parse_restore_record,
-    requested_as,
-    restore_metadata_record,
-)
 from lakefmt.timeline.rollback import (
     RollbackPlan,
     choose_logs,
@@ -32,6 +26,12 @@ from lakefmt.timeline.rollback import (
     plan_rollback,
     rollback_metadata_record,
     scan_logs,
+)
+from lakefmt.timeline.savepoint import (
+    instants_left_to_undo,
+    parse_restore_record,
+    requested_as,
+    restore_metadata_record,
 )
 from lakefmt.timeline.store import TimelineStore
 from lakefmt.timeline.timeline import Timeline

@@ -14,7 +14,7 @@ from lakefmt.filegroups.table_client import TableState
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.locks.api import Lease
-from lakefmt.timeline.markers import list_marked, remove_markers
+from lakefmt.timeline.markers import list_marked, remove_markers, remove_saved_writes
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
 from lakefmt.timeline.rollback import (
     KEEP_PLAN,
@@ -25,7 +25,6 @@ from lakefmt.timeline.rollback import (
     rollback_metadata_record,
     rollback_plan_record,
 )
-from lakefmt.timeline.saved_writes import remove_saved_writes
 from lakefmt.transactions.client import WriteClient
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.values import InstantTime

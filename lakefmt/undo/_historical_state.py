@@ -12,7 +12,7 @@ from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
-from lakefmt.timeline.restore import timeline_before
+from lakefmt.timeline.savepoint import timeline_before
 from lakefmt.values import PartitionPath
 
 __all__ = ["check_whole", "state_without"]

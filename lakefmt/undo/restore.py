@@ -14,8 +14,7 @@ from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt.timeline.locks.api import Lease
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
-from lakefmt.timeline.restore import RestorePlan, restore_record, select_instants_to_undo
-from lakefmt.timeline.savepoint import savepoints_of
+from lakefmt.timeline.savepoint import RestorePlan, restore_record, savepoints_of, select_instants_to_undo
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.transactions.instant import InstantTransaction

@@ -11,8 +11,13 @@ from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
 from lakefmt.timeline.locks.api import Lease
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
-from lakefmt.timeline.restore import select_instants_to_undo
-from lakefmt.timeline.savepoint import Savepoint, parse_savepoint, savepoint_record, savepoints_of
+from lakefmt.timeline.savepoint import (
+    Savepoint,
+    parse_savepoint,
+    savepoint_record,
+    savepoints_of,
+    select_instants_to_undo,
+)
 from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.transactions.restore_executor import finish_dead_restores

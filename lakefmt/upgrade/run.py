@@ -31,8 +31,7 @@ from lakefmt.data_classes import replace
 from lakefmt.errors import CommitConflict, CorruptFile, InvalidInputError, StateError, StorageError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.storage.api import remove_abandoned
-from lakefmt.timeline.archive.lsm_timeline import HistoryEntry, HistoryPart, plan_of
-from lakefmt.timeline.archive.lsm_writer import HistoryWriter
+from lakefmt.timeline.archive.lsm_timeline import HistoryEntry, HistoryPart, HistoryWriter, plan_of
 from lakefmt.timeline.archive.v6_log import ArchivedInstant, LogArchive, LogEntry
 from lakefmt.timeline.instant import (
     COMMIT_ACTIONS,

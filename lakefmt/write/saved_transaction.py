@@ -13,7 +13,7 @@ import pyarrow as pa
 from lakefmt.errors import CorruptFile, InstantNotPending
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.timeline.instant import Action
-from lakefmt.timeline.saved_writes import saved_write_name
+from lakefmt.timeline.markers import saved_write_name
 from lakefmt.transactions.client import write_client_of
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.write.bound_context import BoundContext

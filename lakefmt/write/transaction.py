@@ -43,8 +43,8 @@ from lakefmt.index import (
 )
 from lakefmt.keys import KeySpec, check_colliding_keys
 from lakefmt.schema import null_element_columns
+from lakefmt.timeline.consumers import watermark_of_rows
 from lakefmt.timeline.locks.reentrant import held_lock_of
-from lakefmt.timeline.watermarks import watermark_of_rows
 from lakefmt.transactions.concurrency import check_non_blocking
 from lakefmt.values import CommitResult, FileId, PartitionPath, TableType, WriteOperation
 from lakefmt.write._slice_state import SliceReader, apply_log_deletes, find_stored, is_compaction_pending

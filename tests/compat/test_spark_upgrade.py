@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from lakefmt.table import Table
-from lakefmt.timeline.archive.v6_codec import LogRecord
-from lakefmt.timeline.archive.v6_log import LogArchive
+from lakefmt.timeline.archive.v6_log import LogArchive, LogRecord
 from lakefmt.timeline.instant import format_instant_time
 from lakefmt.upgrade.run import upgrade_table
 from tests.compat.tables import make_plain_table, plain_rows

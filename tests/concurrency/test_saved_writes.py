@@ -16,7 +16,7 @@ from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
-from lakefmt.timeline.saved_writes import SAVED_WRITES
+from lakefmt.timeline.markers import SAVED_WRITES
 from lakefmt.write import saved_transaction
 from tests.concurrency.green_threads import MANY, take_turns
 

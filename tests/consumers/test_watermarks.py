@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefmt.errors import InvalidInputError
-from lakefmt.timeline.watermarks import (
+from lakefmt.timeline.consumers import (
     batch_watermark,
     check_watermark,
     event_time_maximum,

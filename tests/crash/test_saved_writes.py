@@ -22,7 +22,7 @@ from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
-from lakefmt.timeline.saved_writes import SAVED_WRITES, saved_write_name
+from lakefmt.timeline.markers import SAVED_WRITES, saved_write_name
 from lakefmt.values import WriteOperation
 from lakefmt.write import saved_transaction
 from lakefmt.write.context import WriteRequest

@@ -64,19 +64,23 @@ from lakefmt.storage.memory import MemoryStore
 from lakefmt.timeline.archive.lsm_timeline import decode_manifest, parse_manifest_name
 from lakefmt.timeline.archive.store import HistoryStore
 from lakefmt.timeline.archive.v6_log import LogArchive
-from lakefmt.timeline.commit import CommitMetadata, decode_commit
-from lakefmt.timeline.commit_entries import decode_entry, encode_entry
+from lakefmt.timeline.commit import CommitMetadata, decode_commit, decode_entry, encode_entry
 from lakefmt.timeline.consumers import ConsumerRecord, decode_consumer, encode_consumer
 from lakefmt.timeline.heartbeat import heartbeat_name, make_stamp, read_stamp
 from lakefmt.timeline.instant import Action, Instant, State, parse_instant_file, parse_instant_time
-from lakefmt.timeline.locks._owner_notes import decode_stamp
+from lakefmt.timeline.locks.filesystem import decode_stamp
 from lakefmt.timeline.locks.storage import decode_lock_record
 from lakefmt.timeline.markers import list_marked, marker_directory
 from lakefmt.timeline.metadata_codec import BodyKind, body_kind, decode_body, decode_commit_rows, encode_body
 from lakefmt.timeline.properties_store import BACKUP, PROPERTIES, load_properties
-from lakefmt.timeline.restore import RestorePlan, parse_restore_record, restore_record
 from lakefmt.timeline.rollback import RollbackPlan, choose_logs, parse_rollback_plan, rollback_plan_record, scan_logs
-from lakefmt.timeline.savepoint import parse_savepoint, savepoint_record
+from lakefmt.timeline.savepoint import (
+    RestorePlan,
+    parse_restore_record,
+    parse_savepoint,
+    restore_record,
+    savepoint_record,
+)
 from lakefmt.timeline.timeline import timeline_from_names
 from lakefmt.values import FileId, InstantTime, PartitionPath, TableVersion, WriteOperation, WriteStat
 from lakefmt.write.commit.key_stats import (

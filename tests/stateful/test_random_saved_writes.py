@@ -30,7 +30,7 @@ from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.stores import Effect, Fault, FaultMode, FaultStore, SimulatedCrash, no_faults
 from lakefmt.testing.virtual_time import Process, VirtualTime
-from lakefmt.timeline.saved_writes import SAVED_WRITES
+from lakefmt.timeline.markers import SAVED_WRITES
 from lakefmt.write import saved_transaction
 from lakefmt.write.saved_transaction import abort_context, resume_transaction
 

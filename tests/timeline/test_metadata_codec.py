@@ -10,16 +10,18 @@ import fastavro
 import pytest
 
 from lakefmt.errors import CorruptFile, InvalidInputError
-from lakefmt.timeline._metadata_schemas import RECORDS, body_schema, reader_schema
 from lakefmt.timeline.instant import Action, State
 from lakefmt.timeline.metadata_codec import (
+    RECORDS,
     WRITE_STAT_FIELDS,
     BodyKind,
     body_kind,
+    body_schema,
     decode_body,
     decode_commit_rows,
     encode_body,
     encode_json_commit,
+    reader_schema,
 )
 
 VECTORS = Path(__file__).resolve().parents[1] / "data" / "timeline"

@@ -23,7 +23,7 @@ from lakefmt.errors import CommitConflict, CorruptFile, InstantNotPending, Inval
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
-from lakefmt.timeline.saved_writes import SAVED_WRITES, saved_keys_name, saved_write_name
+from lakefmt.timeline.markers import SAVED_WRITES, saved_keys_name, saved_write_name
 from lakefmt.write import saved_transaction, transaction
 from lakefmt.write.saved_transaction import find_transaction
 

@@ -39,7 +39,7 @@ from lakefmt.errors import (
 )
 from lakefmt.filegroups.table_client import TableVerbs
 from lakefmt.keys.key_buckets import check_bucket_key
-from lakefmt.timeline.commit_entries import WATERMARK, decode_entry, encode_entry, milliseconds_of, txn_entry_name
+from lakefmt.timeline.commit import WATERMARK, decode_entry, encode_entry, milliseconds_of, txn_entry_name
 from lakefmt.timeline.instant import parse_instant_time
 from lakefmt.values import CommitResult, InstantTime, PartitionPath, Partitions, WriteOperation
 from lakefmt.write.commit.entries import AlreadyDone, EntryView, skipped_result, view_entries
@@ -716,7 +716,7 @@ class AppendVerbs(TableVerbs):
         return Snapshot(self.client, state.as_of(bound_of(self.client, state, bound)))
 
     def _instant_of_watermark(self, watermark: int) -> str:
-        from lakefmt.timeline.commit_entries import watermark_of
+        from lakefmt.timeline.commit import watermark_of
 
         state = self.client.with_history(self.client.load())
         chosen = None

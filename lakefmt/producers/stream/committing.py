@@ -49,7 +49,7 @@ from lakefmt.segments.resolve import (
 )
 from lakefmt.storage.api import with_versions
 from lakefmt.storage.local.process_lock import process_locks
-from lakefmt.timeline.commit_entries import decode_entry, encode_entry, stream_entry_name
+from lakefmt.timeline.commit import decode_entry, encode_entry, stream_entry_name
 from lakefmt.values import RECORD_KEY, CommitResult, TableType, WriteOperation
 from lakefmt.write.commit.entries import AlreadyDone, CommitEntries, EntryView
 from lakefmt.write.commit.retry import retried

@@ -21,8 +21,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from lakefmt.errors import StorageError
-from lakefmt.timeline.locks._clients import ask_service, import_extra, without_password
-from lakefmt.timeline.locks.api import LockHandle, LockOptions
+from lakefmt.timeline.locks.api import LockHandle, LockOptions, ask_service, import_extra, without_password
 
 __all__ = ["KazooSession", "ZooKeeperLockBackend", "ZooKeeperSession", "open_zookeeper_backend"]
 

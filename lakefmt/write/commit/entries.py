@@ -12,8 +12,7 @@ from typing import Protocol
 
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.timeline.commit import CommitMetadata
-from lakefmt.timeline.commit_entries import WATERMARK, combine_entries, milliseconds_of
+from lakefmt.timeline.commit import WATERMARK, CommitMetadata, combine_entries, milliseconds_of
 from lakefmt.transactions.commit_entries import find_entries, with_stored_entries
 from lakefmt.values import CommitResult, InstantTime, WriteOperation
 
@@ -34,7 +33,7 @@ class EntryView:
     Attributes:
         client: the table.
         state: properties and timeline; under the table lock those of now.
-        entries: the entries of the newest commit that has any (:mod:`lakefmt.timeline.commit_entries`).
+        entries: the entries of the newest commit that has any (:mod:`lakefmt.timeline.commit`).
         now_ms: the time of the table's clock, in milliseconds since 1970.
         instant: requested time of the write; None before it has begun.
     """

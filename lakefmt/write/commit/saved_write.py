@@ -21,7 +21,7 @@ import pyarrow as pa
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, ObjectNotFound
 from lakefmt.storage.api import ObjectStore
-from lakefmt.timeline.saved_writes import saved_keys_name, saved_write_name
+from lakefmt.timeline.markers import saved_keys_name, saved_write_name
 from lakefmt.timeline.timeline import Timeline, timeline_from_names
 from lakefmt.values import FileId, PartitionPath
 from lakefmt.write.commit.conflict_resolution import Footprint

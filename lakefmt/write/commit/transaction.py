@@ -35,10 +35,9 @@ from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.commit import LOG_KEYS_ENTRY, CommitMetadata, encode_commit
 from lakefmt.timeline.heartbeat import heartbeat_name, make_stamp, read_stamp, stamp_text
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
-from lakefmt.timeline.markers import list_marked, list_markers, remove_markers
+from lakefmt.timeline.markers import list_marked, list_markers, remove_markers, remove_saved_writes
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.timeline.properties_store import recover_properties
-from lakefmt.timeline.saved_writes import remove_saved_writes
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import (
     EarlyClaim,

@@ -23,7 +23,7 @@ from lakefmt.errors import (
     UnsupportedFeature,
 )
 from lakefmt.producers.append.verbs import OPTIONS, translate_options
-from lakefmt.timeline.commit_entries import watermark_of
+from lakefmt.timeline.commit import watermark_of
 from lakefmt.write.context import WriteStatus
 from lakefmt.write.files.base_file import FileInProgress
 from tests.example_counts import examples

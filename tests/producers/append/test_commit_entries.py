@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt.errors import CorruptFile, InvalidInputError
 from lakefmt.filegroups.table_client import TableState
-from lakefmt.timeline.commit import CommitMetadata
-from lakefmt.timeline.commit_entries import (
+from lakefmt.timeline.commit import (
     RETENTION_MS,
     WATERMARK,
+    CommitMetadata,
     combine_entries,
     decode_entry,
     encode_entry,

@@ -21,6 +21,7 @@ from lakefmt.timeline.archive.lsm_timeline import (
     HistoryEntry,
     HistoryFile,
     HistoryPart,
+    HistoryWriter,
     decode_manifest,
     encode_manifest,
     entry_batch,
@@ -30,7 +31,6 @@ from lakefmt.timeline.archive.lsm_timeline import (
     plan_of,
     plan_parts,
 )
-from lakefmt.timeline.archive.lsm_writer import HistoryWriter
 from lakefmt.timeline.archive.store import HistoryStore
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.values import InstantTime

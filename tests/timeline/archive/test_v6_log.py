@@ -17,8 +17,7 @@ from lakefmt.formats.avro.container import encode_container
 from lakefmt.formats.log.blocks import HeaderKey, scan_blocks, split_avro_records
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.stores import FaultMode, FaultStore, fail_at
-from lakefmt.timeline.archive.v6_codec import LogRecord, archive_schema, encode_archive, next_archive_name
-from lakefmt.timeline.archive.v6_log import LogArchive
+from lakefmt.timeline.archive.v6_log import LogArchive, LogRecord, archive_schema, encode_archive, next_archive_name
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.metadata_codec import BodyKind, body_kind, decode_body, encode_body
 from lakefmt.values import InstantTime

@@ -24,10 +24,9 @@ from lakefmt.storage.local import process_lock as process_locks_module
 from lakefmt.storage.local.process_lock import ProcessName, has_ended, process_locks, this_process
 from lakefmt.testing.suites import listed_names
 from lakefmt.testing.threads import together
-from lakefmt.timeline.locks import _owner_notes
-from lakefmt.timeline.locks._owner_notes import Vouched, decode_stamp, encode_stamp
+from lakefmt.timeline.locks import filesystem
 from lakefmt.timeline.locks.api import RetryPolicy
-from lakefmt.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileSystemLock
+from lakefmt.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileSystemLock, Vouched, decode_stamp, encode_stamp
 
 numbers = itertools.count()
 NOTES = ".hoodie/.lakefmt"
@@ -251,7 +250,7 @@ def test_the_tests_see_a_missing_check(left, check, monkeypatch):
     """Sabotage: without one of the two checks the lock is taken from a living holder."""
     store, said = left
     if check == "process":
-        monkeypatch.setattr(_owner_notes, "has_ended", lambda process: True)
+        monkeypatch.setattr(filesystem, "has_ended", lambda process: True)
         text = of_a_living_process(store, said)
         store.put(FILE_SYSTEM_LOCK_NAME, text)
         with lock_at(store.url).hold():
@@ -275,7 +274,7 @@ def test_where_nothing_can_vouch_the_file_is_as_before():
 
 
 def test_a_system_that_tells_nothing_vouches_for_nobody(tmp_path, monkeypatch):
-    monkeypatch.setattr(_owner_notes, "this_process", lambda: None)
+    monkeypatch.setattr(filesystem, "this_process", lambda: None)
     with lock_at(tmp_path).hold():
         assert decode_stamp((tmp_path / FILE_SYSTEM_LOCK_NAME).read_bytes()).vouched is None
     assert listed_names(LocalStore(tmp_path)) == []
