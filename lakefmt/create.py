@@ -340,8 +340,7 @@ def run_creation(
         _make_files(client, planned, index, mode, durable=durable)
         return
     # Imported here: they bring the metadata table along.
-    from lakefmt.transactions.index_request import parse_index_requests, requests_of_new_table
-    from lakefmt.transactions.metadata_indexes import create_metadata_indexes
+    from lakefmt.transactions.indexing import create_metadata_indexes, parse_index_requests, requests_of_new_table
 
     asked = (None if has_metadata else ()) if indexes is None else parse_index_requests(indexes)
     requests = requests_of_new_table(asked, index, parse_table_config(planned), stored, settings)

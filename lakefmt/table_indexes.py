@@ -12,9 +12,13 @@ from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.index.explain import IndexView, ToKeys
 from lakefmt.metadata.reading.index_list import MetadataIndex, list_indexes
-from lakefmt.transactions.index_request import parse_index_request
-from lakefmt.transactions.indexing import run_indexing, schedule_indexing
-from lakefmt.transactions.metadata_indexes import create_metadata_indexes, drop_metadata_index
+from lakefmt.transactions.indexing import (
+    create_metadata_indexes,
+    drop_metadata_index,
+    parse_index_request,
+    run_indexing,
+    schedule_indexing,
+)
 
 if TYPE_CHECKING:
     from lakefmt.check.index_check import IndexReport

@@ -16,8 +16,7 @@ from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.metadata.layout import METADATA_DIRECTORY, PartitionKind, kind_of_partition
 from lakefmt.metadata.manage import MetadataTableManager, load_definitions
 from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
-from lakefmt.transactions.index_request import in_build_order
-from lakefmt.transactions.metadata_indexes import change_metadata_table
+from lakefmt.transactions.indexing import change_metadata_table, in_build_order
 from lakefmt.values import TableVersion
 
 __all__ = [

@@ -69,8 +69,7 @@ from lakefmt.timeline.properties_store import PROPERTIES, recover_properties
 from lakefmt.timeline.store import MAX_BODY_BYTES, put_if_absent_confirmed
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import WriteClient, drop_metadata_table, open_write_client, write_client_of
-from lakefmt.transactions.index_request import IndexRequest
-from lakefmt.transactions.metadata_indexes import create_metadata_indexes, indexes_to_make_again
+from lakefmt.transactions.indexing import IndexRequest, create_metadata_indexes, indexes_to_make_again
 from lakefmt.transactions.recovery import Consent, undo_dead_writes
 from lakefmt.values import (
     COMMIT_TIME,

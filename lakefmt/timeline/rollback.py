@@ -1,7 +1,7 @@
 """Rollback of an instant: which of its files are deleted, what the rollback's own files say (docs/format.md, Rollback).
 
 ``plan_rollback`` is pure: an instant and the files of the table give a plan that prints. ``execute_rollback`` deletes the
-files and may be repeated. The rollback's own instant is handled by :mod:`lakefmt.transactions.rollback_executor`.
+files and may be repeated. The rollback's own instant is handled by :mod:`lakefmt.transactions.recovery`.
 """
 
 from __future__ import annotations

@@ -18,8 +18,13 @@ from lakefmt.timeline.savepoint import RestorePlan, restore_record, savepoints_o
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.transactions.instant import InstantTransaction
-from lakefmt.transactions.restore_executor import execute_restore, finish_dead_restores, plan_rollbacks
-from lakefmt.transactions.rollback_executor import check_rollback_allowed, finish_rollback
+from lakefmt.transactions.recovery import (
+    check_rollback_allowed,
+    execute_restore,
+    finish_dead_restores,
+    finish_rollback,
+    plan_rollbacks,
+)
 from lakefmt.undo._historical_state import check_whole, state_without
 from lakefmt.values import InstantTime, TableType
 from lakefmt.write.commit.transaction import open_for_writing

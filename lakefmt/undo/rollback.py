@@ -35,8 +35,7 @@ from lakefmt.timeline.savepoint import savepoints_of
 from lakefmt.timeline.timeline import build_timeline
 from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.transactions.clustering_plans import drop_rings
-from lakefmt.transactions.restore_executor import finish_restore
-from lakefmt.transactions.rollback_executor import check_rollback_allowed, finish_rollback, run_rollback
+from lakefmt.transactions.recovery import check_rollback_allowed, finish_restore, finish_rollback, run_rollback
 from lakefmt.undo._historical_state import check_whole, state_without
 from lakefmt.values import CommitResult, InstantTime, WriteStat
 from lakefmt.write.commit.transaction import open_for_writing

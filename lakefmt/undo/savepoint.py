@@ -20,7 +20,7 @@ from lakefmt.timeline.savepoint import (
 )
 from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.transactions.instant import InstantTransaction
-from lakefmt.transactions.restore_executor import finish_dead_restores
+from lakefmt.transactions.recovery import finish_dead_restores
 from lakefmt.undo._historical_state import check_whole, state_without
 from lakefmt.values import PartitionPath, TableType
 

@@ -27,7 +27,7 @@ from lakefmt.timeline.instant import (
 from lakefmt.timeline.metadata_codec import BodyKind, body_kind, decode_body, encode_body
 from lakefmt.timeline.store import next_instant_time
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.transactions.index_request import IndexRequest
+from lakefmt.transactions.indexing import IndexRequest
 from lakefmt.values import InstantTime, MergeMode, TableVersion
 
 __all__ = [

@@ -49,8 +49,7 @@ from lakefmt.timeline.properties_store import recover_properties, update_propert
 from lakefmt.timeline.store import MAX_BODY_BYTES
 from lakefmt.timeline.timeline import Timeline, build_timeline
 from lakefmt.transactions.client import WriteClient, drop_metadata_table, open_write_client
-from lakefmt.transactions.index_request import IndexRequest
-from lakefmt.transactions.metadata_indexes import create_metadata_indexes, indexes_to_make_again
+from lakefmt.transactions.indexing import IndexRequest, create_metadata_indexes, indexes_to_make_again
 from lakefmt.upgrade.plan import (
     NEW_HISTORY,
     NEW_TIMELINE,

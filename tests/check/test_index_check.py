@@ -19,7 +19,7 @@ from lakefmt.metadata.reading.listing import open_metadata_table
 from lakefmt.metadata.reading.reader import newest_records
 from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.table import Table
-from lakefmt.transactions.metadata_indexes import create_expression_index
+from lakefmt.transactions.indexing import create_expression_index
 from tests.check.index_damage import DAMAGES, Damage, Told, copied, make_table, rows
 from tests.example_counts import examples
 from tests.metadata.metadata_content import check_metadata_table

@@ -18,7 +18,7 @@ from lakefmt.metadata.reading.reader import MetadataTable, newest_records
 from lakefmt.metadata.records import MetadataRecord, decode_record
 from lakefmt.read.skipping import file_selection
 from lakefmt.table import Table
-from lakefmt.transactions.metadata_indexes import create_expression_index
+from lakefmt.transactions.indexing import create_expression_index
 from tests.judges.spark import SparkJudge
 
 pytestmark = [pytest.mark.judge_spark, pytest.mark.timeout(300)]

@@ -15,7 +15,7 @@ import pytest
 
 import lakefmt
 from lakefmt.table import Table
-from lakefmt.transactions.metadata_indexes import create_metadata_index
+from lakefmt.transactions.indexing import create_metadata_index
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.judges.spark import SparkJudge

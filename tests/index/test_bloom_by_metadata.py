@@ -16,7 +16,7 @@ from lakefmt.index import IndexKeys, choose_index, key_files
 from lakefmt.index import bloom as footers_module
 from lakefmt.table import Table
 from lakefmt.testing.stores import CountingStore
-from lakefmt.transactions.metadata_indexes import drop_metadata_index
+from lakefmt.transactions.indexing import drop_metadata_index
 from tests.example_counts import examples
 
 NUMBERS = itertools.count()

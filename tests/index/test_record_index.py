@@ -19,7 +19,7 @@ from lakefmt.metadata.layout import METADATA_DIRECTORY
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.stores import CountingStore
-from lakefmt.transactions.metadata_indexes import create_metadata_index, drop_metadata_index
+from lakefmt.transactions.indexing import create_metadata_index, drop_metadata_index
 from tests.example_counts import examples
 from tests.metadata.metadata_content import check_metadata_table
 

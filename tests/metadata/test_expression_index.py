@@ -21,7 +21,7 @@ from lakefmt.metadata.manage import load_definitions
 from lakefmt.metadata.reading.index_readers import read_expression_partition_stats, read_expression_stats
 from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.table import Table
-from lakefmt.transactions.metadata_indexes import create_expression_index, create_metadata_index, drop_metadata_index
+from lakefmt.transactions.indexing import create_expression_index, create_metadata_index, drop_metadata_index
 from lakefmt.values import TableVersion
 from tests.example_counts import examples
 from tests.metadata.metadata_content import check_metadata_table

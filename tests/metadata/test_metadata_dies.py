@@ -22,7 +22,7 @@ from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash, fail_at
-from lakefmt.transactions.metadata_indexes import create_expression_index, create_metadata_index
+from lakefmt.transactions.indexing import create_expression_index, create_metadata_index
 from tests.crash.repeatable import Repeatable
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_table import NUMBERS, OPTIONS, make, rows

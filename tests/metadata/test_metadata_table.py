@@ -18,7 +18,7 @@ from lakefmt.metadata.layout import METADATA_DIRECTORY
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.timeline.properties_store import update_properties
-from lakefmt.transactions.metadata_indexes import create_metadata_index, drop_metadata_index
+from lakefmt.transactions.indexing import create_metadata_index, drop_metadata_index
 from tests.metadata.metadata_content import check_metadata_table, metadata_content
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])

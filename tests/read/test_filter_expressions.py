@@ -24,7 +24,7 @@ from lakefmt.read.filter_terms import Condition
 from lakefmt.read.filters import parse_filter
 from lakefmt.read.skipping import file_selection, implied_conditions
 from lakefmt.read.skipping.implied_conditions import Implied, decode_schema_metadata, implied_by
-from lakefmt.transactions.metadata_indexes import create_metadata_index
+from lakefmt.transactions.indexing import create_metadata_index
 
 SCHEMA = pa.schema(
     [

@@ -13,7 +13,7 @@ import lakefmt
 from lakefmt.errors import CorruptFile, SchemaMismatch
 from lakefmt.metadata import commit_updates
 from lakefmt.read.skipping import file_selection
-from lakefmt.transactions.metadata_indexes import create_metadata_index
+from lakefmt.transactions.indexing import create_metadata_index
 from lakefmt.values import PartitionPath
 from tests.metadata.metadata_fixtures import NOT_PARTITIONED, PARTITIONED_INDEX, VERSION_6, unpacked
 

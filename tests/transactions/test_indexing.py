@@ -19,9 +19,14 @@ from lakefmt.table import Table
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from lakefmt.timeline.instant import Action
-from lakefmt.transactions.index_request import IndexRequest, parse_index_request
-from lakefmt.transactions.indexing import pending_indexing, run_indexing, schedule_indexing
-from lakefmt.transactions.metadata_indexes import drop_metadata_index
+from lakefmt.transactions.indexing import (
+    IndexRequest,
+    drop_metadata_index,
+    parse_index_request,
+    pending_indexing,
+    run_indexing,
+    schedule_indexing,
+)
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_dies import copy_of
 from tests.metadata.test_metadata_table import OPTIONS, make, rows

@@ -37,7 +37,7 @@ from lakefmt.timeline.instant import Action, Instant, State, format_instant_time
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
 from lakefmt.timeline.properties_store import load_properties, update_properties
 from lakefmt.timeline.timeline import build_timeline
-from lakefmt.transactions.index_request import IndexRequest
+from lakefmt.transactions.indexing import IndexRequest
 from lakefmt.upgrade.plan import (
     UpgradeScene,
     completion_times,
