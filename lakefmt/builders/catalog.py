@@ -29,7 +29,7 @@ from lakefmt.keys import parse_partition_values
 from lakefmt.producers.append.tags import Tag
 from lakefmt.storage.open import open_store
 from lakefmt.table import Table, create_table, open_table
-from lakefmt.undo.restore import RestoreResult
+from lakefmt.undo.savepoint import RestoreResult
 from lakefmt.values import CommitResult
 
 __all__ = [

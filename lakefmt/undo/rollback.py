@@ -1,46 +1,118 @@
-"""``table.rollback``: undo a pending instant, or the newest completed commit (docs/format.md, Rollback).
-
-The action of the instant decides what is done:
-
-* a write: its files are deleted and it leaves the timeline;
-* a compaction or log compaction: its files are deleted and its plan becomes pending again; `withdraw` removes the plan, too;
-* a clustering: its files and its plan are removed, as in Hudi; ``withdraw=False`` keeps the plan;
-* a clean that has begun may have deleted files, so it is finished; one that is only requested is withdrawn;
-* a rollback or restore whose process died is finished. (A savepoint whose process died has the time of its commit: the
-  next write removes it.)
-"""
+"""Whether the files of an earlier state are still there: what cleans have deleted since, or are about to delete."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lakefmt.compaction.clean.plan import parse_clean_plan
 from lakefmt.compaction.clean.run import finish_clean
 from lakefmt.compaction.compact.records import check_inputs, read_plan
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import StateError, UnsupportedFeature, WriterActive
-from lakefmt.filegroups.model import build_slices
+from lakefmt.filegroups.model import FileSlice, build_slices, join_path, parse_files
 from lakefmt.filegroups.pending_plans import groups_of_plan, is_copied_log, new_groups_of_plan
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.segments.pending import forget_committed
+from lakefmt.storage.api import ObjectInfo
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, check_transition
 from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
-from lakefmt.timeline.rollback import (
-    KEEP_PLAN,
-    RollbackPlan,
-    execute_rollback,
-    logs_named_by_slice,
-    plan_rollback_of,
-)
-from lakefmt.timeline.savepoint import savepoints_of
+from lakefmt.timeline.rollback import KEEP_PLAN, RollbackPlan, execute_rollback, logs_named_by_slice, plan_rollback_of
+from lakefmt.timeline.savepoint import savepoints_of, timeline_before
 from lakefmt.timeline.timeline import build_timeline
 from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.transactions.clustering_plans import drop_rings
 from lakefmt.transactions.recovery import check_rollback_allowed, finish_restore, finish_rollback, run_rollback
-from lakefmt.undo._historical_state import check_whole, state_without
-from lakefmt.values import CommitResult, InstantTime, WriteStat
+from lakefmt.values import CommitResult, InstantTime, PartitionPath, WriteStat
 from lakefmt.write.commit.transaction import open_for_writing
 
-__all__ = ["RollbackResult", "plan_undo", "rollback_instant"]
+__all__ = [
+    "RollbackResult",
+    "check_whole",
+    "plan_undo",
+    "rollback_instant",
+    "state_without",
+]
+
+#: partition → file name → the clean that removed it.
+_Removed = Mapping[PartitionPath, Mapping[str, Instant]]
+
+
+def state_without(client: TableClient, state: TableState, undone: Iterable[Instant]) -> TableState:
+    """Return the state of a table before the instants `undone` became visible, with archived instants."""
+    whole_state = client.with_history(state)
+    return TableState(state.config, timeline_before(whole_state.timeline, undone), whole_state.history)
+
+
+def check_whole(
+    client: TableClient, now: TableState, then: TableState, what: str, *, waiting: bool = True
+) -> list[FileSlice]:
+    """Return the file slices of an earlier state.
+
+    Args:
+        client: the table.
+        now: the table as it is; its cleans are read.
+        then: the earlier state, from :func:`state_without`.
+        what: begins the error message: what cannot be done without that state.
+        waiting: whether cleans count that are only requested. False where the state becomes the newest at once: lakefmt's
+            cleans delete nothing of the newest snapshot.
+
+    Raises:
+        StateError: a clean has removed one of its files, or a pending one is going to.
+    """
+    removed = _removed_by_cleans(client, now)
+    bases, logs = client.storage_listing(now.config).files(None)
+    present = {base.path for base in bases} | {log.path for log in logs}
+    possibly_lost: dict[str, Instant] = {}
+    for partition, names in removed.items():
+        counting = {n: c for n, c in names.items() if waiting or c.state is not State.REQUESTED}
+        deleted_by = {join_path(partition, name): clean for name, clean in counting.items()}
+        possibly_lost |= {
+            path: clean for path, clean in deleted_by.items() if path not in present or not clean.is_completed
+        }
+        missing = [ObjectInfo(path, 0) for path in deleted_by if path not in present]
+        past_bases, past_logs = parse_files(partition, missing)
+        bases, logs = [*bases, *past_bases], [*logs, *past_logs]
+    slices = build_slices(bases, logs, client.slicing(then, bases, logs), client.replaced(then))
+    lost = [path for file_slice in slices for path in file_slice.paths if path in possibly_lost]
+    if lost:
+        clean = possibly_lost[lost[0]]
+        did = "removed it" if clean.is_completed else "is going to remove it; roll that clean back first"
+        raise StateError(f"{what}: {lost[0]} is needed, and the clean {clean.time} {did}")
+    return slices
+
+
+def _removed_by_cleans(client: TableClient, state: TableState) -> _Removed:
+    removed: dict[PartitionPath, dict[str, Instant]] = {}
+    for clean in state.timeline:
+        if clean.action is not Action.CLEAN:
+            continue
+        for partition, names in _names(client, state, clean).items():
+            removed.setdefault(partition, {}).update(dict.fromkeys(names, clean))
+    return removed
+
+
+def _names(client: TableClient, state: TableState, clean: Instant) -> Mapping[PartitionPath, tuple[str, ...]]:
+    """Return the names of the files that a clean removed or is going to remove, by partition."""
+    file = clean
+    if not clean.is_completed:
+        file = next((f for f in state.timeline.files_of(clean) if f.state is State.REQUESTED), clean)
+    body = client.read_body(state, file)
+    if not body:
+        return {}
+    if not clean.is_completed:
+        plan = decode_body(BodyKind.CLEANER_PLAN, body, what=file.file_name)
+        return parse_clean_plan(client.store, plan, file.file_name).files
+    record: Mapping[str, Any] = decode_body(BodyKind.CLEAN_METADATA, body, what=file.file_name)
+    return {
+        PartitionPath(partition): tuple(
+            name.rpartition("/")[2] for name in (*part["successDeleteFiles"], *part["deletePathPatterns"])
+        )
+        for partition, part in record["partitionMetadata"].items()
+    }
+
 
 _PLANS = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING})
 _FINISHED = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE})

@@ -10,8 +10,8 @@ from lakefmt.filegroups.table_client import TableVerbs
 
 if TYPE_CHECKING:
     from lakefmt.timeline.savepoint import Savepoint
-    from lakefmt.undo.restore import RestoreResult
     from lakefmt.undo.rollback import RollbackResult
+    from lakefmt.undo.savepoint import RestoreResult
 
 __all__ = ["UndoVerbs"]
 
@@ -144,7 +144,7 @@ class UndoVerbs(TableVerbs):
             >>> len(t.restore(kept).plan.instants), t.read().num_rows
             (2, 1)
         """
-        from lakefmt.undo.restore import RestoreResult, plan_restore_of, restore_table
+        from lakefmt.undo.savepoint import RestoreResult, plan_restore_of, restore_table
 
         check_texts(instant=instant)
         check_flags(force=force, dry_run=dry_run)

@@ -19,8 +19,7 @@ from lakefmt.errors import AlreadyExistsError, CorruptFile, InstantNotFound, Inv
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.api import PutOutcome
 from lakefmt.transactions.client import open_write_client
-from lakefmt.undo.restore import RestoreResult, restore_table
-from lakefmt.undo.savepoint import create_savepoint, delete_savepoint, list_savepoints
+from lakefmt.undo.savepoint import RestoreResult, create_savepoint, delete_savepoint, list_savepoints, restore_table
 from lakefmt.values import InstantTime
 
 __all__ = ["TAGS", "TableTags", "Tag", "load_tag"]
