@@ -42,8 +42,7 @@ from lakefmt.write.context import (
 from lakefmt.write.files.base_file import write_assigned
 from lakefmt.write.ingest import open_stream, read_all
 from lakefmt.write.pipeline import route
-from lakefmt.write.saved_transaction import abort_context, begin_saved, find_transaction, resume_transaction
-from lakefmt.write.transaction import WriteTransaction
+from lakefmt.write.transaction import WriteTransaction, abort_context, begin_saved, find_transaction, resume_transaction
 
 if TYPE_CHECKING:
     from lakefmt.table import Table

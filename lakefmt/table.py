@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from lakefmt.table_alter import TableAlter
     from lakefmt.table_indexes import TableIndexes
     from lakefmt.upgrade.plan import UpgradePlan
-    from lakefmt.write.commit.entries import CommitEntries
+    from lakefmt.write.context import CommitEntries
 
 __all__ = ["Table", "create_table", "open_table"]
 
@@ -328,7 +328,7 @@ class Table(
             ['a', 'b', 'c']
         """
         # Imported here: few programs order rows by columns.
-        from lakefmt.write.bulk.row_order import sort_text_of
+        from lakefmt.write.bulk.bulk_insert import sort_text_of
 
         return self._write(WriteOperation.BULK_INSERT, data, call, sort=sort_text_of(columns, order))
 

@@ -17,7 +17,7 @@ from lakefmt.filegroups.table_client import TableClient
 from lakefmt.schema.alter import Alteration, Position, add_column, drop_column, last_name, rename_column, update_column
 from lakefmt.values import CommitResult, WriteOperation
 from lakefmt.write.alter_columns import plan_alteration, run_alteration
-from lakefmt.write.bound_columns import bound_columns
+from lakefmt.write.columns import bound_columns
 from lakefmt.write.commit.retry import retried
 from lakefmt.write.context import OnCommit, WriteRequest, parse_call
 

@@ -22,7 +22,7 @@ from benchmarks.metadata.bench_listing import SCHEMA, make_table
 from lakefmt.spark.options import parse_write_options
 from lakefmt.spark.writing.commit import request_of
 from lakefmt.values import FileId, PartitionPath, WriteOperation
-from lakefmt.write.task_writer import FoundRows, SharedWrite, TaskWriter
+from lakefmt.write.tasks import FoundRows, SharedWrite, TaskWriter
 from lakefmt.write.transaction import WriteTransaction
 
 PARTITIONS = 1000

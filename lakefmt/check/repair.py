@@ -85,8 +85,7 @@ from lakefmt.values import (
 from lakefmt.write.assign import new_file, rewrite_file
 from lakefmt.write.bound_context import BoundContext, prepare
 from lakefmt.write.context import FileAssignment, WriteRequest, WriteStatus
-from lakefmt.write.files.base_file import STAT_KEY, adopt
-from lakefmt.write.files.cdc import log_no_changes, refuse_silent_rewrites
+from lakefmt.write.files.base_file import STAT_KEY, adopt, log_no_changes, refuse_silent_rewrites
 from lakefmt.write.transaction import WriteTransaction
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, Protocol, TypeGuard, runtime_checkable
 
@@ -17,13 +17,14 @@ import pyarrow.compute as pc
 from lakefmt.arguments import field_names, foreign, foreign_items, shown
 from lakefmt.arrays import distinct, from_numpy
 from lakefmt.config.merge_rule import MergeRule
-from lakefmt.data_classes import dataclass
+from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
 from lakefmt.filegroups.merge.precombine import combine_rows
 from lakefmt.keys import KeySpec, build_new_partition_paths, build_partition_paths, build_record_keys
 from lakefmt.schema import conform
 from lakefmt.schema.python_values import arrow_array
 from lakefmt.values import META_COLUMNS, OPERATION, PARTITION_PATH, RECORD_KEY
+from lakefmt.write.assign import Assigned
 from lakefmt.write.context import MOVED_AWAY
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "check_frame",
     "combine",
     "combine_alike",
+    "combine_in_files",
     "holds_no_rows",
     "in_no_partition",
     "is_stream",
@@ -455,3 +457,43 @@ def combine_alike(batch: KeyedBatch, codes: Rows, rule: MergeRule) -> tuple[Keye
         table = table.append_column(MOVED_AWAY, from_numpy(combined.deletes))
     combined_batch = KeyedBatch(table, record_keys(batch).take(winners), batch.partitions.take(winners))
     return combined_batch, combined.winners
+
+
+def combine_in_files(
+    batch: KeyedBatch, assigned: Sequence[Assigned], rule: MergeRule
+) -> tuple[KeyedBatch, Sequence[Assigned]]:
+    """Return the rows with one row for each key of a rewritten base file, and the files with the numbers of these rows.
+
+    Args:
+        batch: the rows.
+        assigned: the files, and their rows by number.
+        rule: the table's merge rule.
+
+    Raises:
+        InvalidInputError: an ordering value is not valid under the rule.
+        MergerFailed: the registered merge function failed.
+    """
+    by_key = record_keys(batch).dictionary_encode().indices.to_numpy().astype(np.int64)
+    # Rows that go elsewhere have codes of their own, behind those of (file, key).
+    codes = np.arange(batch.num_rows, dtype=np.int64) + len(assigned) * batch.num_rows
+    for number, each in enumerate(assigned):
+        if each.assignment.base is not None and each.assignment.log is None:
+            rows = each.rows if each.leaving is None else each.rows[~each.leaving]
+            codes[rows] = number * batch.num_rows + by_key[rows]
+    combined, winners = combine_alike(batch, codes, rule)
+    if winners is None:
+        return batch, assigned
+    places = np.full(batch.num_rows, -1, np.int64)
+    places[winners] = np.arange(len(winners))
+    return combined, [_renumbered(each, places) for each in assigned]
+
+
+def _renumbered(each: Assigned, places: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Assigned:
+    """Return a file with the new numbers of its rows; -1: the row is there no more."""
+    rows = places[each.rows]
+    kept = rows >= 0
+    leaving = None if each.leaving is None else each.leaving[kept]
+    stored = None if each.stored is None else each.stored.filter(from_numpy(kept))
+    positions = None if each.positions is None else each.positions[kept]
+    assignment = replace(each.assignment, num_rows=None if each.assignment.num_rows is None else int(kept.sum()))
+    return Assigned(assignment, rows[kept], leaving, stored, positions)

@@ -41,7 +41,7 @@ from lakefmt.write.ingest import (
 )
 
 if TYPE_CHECKING:
-    from lakefmt.write.bulk.spooled_rows import SpooledRows
+    from lakefmt.write.commit.retry import SpooledRows
 
 __all__ = [
     "DeleteKeys",
@@ -191,7 +191,7 @@ def _take_stream(what: Any, memory_bytes: Callable[[], int]) -> GivenKeys:
     coming = chain(first, items)
     if not first or not is_stream(first[0]):
         return take_keys(coming)
-    from lakefmt.write.bulk.spooled_rows import read_or_spool  # few keys come as a stream of rows
+    from lakefmt.write.commit.retry import read_or_spool  # few keys come as a stream of rows
 
     rows = read_or_spool(*open_stream(coming, stored_keys=True), memory_bytes())
     return GivenKeys(rows=rows) if isinstance(rows, pa.Table) else GivenKeys(spooled=rows)

@@ -55,11 +55,9 @@ from lakefmt.write.assign import (
 )
 from lakefmt.write.bound_context import Announcements, BoundContext
 from lakefmt.write.context import APPENDING, MOVED_AWAY, REPLACING, FileAssignment, WriteStatus
-from lakefmt.write.files.base_file import write_assigned
-from lakefmt.write.files.key_filters import bloom_filters_of_small_files
+from lakefmt.write.files.base_file import WorkerPool, results, thread_count, write_assigned
+from lakefmt.write.files.bundles import FEWEST_FILES, bloom_filters_of_small_files, bundle_rewrites, rewrite_together
 from lakefmt.write.files.meta_columns import POSITION
-from lakefmt.write.files.small_rewrites import FEWEST_FILES, bundle_rewrites, rewrite_together
-from lakefmt.write.files.workers import WorkerPool, results, thread_count
 from lakefmt.write.ingest import KeyedBatch, in_no_partition, pick_rows, record_keys
 from lakefmt.write.mutations import DeleteKeys
 
@@ -476,7 +474,7 @@ def write_assigned_files(
         together = bundle_rewrites(bound, assigned) if len(assigned) >= FEWEST_FILES else []
         bundled_works += [(numbers, workers.submit(rewrite, numbers)) for numbers in together]
         if new_files >= FEWEST_FILES:
-            from lakefmt.write.files.small_new_files import writes_together  # few writes have many
+            from lakefmt.write.files.bundles import writes_together  # few writes have many
 
             for numbers, write_new in writes_together(bound, assigned, parts_of, blooms, announced):
                 bundled_works.append((numbers, workers.submit(write_new)))

@@ -2,14 +2,15 @@
 
 ``Table`` runs them in one call (:func:`run_write`); ``lakefmt.lowlevel`` offers them one by one. A transaction that is
 saved (:mod:`~lakefmt.write.commit.saved_write`) is rebuilt from its :class:`~lakefmt.write.context.WriteContext` in any
-process by :mod:`lakefmt.write.saved_transaction`.
+process by :mod:`lakefmt.write.transaction`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Self
 
@@ -20,12 +21,16 @@ from lakefmt.data_classes import replace
 from lakefmt.errors import (
     CommitConflict,
     CorruptFile,
+    InstantNotPending,
     InvalidInputError,
     LakefmtError,
     LeaseLost,
     StorageError,
     UnsupportedFeature,
 )
+from lakefmt.filegroups.base_writer import named_rows, write_base_file
+from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.pending_plans import groups_of_plan
 from lakefmt.filegroups.stored_keys import asked_form
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import (
@@ -42,24 +47,47 @@ from lakefmt.index import (
     rings_of,
 )
 from lakefmt.keys import KeySpec, check_colliding_keys
-from lakefmt.schema import null_element_columns
+from lakefmt.schema import null_element_columns, reconcile
 from lakefmt.timeline.consumers import watermark_of_rows
+from lakefmt.timeline.instant import Action
 from lakefmt.timeline.locks.reentrant import held_lock_of
+from lakefmt.timeline.markers import saved_write_name
+from lakefmt.transactions.client import write_client_of
 from lakefmt.transactions.concurrency import check_non_blocking
-from lakefmt.values import CommitResult, FileId, PartitionPath, TableType, WriteOperation
+from lakefmt.transactions.instant import InstantTransaction
+from lakefmt.values import CommitResult, FileId, PartitionPath, TableType, WriteOperation, WriteStat
 from lakefmt.write._slice_state import SliceReader, apply_log_deletes, find_stored, is_compaction_pending
-from lakefmt.write.assign import MOST_SMALL_FILES, Assigned, FileSizing, Routes, is_small
-from lakefmt.write.bound_context import Announcements
+from lakefmt.write.assign import (
+    MOST_SMALL_FILES,
+    Assigned,
+    FileSizing,
+    Routes,
+    choose_files_to_merge,
+    is_small,
+    new_file,
+)
+from lakefmt.write.bound_context import Announcements, BoundContext, prepare
 from lakefmt.write.commit.conflict_resolution import Footprint, check_early
+from lakefmt.write.commit.saved_write import SavedWrite, load_saved_write
 from lakefmt.write.commit.transaction import (
     FirstSchema,
     PendingWrite,
     abort_instant,
     begin_instant,
     complete_instant,
+    concurrency_of,
     plan_instant,
+    take_over_write,
 )
-from lakefmt.write.context import APPENDING, REPLACING, FileAssignment, WritePlan, WriteRequest, WriteStatus
+from lakefmt.write.context import (
+    APPENDING,
+    REPLACING,
+    FileAssignment,
+    WriteContext,
+    WritePlan,
+    WriteRequest,
+    WriteStatus,
+)
 from lakefmt.write.ingest import KeyedBatch, combine, key_batch, read_all, record_keys, with_stored_keys
 from lakefmt.write.mutations import DeleteKeys
 from lakefmt.write.pipeline import (
@@ -76,13 +104,19 @@ from lakefmt.write.pipeline import (
 )
 
 if TYPE_CHECKING:
-    from lakefmt.write.commit.saved_write import SavedWrite
     from lakefmt.write.files.bucket_copies import BucketCopies
+
+    _Begin = Callable[[TableClient, WriteRequest], WriteTransaction]
 
 __all__ = [
     "WriteTransaction",
+    "abort_context",
+    "begin_saved",
     "delete_keys",
     "delete_partitions",
+    "find_transaction",
+    "merge_small_files",
+    "resume_transaction",
     "run_write",
 ]
 
@@ -126,7 +160,6 @@ def run_write(
     crowded = transaction.crowded(located, placed)
     if result is None or result.skipped or not crowded:
         return result
-    from lakefmt.write.merge_small_files import merge_small_files  # few commits need it
 
     failures = merge_small_files(WriteTransaction.begin, client, request, crowded, located.sizing)
     return replace(result, warnings=(*result.warnings, *failures)) if failures else result
@@ -488,7 +521,7 @@ class WriteTransaction:
         opened = [each.assignment.partition for each in placed.assigned if _opens(each.assignment)]
         if not opened:
             return frozenset()
-        from lakefmt.write.small_files import crowded_partitions  # a change of stored rows needs it not
+        from lakefmt.write.assign import crowded_partitions  # a change of stored rows needs it not
 
         small = (each.partition for each in located.slices if is_small(each, sizing.small_bytes))
         return crowded_partitions(small, opened, MOST_SMALL_FILES)
@@ -535,7 +568,7 @@ class WriteTransaction:
 
     def _placed_by_bucket(self, located: LocatedRows) -> PlacedRows:
         from lakefmt.config.table_config import append_layout  # few tables keep the order of rows
-        from lakefmt.write.bulk.queue_rows import assign_queue_rows
+        from lakefmt.write.bulk.bulk_insert import assign_queue_rows
 
         layout, size = append_layout(self.state.config.properties), located.sizing.rows_per_file
         if layout is None:
@@ -572,7 +605,7 @@ class WriteTransaction:
             self._check_early(placed.assigned)
         batch, assigned = placed.batch, placed.assigned
         if self.context.operation is WriteOperation.UPSERT and not self.combines:
-            from lakefmt.write.files.repeated_keys import combine_in_files  # few upserts ask for it
+            from lakefmt.write.ingest import combine_in_files  # few upserts ask for it
 
             batch, assigned = combine_in_files(batch, assigned, self.bound.rule)
         return write_assigned_files(
@@ -582,7 +615,7 @@ class WriteTransaction:
     def write_stream(self, tables: Iterable[pa.Table], sort: str) -> list[WriteStatus]:
         """Key, place and write a stream of rows window by window, in bounded memory."""
         from lakefmt.write.bulk.bulk_insert import stream_files
-        from lakefmt.write.bulk.placed_parts import combined_rows, group_names, placed_parts
+        from lakefmt.write.bulk.grouped_rows import combined_rows, group_names, placed_parts
 
         spec, operation = self.key_spec, self.context.operation
         keyed = partial(self._keyed, spec)
@@ -781,3 +814,161 @@ class WriteTransaction:
 def _opens(assignment: FileAssignment) -> bool:
     """Return whether an assignment opens a file group."""
     return assignment.base is None and (assignment.log is None or not assignment.log.older)
+
+
+#: The transactions that this process keeps alive, by owner.
+_running: dict[str, WriteTransaction] = {}
+_running_lock = Lock()
+
+
+def begin_saved(client: TableClient, request: WriteRequest, incoming: pa.Schema | None = None) -> WriteTransaction:
+    """Begin a write that any process may commit or abort which has its context.
+
+    Args:
+        client: the table.
+        request: what is asked for.
+        incoming: the schema of the data; it may widen the table's.
+    """
+    transaction = WriteTransaction.begin(client, request, incoming)
+    with transaction.aborted_on_error():
+        transaction.save_for_others(SavedWrite(transaction.state.timeline, client.clock.now().timestamp()))
+    _register(transaction)
+    return transaction
+
+
+def find_transaction(context: WriteContext) -> WriteTransaction | None:
+    """Return the running write of a context, None when this process does not keep it alive."""
+    with _running_lock:
+        transaction = _running.get(context.owner)
+    return transaction if transaction is not None and transaction.is_alive else None
+
+
+def _register(transaction: WriteTransaction) -> None:
+    with _running_lock:
+        for owner in [owner for owner, other in _running.items() if not other.is_alive]:
+            del _running[owner]  # it has ended, here or in another process
+        if transaction.is_alive:
+            _running[transaction.context.owner] = transaction
+
+
+def resume_transaction(client: TableClient, context: WriteContext) -> WriteTransaction:
+    """Rebuild a write that another process began; the heartbeat of a process that died is taken over.
+
+    Args:
+        client: the table of the context.
+        context: the write.
+
+    Raises:
+        InstantNotPending: the write was committed, aborted or rolled back.
+        WriterActive: the instant belongs to another writer.
+        CorruptFile: what the write saved is damaged.
+    """
+    bound = BoundContext(client.store, context)
+    write_client = write_client_of(client, bound.settings, context.owner)
+    with take_over_write(write_client, context) as instant:
+        saved = load_saved_write(client.store, context, bound.config.version.layout)
+        if saved is None:
+            raise CorruptFile(f"{saved_write_name(context.instant)} is missing: abort the write and begin it again")
+        state = TableState(bound.config, saved.timeline)
+        pending = PendingWrite(write_client, bound, state, concurrency_of(write_client), instant)
+        transaction = WriteTransaction(pending, saved)
+    _register(transaction)
+    return transaction
+
+
+def abort_context(client: TableClient, context: WriteContext) -> None:
+    """Undo the write of a context, whichever process began it; may be repeated.
+
+    Raises:
+        WriterActive: the instant belongs to another writer.
+    """
+    running = find_transaction(context)
+    if running is not None:
+        running.abort()
+        return
+    bound = BoundContext(client.store, context)
+    write_client = write_client_of(client, bound.settings, context.owner)
+    try:
+        instant = take_over_write(write_client, context)
+    except InstantNotPending:
+        instant = InstantTransaction(write_client, context.instant, Action(context.action))
+    abort_instant(instant, is_saved=True)
+
+
+def merge_small_files(
+    begin: _Begin,
+    client: TableClient,
+    request: WriteRequest,
+    partitions: Collection[PartitionPath],
+    sizing: FileSizing,
+) -> tuple[str, ...]:
+    """Merge small files of partitions that have too many; return one sentence if that failed.
+
+    Args:
+        begin: begins a write.
+        client: the table.
+        request: the write that it follows.
+        partitions: those to look at.
+        sizing: how large files should be.
+    """
+    try:
+        transaction = begin(client, WriteRequest(WriteOperation.CLUSTER, request.options))
+        _merge(transaction, sorted(partitions), sizing)
+    except LakefmtError as error:
+        return (f"small files were not merged after the commit: {error}",)
+    return ()
+
+
+def _merge(transaction: WriteTransaction, partitions: Sequence[PartitionPath], sizing: FileSizing) -> None:
+    with transaction.aborted_on_error():
+        merges = _plan(transaction, partitions, sizing)
+        if not merges:
+            transaction.abort()
+            return
+        statuses = [_write(transaction, sequence, slices) for sequence, slices in enumerate(merges)]
+        replaced: dict[PartitionPath, tuple[FileId, ...]] = {
+            slices[0].partition: tuple(each.file_id for each in slices) for slices in merges
+        }
+        transaction.commit(statuses, replaced)
+
+
+def _plan(
+    transaction: WriteTransaction, partitions: Sequence[PartitionPath], sizing: FileSizing
+) -> list[list[FileSlice]]:
+    """Return the file slices that become one file, for each partition with too many."""
+    client, state = transaction.client, transaction.state
+    busy = {group for pending in state.timeline.pending for group in groups_of_plan(client, state, pending)}
+    small: dict[PartitionPath, list[FileSlice]] = {}
+    for each in client.slices(state, partitions):
+        if is_small(each, sizing.small_bytes) and (each.partition, each.file_id) not in busy:
+            small.setdefault(each.partition, []).append(each)
+    merges = []
+    for slices in small.values():
+        sizes = [each.base.size if each.base is not None else 0 for each in slices]
+        numbers = choose_files_to_merge(sizes, sizing.max_bytes, MOST_SMALL_FILES)
+        # Rows stay in the order in which they came.
+        merges.append(sorted((slices[number] for number in numbers), key=lambda each: (each.instant, each.file_id)))
+    return [slices for slices in merges if slices]
+
+
+def _write(transaction: WriteTransaction, sequence: int, slices: Sequence[FileSlice]) -> WriteStatus:
+    """Write the rows of some file slices into a new file group."""
+    bound = transaction.bound
+    reader = SliceReader(transaction.client, transaction.state, slices)
+    rows = pa.concat_tables([reconcile(reader.merged(each), bound.file_schema) for each in slices])
+    assignment = new_file(
+        slices[0].partition, bound.instant, sequence, transaction.client.ids.new_uuid, rows=rows.num_rows
+    )
+    prepare(bound, assignment)
+    named = named_rows(rows, assignment.file_name)
+    size = write_base_file(bound.store, assignment.path, named, bound.context.file_schema_text, bound.settings)
+    stat = WriteStat(
+        file_id=assignment.file_id,
+        partition_path=assignment.partition,
+        path=assignment.path,
+        num_writes=rows.num_rows,
+        num_inserts=rows.num_rows,
+        total_write_bytes=size,
+        file_size_in_bytes=size,
+    )
+    return WriteStatus(bound.instant, stat, rows.num_rows)

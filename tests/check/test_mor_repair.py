@@ -163,7 +163,7 @@ def test_dying_anywhere_while_it_merges(version: int) -> None:
 
 
 def lowlevel_session_dies(context: object) -> None:
-    from lakefmt.write.saved_transaction import find_transaction
+    from lakefmt.write.transaction import find_transaction
 
     transaction = find_transaction(context)  # type: ignore[arg-type]
     assert transaction is not None

@@ -213,7 +213,7 @@ def test_spark_rolls_back_a_write_of_ours_that_died_and_leaves_no_orphan(
     root = tmp_path / "t"
     table = make_plain_table(root, 30)
     from lakefmt import lowlevel
-    from lakefmt.write.saved_transaction import find_transaction
+    from lakefmt.write.transaction import find_transaction
 
     context = lowlevel.begin_write(table, "upsert")
     for assignment, batches in lowlevel.assign(context, plain_rows(60, ts=2)):

@@ -118,7 +118,7 @@ class Beaten:
     def run(self) -> Any:
         from lakefmt.values import WriteOperation
         from lakefmt.write.context import WriteRequest
-        from lakefmt.write.saved_transaction import begin_saved
+        from lakefmt.write.transaction import begin_saved
 
         request = WriteRequest(WriteOperation.UPSERT)
 

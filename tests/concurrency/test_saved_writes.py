@@ -17,7 +17,7 @@ from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.timeline.markers import SAVED_WRITES
-from lakefmt.write import saved_transaction
+from lakefmt.write import transaction
 from tests.concurrency.green_threads import MANY, take_turns
 
 NUMBERS = itertools.count()
@@ -30,7 +30,7 @@ SCRIPTS = ["".join(script) for script in itertools.product("AB", repeat=5)]
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call is made by a process of its own: none finds the transaction of another one."""
-    monkeypatch.setattr(saved_transaction, "find_transaction", lambda context: None)
+    monkeypatch.setattr(transaction, "find_transaction", lambda context: None)
 
 
 def rows(*ids: str, n: int = 1) -> pa.Table:
@@ -58,12 +58,12 @@ def test_one_of_two_processes_ends_a_write(
     store, context, statuses = pending(options)
 
     def commit(table: Table) -> Any:
-        return saved_transaction.resume_transaction(table.client, context).commit(statuses)
+        return transaction.resume_transaction(table.client, context).commit(statuses)
 
     others: dict[str, Callable[[Table], Any]] = {
         "commit": commit,
-        "commit_less": lambda table: saved_transaction.resume_transaction(table.client, context).commit([]),
-        "abort": lambda table: saved_transaction.abort_context(table.client, context),
+        "commit_less": lambda table: transaction.resume_transaction(table.client, context).commit([]),
+        "abort": lambda table: transaction.abort_context(table.client, context),
         "upsert": lambda table: table.upsert(rows("z")),
     }
     first, second = take_turns(store, [commit, others[ending]], script, options)

@@ -33,7 +33,7 @@ from lakefmt.timeline.instant import Action
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.transactions.client import open_write_client
 from lakefmt.transactions.instant import InstantTransaction
-from lakefmt.write.saved_transaction import find_transaction
+from lakefmt.write.transaction import find_transaction
 from tests.concurrency.green_threads import MANY, Gate, Writer, take_turns
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])

@@ -24,8 +24,7 @@ from lakefmt.values import WriteOperation
 from lakefmt.write import transaction
 from lakefmt.write.commit.transaction import concurrency_of
 from lakefmt.write.context import WriteRequest
-from lakefmt.write.saved_transaction import begin_saved
-from lakefmt.write.transaction import WriteTransaction
+from lakefmt.write.transaction import WriteTransaction, begin_saved
 from tests.concurrency.green_threads import MANY
 
 NUMBERS = itertools.count()

@@ -24,11 +24,11 @@ from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from lakefmt.timeline.markers import SAVED_WRITES, saved_write_name
 from lakefmt.values import WriteOperation
-from lakefmt.write import saved_transaction
+from lakefmt.write import transaction as saved_transaction
 from lakefmt.write.context import WriteRequest
 from lakefmt.write.files.base_file import write_assigned
 from lakefmt.write.pipeline import route
-from lakefmt.write.saved_transaction import abort_context, begin_saved, resume_transaction
+from lakefmt.write.transaction import abort_context, begin_saved, resume_transaction
 from tests.crash.repeatable import Repeatable
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])

@@ -21,7 +21,7 @@ from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.storage.local.store import LocalStore
 from lakefmt.values import RECORD_KEY, MergeMode, PartitionPath
-from lakefmt.write.files.part_storing import store_parts
+from lakefmt.write.files.base_file import store_parts
 
 RULES = (
     MergeRule.plain(MergeMode.COMMIT_TIME_ORDERING, ()),

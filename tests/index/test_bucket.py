@@ -341,25 +341,25 @@ def test_version_6_refuses_keys_that_hudi_0_15_puts_elsewhere() -> None:
 @pytest.mark.parametrize("engine", ["SIMPLE", "CONSISTENT_HASHING"])
 def test_a_bulk_insert_of_a_long_stream_holds_no_more_than_its_window(engine: str) -> None:
     """Rows wait on the disk, sorted by file group; each file group is written once, stored ones by one log."""
-    from lakefmt.write.bulk import placed_parts
+    from lakefmt.write.bulk import grouped_rows
 
     properties = {NUM: "16", "hoodie.index.bucket.engine": engine}
     table = make(f"stream-{engine}", table_type="mor", properties=properties)
     table.upsert(rows(0, 2000, 1))
     window = 2 << 20
     parts: list[int] = []
-    before = placed_parts._joined
+    before = grouped_rows._joined
 
     def measured(waiting: list[pa.Table]) -> pa.Table:
         parts.append(sum(part.nbytes for part in waiting))
         return before(waiting)
 
-    placed_parts._joined = measured
+    grouped_rows._joined = measured
     try:
         stream = (rows(first, first + 5000, 2) for first in range(2000, 82_000, 5000))
         done = table.bulk_insert(stream, options={"lakefmt.write.window.bytes": window})
     finally:
-        placed_parts._joined = before
+        grouped_rows._joined = before
     assert len(parts) > 4
     assert max(parts) < window // 2
     assert done.num_inserts + done.num_updates == 80_000

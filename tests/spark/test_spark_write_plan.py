@@ -29,9 +29,9 @@ from lakefmt.spark.writing.plan import (
 from lakefmt.spark.writing.staging import _murmur3, pre_images
 from lakefmt.values import InstantTime, PartitionPath, WriteOperation
 from lakefmt.write.assign import FileSizing
+from lakefmt.write.bulk.grouped_rows import NEW, FoundRows, plan_groups
 from lakefmt.write.context import APPENDING, REPLACING
-from lakefmt.write.task_groups import NEW, FoundRows, plan_groups
-from lakefmt.write.task_writer import key_rows
+from lakefmt.write.tasks import key_rows
 from tests.compaction.test_bucket_copies import planned
 from tests.compaction.test_cluster_buckets import made
 from tests.index.test_resized_buckets import SPLIT_ALL

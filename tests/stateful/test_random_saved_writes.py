@@ -31,8 +31,8 @@ from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.stores import Effect, Fault, FaultMode, FaultStore, SimulatedCrash, no_faults
 from lakefmt.testing.virtual_time import Process, VirtualTime
 from lakefmt.timeline.markers import SAVED_WRITES
-from lakefmt.write import saved_transaction
-from lakefmt.write.saved_transaction import abort_context, resume_transaction
+from lakefmt.write import transaction
+from lakefmt.write.transaction import abort_context, resume_transaction
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])
 NUMBERS = itertools.count()
@@ -64,13 +64,13 @@ class Writer:
         self.running: dict[str, object] = {}
 
     def __enter__(self) -> Writer:
-        saved_transaction._running.clear()
-        saved_transaction._running.update(self.running)  # type: ignore[arg-type]
+        transaction._running.clear()
+        transaction._running.update(self.running)  # type: ignore[arg-type]
         return self
 
     def __exit__(self, *details: object) -> None:
-        self.running = dict(saved_transaction._running)
-        saved_transaction._running.clear()
+        self.running = dict(transaction._running)
+        transaction._running.clear()
         if self.store.crashed:
             self.process.die()
 
@@ -235,4 +235,4 @@ def test_nothing_is_left_of_writes_that_end_elsewhere(seed: int, table_type: str
             if number % 8 == 7:
                 walk.settle()
     finally:
-        saved_transaction._running.clear()
+        transaction._running.clear()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt.formats.parquet.base_file import column_traits, key_range, key_ranges
 from lakefmt.keys import build_auto_keys, build_auto_keys_of_many
-from lakefmt.write.files import small_new_files
+from lakefmt.write.files import bundles
 
 INSTANT = "20260101000000000"
 PARTITIONS = 100
@@ -72,7 +72,7 @@ def test_each_file_is_what_it_would_be_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, kind: str
 ) -> None:
     together, calls = made(tmp_path / "together" / "t", kind), []
-    plain = small_new_files.write_small_files
+    plain = bundles.write_small_files
 
     def seen(*given: Any, **named: Any) -> Any:
         calls.append(len(given[1]))
@@ -93,7 +93,7 @@ def test_each_file_is_what_it_would_be_alone(
 
 
 def test_a_second_attempt_adopts_what_the_first_one_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, plain, seen = made(tmp_path / "t"), small_new_files.write_small_files, []
+    table, plain, seen = made(tmp_path / "t"), bundles.write_small_files, []
 
     def twice(*given: Any, announced: bool | None) -> Any:
         first = plain(*given, announced=announced)
@@ -122,11 +122,11 @@ def test_rows_that_mark_themselves_deleted_are_left_out(tmp_path: Path) -> None:
 
 def test_large_rows_are_written_file_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, groups = made(tmp_path / "t"), []
-    monkeypatch.setattr(small_new_files, "row_group_bytes", lambda: 1_000)
+    monkeypatch.setattr(bundles, "row_group_bytes", lambda: 1_000)
     monkeypatch.setattr(
-        small_new_files,
+        bundles,
         "write_assigned",
-        lambda *a, _plain=small_new_files.write_assigned, **k: groups.append(1) or _plain(*a, **k),
+        lambda *a, _plain=bundles.write_assigned, **k: groups.append(1) or _plain(*a, **k),
     )
     table.bulk_insert(rows(0, 400))
     assert len(groups) == PARTITIONS
@@ -135,7 +135,7 @@ def test_large_rows_are_written_file_by_file(tmp_path: Path, monkeypatch: pytest
 
 def test_large_partitions_are_written_beside_small_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those with an open file of an earlier window, too; a partition may be small in one write and not in another."""
-    together, plain = [], small_new_files.write_small_files
+    together, plain = [], bundles.write_small_files
 
     def seen(*given: Any, **named: Any) -> Any:
         together.append(len(given[1]))
@@ -159,7 +159,7 @@ def test_large_partitions_are_written_beside_small_ones(tmp_path: Path, monkeypa
 
 
 def test_few_partitions_are_written_together_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    together, plain = [], small_new_files.write_small_files
+    together, plain = [], bundles.write_small_files
 
     def seen(*given: Any, **named: Any) -> Any:
         together.append(len(given[1]))

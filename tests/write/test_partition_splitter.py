@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from lakefmt.keys import build_partition_paths, build_record_keys, plan_key_spec
 from lakefmt.values import RECORD_KEY, PartitionPath
-from lakefmt.write.bulk import _partition_splitter
-from lakefmt.write.bulk._partition_splitter import PartitionSplitter, partition_constants
-from lakefmt.write.files.workers import WorkerPool
+from lakefmt.write.bulk import bulk_insert
+from lakefmt.write.bulk.bulk_insert import PartitionSplitter, partition_constants
+from lakefmt.write.files.base_file import WorkerPool
 from lakefmt.write.ingest import KeyedBatch
 from tests.example_counts import examples
 
@@ -58,7 +58,7 @@ def test_every_row_goes_to_its_partition_once_and_in_order(
         )
     told = partial(partition_constants, SPEC, SCHEMA) if tells else lambda _: {}
     with pytest.MonkeyPatch.context() as patch, WorkerPool(threads) as workers:
-        patch.setattr(_partition_splitter, "_CHUNK_ROWS", at_once)
+        patch.setattr(bulk_insert, "_CHUNK_ROWS", at_once)
         spread = PartitionSplitter(batches, workers, told, lambda _, counts: [0 < count <= few for count in counts])
         found = [part for group in spread.groups() for part in group]
         assert all(table.num_rows > few for _, table in found)
@@ -83,7 +83,7 @@ def test_every_row_goes_to_its_partition_once_and_in_order(
 
 def test_what_follows_from_the_key_and_the_partition_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[list[str]] = []
-    real = _partition_splitter.pc.take
+    real = bulk_insert.pc.take
 
     def noted(chunk: pa.RecordBatch, *arguments: object, **options: object) -> pa.RecordBatch:
         taken.append(chunk.schema.names)
@@ -91,7 +91,7 @@ def test_what_follows_from_the_key_and_the_partition_is_not_taken(monkeypatch: p
 
     rows = [{"row": row, "home": "ab"[row % 2], "key": f"k{row}", "note": "n"} for row in range(10)]
     batch = keyed_batch(pa.Table.from_pylist(rows, SCHEMA), True)
-    monkeypatch.setattr(_partition_splitter.pc, "take", noted)
+    monkeypatch.setattr(bulk_insert.pc, "take", noted)
     with WorkerPool(1) as workers:
         found = list(PartitionSplitter([batch], workers, partial(partition_constants, SPEC, SCHEMA)).groups())
     assert [table.to_pylist()[0]["home"] for group in found for _, table in group] == ["a", "b"]

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
-from lakefmt.write.files import small_rewrites
+from lakefmt.write.files import bundles as small_rewrites
 
 PARTITIONS = [f"p{number:02d}" for number in range(12)]
 FIELDS = [

@@ -16,8 +16,14 @@ from lakefmt.index.api import Located
 from lakefmt.table import Table
 from lakefmt.timeline.instant import Action
 from lakefmt.values import InstantTime, WriteOperation
-from lakefmt.write.assign import MOST_SMALL_FILES, FileSizing, Routes, assign_rows
-from lakefmt.write.small_files import choose_files_to_merge, crowded_partitions
+from lakefmt.write.assign import (
+    MOST_SMALL_FILES,
+    FileSizing,
+    Routes,
+    assign_rows,
+    choose_files_to_merge,
+    crowded_partitions,
+)
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_table import OPTIONS, SCHEMA
 from tests.write.test_assign import _ids, _slices
@@ -202,7 +208,7 @@ def test_a_merge_that_fails_is_reported_and_the_commit_stays(monkeypatch: pytest
     for number in range(MOST_SMALL_FILES):
         table.insert(rows(10 * number, 10))
     with monkeypatch.context() as patch:
-        patch.setattr("lakefmt.write.merge_small_files.choose_files_to_merge", refuse)
+        patch.setattr("lakefmt.write.transaction.choose_files_to_merge", refuse)
         result = table.insert(rows(1000, 10))
     assert any("small files were not merged" in warning for warning in result.warnings)
     assert table.read().num_rows == 10 * MOST_SMALL_FILES + 10

@@ -16,8 +16,9 @@ import lakefmt
 from lakefmt.errors import InvalidKey, SchemaMismatch, StorageError
 from lakefmt.values import PartitionPath
 from lakefmt.write.bound_context import Announcements
-from lakefmt.write.bulk import grouped_rows, spooled_rows
-from lakefmt.write.bulk.spooled_rows import SpooledRows
+from lakefmt.write.bulk import grouped_rows
+from lakefmt.write.commit import retry
+from lakefmt.write.commit.retry import SpooledRows
 from tests.example_counts import examples
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
@@ -222,7 +223,7 @@ def test_a_stream_that_fits_into_memory_is_written_at_once(monkeypatch):
     def refuse(*_: object) -> None:
         raise AssertionError("nothing has to wait on the disk")
 
-    monkeypatch.setattr(spooled_rows, "TemporaryFile", refuse)
+    monkeypatch.setattr(retry, "TemporaryFile", refuse)
     table = table_of()
     assert table.upsert(iter(tables_of([[(1, "a", 1, 1)], [(2, "a", 1, 1)]], moving=False))).num_inserts == 2
 
@@ -248,7 +249,7 @@ def test_a_full_temporary_directory_is_an_error_and_nothing_is_written(monkeypat
     table = table_of()
     rows = list(padded(tables_of([[(1, "a", 1, 1)]], moving=False)))
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
-    monkeypatch.setattr(spooled_rows, "TemporaryFile", full)
+    monkeypatch.setattr(retry, "TemporaryFile", full)
     with pytest.raises(StorageError, match="disk is full"):
         table.upsert(iter(rows), options=WINDOW)
     assert not table.timeline.entries

@@ -25,8 +25,16 @@ from lakefmt.storage.open import open_store
 from lakefmt.values import CommitResult, PartitionPath, WriteOperation
 from lakefmt.write.context import WriteRequest
 from lakefmt.write.files.bucket_copies import BucketCopies, SharedBuckets
-from lakefmt.write.task_commit import TaskRows, run_tasks_and_commit
-from lakefmt.write.task_writer import SharedWrite, TaskResult, TasksTransaction, TaskWriter, key_rows, split_rows
+from lakefmt.write.tasks import (
+    SharedWrite,
+    TaskResult,
+    TaskRows,
+    TasksTransaction,
+    TaskWriter,
+    key_rows,
+    run_tasks_and_commit,
+    split_rows,
+)
 from lakefmt.write.transaction import WriteTransaction
 from tests.compaction.test_bucket_copies import TWICE, copies, first_model, planned, whole
 from tests.compaction.test_cluster import Later, pending

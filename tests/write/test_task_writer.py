@@ -17,11 +17,21 @@ from lakefmt.errors import CommitConflict, InstantNotPending, InvalidInputError
 from lakefmt.index.bucket.fixed import BucketIndex
 from lakefmt.spark.writing.distributed import plan_handing
 from lakefmt.values import CommitResult, PartitionPath, WriteOperation
+from lakefmt.write.bulk.grouped_rows import FoundRows
 from lakefmt.write.context import WriteRequest
 from lakefmt.write.ingest import KeyedBatch
-from lakefmt.write.task_commit import TaskRows, check_conservation, run_tasks_and_commit
-from lakefmt.write.task_groups import FoundRows
-from lakefmt.write.task_writer import SharedWrite, TaskResult, TaskWriter, find_keys, key_again, key_rows, split_rows
+from lakefmt.write.tasks import (
+    SharedWrite,
+    TaskResult,
+    TaskRows,
+    TaskWriter,
+    check_conservation,
+    find_keys,
+    key_again,
+    key_rows,
+    run_tasks_and_commit,
+    split_rows,
+)
 from lakefmt.write.transaction import WriteTransaction
 from tests.example_counts import examples
 

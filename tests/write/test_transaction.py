@@ -24,8 +24,9 @@ from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.timeline.markers import SAVED_WRITES, saved_keys_name, saved_write_name
-from lakefmt.write import saved_transaction, transaction
-from lakefmt.write.saved_transaction import find_transaction
+from lakefmt.write import transaction
+from lakefmt.write import transaction as saved_transaction
+from lakefmt.write.transaction import find_transaction
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
 MANY: dict[str, object] = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}

@@ -12,7 +12,7 @@ from lakefmt.errors import StorageError
 from lakefmt.formats.names import parse_log_file
 from lakefmt.table import Table
 from lakefmt.write.bound_context import BoundContext
-from lakefmt.write.files import workers
+from lakefmt.write.files import base_file
 from lakefmt.write.files.log_payloads import write_log
 
 BUCKETS = 4
@@ -47,13 +47,13 @@ def test_few_rows_of_logs_start_no_thread_where_nothing_is_synced(
     table = make(tmp_path, durability)
     table.upsert(rows(0, count, 1))
     started: list[int] = []
-    init = workers.WorkerPool.__init__
+    init = base_file.WorkerPool.__init__
 
-    def begin(self: workers.WorkerPool, number: int) -> None:
+    def begin(self: base_file.WorkerPool, number: int) -> None:
         started.append(number)
         init(self, number)
 
-    monkeypatch.setattr(workers.WorkerPool, "__init__", begin)
+    monkeypatch.setattr(base_file.WorkerPool, "__init__", begin)
     table.upsert(rows(0, count, 2))
     assert started == [threads]
     assert table.read().num_rows == count

@@ -42,7 +42,7 @@ from lakefmt.keys.key_buckets import check_bucket_key
 from lakefmt.timeline.commit import WATERMARK, decode_entry, encode_entry, milliseconds_of, txn_entry_name
 from lakefmt.timeline.instant import parse_instant_time
 from lakefmt.values import CommitResult, InstantTime, PartitionPath, Partitions, WriteOperation
-from lakefmt.write.commit.entries import AlreadyDone, EntryView, skipped_result, view_entries
+from lakefmt.write.context import AlreadyDone, EntryView, skipped_result, view_entries
 
 if TYPE_CHECKING:
     from lakefmt.producers.append.tags import TableTags

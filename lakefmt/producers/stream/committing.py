@@ -51,9 +51,8 @@ from lakefmt.storage.api import with_versions
 from lakefmt.storage.local.process_lock import process_locks
 from lakefmt.timeline.commit import decode_entry, encode_entry, stream_entry_name
 from lakefmt.values import RECORD_KEY, CommitResult, TableType, WriteOperation
-from lakefmt.write.commit.entries import AlreadyDone, CommitEntries, EntryView
 from lakefmt.write.commit.retry import retried
-from lakefmt.write.context import MOVED_AWAY, WriteRequest
+from lakefmt.write.context import MOVED_AWAY, AlreadyDone, CommitEntries, EntryView, WriteRequest
 from lakefmt.write.ingest import KeyedBatch
 from lakefmt.write.mutations import slices_of_keys
 from lakefmt.write.transaction import WriteTransaction, run_write

@@ -66,11 +66,18 @@ from lakefmt.spark.writing.tasks import (
 )
 from lakefmt.storage.open import open_store
 from lakefmt.values import RECORD_KEY, CommitResult, FileId, PartitionPath, WriteOperation
+from lakefmt.write.bulk.grouped_rows import NEW, FoundRows, GroupToWrite
 from lakefmt.write.commit.callbacks import notify_callbacks
 from lakefmt.write.context import APPENDING, REPLACING
-from lakefmt.write.task_commit import TaskRows, check_conservation, run_tasks_and_commit
-from lakefmt.write.task_groups import NEW, FoundRows, GroupToWrite
-from lakefmt.write.task_writer import SharedWrite, TaskResult, TaskWriter, find_keys
+from lakefmt.write.tasks import (
+    SharedWrite,
+    TaskResult,
+    TaskRows,
+    TaskWriter,
+    check_conservation,
+    find_keys,
+    run_tasks_and_commit,
+)
 from lakefmt.write.transaction import WriteTransaction
 
 if TYPE_CHECKING:

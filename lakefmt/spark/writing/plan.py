@@ -21,7 +21,7 @@ from lakefmt.errors import InvalidInputError, UnknownSetting
 from lakefmt.spark.options import WriteCall
 from lakefmt.spark.writing.commit import request_of
 from lakefmt.values import WriteOperation
-from lakefmt.write.task_writer import SharedWrite, key_rows
+from lakefmt.write.tasks import SharedWrite, key_rows
 from lakefmt.write.transaction import WriteTransaction
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from lakefmt.index import PlacingIndex
 from lakefmt.spark.writing.plan import SparkWritePlan
 from lakefmt.spark.writing.staging import by_partition, pack, sorted_tables, unpack
-from lakefmt.write.task_writer import SharedWrite, TaskResult, TaskWriter, key_again, key_rows, split_rows
+from lakefmt.write.tasks import SharedWrite, TaskResult, TaskWriter, key_again, key_rows, split_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

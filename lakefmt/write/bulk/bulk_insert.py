@@ -1,8 +1,4 @@
-"""A stream of new rows becomes files: window by window, partition by partition, in bounded memory (effects).
-
-Three things go on at once: rows of one group of partitions are written, those of the next are taken out of the window,
-and the thread that called reads and keys the next window. Each waits only for what it needs.
-"""
+"""A window's rows by partition, taken out of it as few times and as few columns as can be (threads, no other effects)."""
 
 from __future__ import annotations
 
@@ -11,36 +7,370 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, closing
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from operator import itemgetter
 from threading import Lock
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
-from lakefmt.errors import LakefmtError
+from lakefmt.arguments import shown, text_argument
+from lakefmt.arrays import from_numpy
+from lakefmt.config.table_config import AppendLayout
+from lakefmt.errors import InvalidInputError, LakefmtError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
-from lakefmt.keys import KeySpec
+from lakefmt.formats.names import queue_file_id
+from lakefmt.formats.parquet.dictionary_columns import same_text, with_dictionaries
+from lakefmt.formats.parquet.duplicate_columns import equal_column
+from lakefmt.keys import KeySpec, parse_partition_values
+from lakefmt.keys.key_buckets import key_buckets
 from lakefmt.sorting.external_sort import gather_windows, sort_stream
-from lakefmt.values import PartitionPath
-from lakefmt.write.assign import FileSizing, new_file
+from lakefmt.sorting.orders import ColumnScale, Layout, RowOrder, check_order, column_scale, order_column, sort_keys
+from lakefmt.values import RECORD_KEY, InstantTime, PartitionPath
+from lakefmt.write.assign import Assigned, FileSizing, new_file, open_file_group, rows_by_file_group, stable_order
 from lakefmt.write.bound_context import BoundContext, announce, prepare
-from lakefmt.write.bulk._partition_splitter import PartitionSplitter, partition_constants
 from lakefmt.write.context import FileAssignment, WriteStatus
-from lakefmt.write.files.base_file import FileInProgress
-from lakefmt.write.files.key_filters import bloom_filters_of_parts
-from lakefmt.write.files.small_new_files import (
+from lakefmt.write.files.base_file import FileInProgress, WorkerPool, results
+from lakefmt.write.files.bundles import (
     FEWEST_NEW_FILES,
     MOST_NEW_ROWS,
+    bloom_filters_of_parts,
     can_be_written_together,
     files_at_a_time,
     write_small_files,
 )
-from lakefmt.write.files.workers import WorkerPool, results
-from lakefmt.write.ingest import KeyedBatch
+from lakefmt.write.ingest import KeyedBatch, with_keys
 
-__all__ = ["stream_files"]
+__all__ = [
+    "OrderInPartitions",
+    "PartitionSplitter",
+    "assign_queue_rows",
+    "parse_sort",
+    "partition_constants",
+    "sort_text_of",
+    "stream_files",
+]
+
+Rows = npt.NDArray[np.int64]
+
+#: Rows that are put in the order of their partitions together: a column of them stays in the processor's caches.
+_CHUNK_ROWS = 1 << 16
+#: A window's partitions are handed out in this number of groups. The rows of three of them are held twice: one is taken out of the
+#: window while one is written and the rest of the one before is.
+_GROUPS = 8
+
+
+def partition_constants(spec: KeySpec, schema: pa.Schema, partition: PartitionPath) -> Mapping[str, str]:
+    """Return the columns of text whose one value in all rows of a partition its path tells.
+
+    Args:
+        spec: how the table makes paths.
+        schema: the table's, without meta columns.
+        partition: the path.
+
+    Example:
+        >>> from lakefmt.keys import plan_key_spec
+        >>> schema = pa.schema([("id", pa.int64()), ("city", pa.string())])
+        >>> partition_constants(plan_key_spec("id", "city"), schema, PartitionPath("city=s%2Ff"))
+        {'city': 's/f'}
+    """
+    values = parse_partition_values(spec, partition, schema) or {}
+    texts = {field.name for field in schema if pt.is_string(field.type)}
+    return {name: value for name, value in values.items() if name in texts and isinstance(value, str)}
+
+
+class PartitionSplitter:
+    """A window's rows, with their keys, by partition; a partition's stay in order.
+
+    Chunk by chunk: each is put in the order of its partitions while it is in the processor's caches, and cut. Rows taken
+    from the whole window, partition by partition, cost four times as much.
+
+    Args:
+        batches: the rows, one batch's behind the other's, all of one schema.
+        workers: the threads that do the work.
+        constants_of: gives the columns of text whose one value a partition's path tells (:func:`partition_constants`).
+        are_small: tells of the partitions and their numbers of rows which ones :meth:`small_spans` has.
+    """
+
+    def __init__(
+        self,
+        batches: Sequence[KeyedBatch],
+        workers: WorkerPool,
+        constants_of: Callable[[PartitionPath], Mapping[str, str]],
+        are_small: Callable[[Sequence[PartitionPath], Sequence[int]], Sequence[bool]] | None = None,
+    ) -> None:
+        partitions = pa.chunked_array([batch.partitions for batch in batches]).unify_dictionaries().combine_chunks()
+        names = [PartitionPath(name) for name in partitions.dictionary.to_pylist()]  # partitions, not rows
+        codes = partitions.indices.to_numpy(zero_copy_only=False)
+        counts = np.bincount(codes, minlength=len(names)) if len(names) != 1 else np.array([len(codes)])
+        small = np.zeros(len(names), np.bool_)
+        if are_small is not None:
+            small[:] = are_small(names, counts.tolist())
+        #: How many partitions are small: they are the first ones.
+        self.num_small = int(small.sum())
+        if 0 < self.num_small < len(names):
+            places = np.argsort(~small, kind="stable")
+            codes = np.argsort(places).astype(codes.dtype)[codes]
+            names, counts = [names[place] for place in places], counts[places]
+        self._names, self._counts = names, counts
+        self._constants = {name: constants_of(name) for name in self._names}
+        self._copy_of_keys = _duplicate_of(batches)
+        whole = pa.concat_tables([with_keys(batch.table, batch.keys) for batch in batches])
+        self._schema = whole.schema
+        table = whole.select(self._taken())
+        if table.num_columns and table.column(0).num_chunks * _CHUNK_ROWS > 4 * table.num_rows > 4 * _CHUNK_ROWS:
+            table = table.combine_chunks()
+        self._workers = workers
+        self._chunks = table.to_batches(max_chunksize=_CHUNK_ROWS)
+        ends = np.cumsum([len(chunk) for chunk in self._chunks])
+        parts = np.split(codes, ends[:-1])
+        self._orders = results([workers.submit(self._order, part) for part in parts])
+
+    def _taken(self) -> list[str]:
+        """Return the columns that are taken out of the window; the others follow from the key and the partition."""
+        constants = (
+            set.intersection(*(set(columns) for columns in self._constants.values())) if self._constants else set()
+        )
+        names = [name for name in self._schema.names if name not in constants and name != self._copy_of_keys]
+        return names or self._schema.names[:1]  # rows without columns would be no rows
+
+    @property
+    def shares_rows(self) -> bool:
+        """True when some groups are parts of the window itself, so that it is held as long as they are."""
+        return any(order is None for order, _ in self._orders)
+
+    @property
+    def partitions(self) -> list[PartitionPath]:
+        """The partitions that have rows."""
+        return [self._names[code] for code in np.flatnonzero(self._counts)]
+
+    def _order(self, codes: npt.NDArray[np.int32]) -> tuple[Rows | None, list[int]]:
+        """Return the order of a chunk's rows, None when they are in order, and where each partition begins in it."""
+        order = stable_order(codes) if (codes[1:] < codes[:-1]).any() else None
+        ordered = codes if order is None else codes[order]
+        return order, list(map(int, np.searchsorted(ordered, np.arange(len(self._names) + 1))))
+
+    def small_spans(self, most: int) -> list[range]:
+        """Return the numbers of the small partitions, `most` at a time."""
+        return [range(first, min(first + most, self.num_small)) for first in range(0, self.num_small, most)]
+
+    def names_of(self, span: range) -> list[PartitionPath]:
+        """Return the partitions of one of :meth:`small_spans`."""
+        return self._names[span.start : span.stop]
+
+    def rows_of(self, span: range) -> tuple[pa.Table, list[int]]:
+        """Return the rows of one of :meth:`small_spans`, one partition's behind the other's, and how many are each one's."""
+        low, high = span.start, span.stop
+        batches, codes = [], []
+        for number, (_, starts) in enumerate(self._orders):
+            if starts[high] > starts[low]:
+                batches.append(self._rows(number, starts[low], starts[high]))
+                codes.append(np.repeat(np.arange(len(span)), np.diff(starts[low : high + 1])))
+        rows, counts = pa.Table.from_batches(batches), self._counts[low:high].tolist()
+        if len(batches) > 1:
+            rows = rows.combine_chunks().take(from_numpy(stable_order(np.concatenate(codes))))
+        numbers = from_numpy(np.repeat(np.arange(len(span)), counts))
+
+        def constant(column: str) -> pa.Array | None:
+            if column in rows.column_names:  # not the same in all partitions of the window
+                return None
+            texts = [self._constants[name][column] for name in self.names_of(span)]
+            return pa.array(texts, pa.string()).take(numbers)
+
+        return pa.Table.from_arrays(self._with_constants(rows, constant), schema=self._schema), counts
+
+    def groups(self, most: int = 1 << 20) -> Iterator[list[tuple[PartitionPath, pa.Table]]]:
+        """Yield the other partitions that have rows, some at a time; the next ones are cut out meanwhile.
+
+        Columns of one text come as dictionaries, in a partition all its rows or none of them.
+
+        Args:
+            most: partitions at a time.
+        """
+        begin, counts = self.num_small, self._counts[self.num_small :]
+        if not counts.any():
+            return
+        shares = np.cumsum(counts)[:-1] * _GROUPS // int(counts.sum())
+        ends = map(int, np.flatnonzero(np.diff(shares)) + 1 + begin)
+        spans = [
+            (first, min(first + most, high))
+            for low, high in pairwise([begin, *ends, len(self._names)])
+            for first in range(low, max(high, low + 1), most)
+        ]
+        ahead = self._cuts(*spans[0])
+        for number, (low, high) in enumerate(spans):
+            cuts = results(ahead)
+            ahead = self._cuts(*spans[number + 1]) if number + 1 < len(spans) else []
+            cut_out = ([part for part in parts if len(part)] for parts in zip(*cuts, strict=True))
+            del cuts
+            group = zip(self._names[low:high], cut_out, strict=False)
+            yield [(name, self._whole(name, batches)) for name, batches in group if batches]
+
+    def _whole(self, name: PartitionPath, batches: list[pa.RecordBatch]) -> pa.Table:
+        table, constants = pa.Table.from_batches(batches), self._constants[name]
+
+        def constant(column: str) -> pa.Array | None:
+            return same_text(constants[column], table.num_rows) if column in constants else None
+
+        columns = self._with_constants(table, constant)
+        return pa.Table.from_arrays(columns, schema=with_dictionaries(self._schema, columns))
+
+    def _with_constants(
+        self, rows: pa.Table, constant: Callable[[str], pa.Array | None]
+    ) -> list[pa.Array | pa.ChunkedArray]:
+        """Return all columns of rows that were taken out of the window; `constant` has those that the path tells, else None."""
+
+        def column(name: str) -> pa.Array | pa.ChunkedArray:
+            if name == self._copy_of_keys:
+                return rows.column(RECORD_KEY)
+            made = constant(name)
+            return rows.column(name) if made is None else made
+
+        return list(map(column, self._schema.names))
+
+    def _cuts(self, low: int, high: int) -> list[Future[list[pa.RecordBatch]]]:
+        return [self._workers.submit(self._cut, low, high, number) for number in range(len(self._chunks))]
+
+    def _cut(self, low: int, high: int, number: int) -> list[pa.RecordBatch]:
+        """Return a chunk's rows of each of the partitions from `low` to `high`."""
+        starts = self._orders[number][1][low : high + 1]
+        rows = self._rows(number, starts[0], starts[-1])
+        return [rows.slice(begin - starts[0], to - begin) for begin, to in pairwise(starts)]
+
+    def _rows(self, number: int, first: int, end: int) -> pa.RecordBatch:
+        """Return some of a chunk's rows, counted in their order."""
+        chunk, order = self._chunks[number], self._orders[number][0]
+        if order is None:
+            return chunk.slice(first, end - first)
+        return pc.take(chunk, from_numpy(order[first:end]), boundscheck=False)
+
+
+def _duplicate_of(batches: Sequence[KeyedBatch]) -> str | None:
+    """Return the column that equals the keys in all rows.
+
+    The keys of most tables are a column's texts: the longest values of a row need not be taken twice.
+    """
+    names = batches[0].table.column_names
+    return next((name for name in names if all(_is_duplicate(batch, name) for batch in batches)), None)
+
+
+def _is_duplicate(batch: KeyedBatch, name: str) -> bool:
+    return batch.keys is not None and equal_column(batch.table, pa.chunked_array([batch.keys]), [name]) is not None
+
+
+def assign_queue_rows(
+    batch: KeyedBatch,
+    layout: AppendLayout,
+    rows_per_file: int,
+    instant: InstantTime,
+    first: int,
+    new_uuid: Callable[[], str],
+) -> list[Assigned]:
+    """Return the files to write.
+
+    Args:
+        batch: the rows.
+        layout: the buckets.
+        rows_per_file: a file takes no more.
+        instant: the write's instant time.
+        first: the number of the commit's first file among these; earlier parts of its rows have smaller ones.
+        new_uuid: makes digits that tell file groups apart.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> rows = pa.table({"v": ["a", "b", "a"]})
+        >>> homes = pa.DictionaryArray.from_arrays(pa.array([0, 0, 0], pa.int32()), pa.array([""]))
+        >>> layout = AppendLayout(True, ("v",), 4)
+        >>> files = assign_queue_rows(KeyedBatch(rows, None, homes), layout, 9, "20260101000000000", 0, lambda: "a" * 36)
+        >>> [(each.assignment.file_id, each.rows.tolist()) for each in files]
+        [('b0000002-2026-8010-1000-000000aaaaaa-0', [0, 2]), ('b0000003-2026-8010-1000-000000aaaaaa-1', [1])]
+    """
+    codes = batch.partitions.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    names = batch.partitions.dictionary.to_pylist()  # partitions, not rows
+    buckets = (
+        key_buckets(batch.table, layout.bucket_key, layout.buckets)
+        if layout.bucket_key
+        else np.zeros(batch.num_rows, np.int64)
+    )
+    numbers, groups = np.unique(codes * layout.buckets + buckets, return_inverse=True)
+    assigned: list[Assigned] = []
+    for group, rows in rows_by_file_group(groups.astype(np.int64), np.arange(batch.num_rows)):
+        code, bucket = divmod(int(numbers[group]), layout.buckets)
+        for start in range(0, len(rows), rows_per_file):
+            sequence, part = first + len(assigned), rows[start : start + rows_per_file]
+            file_id = queue_file_id(bucket, instant, new_uuid()[-6:], sequence)
+            file = open_file_group(PartitionPath(names[code]), file_id, instant, sequence, len(part))
+            assigned.append(Assigned(file, part))
+    return assigned
+
+
+def sort_text_of(columns: object, order: object) -> str:
+    """Return how a write request names an order.
+
+    Raises:
+        InvalidInputError: the arguments are no names of columns, or of an order.
+
+    Example:
+        >>> sort_text_of(["a", "b"], "zorder")
+        'zorder:a,b'
+    """
+    given = [columns] if isinstance(columns, str) else columns
+    if not isinstance(given, Sequence) or not given:
+        raise InvalidInputError(f"columns are names of columns, not {shown(columns)}")
+    names = [text_argument(name, "columns") for name in given]
+    if any("," in name or not name for name in names):
+        raise InvalidInputError(f"columns are names of columns without commas, not {shown(columns)}")
+    return f"{Layout.parse(text_argument(order, 'order')).value}:{','.join(names)}"
+
+
+def parse_sort(text: str) -> RowOrder | None:
+    """Return the order that a write request names; None: it names none by columns.
+
+    Raises:
+        UnknownSetting: there is no such order.
+        InvalidInputError: it names no column.
+
+    Example:
+        >>> parse_sort("linear:a"), parse_sort("global")
+        (RowOrder(columns=('a',), layout=<Layout.LINEAR: 'linear'>), None)
+    """
+    layout, colon, names = text.partition(":")
+    if not colon:
+        return None
+    columns = tuple(filter(None, (name.strip() for name in names.split(","))))
+    if not columns:
+        raise InvalidInputError(f"sort={text!r} names no column to order rows by")
+    return RowOrder(columns, Layout.parse(layout))
+
+
+class OrderInPartitions:
+    """Sort keys of a stream: by partition, then by columns. The first rows are the sample that scales columns of a curve.
+
+    Args:
+        order: the columns, and how.
+        schema: the table's columns.
+
+    Raises:
+        InvalidInputError: rows of the table cannot be ordered so.
+    """
+
+    def __init__(self, order: RowOrder, schema: pa.Schema) -> None:
+        check_order(order, schema)
+        self._order = order
+        self._scales: dict[str, ColumnScale] | None = None
+
+    def keys(self, batch: KeyedBatch) -> pa.Array:
+        """Return each row's partition and place in the order as one text of bytes."""
+        if self._scales is None:
+            columns = self._order.columns if self._order.layout is not Layout.LINEAR else ()
+            self._scales = {name: column_scale(order_column(batch.table, name)) for name in columns}
+        partitions = batch.partitions.cast(pa.string()).cast(pa.binary())
+        return pc.binary_join_element_wise(partitions, sort_keys(batch.table, self._order, self._scales), b"\x00")
+
 
 #: Keys of open files take at most this part of the window's bytes; more of them wait on the disk. In a small window all
 #: do: they are all that outlives a window's rows, and the allocator keeps those rows' pages for their sake.
@@ -119,7 +449,6 @@ def stream_files(
 
 def _keys_by_columns(sort: str, schema: pa.Schema) -> Callable[[KeyedBatch], pa.Array]:
     # Imported here: few loads are ordered by columns.
-    from lakefmt.write.bulk.row_order import OrderInPartitions, parse_sort
 
     order = parse_sort(sort)
     return _sort_key if order is None else OrderInPartitions(order, schema).keys

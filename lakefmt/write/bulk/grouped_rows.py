@@ -1,17 +1,11 @@
-"""Rows of a stream that is more than memory, written file group by file group (effects: temporary files and the write's files).
-
-1. Rows are put in the order of their keys on the disk, so that all rows of a key come together: they are combined and
-   looked up part by part, as one batch is. 2. What is found goes to the disk again, in the order of the file groups; how many
-   rows each file group takes is counted meanwhile. 3. The planner of every write makes files of these counts, and each file
-   is written when its rows are there. New rows of a partition that are more than a part become new files as they come.
-"""
+"""File groups of a write whose keys tasks have looked up (pure): what was found, counted, becomes the files to write."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import field
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import Final, Protocol
 
@@ -24,22 +18,299 @@ from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.formats.names import has_bucket_number
+from lakefmt.formats.names import base_file_name, has_bucket_number
+from lakefmt.index import IndexKeys, Located, PlacingIndex
 from lakefmt.index.bucket.fixed import check_no_buckets
 from lakefmt.sorting.external_sort import gather_windows, sort_stream
-from lakefmt.values import RECORD_KEY, FileId, PartitionPath, TableType
+from lakefmt.values import RECORD_KEY, FileId, InstantTime, PartitionPath, TableType
 from lakefmt.write._slice_state import log_placing
-from lakefmt.write.assign import Assigned, FileSizing, new_file, new_rows
+from lakefmt.write.assign import Assigned, FileSizing, Logs, Routes, assign_rows, new_file, new_rows
 from lakefmt.write.bound_context import Announcements, BoundContext
-from lakefmt.write.bulk.placed_parts import parts_by_key
-from lakefmt.write.context import MOVED_AWAY, FileAssignment, WriteStatus
+from lakefmt.write.context import MOVED_AWAY, FileAssignment, LogTarget, WriteStatus
 from lakefmt.write.files.base_file import write_assigned
 from lakefmt.write.files.meta_columns import POSITION
-from lakefmt.write.ingest import KeyedBatch, in_no_partition, with_keys
+from lakefmt.write.ingest import KeyedBatch, handed_out, in_no_partition, read_all, record_keys, with_keys
 from lakefmt.write.pipeline import LocatedRows, PlacedRows, complete_log_rows
-from lakefmt.write.task_groups import NEW, FoundRows, GroupToWrite, numbered_file, plan_groups
 
-__all__ = ["GroupSteps", "write_by_group"]
+__all__ = [
+    "NEW",
+    "FoundRows",
+    "GroupSteps",
+    "GroupToWrite",
+    "combined_rows",
+    "group_names",
+    "numbered_file",
+    "parts_by_key",
+    "placed_parts",
+    "plan_groups",
+    "write_by_group",
+]
+
+#: The file id of rows whose key is not stored.
+NEW = FileId("")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRows:
+    """Rows that go to one file group, or to new ones.
+
+    Attributes:
+        partition: of the file group.
+        file_id: of the file group; :data:`NEW`: the keys are new.
+        rows: how many.
+    """
+
+    partition: PartitionPath
+    file_id: FileId
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupToWrite:
+    """One file to write.
+
+    Attributes:
+        assignment: the file.
+        file_slice: what is stored of its file group; None: nothing.
+        found_rows: rows whose key it has.
+        new_rows: rows with new keys that it takes, as far as their number was known.
+    """
+
+    assignment: FileAssignment
+    file_slice: FileSlice | None
+    found_rows: int
+    new_rows: int
+
+
+def plan_groups(
+    located_rows: Sequence[FoundRows],
+    slices: Sequence[FileSlice],
+    sizing: FileSizing,
+    instant: InstantTime,
+    new_uuid: Callable[[], str],
+    logs: Logs | None,
+    *,
+    appends: bool,
+) -> list[GroupToWrite]:
+    """Return the files to write, by the planner of every write (:func:`~lakefmt.write.assign.assign_rows`).
+
+    Args:
+        located_rows: what the look-up found; of a file group one entry.
+        slices: the latest file slices of the partitions.
+        sizing: how large files should be.
+        instant: the write's instant time.
+        new_uuid: makes names for new file groups.
+        logs: how changes go to logs; None: base files are rewritten.
+        appends: no key was looked for.
+
+    Example:
+        >>> ids = iter(["1c1e4c0f-0000-4000-8000-000000000000"])
+        >>> sizing = FileSizing(1000, 0, 1.0)
+        >>> (group,) = plan_groups(
+        ...     [FoundRows("p", NEW, 7)], [], sizing, "20260101000000000", lambda: next(ids), None, appends=False
+        ... )
+        >>> group.new_rows, group.assignment.file_name
+        (7, '1c1e4c0f-0000-4000-8000-000000000000-0_0-0-0_20260101000000000.parquet')
+    """
+    numbers = {(each.partition, each.file_id): number for number, each in enumerate(slices)}
+    new = [each for each in located_rows if each.file_id == NEW]
+    old = [each for each in located_rows if each.file_id != NEW]
+    names = list(dict.fromkeys(each.partition for each in located_rows))
+    codes = {name: code for code, name in enumerate(names)}
+    # One row stands for all that a file group has; of new ones the planner wants each.
+    counts = [each.rows for each in new] + [1] * len(old)
+    indices = np.repeat(np.array([codes[each.partition] for each in [*new, *old]], np.int32), counts)
+    partitions = pa.DictionaryArray.from_arrays(from_numpy(indices), pa.array(names, pa.string()))
+    num_new = len(indices) - len(old)
+    stay = Located(
+        np.arange(num_new, len(indices)), np.array([numbers[each.partition, each.file_id] for each in old], np.int64)
+    )
+    routes = Routes(None) if appends else Routes(stay)
+    rows_of = {(each.partition, each.file_id): each.rows for each in old}
+    return [
+        GroupToWrite(
+            replace(each.assignment, num_rows=None),
+            _slice_of(each.assignment, slices, numbers),
+            rows_of.get((each.assignment.partition, each.assignment.file_id), 0),
+            int(np.count_nonzero(each.rows < num_new)),
+        )
+        for each in assign_rows(partitions, routes, slices, sizing, instant, new_uuid, logs)
+    ]
+
+
+def _slice_of(
+    file: FileAssignment, slices: Sequence[FileSlice], numbers: Mapping[tuple[PartitionPath, FileId], int]
+) -> FileSlice | None:
+    number = numbers.get((file.partition, file.file_id))
+    return None if number is None else slices[number]
+
+
+def numbered_file(file: FileAssignment, instant: InstantTime, number: int) -> FileAssignment:
+    """Return an assignment whose file has a sequence number of its own in the write.
+
+    Args:
+        file: the file.
+        instant: the write's instant time.
+        number: its sequence number.
+
+    Example:
+        >>> file = FileAssignment("p", "f-0", "f-0_0-0-0_20260101000000000.parquet", None, False, 1, 0)
+        >>> numbered_file(file, "20260101000000000", 7).file_name
+        'f-0_7-0-0_20260101000000000.parquet'
+    """
+    if file.log is None:
+        name = base_file_name(file.file_id, f"{number}-0-0", instant)
+        return replace(file, file_name=name, sequence=number)
+    head, _, token = file.file_name.rpartition("_")
+    token = f"{number}-{token.partition('-')[2]}"
+    return _as_before(replace(file, file_name=f"{head}_{token}", sequence=number), file.log, token)
+
+
+def _as_before(file: FileAssignment, log: LogTarget, token: str) -> FileAssignment:
+    """Return an assignment of a log under the name that an earlier attempt gave it.
+
+    Logs of version 6 are named by their slice and counted: that of an earlier attempt is among them, and is not another
+    write's.
+    """
+    begin = file.file_name.rpartition(".log.")[0]
+    own = [name for name in log.older if name.startswith(f"{begin}.log.") and name.endswith(f"_{token}")]
+    if not own:
+        return file
+    versions = {name: int(name.removeprefix(f"{begin}.log.").partition("_")[0]) for name in own}
+    first = min(own, key=versions.__getitem__)
+    older = tuple(name for name in log.older if name not in versions)
+    return replace(file, file_name=first, log=replace(log, version=versions[first], older=older))
+
+
+#: Rows that are no more than this part of the memory are not sorted: writing them takes as much again.
+_PLACED_PARTS: Final = 4
+_NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
+
+
+def group_names(
+    client: TableClient,
+    state: TableState,
+    index: PlacingIndex,
+    keyed: Callable[[pa.Table], KeyedBatch],
+    replaces: bool,
+    table: pa.Table,
+) -> pa.Array:
+    """Return for each row a text that names its file group, the same one in every call.
+
+    Args:
+        client: the table.
+        state: its properties and timeline.
+        index: decides where a row goes.
+        keyed: makes the keys of rows.
+        replaces: the write replaces what is stored.
+        table: the rows.
+    """
+    batch = keyed(table)
+    partitions = [PartitionPath(name) for name in batch.partitions.dictionary.to_pylist()]  # partitions, not rows
+    slices = [] if replaces else client.slices(state, partitions)
+    placed = index.place(IndexKeys(record_keys(batch), batch.partitions), slices, lambda: _NO_UUID)
+    names = pa.array([f"{partition}\x00{file_id}" for partition, file_id in placed.file_groups], pa.string())
+    return names.take(from_numpy(placed.groups))
+
+
+def placed_parts(
+    tables: Iterable[pa.Table], names: Callable[[pa.Table], pa.Array], memory_bytes: int
+) -> Generator[pa.Table]:
+    """Yield the rows of a stream in tables; no file group has rows in two of them.
+
+    Args:
+        tables: the rows.
+        names: gives each row a text that names its file group.
+        memory_bytes: what may be held. A table holds about an eighth of it, or the rows of one file group if these are more.
+
+    Raises:
+        StorageError: the temporary directory could not take the rows.
+
+    Example:
+        >>> rows = [pa.table({"g": ["a", "b"]}), pa.table({"g": ["a"]})]
+        >>> [t["g"].to_pylist() for t in placed_parts(rows, lambda t: t["g"].combine_chunks(), 1 << 20)]
+        [['a', 'b', 'a']]
+    """
+    with closing(gather_windows(tables, memory_bytes // _PLACED_PARTS)) as windows:
+        first, is_last = next(windows, (None, True))
+        if first is None:
+            return
+        second = None if is_last else next(windows, None)
+        if second is None:
+            yield first
+            return
+        begun = [first, second[0]]
+        del first, second
+        rest = chain(handed_out(begun), (window for window, _ in windows))
+        with closing(sort_stream(rest, names, memory_bytes)) as ordered:
+            yield from _whole_groups(ordered, names)
+
+
+def combined_rows(
+    key: Callable[[pa.Table], KeyedBatch],
+    keyed: Callable[[pa.Table], KeyedBatch],
+    tables: Iterable[pa.Table],
+    memory_bytes: int,
+    *,
+    across_partitions: bool,
+) -> Generator[pa.Table]:
+    """Yield the rows of a stream in the order of their keys, those of one key combined.
+
+    Args:
+        key: combines the rows of each key of a table.
+        keyed: makes the keys of rows, as they come.
+        tables: the rows.
+        memory_bytes: what may be held.
+        across_partitions: a key is one row of the whole table.
+
+    Raises:
+        StorageError: the temporary directory could not take the rows.
+    """
+    with closing(parts_by_key(keyed, tables, memory_bytes, across_partitions=across_partitions)) as parts:
+        for part in parts:
+            rows = key(part).table
+            if MOVED_AWAY in rows.column_names:  # rows that a table's own function deletes
+                stays = pc.invert(rows.column(MOVED_AWAY))
+                rows = rows.filter(stays).drop_columns([MOVED_AWAY])
+            yield rows
+
+
+def parts_by_key(
+    keyed: Callable[[pa.Table], KeyedBatch], tables: Iterable[pa.Table], memory_bytes: int, *, across_partitions: bool
+) -> Generator[pa.Table]:
+    """Return the rows of a stream in tables; no key has rows in two of them. Arguments as for :func:`combined_rows`."""
+    conformed = (keyed(table).table for table in tables)
+    return placed_parts(conformed, lambda table: _key_order(keyed(table), across_partitions), memory_bytes)
+
+
+def _key_order(batch: KeyedBatch, across_partitions: bool) -> pa.Array:
+    """Return each row's partition and key as one text; with a key of the whole table the key alone."""
+    keys = record_keys(batch)
+    if across_partitions:
+        return keys
+    return pc.binary_join_element_wise(batch.partitions.cast(pa.string()), keys, "\x00")
+
+
+def _whole_groups(ordered: Iterable[pa.Table], names: Callable[[pa.Table], pa.Array]) -> Iterator[pa.Table]:
+    """Join tables of one file group that follow each other: a sort hands these out in several tables."""
+    waiting: list[pa.Table] = []
+    group: str | None = None
+    for table in ordered:
+        ends = names(pa.concat_tables([table.slice(0, 1), table.slice(table.num_rows - 1)])).to_pylist()
+        if waiting and ends[0] != group:
+            yield _joined(waiting)
+        waiting.append(table)
+        del table
+        group = ends[1]
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(waiting: list[pa.Table]) -> pa.Table:
+    whole = waiting[0] if len(waiting) == 1 else read_all(waiting[0].schema, list(waiting))
+    waiting.clear()
+    return whole
+
 
 #: The column that tells the file group of a row while it is on the disk.
 _GROUP: Final = "_lakefmt_file_group"

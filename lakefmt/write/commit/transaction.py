@@ -61,8 +61,7 @@ from lakefmt.values import (
 )
 from lakefmt.write.bound_context import BoundContext
 from lakefmt.write.commit.callbacks import SECRET_OPTIONS
-from lakefmt.write.commit.clustering_updates import withdraw_for_overwrite
-from lakefmt.write.commit.conflict_resolution import WRITER, Footprint, resolve_conflicts
+from lakefmt.write.commit.conflict_resolution import WRITER, Footprint, resolve_conflicts, withdraw_for_overwrite
 from lakefmt.write.commit.key_stats import (
     KEY_HASHES_ENTRY,
     KEY_RANGES_ENTRY,
@@ -73,7 +72,7 @@ from lakefmt.write.context import WriteContext, WriteRequest, WriteStatus
 from lakefmt.write.ingest import without_stored_keys
 
 if TYPE_CHECKING:
-    from lakefmt.write.commit.entries import CommitEntries
+    from lakefmt.write.context import CommitEntries
 
 __all__ = [
     "FirstSchema",
@@ -340,7 +339,7 @@ def _evolved(
     if request.columns is not None and request.columns != (write_client.client.internal_schema(state) or ""):
         raise CommitConflict("the table's columns were altered while the rows of this write were made: make them again")
     if request.alteration is not None:
-        from lakefmt.write.commit.new_columns import altered_columns  # alterations are rare
+        from lakefmt.write.columns import altered_columns  # alterations are rare
 
         return altered_columns(write_client.client, state, before, request.alteration)
     if incoming is None or request.operation in (WriteOperation.DELETE, WriteOperation.DELETE_PARTITION):
@@ -353,7 +352,7 @@ def _evolved(
     if brought.equals(before):
         return before
     # Imported here: most writes change no column.
-    from lakefmt.write.bound_columns import columns_after
+    from lakefmt.write.columns import columns_after
 
     return columns_after(write_client, state, brought, mode, partial=request.partial)
 
@@ -374,7 +373,7 @@ def _pending_write(
     history = ""
     if request.alteration is not None or write_client.client.has_seen_column_ids:
         # Imported here: few tables have column ids.
-        from lakefmt.write.commit.internal_schema import history_after
+        from lakefmt.write.columns import history_after
 
         history = history_after(write_client.client, state, request, schema, instant.time)
     context = WriteContext(
@@ -487,7 +486,7 @@ def complete_instant(
         check_pending(timeline, context.instant)
         begun, now = write.based_on or write.state, TableState(config, timeline)
         if write.entries is not None or watermark is not None or write_client.client.newest_entries(now):
-            from lakefmt.write.commit.entries import add_entries  # most tables have none
+            from lakefmt.write.context import add_entries  # most tables have none
 
             noted = add_entries(write_client.client, now, metadata, write.entries, context.instant, watermark)
             if isinstance(noted, CommitResult):
@@ -496,7 +495,7 @@ def complete_instant(
         metadata = resolve_conflicts(write_client, context, begun, metadata, footprint or Footprint(), now, copies)
         # What was committed meanwhile has been read by now.
         if context.schema_history or write_client.client.has_seen_column_ids:
-            from lakefmt.write.commit.internal_schema import with_column_ids
+            from lakefmt.write.columns import with_column_ids
 
             metadata = with_column_ids(write_client, context, begun, metadata, now)
         if strays:

@@ -1,29 +1,29 @@
-"""Writes one assigned base file, in any process, any number of times.
-
-The assignment fixes the name, and the file appears by put-if-absent: a second attempt adopts the file of the first. It
-writes nothing but its own marker and its own new file.
-"""
+"""The thread pool of one write: Arrow and NumPy release the interpreter's lock."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakefmt.arrays import from_numpy
 from lakefmt.config.merge_rule import MergeRule
 from lakefmt.data_classes import replace
-from lakefmt.errors import CorruptFile, InternalError, InvalidInputError, StorageError
+from lakefmt.errors import CorruptFile, InternalError, InvalidInputError, StorageError, UnsupportedFeature
 from lakefmt.filegroups.base_writer import grown_filter, new_filter, row_group_bytes, rows_per_row_group
-from lakefmt.filegroups.merge.base import Incoming, Merged, merge_in_parts, merge_into_base
-from lakefmt.filegroups.model import BaseFile
+from lakefmt.filegroups.merge.base import Incoming, Merged, merge_in_parts, merge_into_base, sum_of_parts
+from lakefmt.filegroups.model import BaseFile, join_path
 from lakefmt.filegroups.ordering import has_order
 from lakefmt.filegroups.reader import BaseFileReader, FileParts, InSchema, KnownFooter
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
+from lakefmt.formats.names import parse_base_file
 from lakefmt.formats.parquet.base_file import (
     BaseFileFooter,
     BaseFileWriter,
@@ -33,30 +33,253 @@ from lakefmt.formats.parquet.base_file import (
     key_range,
 )
 from lakefmt.formats.parquet.dictionary_columns import appended, same_text, without_unused
-from lakefmt.formats.parquet.duplicate_columns import Pages
+from lakefmt.formats.parquet.duplicate_columns import Pages, keepable_chunks
 from lakefmt.schema import with_meta_columns
 from lakefmt.sorting.external_sort import FileKeys, row_memory, widened
-from lakefmt.sorting.written_keys import FileKeyChange
+from lakefmt.sorting.written_keys import FileKeyChange, keys_of, without
 from lakefmt.storage.api import PutOutcome, SupportsBeginFlush
-from lakefmt.values import (
-    FILE_NAME,
-    META_COLUMNS,
-    RECORD_KEY,
-    WriteOperation,
-    WriteStat,
-)
+from lakefmt.values import FILE_NAME, META_COLUMNS, RECORD_KEY, WriteOperation, WriteStat
 from lakefmt.write.bound_context import BoundContext, prepare
 from lakefmt.write.commit.key_stats import MOST_HASHES, hash_keys
 from lakefmt.write.context import FileAssignment, WriteStatus
-from lakefmt.write.files.cdc import cdc_stats, log_changes
-from lakefmt.write.files.key_changes import key_change_of, new_keys
 from lakefmt.write.files.meta_columns import MetaColumns, routed_deletes
-from lakefmt.write.files.part_storing import store_parts
 
 if TYPE_CHECKING:
-    from lakefmt.write.files.kept_columns import KeptColumns
+    from lakefmt.filegroups.cdc import ChangedRows
 
-__all__ = ["FileInProgress", "write_assigned"]
+__all__ = [
+    "FileInProgress",
+    "KeptColumns",
+    "WorkerPool",
+    "cdc_stats",
+    "key_change_of",
+    "log_changes",
+    "log_no_changes",
+    "new_keys",
+    "refuse_silent_rewrites",
+    "results",
+    "store_parts",
+    "thread_count",
+    "write_assigned",
+]
+
+U = TypeVar("U")
+
+#: Up to this number of rows a thread takes longer to start than the logs take to be encoded.
+_FEW_ROWS = 2000
+
+
+def thread_count(most: int, files: int, rows: int, *, only_logs: bool, waits: bool) -> int:
+    """Return how many threads write the files of a commit.
+
+    Args:
+        most: threads.
+        files: to be written.
+        rows: of all files.
+        only_logs: all files are logs.
+        waits: storing a file takes the time of a disk or a network.
+
+    Example:
+        >>> [thread_count(8, 4, rows, only_logs=True, waits=False) for rows in (100, 100_000)]
+        [1, 4]
+    """
+    return 1 if only_logs and rows <= _FEW_ROWS and not waits else min(most, files)
+
+
+def results(works: Iterable[Future[U]]) -> list[U]:
+    """Wait for works and return what they made, in their order; the first error is raised."""
+    return [work.result() for work in works]
+
+
+class WorkerPool:
+    """A thread pool. On exit, queued tasks are cancelled and running ones are waited for.
+
+    Threads that end give back what Arrow's allocator keeps for each of them.
+
+    Args:
+        threads: how many; with one, a work is done where it is given.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def submit(self, work: Callable[..., U], *arguments: object) -> Future[U]:
+        """Have a work done; the answer holds its result, or its error, which with one thread is raised at once."""
+        if self._pool is not None:
+            return self._pool.submit(work, *arguments)
+        done: Future[U] = Future()
+        done.set_result(work(*arguments))
+        return done
+
+
+#: What a base file's own count says of its change file.
+_BYTES = "cdc_bytes"
+
+
+def log_changes(bound: BoundContext, assignment: FileAssignment, base: pa.Table, merged: Merged) -> dict[str, int]:
+    """Write down what a merge changed, where the table wants it; return what counts of it.
+
+    Raises:
+        StorageError: the store failed; the call may be repeated.
+    """
+    from lakefmt.filegroups.cdc import changes_of_merge
+
+    return _log(bound, assignment, lambda: changes_of_merge(base, merged))
+
+
+def log_no_changes(bound: BoundContext, assignment: FileAssignment, rows: pa.Table) -> dict[str, int]:
+    """Write down that a rewrite changes no row, where the table wants it: Spark asks for a change file all the same.
+
+    Args:
+        bound: the write.
+        assignment: the rewritten file.
+        rows: its rows, for their columns.
+
+    Raises:
+        StorageError: the store failed; the call may be repeated.
+    """
+    from lakefmt.filegroups.cdc import ChangedRows
+
+    none = rows.slice(0, 0)
+    return _log(bound, assignment, lambda: ChangedRows(none, none, none, none))
+
+
+def _log(bound: BoundContext, assignment: FileAssignment, changes: Callable[[], ChangedRows]) -> dict[str, int]:
+    from lakefmt.filegroups.cdc import write_change_file
+
+    if bound.cdc is None:
+        return {}
+    size = write_change_file(
+        bound.store,
+        _path(bound, assignment),
+        changes(),
+        mode=bound.cdc,
+        instant=bound.instant,
+        table_schema=bound.context.schema_text,
+        settings=bound.settings,
+    )
+    return {_BYTES: size}
+
+
+def _path(bound: BoundContext, assignment: FileAssignment) -> str:
+    from lakefmt.filegroups.cdc import cdc_file_name
+
+    parsed = parse_base_file(assignment.file_name)
+    token = f"{assignment.sequence}-0-0" if parsed is None else parsed.write_token
+    return join_path(assignment.partition, cdc_file_name(assignment.file_id, bound.instant, token))
+
+
+def cdc_stats(bound: BoundContext, assignment: FileAssignment, counts: Mapping[str, int]) -> dict[str, object]:
+    """Return what the commit's entry for a base file says of its change file."""
+    return {"cdcStats": {_path(bound, assignment): counts[_BYTES]}} if _BYTES in counts else {}
+
+
+def refuse_silent_rewrites(bound: BoundContext) -> None:
+    """Raise where rows would be changed without the change data that the table promises.
+
+    Raises:
+        UnsupportedFeature: the table captures changes.
+    """
+    if bound.cdc is not None:
+        raise UnsupportedFeature(
+            "hoodie.table.cdc.enabled=true: this repair would change rows in a way that change data cannot "
+            "tell (they name keys: one of two rows with a key, or rows of a damaged file). Nothing was changed"
+        )
+
+
+def key_change_of(assignment: FileAssignment, merged: Merged, keys: pa.ChunkedArray) -> FileKeyChange:
+    """Return the keys that a rewritten file has and the assigned base file has not, and the reverse.
+
+    Args:
+        assignment: the file.
+        merged: what became of the rows.
+        keys: of all rows of the file, the new ones last.
+    """
+    added, left = keys_of(merged.inserted_keys), keys_of(merged.removed_keys)
+    if len(added) and not assignment.match_keys:
+        # Rows that are appended may have keys that are stored.
+        added = _without(added, keys.slice(0, len(keys) - len(added)))
+    if len(left):
+        # Of several rows with one key some may stay.
+        left = _without(left, keys)
+    return FileKeyChange(None if assignment.base is None else assignment.base.path, added, left)
+
+
+def new_keys(keys: pa.ChunkedArray | None) -> FileKeyChange | None:
+    """Return what the first file of a file group has; None: its keys are not at hand."""
+    return None if keys is None else FileKeyChange(None, keys_of(keys), pa.array([], pa.string()))
+
+
+def _without(few: pa.Array, keys: pa.ChunkedArray) -> pa.Array:
+    """Return the values of a short array that are not in a long one."""
+    return without(few, keys.filter(pc.is_in(keys, value_set=few)))
+
+
+class KeptColumns:
+    """The pages of a base file that may go on into the file that replaces it.
+
+    Args:
+        reader: reads the base file.
+        base: the base file, written by lakefmt.
+        footer: its footer.
+        schema: the columns of the new file.
+        codec: the compression of the new file.
+    """
+
+    def __init__(
+        self, reader: BaseFileReader, base: BaseFile, footer: KnownFooter, schema: pa.Schema, codec: str
+    ) -> None:
+        self._reader, self._base = reader, base
+        self._rows = [footer.metadata.row_group(n).num_rows for n in range(footer.metadata.num_row_groups)]
+        self._chunks = keepable_chunks(footer.metadata, schema, codec, base.size) if reader.is_local else []
+
+    def pages(self, merged: Merged) -> Mapping[str, Pages]:
+        """Return the pages of the columns that a merge has left as they are.
+
+        Raises:
+            CorruptFile: the base file ends before they do.
+        """
+        if merged.group is None or not merged.unchanged or not self._chunks:
+            return {}
+        if self._rows[merged.group] != merged.table.num_rows:  # never pages beside other rows
+            return {}
+        notes = {name: note for name, note in self._chunks[merged.group].items() if name in merged.unchanged}
+        return self._reader.pages(self._base, notes)
+
+
+def store_parts(
+    parts: Iterable[Merged], store: Callable[[Merged], None], *, beside: bool
+) -> tuple[Merged, pa.ChunkedArray]:
+    """Store the rows of each part, in their order; return the counts of all of them, and their keys.
+
+    Args:
+        parts: merged rows, made while they are asked for.
+        store: writes the rows of a part; it is called once at a time.
+        beside: it is called in another thread, while the next part is made.
+    """
+    done: list[Merged] = []
+    keys: list[pa.Array] = []
+    stored: Future[None] | None = None
+    with WorkerPool(2 if beside else 1) as writer:
+        for part in parts:
+            if stored is not None:
+                stored.result()  # no more than one part waits
+            stored = writer.submit(store, part)
+            keys += part.table.column(RECORD_KEY).chunks
+            done.append(replace(part, table=part.table.schema.empty_table()))  # a slice would hold all rows
+            del part  # else it would be held while the next one is made
+        if stored is not None:
+            stored.result()
+    return sum_of_parts(done), pa.chunked_array(keys, pa.string())
 
 
 #: A filter takes eight times its size while it is made. For this number of keys that is 20 MB: what the rows took then goes
@@ -267,7 +490,6 @@ class FileInProgress:
         # Pages of other writers may lack checksums; those of a small file are encoded as quickly.
         if STAT_KEY not in footer.footer.entries or base_file.size < _LARGE_BYTES or self._virtual_columns is not None:
             return None
-        from lakefmt.write.files.kept_columns import KeptColumns
 
         return KeptColumns(reader, base_file, footer, self._file_schema, self._bound.codec)
 

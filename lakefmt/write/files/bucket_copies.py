@@ -21,7 +21,7 @@ from lakefmt.index.bucket.ring_files import DecidedRings, RingFiles, WaitingMove
 from lakefmt.storage.api import ObjectStore
 from lakefmt.values import FileId, InstantTime, PartitionPath
 from lakefmt.write.assign import Assigned, joined
-from lakefmt.write.commit.clustering_updates import UpdateStrategy, update_strategy
+from lakefmt.write.commit.conflict_resolution import UpdateStrategy, update_strategy
 from lakefmt.write.commit.transaction import PendingWrite
 from lakefmt.write.context import FileAssignment, LogTarget
 from lakefmt.write.ingest import KeyedBatch, record_keys

@@ -26,7 +26,7 @@ from lakefmt.timeline.commit import (
 )
 from lakefmt.transactions.commit_entries import find_entries
 from lakefmt.values import WriteOperation
-from lakefmt.write.commit.entries import AlreadyDone, EntryView
+from lakefmt.write.context import AlreadyDone, EntryView
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 

@@ -1,14 +1,9 @@
-"""The steps between begin and commit, done by many tasks of a cluster, each for its own rows (effects).
-
-One process begins the write and commits it (:class:`~lakefmt.write.transaction.WriteTransaction`); the tasks are given its
-context and its state, and key, place and write rows. What a task decides follows from its number and its rows alone: a
-second attempt gives every file the name that the first one gave it, and adopts the file. So two tasks must never have rows
-of one file group; who hands out the rows sees to that.
-"""
+"""A write whose files are written by tasks of a distributed engine."""
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Final
@@ -21,9 +16,10 @@ import pyarrow.compute as pc
 
 from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass, replace
+from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.bloom.murmur import murmur_hadoop
-from lakefmt.index import IndexKeys, PlacingIndex, rings_of
+from lakefmt.index import Index, IndexKeys, PlacingIndex, places_new_keys, rings_of
 from lakefmt.index.bloom import SimpleIndex
 from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.index.bucket.fixed import bucket_of
@@ -34,12 +30,14 @@ from lakefmt.storage.open import open_store
 from lakefmt.timeline.instant import Action
 from lakefmt.transactions.client import write_client_of
 from lakefmt.transactions.instant import InstantTransaction
-from lakefmt.values import RECORD_KEY, InstantTime, PartitionPath, WriteOperation
+from lakefmt.values import RECORD_KEY, CommitResult, InstantTime, PartitionPath, WriteOperation
 from lakefmt.write._slice_state import log_placing
 from lakefmt.write.assign import Assigned, new_rows, new_rows_by_partition, rows_by_file_group
 from lakefmt.write.bound_context import BoundContext
-from lakefmt.write.commit.transaction import PendingWrite, check_pending, concurrency_of
-from lakefmt.write.context import APPENDING, MOVED_AWAY, WriteContext, WriteStatus
+from lakefmt.write.bulk.grouped_rows import NEW, FoundRows, GroupToWrite, numbered_file, plan_groups
+from lakefmt.write.commit.retry import retried
+from lakefmt.write.commit.transaction import FirstSchema, PendingWrite, check_pending, concurrency_of
+from lakefmt.write.context import APPENDING, MOVED_AWAY, WriteContext, WriteRequest, WriteStatus
 from lakefmt.write.files.bucket_copies import SharedBuckets, share_buckets
 from lakefmt.write.ingest import (
     KeyedBatch,
@@ -52,17 +50,19 @@ from lakefmt.write.ingest import (
 )
 from lakefmt.write.mutations import DeleteKeys, keys_anywhere
 from lakefmt.write.pipeline import LocatedRows, PlacedRows, complete_log_rows
-from lakefmt.write.task_groups import NEW, FoundRows, GroupToWrite, numbered_file, plan_groups
 from lakefmt.write.transaction import WriteTransaction
 
 __all__ = [
     "SharedWrite",
     "TaskResult",
+    "TaskRows",
     "TaskWriter",
     "TasksTransaction",
+    "check_conservation",
     "find_keys",
     "key_again",
     "key_rows",
+    "run_tasks_and_commit",
     "split_rows",
     "task_ids",
 ]
@@ -497,3 +497,90 @@ def _numbered(each: Assigned, instant: InstantTime, number: int, digests: _Diges
     """Return an assignment whose file has the sequence number of its task, and that knows its rows."""
     file = numbered_file(each.assignment, instant, number)
     return replace(each, assignment=replace(file, digest=digests.of(each.rows)))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRows:
+    """Rows that were counted before they went to the tasks.
+
+    Attributes:
+        rows: how many; None: they are not counted, since they do not change hands.
+        partitions: the partitions that they are for; None: they are keys to delete wherever they are.
+    """
+
+    rows: int | None
+    partitions: frozenset[PartitionPath] | None
+
+
+def check_conservation(expected: int | None, results: Sequence[TaskResult]) -> None:
+    """Raise when tasks were given other rows than were counted, or wrote one file group twice (pure).
+
+    Raises:
+        InvalidInputError: rows were lost or doubled on their way to the tasks.
+
+    Example:
+        >>> check_conservation(3, [TaskResult(0, (), 1), TaskResult(1, (), 2)])
+    """
+    came = sum(result.rows_in for result in results)
+    if expected is not None and came != expected:
+        raise InvalidInputError(
+            f"{expected:,} rows were counted and {came:,} came to the tasks: the input of this write is not repeatable, "
+            "so nothing is committed; store it first (a checkpoint, a table), then write it"
+        )
+    tasks = [result.task for result in results]
+    groups = [(s.stat.partition_path, s.stat.file_id) for result in results for s in result.statuses]
+    if len(set(tasks)) != len(tasks) or len(set(groups)) != len(groups):
+        twice = sorted(f"{partition}/{file_id}" for (partition, file_id), n in Counter(groups).items() if n > 1)
+        raise InvalidInputError(
+            f"a task or a file group was written twice, so nothing is committed: {', '.join(twice[:3]) or sorted(tasks)[:3]}"
+        )
+
+
+def run_tasks_and_commit(
+    client: TableClient,
+    request: WriteRequest,
+    schema: pa.Schema,
+    given: TaskRows,
+    run: Callable[[SharedWrite], Sequence[TaskResult]],
+    begun: Callable[[WriteTransaction], object] = lambda _: None,
+) -> CommitResult | None:
+    """Begin a write, let tasks write its files, and commit; None when there was nothing to write.
+
+    Args:
+        client: the table.
+        request: what is asked for.
+        schema: the schema of the rows; it may widen the table's.
+        given: the rows that the tasks will be given.
+        run: runs the tasks, and again after a conflict with another writer.
+        begun: gets the write before its tasks run: it has the index where tasks have none.
+
+    Raises:
+        CommitConflict: another commit completed meanwhile that this write would undo.
+        InvalidInputError: rows were lost or doubled on their way to the tasks; the table is as it was.
+    """
+    first = FirstSchema()
+
+    def attempt() -> CommitResult | None:
+        transaction = TasksTransaction.begin(client, request, schema, None, first)
+        with transaction.aborted_on_error():
+            index = transaction.index
+            begun(transaction)
+            results = run(transaction.decide(given.partitions))
+            check_conservation(given.rows, results)
+            nulls = frozenset[str]().union(*(result.null_elements for result in results))
+            transaction.take_over(nulls, _relied_on(request, index, given.partitions))
+            return transaction.commit_unless_empty([s for result in results for s in result.statuses])
+
+    return retried(client, request, attempt)
+
+
+def _relied_on(
+    request: WriteRequest, index: Index, partitions: frozenset[PartitionPath] | None
+) -> frozenset[PartitionPath] | None:
+    """Return the partitions in which other writers must not have brought a key: the keys themselves stay in the tasks."""
+    if partitions is None:
+        return None
+    appends = request.operation in APPENDING and not request.drop_duplicates
+    if appends or places_new_keys(index):
+        return frozenset()
+    return None if index.is_global else partitions

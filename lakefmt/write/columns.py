@@ -1,0 +1,292 @@
+"""Columns of a table during a write: new ones, altered ones, and the internal schema of the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lakefmt.config.settings import Settings
+from lakefmt.config.table_config import TableConfig, merge_rule
+from lakefmt.data_classes import replace
+from lakefmt.errors import CommitConflict, SchemaMismatch, UnsupportedFeature
+from lakefmt.filegroups.table_client import TableClient, TableState, store_schema_history
+from lakefmt.metadata.layout import PartitionKind, kind_of_partition
+from lakefmt.metadata.manage import load_definitions
+from lakefmt.schema import avro_to_arrow, evolve, with_meta_columns
+from lakefmt.schema.evolve import Missing
+from lakefmt.schema.history import LATEST_SCHEMA, Column, SchemaHistory, first_history, number_columns, parse_history
+from lakefmt.schema.types import field_at, struct_fields
+from lakefmt.storage.parallel import map_concurrently
+from lakefmt.timeline.commit import CommitMetadata
+from lakefmt.transactions.client import WriteClient
+from lakefmt.values import IS_DELETED, META_COLUMNS, InstantTime, TableVersion, WriteOperation
+from lakefmt.write.context import WriteContext, WriteRequest
+
+if TYPE_CHECKING:
+    from lakefmt.schema.alter import Alteration
+
+__all__ = [
+    "altered_columns",
+    "bound_columns",
+    "check_new_columns",
+    "columns_after",
+    "history_after",
+    "with_column_ids",
+]
+
+
+def altered_columns(client: TableClient, state: TableState, before: pa.Schema, alteration: Alteration) -> pa.Schema:
+    """Return the columns of a table after an alteration.
+
+    Args:
+        client: the table.
+        state: its properties and timeline.
+        before: its columns.
+        alteration: what becomes of them.
+
+    Raises:
+        SchemaMismatch: what the alteration raises, or files may have another column under the name of a new one.
+    """
+    after = alteration.change(before)
+    check_new_columns(client, state, before, after, comes_back=False)
+    return after
+
+
+def check_new_columns(
+    client: TableClient, state: TableState, before: pa.Schema, after: pa.Schema, *, comes_back: bool
+) -> None:
+    """Raise where files may have another column under the name of a new one.
+
+    Args:
+        client: the table.
+        state: its properties and timeline; the active commits and the first schema tell which columns files may have.
+        before: the table's columns.
+        after: the same with new ones.
+        comes_back: a new column may have the values that files have under its name, where they are of its type.
+
+    Raises:
+        SchemaMismatch: they may.
+    """
+    have = {name for name, _ in _fields(before, "")}
+    new = {name: field for name, field in _fields(after, "") if name not in have}
+    history = client.schema_history(state) if new else None
+    if history is not None:  # the columns of its first schema have ids: none is taken for another
+        for name in _paths(history.schemas[-1].columns, ""):
+            new.pop(name, None)
+    for earlier in _schemas_without_ids(client, state) if new else ():
+        for name, field in _fields(earlier, ""):
+            if name in new and not (comes_back and _becomes(field, new[name])):
+                raise SchemaMismatch(
+                    f"column {name!r} cannot be added as {new[name].type}: the table had a column of that name, which rows "
+                    f"without it have dropped, and older files still have its values ({field.type}); take another name"
+                )
+
+
+def _schemas_without_ids(client: TableClient, state: TableState) -> Iterator[pa.Schema]:
+    looks = [partial(client.commit_metadata, state, instant) for instant in state.timeline.commits]
+    commits = map_concurrently(client.store, looks)
+    texts = [each.schema_text for each in commits if LATEST_SCHEMA not in each.extra_metadata]
+    for text in dict.fromkeys([state.config.create_schema, *texts]):
+        if text:
+            yield avro_to_arrow(text)
+
+
+def _fields(fields: Iterable[pa.Field], prefix: str) -> Iterator[tuple[str, pa.Field]]:
+    """Yield columns and what they hold, with their full names."""
+    for field in fields:
+        name, kind = f"{prefix}{field.name}", field.type
+        yield name, field
+        if pt.is_struct(kind):
+            yield from _fields(struct_fields(kind), f"{name}.")
+        elif pt.is_list(kind):
+            yield from _fields([kind.value_field.with_name("element")], f"{name}.")
+        elif pt.is_map(kind):
+            yield from _fields([kind.item_field.with_name("value")], f"{name}.")
+
+
+def _paths(columns: Sequence[Column], prefix: str) -> Iterator[str]:
+    for column in columns:
+        yield f"{prefix}{column.name}"
+        yield from _paths(column.fields, f"{prefix}{column.name}.")
+
+
+def _becomes(old: pa.Field, new: pa.Field) -> bool:
+    """Return whether stored values of a type are read as those of another; what structs, lists and maps hold is asked by itself."""
+    if pt.is_nested(old.type) or pt.is_nested(new.type):
+        return all(check(old.type) == check(new.type) for check in (pt.is_struct, pt.is_list, pt.is_map))
+    try:
+        return bool(evolve(pa.schema([old]), pa.schema([new.with_name(old.name)])).field(0).type == new.type)
+    except SchemaMismatch:
+        return False
+
+
+def history_after(
+    client: TableClient, state: TableState, request: WriteRequest, schema: pa.Schema, instant: InstantTime
+) -> str:
+    """Return the content of the history file after a write; empty where the table's columns have no ids.
+
+    Args:
+        client: the table.
+        state: the table when the write begins.
+        request: what is asked for; an alteration gives ids to a table that has none.
+        schema: the table's columns after the write, without meta columns.
+        instant: of the write.
+    """
+    config, before = state.config, client.schema(state)
+    # Version 8 is read by releases that do not know the newer name of decimals.
+    fixed = config.version >= TableVersion.NINE
+
+    history, has_meta = client.schema_history(state), config.populate_meta_fields
+    if history is None and request.alteration is None:
+        return ""
+    if history is not None:
+        has_meta = any(column.name in META_COLUMNS for column in history.latest.columns)
+
+    def with_meta(columns: pa.Schema) -> pa.Schema:
+        return with_meta_columns(columns) if has_meta else columns
+
+    history = history or first_history(with_meta(before), fixed_decimals=fixed)
+    alteration = request.alteration
+    if alteration is None and schema.equals(before, check_metadata=True):
+        return history.text
+    before_it = history.latest if alteration is None else alteration.keeping_ids(history.latest)
+    return history.with_schema(number_columns(before_it, with_meta(schema), int(instant), fixed_decimals=fixed)).text
+
+
+def with_column_ids(
+    write_client: WriteClient, context: WriteContext, begun: TableState, metadata: CommitMetadata, now: TableState
+) -> CommitMetadata:
+    """Return a commit with its internal schema; the history is stored first, and counts once the commit is completed.
+
+    Args:
+        write_client: the table, whose lock is held.
+        context: the write.
+        begun: the table when it began.
+        metadata: its commit.
+        now: the table as it is.
+
+    Raises:
+        CommitConflict: the columns were altered since the write began, and its files have the names and types from before;
+            or commits completed while the columns were altered.
+    """
+    client = write_client.client
+    if client.internal_schema(begun) != client.internal_schema(now):
+        raise CommitConflict(
+            "the table's columns were altered while this write was at work: write the rows again, in the new columns"
+        )
+    if context.operation is WriteOperation.ALTER_SCHEMA and begun.timeline.commits != now.timeline.commits:
+        raise CommitConflict("another commit completed while the columns were altered; alter them again")
+    if not context.schema_history:
+        return metadata
+    history: SchemaHistory = parse_history(context.schema_history, "the context of a write")
+    config = now.config
+    completion = None if config.version.layout == 1 else write_client.instant_time_generator(config, now.timeline)()
+    store_schema_history(client.store, history, context.instant, completion)
+    return replace(metadata, extra_metadata={**metadata.extra_metadata, LATEST_SCHEMA: history.latest.text()})
+
+
+_ORDERING = "an ordering column, which says which row of a key wins"
+_INDEXES = (PartitionKind.SECONDARY_INDEX, PartitionKind.EXPRESSION_INDEX)
+
+
+def bound_columns(client: TableClient, state: TableState) -> dict[str, str]:
+    """Return the columns that cannot be dropped, renamed or changed, each with what the table makes of it.
+
+    Args:
+        client: the table.
+        state: its properties.
+    """
+    config, spec = state.config, client.key_spec(state.config)
+    bound = {IS_DELETED: "the mark of deleted rows"}
+    bound |= dict.fromkeys(_of_merging(config), "what the table's function of merging may take")
+    bound |= dict.fromkeys(config.ordering_fields, _ORDERING)
+    bound |= {field.name: "a partition column, and the paths hold its values" for field in spec.partition_fields}
+    bound |= dict.fromkeys(spec.record_key_fields, "part of the record key")
+    if config.metadata_partitions:
+        for name, definition in load_definitions(client, config).items():
+            if kind_of_partition(name) in _INDEXES:
+                bound |= dict.fromkeys(definition.columns, f"the column of index {name}: drop the index first")
+    return bound
+
+
+def _of_merging(config: TableConfig) -> list[str]:
+    try:
+        rule = merge_rule(config)
+    except UnsupportedFeature:  # another engine's function
+        return []
+    return [] if rule.delete is None else [rule.delete.field]
+
+
+def columns_after(
+    write_client: WriteClient, state: TableState, brought: pa.Schema, mode: Literal["add", "strict"], *, partial: bool
+) -> pa.Schema:
+    """Return the table's columns after a write.
+
+    Args:
+        write_client: the table, and the settings that say what becomes of columns that the data lack.
+        state: its properties and timeline.
+        brought: the data's columns, without meta columns.
+        mode: what new and wider columns do.
+        partial: the data leave stored values of columns that they lack.
+
+    Raises:
+        SchemaMismatch: the table's columns cannot become such that they take the data, or what the table is built on would
+            become another type.
+    """
+    client = write_client.client
+    before, missing = client.schema(state), _missing_columns(write_client.settings)
+    after = evolve(before, brought, mode, partial=partial, missing=missing)
+    if after is before:
+        return after
+    _check_types(before, after, bound_columns(client, state))
+    check_new_columns(client, state, before, after, comes_back=True)
+    if missing == "drop":
+        for name, what in bound_columns(client, state).items():
+            if field_at(before, name) is not None and field_at(after, name) is None:
+                raise SchemaMismatch(f"the data lack column {name!r}, which cannot be dropped: it is {what}")
+    return after
+
+
+def _check_types(before: pa.Schema, after: pa.Schema, bound: Mapping[str, str]) -> None:
+    """Raise where the texts of stored values would be others: keys, paths and indexes are made of them.
+
+    Raises:
+        SchemaMismatch: rows bring a type to which such a column would be widened.
+    """
+    for name, what in bound.items():
+        old, new = field_at(before, name), field_at(after, name)
+        if old is None or new is None or old.type == new.type:
+            continue
+        # Wider numbers have the order of the stored ones; whole numbers that a double rounds have not.
+        if what == _ORDERING and not (pt.is_integer(old.type) and pt.is_floating(new.type)):
+            continue
+        if _has_same_texts(old.type, new.type):
+            continue
+        raise SchemaMismatch(
+            f"the data would make column {name!r} {new.type}, and it is {what}: cast the data to {old.type}"
+        )
+
+
+def _has_same_texts(old: pa.DataType, new: pa.DataType) -> bool:
+    """Return whether values of a type and of a wider one have the same texts.
+
+    Example:
+        >>> _has_same_texts(pa.int32(), pa.int64()), _has_same_texts(pa.int64(), pa.float64())
+        (True, False)
+    """
+    if pt.is_decimal(old) and pt.is_decimal(new):
+        return bool(old.scale == new.scale)
+    return bool(pt.is_integer(old) and pt.is_integer(new))
+
+
+def _missing_columns(settings: Settings) -> Missing:
+    """Return what becomes of columns that the data lack: Hudi reconciles before it drops."""
+    nulls = ("hoodie.datasource.write.reconcile.schema", "hoodie.write.set.null.for.missing.columns")
+    if any(settings.flag(name) for name in nulls):
+        return "null"
+    drops = settings.flag("hoodie.datasource.write.schema.allow.auto.evolution.column.drop")
+    return "drop" if drops else "refuse"
