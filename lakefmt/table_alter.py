@@ -1,4 +1,4 @@
-"""The verbs of ``table.alter``: what becomes of a table's columns (docs/schema.md)."""
+"""Alter a table's columns: a commit without files (Hudi: ALTER_SCHEMA) that gives every column an id (docs/schema.md)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,39 @@ from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.schema.alter import Alteration, Position, add_column, drop_column, last_name, rename_column, update_column
 from lakefmt.values import CommitResult, WriteOperation
-from lakefmt.write.alter_columns import plan_alteration, run_alteration
 from lakefmt.write.columns import bound_columns
 from lakefmt.write.commit.retry import retried
-from lakefmt.write.context import OnCommit, WriteRequest, parse_call
+from lakefmt.write.context import OnCommit, WritePlan, WriteRequest, parse_call
+from lakefmt.write.transaction import WriteTransaction
 
-__all__ = ["TableAlter"]
+__all__ = [
+    "TableAlter",
+    "plan_alteration",
+    "run_alteration",
+]
+
+
+def run_alteration(client: TableClient, request: WriteRequest) -> CommitResult:
+    """Commit the alteration of a request.
+
+    Raises:
+        CommitConflict: another commit completed meanwhile.
+        SchemaMismatch: what the alteration raises.
+    """
+    transaction = WriteTransaction.begin(client, request)
+    with transaction.aborted_on_error():
+        return transaction.commit([])
+
+
+def plan_alteration(client: TableClient, request: WriteRequest) -> WritePlan:
+    """Raise what the alteration of a request would raise; change nothing.
+
+    Raises:
+        SchemaMismatch: what the alteration raises.
+    """
+    WriteTransaction.plan_only(client, request)
+    return WritePlan(None, operation=request.operation, assignments=(), replaced={}, rows=0)
+
 
 Finished = Callable[[CommitResult, WriteRequest, OnCommit | None, float], CommitResult]
 

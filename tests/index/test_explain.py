@@ -12,8 +12,8 @@ from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY
 from lakefmt.index import LookUpStep
-from lakefmt.index.explain import IndexView
 from lakefmt.storage.local.store import LocalStore
+from lakefmt.table_indexes import IndexView
 from lakefmt.testing.store_wrapper import WrapperStore
 from lakefmt.testing.stores import CountingStore
 
