@@ -1,17 +1,13 @@
-"""Test suites for implementations of a protocol, to be inherited.
-
-Subclass :class:`StoreSuite` with a fixture ``store`` that returns an empty store to test the
-contract of :mod:`lakefmt.storage.api`. Needs pytest; for readable failures put
-``pytest.register_assert_rewrite("lakefmt.testing.suites")`` into a conftest.py above.
-"""
-
-# ruff: noqa: D102 - the names of tests are sentences
+"""Threads for tests that start at the same moment and are all joined."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from threading import Barrier
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.dataset as pads
@@ -21,9 +17,38 @@ import pytest
 
 from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, StateError, UnsafePath
 from lakefmt.storage.api import Buffer, ObjectStore, PutOutcome, SupportsTempCleanup
-from lakefmt.testing.threads import together
 
-__all__ = ["ODD_NAMES", "UNSAFE_NAMES", "StoreSuite"]
+__all__ = [
+    "ODD_NAMES",
+    "UNSAFE_NAMES",
+    "StoreSuite",
+    "together",
+]
+
+T = TypeVar("T")
+
+_BEGIN_WITHIN_SECONDS = 30.0
+
+
+def together(acts: list[Callable[[], T]]) -> list[T]:
+    """Run every act in its own thread, all starting at the same moment, and return their results in order.
+
+    Example:
+        >>> together([lambda: 1, lambda: 2])
+        [1, 2]
+    """
+    barrier = Barrier(len(acts))
+
+    def run(act: Callable[[], T]) -> T:
+        barrier.wait(_BEGIN_WITHIN_SECONDS)
+        return act()
+
+    with ThreadPoolExecutor(len(acts)) as pool:
+        return list(pool.map(run, acts))
+
+
+# ruff: noqa: D102 - the names of tests are sentences
+
 
 #: Names in use that need careful encoding.
 ODD_NAMES: tuple[str, ...] = (

@@ -12,7 +12,7 @@ import pytest
 import lakefmt
 from lakefmt.errors import TableExists
 from lakefmt.testing.invariants import check_invariants
-from lakefmt.testing.threads import together
+from lakefmt.testing.suites import together
 from tests.compat.lock_objects import PROVIDER, assert_lock_object_is_kept
 from tests.judges.compare import assert_same_multiset
 from tests.judges.gcs import gcs_options, gcs_service

@@ -21,8 +21,7 @@ from lakefmt.storage.local import atomic_files
 from lakefmt.storage.local import atomic_files as _posix
 from lakefmt.storage.local.process_lock import SupportsProcessLocks
 from lakefmt.storage.object_names import TEMPORARY_PREFIX
-from lakefmt.testing.suites import listed_names
-from lakefmt.testing.threads import together
+from lakefmt.testing.suites import listed_names, together
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ from lakefmt.errors import ObjectNotFound, StorageError, UnsafePath
 from lakefmt.storage import PutOutcome, open_store
 from lakefmt.storage.remote import s3
 from lakefmt.storage.remote.store import RemoteStore
-from lakefmt.testing.suites import listed_names
-from lakefmt.testing.threads import together
+from lakefmt.testing.suites import listed_names, together
 
 pytestmark = pytest.mark.s3
 

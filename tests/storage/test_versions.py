@@ -11,7 +11,7 @@ from lakefmt.storage import LocalStore, MemoryStore, PutOutcome
 from lakefmt.storage.api import with_versions
 from lakefmt.storage.remote.store import RemoteStore
 from lakefmt.testing.stores import FaultMode, FaultStore, WrapperStore, fail_at
-from lakefmt.testing.threads import together
+from lakefmt.testing.suites import together
 
 NAME = ".hoodie/.locks/table_lock.json"
 numbers = itertools.count()

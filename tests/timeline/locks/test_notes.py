@@ -22,8 +22,7 @@ from lakefmt.errors import LockUnavailable
 from lakefmt.storage import LocalStore, MemoryStore
 from lakefmt.storage.local import process_lock as process_locks_module
 from lakefmt.storage.local.process_lock import ProcessName, has_ended, process_locks, this_process
-from lakefmt.testing.suites import listed_names
-from lakefmt.testing.threads import together
+from lakefmt.testing.suites import listed_names, together
 from lakefmt.timeline.locks import filesystem
 from lakefmt.timeline.locks.api import RetryPolicy
 from lakefmt.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileSystemLock, Vouched, decode_stamp, encode_stamp
