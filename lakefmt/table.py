@@ -50,7 +50,8 @@ from lakefmt.write.mutations import (
     take_keys,
     updated_rows,
 )
-from lakefmt.write.transaction import WriteTransaction, delete_keys, delete_partitions, run_write
+from lakefmt.write.transaction import WriteTransaction
+from lakefmt.write.verbs import delete_keys, delete_partitions, run_write
 
 if TYPE_CHECKING:
     from lakefmt.check.findings import CheckReport, RepairPlan, RepairReport

@@ -736,9 +736,3 @@ def _places(keys: pa.Array, scope: str, partition: pa.Array | PartitionPath, fil
 
 def _repeated(text: str, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(text, pa.string()), count)
-
-
-def _flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -1,13 +1,13 @@
 """One write in six steps: begin, key, locate, place, write, commit.
 
-``Table`` runs them in one call (:func:`run_write`); ``lakefmt.lowlevel`` offers them one by one. A transaction that is
-saved (:mod:`~lakefmt.write.commit.saved_write`) is rebuilt from its :class:`~lakefmt.write.context.WriteContext` in any
-process by :mod:`lakefmt.write.transaction`.
+``Table`` runs them in one call (:mod:`lakefmt.write.verbs`); ``lakefmt.lowlevel`` offers them one by one. A transaction
+that is saved (:mod:`~lakefmt.write.commit.saved_write`) is rebuilt from its :class:`~lakefmt.write.context.WriteContext`
+in any process by :func:`resume_transaction`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock
@@ -28,9 +28,6 @@ from lakefmt.errors import (
     StorageError,
     UnsupportedFeature,
 )
-from lakefmt.filegroups.base_writer import named_rows, write_base_file
-from lakefmt.filegroups.model import FileSlice
-from lakefmt.filegroups.pending_plans import groups_of_plan
 from lakefmt.filegroups.stored_keys import asked_form
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import (
@@ -47,7 +44,7 @@ from lakefmt.index import (
     rings_of,
 )
 from lakefmt.keys import KeySpec, check_colliding_keys
-from lakefmt.schema import null_element_columns, reconcile
+from lakefmt.schema import null_element_columns
 from lakefmt.timeline.consumers import watermark_of_rows
 from lakefmt.timeline.instant import Action
 from lakefmt.timeline.locks.reentrant import held_lock_of
@@ -55,18 +52,16 @@ from lakefmt.timeline.markers import saved_write_name
 from lakefmt.transactions.client import write_client_of
 from lakefmt.transactions.concurrency import check_non_blocking
 from lakefmt.transactions.instant import InstantTransaction
-from lakefmt.values import CommitResult, FileId, PartitionPath, TableType, WriteOperation, WriteStat
+from lakefmt.values import CommitResult, FileId, PartitionPath, TableType, WriteOperation
 from lakefmt.write._slice_state import SliceReader, apply_log_deletes, find_stored, is_compaction_pending
 from lakefmt.write.assign import (
     MOST_SMALL_FILES,
     Assigned,
     FileSizing,
     Routes,
-    choose_files_to_merge,
     is_small,
-    new_file,
 )
-from lakefmt.write.bound_context import Announcements, BoundContext, prepare
+from lakefmt.write.bound_context import Announcements, BoundContext
 from lakefmt.write.commit.conflict_resolution import Footprint, check_early
 from lakefmt.write.commit.saved_write import SavedWrite, load_saved_write
 from lakefmt.write.commit.transaction import (
@@ -106,88 +101,18 @@ from lakefmt.write.pipeline import (
 if TYPE_CHECKING:
     from lakefmt.write.files.bucket_copies import BucketCopies
 
-    _Begin = Callable[[TableClient, WriteRequest], WriteTransaction]
-
 __all__ = [
     "WriteTransaction",
     "abort_context",
     "begin_saved",
-    "delete_keys",
-    "delete_partitions",
     "find_transaction",
-    "merge_small_files",
     "resume_transaction",
-    "run_write",
 ]
 
 #: Seconds between attempts to undo a write that failed, while the store does not answer.
 _UNDO_PAUSES = (0.05, 0.2, 0.5)
 
 _OVERWRITES = frozenset({WriteOperation.INSERT_OVERWRITE, WriteOperation.INSERT_OVERWRITE_TABLE})
-
-
-def run_write(
-    client: TableClient,
-    request: WriteRequest,
-    schema: pa.Schema | None,
-    rows: pa.Table | Iterable[pa.Table],
-    based_on: TableState | None = None,
-    first: FirstSchema | None = None,
-) -> CommitResult | None:
-    """Write rows and commit; None when there was nothing to write and nothing to remember.
-
-    Args:
-        client: the table.
-        request: what is asked for.
-        schema: the schema of the rows; it may widen the table's.
-        rows: all rows, or a stream of tables for a bulk insert.
-        based_on: the state that the rows were read from, when they were.
-        first: remembers the table's schema from attempt to attempt.
-
-    Raises:
-        CommitConflict: another commit completed meanwhile that this write would undo.
-    """
-    transaction = WriteTransaction.begin(client, request, schema, based_on, first, waits=False)
-    transaction.is_followed = True
-    with transaction.aborted_on_error():
-        if not isinstance(rows, pa.Table):
-            return transaction.commit_unless_empty(transaction.write_stream(rows, request.sort))
-        keyed = transaction.key(rows)
-        located = transaction.locate(keyed)
-        placed = transaction.place(located)
-        statuses = transaction.write(placed)
-        result = transaction.commit_unless_empty(statuses)
-    crowded = transaction.crowded(located, placed)
-    if result is None or result.skipped or not crowded:
-        return result
-
-    failures = merge_small_files(WriteTransaction.begin, client, request, crowded, located.sizing)
-    return replace(result, warnings=(*result.warnings, *failures)) if failures else result
-
-
-def delete_keys(
-    client: TableClient, request: WriteRequest, keys: DeleteKeys, based_on: TableState | None
-) -> CommitResult | None:
-    """Delete keys and commit; None when the table has none of them."""
-    transaction = WriteTransaction.begin(client, request, None, based_on, waits=False)
-    with transaction.aborted_on_error():
-        located = transaction.locate_deletes(keys)
-        placed = transaction.place(located)
-        statuses = transaction.write(placed)
-        return transaction.commit_unless_empty(statuses)
-
-
-def delete_partitions(
-    client: TableClient, request: WriteRequest, partitions: Sequence[PartitionPath]
-) -> CommitResult | None:
-    """Hide every file group of the partitions and commit; None when there was none."""
-    transaction = WriteTransaction.begin(client, request)
-    with transaction.aborted_on_error():
-        replaced = transaction.cover(partitions)
-        if not replaced and not request.commit_metadata:
-            transaction.abort()
-            return None
-        return transaction.commit([], replaced)
 
 
 def _with_brought_keys(keyed: Callable[[pa.Table], KeyedBatch], table: pa.Table) -> KeyedBatch:
@@ -893,82 +818,3 @@ def abort_context(client: TableClient, context: WriteContext) -> None:
     except InstantNotPending:
         instant = InstantTransaction(write_client, context.instant, Action(context.action))
     abort_instant(instant, is_saved=True)
-
-
-def merge_small_files(
-    begin: _Begin,
-    client: TableClient,
-    request: WriteRequest,
-    partitions: Collection[PartitionPath],
-    sizing: FileSizing,
-) -> tuple[str, ...]:
-    """Merge small files of partitions that have too many; return one sentence if that failed.
-
-    Args:
-        begin: begins a write.
-        client: the table.
-        request: the write that it follows.
-        partitions: those to look at.
-        sizing: how large files should be.
-    """
-    try:
-        transaction = begin(client, WriteRequest(WriteOperation.CLUSTER, request.options))
-        _merge(transaction, sorted(partitions), sizing)
-    except LakefmtError as error:
-        return (f"small files were not merged after the commit: {error}",)
-    return ()
-
-
-def _merge(transaction: WriteTransaction, partitions: Sequence[PartitionPath], sizing: FileSizing) -> None:
-    with transaction.aborted_on_error():
-        merges = _plan(transaction, partitions, sizing)
-        if not merges:
-            transaction.abort()
-            return
-        statuses = [_write(transaction, sequence, slices) for sequence, slices in enumerate(merges)]
-        replaced: dict[PartitionPath, tuple[FileId, ...]] = {
-            slices[0].partition: tuple(each.file_id for each in slices) for slices in merges
-        }
-        transaction.commit(statuses, replaced)
-
-
-def _plan(
-    transaction: WriteTransaction, partitions: Sequence[PartitionPath], sizing: FileSizing
-) -> list[list[FileSlice]]:
-    """Return the file slices that become one file, for each partition with too many."""
-    client, state = transaction.client, transaction.state
-    busy = {group for pending in state.timeline.pending for group in groups_of_plan(client, state, pending)}
-    small: dict[PartitionPath, list[FileSlice]] = {}
-    for each in client.slices(state, partitions):
-        if is_small(each, sizing.small_bytes) and (each.partition, each.file_id) not in busy:
-            small.setdefault(each.partition, []).append(each)
-    merges = []
-    for slices in small.values():
-        sizes = [each.base.size if each.base is not None else 0 for each in slices]
-        numbers = choose_files_to_merge(sizes, sizing.max_bytes, MOST_SMALL_FILES)
-        # Rows stay in the order in which they came.
-        merges.append(sorted((slices[number] for number in numbers), key=lambda each: (each.instant, each.file_id)))
-    return [slices for slices in merges if slices]
-
-
-def _write(transaction: WriteTransaction, sequence: int, slices: Sequence[FileSlice]) -> WriteStatus:
-    """Write the rows of some file slices into a new file group."""
-    bound = transaction.bound
-    reader = SliceReader(transaction.client, transaction.state, slices)
-    rows = pa.concat_tables([reconcile(reader.merged(each), bound.file_schema) for each in slices])
-    assignment = new_file(
-        slices[0].partition, bound.instant, sequence, transaction.client.ids.new_uuid, rows=rows.num_rows
-    )
-    prepare(bound, assignment)
-    named = named_rows(rows, assignment.file_name)
-    size = write_base_file(bound.store, assignment.path, named, bound.context.file_schema_text, bound.settings)
-    stat = WriteStat(
-        file_id=assignment.file_id,
-        partition_path=assignment.partition,
-        path=assignment.path,
-        num_writes=rows.num_rows,
-        num_inserts=rows.num_rows,
-        total_write_bytes=size,
-        file_size_in_bytes=size,
-    )
-    return WriteStatus(bound.instant, stat, rows.num_rows)

@@ -208,7 +208,7 @@ def test_a_merge_that_fails_is_reported_and_the_commit_stays(monkeypatch: pytest
     for number in range(MOST_SMALL_FILES):
         table.insert(rows(10 * number, 10))
     with monkeypatch.context() as patch:
-        patch.setattr("lakefmt.write.transaction.choose_files_to_merge", refuse)
+        patch.setattr("lakefmt.write.verbs.choose_files_to_merge", refuse)
         result = table.insert(rows(1000, 10))
     assert any("small files were not merged" in warning for warning in result.warnings)
     assert table.read().num_rows == 10 * MOST_SMALL_FILES + 10

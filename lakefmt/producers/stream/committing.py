@@ -55,7 +55,8 @@ from lakefmt.write.commit.retry import retried
 from lakefmt.write.context import MOVED_AWAY, AlreadyDone, CommitEntries, EntryView, WriteRequest
 from lakefmt.write.ingest import KeyedBatch
 from lakefmt.write.mutations import slices_of_keys
-from lakefmt.write.transaction import WriteTransaction, run_write
+from lakefmt.write.transaction import WriteTransaction
+from lakefmt.write.verbs import run_write
 
 __all__ = [
     "BOUNDS",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -50,14 +50,11 @@ from lakefmt.producers.stream.options import (
     retry_status_of,
     tries_again,
 )
-from lakefmt.producers.stream.rows import RowChecker
+from lakefmt.producers.stream.rows import FollowedColumns, RowChecker
 from lakefmt.segments.codec import Committed, SegmentHeader, checked_offset, delete_segments
 from lakefmt.segments.names import STRICT, RowOperator, SegmentPosition
 from lakefmt.segments.pending import committed_of_streams
 from lakefmt.values import CommitResult
-
-if TYPE_CHECKING:
-    from lakefmt.producers.stream.open import FollowedColumns
 
 __all__ = [
     "GIVEN_UP",

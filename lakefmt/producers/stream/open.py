@@ -1,72 +1,22 @@
-"""Opens a stream, and follows the columns of its table (effects)."""
+"""Opens a stream (effects)."""
 
 from __future__ import annotations
 
 import logging
 
-from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import InvalidInputError
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableClient
 from lakefmt.producers.stream.committing import commit_options, has_record_keys
 from lakefmt.producers.stream.core import StreamCore
 from lakefmt.producers.stream.opening import Finish, SegmentWriter, recover_others
 from lakefmt.producers.stream.options import FlushMode, StreamOptions
-from lakefmt.producers.stream.rows import RowChecker
+from lakefmt.producers.stream.rows import FollowedColumns
 from lakefmt.producers.stream.stream import AddColumns, Stream
 from lakefmt.segments.names import ANONYMOUS, RowOperator, check_writer_id
-from lakefmt.segments.resolve import columns_since, key_columns_of
 
-__all__ = ["FollowedColumns", "open_row_stream"]
+__all__ = ["open_row_stream"]
 
 _log = logging.getLogger("lakefmt.streams")
-
-
-class FollowedColumns:
-    """The columns that rows of a stream have now.
-
-    Args:
-        client: the table.
-        state: of the table.
-        options: of the stream.
-        keyed: the table has record keys of its own.
-    """
-
-    def __init__(self, client: TableClient, state: TableState, options: StreamOptions, *, keyed: bool) -> None:
-        self._client, self._options, self._keyed = client, options, keyed
-        self.checker = self._checker(state)
-
-    def _checker(self, state: TableState) -> RowChecker:
-        spec = self._client.stored_keys.spec(state)
-        keys = key_columns_of(spec) if self._keyed else ()
-        since = columns_since(self._client, state)
-        settings = resolve_settings(self._options.properties, self._client.options, state.config.properties)
-        return RowChecker(
-            self._client.schema(state),
-            keys,
-            strict=self._options.strict_columns,
-            spec=spec,
-            since=since,
-            null_elements=settings.text("lakefmt.write.null_list_elements") == "allow",
-        )
-
-    def refresh(self, state: TableState | None = None) -> bool:
-        """Look at the table's columns again; return whether they changed.
-
-        Args:
-            state: the table, where it was just loaded.
-        """
-        state = self._client.load() if state is None else state
-        # A column may have gone, and another one of its name have come.
-        is_same = columns_since(self._client, state) == self.checker.since
-        if is_same and self._client.schema(state).equals(self.checker.schema):
-            return False
-        self.checker = self._checker(state)
-        return True
-
-    def see(self, state: TableState) -> None:
-        """Follow the columns of the table as a segment is made, unless the stream is not to."""
-        if self._options.auto_refresh:
-            self.refresh(state)
 
 
 def open_row_stream(

@@ -20,17 +20,21 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.arguments import shown
+from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
 from lakefmt.filegroups.ordering import Mask
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.keys import KeySpec, build_new_partition_paths, build_partition_paths, build_record_keys
-from lakefmt.producers.stream.options import DELETES, RowOperator, parse_operator
+from lakefmt.producers.stream.options import DELETES, RowOperator, StreamOptions, parse_operator
 from lakefmt.schema import conform
 from lakefmt.schema.python_values import value_converter
 from lakefmt.schema.types import field_at
 from lakefmt.segments.codec import COLUMNS, OPERATOR
 from lakefmt.segments.names import STRICT, WHOLE_ROWS
+from lakefmt.segments.resolve import columns_since, key_columns_of
 
 __all__ = [
+    "FollowedColumns",
     "Numbers",
     "RowChecker",
     "Values",
@@ -457,3 +461,51 @@ def encode_columns(columns: Sequence[str]) -> str:
         '["id","v"]'
     """
     return json.dumps(list(columns), separators=(",", ":"))
+
+
+class FollowedColumns:
+    """The columns that rows of a stream have now.
+
+    Args:
+        client: the table.
+        state: of the table.
+        options: of the stream.
+        keyed: the table has record keys of its own.
+    """
+
+    def __init__(self, client: TableClient, state: TableState, options: StreamOptions, *, keyed: bool) -> None:
+        self._client, self._options, self._keyed = client, options, keyed
+        self.checker = self._checker(state)
+
+    def _checker(self, state: TableState) -> RowChecker:
+        spec = self._client.stored_keys.spec(state)
+        keys = key_columns_of(spec) if self._keyed else ()
+        since = columns_since(self._client, state)
+        settings = resolve_settings(self._options.properties, self._client.options, state.config.properties)
+        return RowChecker(
+            self._client.schema(state),
+            keys,
+            strict=self._options.strict_columns,
+            spec=spec,
+            since=since,
+            null_elements=settings.text("lakefmt.write.null_list_elements") == "allow",
+        )
+
+    def refresh(self, state: TableState | None = None) -> bool:
+        """Look at the table's columns again; return whether they changed.
+
+        Args:
+            state: the table, where it was just loaded.
+        """
+        state = self._client.load() if state is None else state
+        # A column may have gone, and another one of its name have come.
+        is_same = columns_since(self._client, state) == self.checker.since
+        if is_same and self._client.schema(state).equals(self.checker.schema):
+            return False
+        self.checker = self._checker(state)
+        return True
+
+    def see(self, state: TableState) -> None:
+        """Follow the columns of the table as a segment is made, unless the stream is not to."""
+        if self._options.auto_refresh:
+            self.refresh(state)
