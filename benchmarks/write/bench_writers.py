@@ -4,7 +4,7 @@ Usage::
 
     python benchmarks/write/bench_writers.py [--writers 8] [--commits 12]
 
-Virtual time (``lakefmt.testing.green_clock``): every effect and every read of a writer takes 20 ms of a clock that only such waits
+Virtual time (``tests.simulation.green_clock``): every effect and every read of a writer takes 20 ms of a clock that only such waits
 move, so the figures say how many of them a commit needs, and how many of them others wait for; computing costs nothing, and
 the machine's mood does not count. Reads that one writer makes side by side take 20 ms together. All writers share one lock of
 the process, so that the lock itself costs nothing.
@@ -31,9 +31,9 @@ import lakefmt.write.transaction as transaction
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
-from lakefmt.testing.green_clock import GreenletClock
 from lakefmt.testing.stores import DelayStore
 from lakefmt.testing.virtual_time import Process
+from tests.simulation.green_clock import GreenletClock
 
 NUMBERS = itertools.count()
 MANY: dict[str, object] = {

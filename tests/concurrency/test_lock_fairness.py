@@ -21,7 +21,6 @@ from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.storage.time_source import SystemTimeSource
 from lakefmt.table import Table
-from lakefmt.testing.green_clock import GreenletClock
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.virtual_time import Process, RequestStore
 from lakefmt.timeline.locks.local import InProcessLock, _Queue, _Ticket
@@ -29,6 +28,7 @@ from lakefmt.timeline.locks.reentrant import HeldLock, expires_after, held_lock_
 from lakefmt.write.commit.retry import retried
 from tests.concurrency.green_threads import MANY
 from tests.example_counts import examples
+from tests.simulation.green_clock import GreenletClock
 
 NUMBERS = itertools.count()
 TURN = "lakefmt.write.turn.after.conflicts"

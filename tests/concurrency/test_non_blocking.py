@@ -12,7 +12,7 @@ import lakefmt
 from lakefmt import lowlevel
 from lakefmt.errors import CommitConflict, InvalidInputError
 from lakefmt.testing.operations import TableShape
-from lakefmt.testing.simulation import SCHEMA, Scene, check_history, scene_of, simulate
+from tests.simulation.simulator import SCHEMA, Scene, check_history, scene_of, simulate
 
 MODE = "hoodie.write.concurrency.mode"
 NBCC, OCC = "non_blocking_concurrency_control", "optimistic_concurrency_control"

@@ -18,9 +18,9 @@ import lakefmt.metadata.observer as observer
 import lakefmt.metadata.reading.reader as reader
 from lakefmt.errors import LakefmtError
 from lakefmt.metadata.timeline import MetadataTimeline
-from lakefmt.testing.simulation import check_history, scene_of, simulate
 from lakefmt.timeline.timeline import Timeline
 from tests.metadata.metadata_content import check_metadata_table
+from tests.simulation.simulator import check_history, scene_of, simulate
 
 THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
 SEEDS = range(10_000 if THOROUGH else 18)

@@ -19,9 +19,9 @@ import lakefmt.transactions.client as services
 import lakefmt.write._slice_state as slice_state
 import lakefmt.write.commit.conflict_resolution as rivals
 from lakefmt.data_classes import replace
-from lakefmt.testing.serializability import RecordedHistory
-from lakefmt.testing.simulation import Chances, check_history, scene_of, simulate
 from lakefmt.timeline.heartbeat import Liveness
+from tests.simulation.serializability import RecordedHistory
+from tests.simulation.simulator import Chances, check_history, scene_of, simulate
 
 THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
 SEEDS = range(10_000 if THOROUGH else 100)
@@ -74,7 +74,7 @@ def test_a_seed_says_everything() -> None:
 
 
 def test_a_seed_says_the_same_in_another_process() -> None:
-    script = "import sys, hashlib; from lakefmt.testing.simulation import simulate; " + (
+    script = "import sys, hashlib; from tests.simulation.simulator import simulate; " + (
         "print([hashlib.sha256(chr(10).join(simulate(int(n)).trace).encode()).hexdigest() for n in sys.argv[1:]])"
     )
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "4711"}

@@ -24,12 +24,12 @@ from lakefmt.segments.codec import list_positions, list_streams
 from lakefmt.segments.names import claim_name
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
-from lakefmt.testing.green_clock import GreenletClock
 from lakefmt.testing.store_wrapper import SimulatedCrash, Step, WrapperStore
 from lakefmt.testing.stores import Fault, FaultMode
 from lakefmt.testing.virtual_time import Process, RequestStore
 from tests.example_counts import examples
 from tests.producers.stream.stream_kit import Clock, kill, make, refusing, table_over
+from tests.simulation.green_clock import GreenletClock
 
 T = TypeVar("T")
 
