@@ -11,10 +11,12 @@ from dataclasses import field
 from typing import Any, ClassVar
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     DataSourceStreamWriter,
     InputPartition,
@@ -23,12 +25,16 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from lakefmt.data_classes import dataclass, replace
-from lakefmt.errors import InvalidInputError, UnsupportedFeature
+from lakefmt.errors import (
+    InvalidInputError,
+    UnsupportedFeature,
+)
 from lakefmt.spark.options import WriteCall, parse_write_options
 from lakefmt.spark.scan import PlannedScan, PushedFilter, SparkScan, SparkSplit, open_scan, translate_filters
+from lakefmt.spark.streams.sink import QUERY_PROPERTY, BatchLabel, choose_batch, encode_label, take_sink_options
 from lakefmt.spark.types import spark_types
 from lakefmt.spark.writing.commit import existing_table, write_and_commit
-from lakefmt.spark.writing.dataframe import rows_schema
+from lakefmt.spark.writing.dataframe import rows_schema, with_commit_metadata
 from lakefmt.spark.writing.plan import take_limits
 from lakefmt.spark.writing.staging import (
     StagedRows,
@@ -40,7 +46,7 @@ from lakefmt.spark.writing.staging import (
 )
 from lakefmt.storage.open import open_store
 
-__all__ = ["FilteringDataSource", "LakefmtDataSource"]
+__all__ = ["FilteringDataSource", "LakefmtDataSource", "StagedStreamWriter"]
 
 
 class LakefmtDataSource(DataSource):
@@ -76,7 +82,7 @@ class LakefmtDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return the writer of one batch of ``writeStream``, in sessions without ``register``."""
         try:
-            from lakefmt.spark.streams.sink import StagedStreamWriter
+            pass
         except ImportError as error:
             raise UnsupportedFeature(
                 "writeStream by the data source alone needs PySpark 4.1: call lakefmt.spark.register(spark) before it"
@@ -178,4 +184,65 @@ class _Writer(DataSourceArrowWriter):
         remove_stage(store, self.stage)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        remove_stage(open_store(self.path, self.call.storage), self.stage)
+
+
+@dataclass
+class _StagedBatch(WriterCommitMessage):
+    rows: StagedRows
+    query: str
+
+
+class StagedStreamWriter(DataSourceStreamArrowWriter):
+    """Writes one batch.
+
+    Args:
+        path: the table.
+        options: as Spark hands them.
+        overwrite: the output mode is ``complete``.
+        schema: of the rows.
+    """
+
+    def __init__(self, path: str, options: Mapping[str, str], overwrite: bool, schema: StructType) -> None:
+        self.path, self.overwrite, self.stage = path, overwrite, new_stage()
+        self.sink, rest = take_sink_options({name: value for name, value in options.items() if name.lower() != "path"})
+        if self.sink.clusters:
+            raise UnsupportedFeature(
+                "hoodie.clustering.async.enabled needs lakefmt.spark.register(spark) before the stream: without it no process of "
+                "lakefmt has a session whose tasks could cluster"
+            )
+        self.limit = take_limits(rest).stage_bytes
+        self.call = parse_write_options(rest)
+        self.rows_schema = rows_schema(schema, self.call, existing_table(path, self.call))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of one task."""
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty(QUERY_PROPERTY)
+        store = open_store(self.path, self.call.storage)
+        return _StagedBatch(stage_rows(store, self.stage, iterator, self.rows_schema, self.limit), query or "")
+
+    # Spark calls it by the name of the argument.
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Commit the batch, unless the table has it already."""
+        store = open_store(self.path, self.call.storage)
+        staged = [message for message in messages if isinstance(message, _StagedBatch)]
+        parts = [message.rows for message in staged]
+        label = BatchLabel(int(batchId), next((message.query for message in staged), ""))
+        try:
+            check_size(sum(part.num_bytes for part in parts), self.limit)
+            has_rows = any(part.rows for part in parts)
+            if has_rows and not label.query:
+                raise InvalidInputError(
+                    "Spark does not tell the id of the query: call lakefmt.spark.register(spark) first"
+                )
+            if (has_rows or self.overwrite) and choose_batch(self.path, self.call, self.sink.identifier, label):
+                call = with_commit_metadata(self.call, encode_label(self.sink.identifier, label))
+                mode = "overwrite" if self.overwrite else "append"
+                write_and_commit(self.path, mode, call, self.rows_schema, lambda: read_staged(store, parts))
+        finally:
+            remove_stage(store, self.stage)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Remove what was staged."""
         remove_stage(open_store(self.path, self.call.storage), self.stage)

@@ -13,7 +13,7 @@ import re
 import statistics
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -366,14 +366,58 @@ def _row_loop(node: ast.Attribute) -> str:
     return node.attr if of_numpy and node.attr in ROW_LOOPS_OF_NUMPY else ""
 
 
-def impurities(root: Path, pure: Iterable[str], allowed: Exceptions) -> list[str]:
-    """Return what modules that are called pure take from outside: clock, randomness, files, processes, stores."""
-    return [
-        f"{where} line {getattr(node, 'lineno', 0)}: {name}"
-        for where, module, node in _places(root, pure)
-        for name in _impure_names(module, node)
-        if not allowed.allows(where, name)
-    ]
+def impurities(
+    root: Path, pure: Iterable[str], allowed: Exceptions, acting: Mapping[str, Sequence[str]] | None = None
+) -> list[str]:
+    """Return what modules that are called pure take from outside: clock, randomness, files, processes, stores.
+
+    Args:
+        root: of the repository.
+        pure: patterns over dotted names of modules.
+        allowed: single places, with a reason.
+        acting: functions and classes of pure modules that act on what is outside: these modules may import for them.
+    """
+    acting = acting or {}
+    imported = {module: _impure_imports(modules(root)[module]) for module in acting if module in modules(root)}
+    found, used = [], set()
+    for where, module, node in _places(root, pure):
+        owner = where.partition("::")[2]
+        actor = next((name for name in acting.get(module, ()) if owner == name or owner.startswith(f"{name}.")), None)
+        if module in acting and owner == "<module>" and isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        names = _impure_names(module, node)
+        if isinstance(node, ast.Name) and node.id in imported.get(module, {}):
+            names = [imported[module][node.id]]
+        if names and actor is not None:
+            used.add((module, actor))
+        elif names:
+            found += [
+                f"{where} line {getattr(node, 'lineno', 0)}: {name}"
+                for name in names
+                if not allowed.allows(where, name)
+            ]
+    idle = [(module, name) for module, names in acting.items() for name in names if (module, name) not in used]
+    return found + [f"{module}.{name} takes nothing from outside: it is no exception" for module, name in idle]
+
+
+def _impure_imports(path: Path) -> dict[str, str]:
+    """Return the names that a module binds to something impure."""
+    bound: dict[str, str] = {}
+    for node in ast.walk(_parse(path)):
+        if isinstance(node, ast.Import):
+            bound |= {
+                (alias.asname or alias.name.split(".")[0]): alias.name
+                for alias in node.names
+                if _is_impure_import(alias.name)
+            }
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            bound |= {
+                (alias.asname or alias.name): f"{base}.{alias.name}"
+                for alias in node.names
+                if _is_impure_import(base) or _is_impure_import(f"{base}.{alias.name}")
+            }
+    return bound
 
 
 def _impure_names(module: str, node: ast.AST) -> list[str]:

@@ -10,12 +10,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTED = Path(__file__).with_name("purity.toml")
-PURE = tomllib.loads(LISTED.read_text("utf-8"))["pure"]
+_RULES = tomllib.loads(LISTED.read_text("utf-8"))
+PURE, ACTING = _RULES["pure"], _RULES["acting"]
 
 
 def test_pure_modules_are_pure():
     allowed = rules.Exceptions.load(LISTED)
-    rules.check(rules.impurities(ROOT, PURE, allowed))
+    rules.check(rules.impurities(ROOT, PURE, allowed, ACTING))
     rules.check(allowed.complaints())
 
 
@@ -67,3 +68,18 @@ def test_what_a_pure_module_may_use(tmp_path):
 def test_a_listed_module_that_is_gone_is_seen(tmp_path):
     (tmp_path / "lakefmt").mkdir()
     assert rules.absent(tmp_path, ["lakefmt.gone"]) == ["lakefmt.gone"]
+
+
+def test_a_function_that_acts_in_a_module_that_decides_is_named(tmp_path):
+    path = tmp_path / "lakefmt" / "x.py"
+    path.parent.mkdir()
+    path.write_text(
+        "import time as t\nfrom lakefmt.storage.api import ObjectStore\ndef load(store: ObjectStore):\n    return t.time()\n"
+        "def plan(rows):\n    return t.time()\ndef idle():\n    return 1\n",
+        "utf-8",
+    )
+    found = rules.impurities(tmp_path, ["lakefmt.x"], rules.Exceptions(), {"lakefmt.x": ["load", "idle"]})
+    assert found == [
+        "lakefmt/x.py::plan line 6: time",
+        "lakefmt.x.idle takes nothing from outside: it is no exception",
+    ]

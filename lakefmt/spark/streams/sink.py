@@ -13,11 +13,6 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
-
 from lakefmt import Table
 from lakefmt.arguments import text_argument
 from lakefmt.data_classes import dataclass
@@ -28,16 +23,12 @@ from lakefmt.errors import (
     TableNotFound,
     UnknownSetting,
     UnsupportedError,
-    UnsupportedFeature,
 )
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
 from lakefmt.spark.services import CLUSTER_INLINE, INLINE, SCHEDULE, SCHEDULE_CLUSTERING, StreamServices
-from lakefmt.spark.writing.commit import existing_table, write_and_commit
-from lakefmt.spark.writing.dataframe import rows_schema, with_commit_metadata, write_dataframe, write_few_rows
-from lakefmt.spark.writing.plan import take_limits
-from lakefmt.spark.writing.staging import StagedRows, check_size, new_stage, read_staged, remove_stage, stage_rows
-from lakefmt.storage.open import open_store
+from lakefmt.spark.writing.commit import existing_table
+from lakefmt.spark.writing.dataframe import write_dataframe, write_few_rows
 from lakefmt.storage.time_source import SystemTimeSource
 from lakefmt.values import TableType
 
@@ -52,7 +43,6 @@ __all__ = [
     "BatchLabel",
     "BatchStep",
     "SinkOptions",
-    "StagedStreamWriter",
     "StreamSink",
     "choose_batch",
     "choose_step",
@@ -559,64 +549,3 @@ def query_of_batch(df: DataFrame, checkpoint: str | None) -> str:
             "function for foreachBatch that knows one folder serves one query; make one for each query"
         )
     return query
-
-
-@dataclass
-class _Staged(WriterCommitMessage):
-    rows: StagedRows
-    query: str
-
-
-class StagedStreamWriter(DataSourceStreamArrowWriter):
-    """Writes one batch.
-
-    Args:
-        path: the table.
-        options: as Spark hands them.
-        overwrite: the output mode is ``complete``.
-        schema: of the rows.
-    """
-
-    def __init__(self, path: str, options: Mapping[str, str], overwrite: bool, schema: StructType) -> None:
-        self.path, self.overwrite, self.stage = path, overwrite, new_stage()
-        self.sink, rest = take_sink_options({name: value for name, value in options.items() if name.lower() != "path"})
-        if self.sink.clusters:
-            raise UnsupportedFeature(
-                "hoodie.clustering.async.enabled needs lakefmt.spark.register(spark) before the stream: without it no process of "
-                "lakefmt has a session whose tasks could cluster"
-            )
-        self.limit = take_limits(rest).stage_bytes
-        self.call = parse_write_options(rest)
-        self.rows_schema = rows_schema(schema, self.call, existing_table(path, self.call))
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage the rows of one task."""
-        context = TaskContext.get()
-        query = None if context is None else context.getLocalProperty(QUERY_PROPERTY)
-        store = open_store(self.path, self.call.storage)
-        return _Staged(stage_rows(store, self.stage, iterator, self.rows_schema, self.limit), query or "")
-
-    # Spark calls it by the name of the argument.
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Commit the batch, unless the table has it already."""
-        store = open_store(self.path, self.call.storage)
-        staged = [message for message in messages if isinstance(message, _Staged)]
-        parts = [message.rows for message in staged]
-        label = BatchLabel(int(batchId), next((message.query for message in staged), ""))
-        try:
-            check_size(sum(part.num_bytes for part in parts), self.limit)
-            has_rows = any(part.rows for part in parts)
-            if has_rows and not label.query:
-                raise InvalidInputError(
-                    "Spark does not tell the id of the query: call lakefmt.spark.register(spark) first"
-                )
-            if (has_rows or self.overwrite) and choose_batch(self.path, self.call, self.sink.identifier, label):
-                call = with_commit_metadata(self.call, encode_label(self.sink.identifier, label))
-                mode = "overwrite" if self.overwrite else "append"
-                write_and_commit(self.path, mode, call, self.rows_schema, lambda: read_staged(store, parts))
-        finally:
-            remove_stage(store, self.stage)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Remove what was staged."""
-        remove_stage(open_store(self.path, self.call.storage), self.stage)
