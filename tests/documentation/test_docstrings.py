@@ -15,7 +15,6 @@ ROOT = Path(__file__).resolve().parents[2]
 WITHOUT_EXAMPLES = {
     "lakefmt.spark.data_source",
     "lakefmt.spark.streams.source",
-    "lakefmt.spark.streams.sink",
 }
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.REPORT_ONLY_FIRST_FAILURE
 
