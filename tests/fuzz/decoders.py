@@ -409,8 +409,8 @@ def _sorted_archive_parts() -> Iterator[Decoder]:
             f"archive of layout 2: {name}",
             (
                 "timeline.archive.store.HistoryStore.load",
-                "timeline.archive._lsm_files.load_manifest",
-                "timeline.archive._lsm_files.read_manifest",
+                "timeline.archive.lsm_timeline.load_manifest",
+                "timeline.archive.lsm_timeline.read_manifest",
             ),
             partial(decode_archive, layout=2, name=name, others=files),
             {name: files[name]},
@@ -454,14 +454,14 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "pages of a column",
-        ("formats.parquet.page_headers.find_pages",),
+        ("formats.parquet.page_search.find_pages",),
         lambda data: find_pages(lambda offset, count: data[offset : offset + count], len(data)),
         {"with a dictionary": column_pages(use_dictionary=True), "plain": column_pages(use_dictionary=False)},
         refuses=False,  # None: Arrow is to read the column
     ),
     Decoder(
         "metadata of an Arrow schema",
-        ("formats.schema_message.decode_schema_metadata",),
+        ("read.skipping.implied_conditions.decode_schema_metadata",),
         decode_schema_metadata,
         {
             "none": pa.schema([("a", pa.int64())]).serialize().to_pybytes(),
@@ -497,13 +497,13 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "column statistics in the metadata table",
-        ("metadata.reading._stats_columns.decode_stats",),
+        ("metadata.reading.stats_reader.decode_stats",),
         decode_column_stats,
         {"decimals": encode_record(MetadataRecord(RecordType.COLUMN_STATS, column_stats=_STATS), TableVersion.NINE)},
     ),
     Decoder(
         "keys of a secondary index",
-        ("metadata.reading.secondary_index_reader.decode_index_keys",),
+        ("metadata.reading.index_readers.decode_index_keys",),
         decode_secondary_keys,
         {"escaped": b"a\\$b$k\\$3"},
     ),
@@ -512,16 +512,16 @@ DECODERS: tuple[Decoder, ...] = (
         (
             "formats.hfile.reader.HFileReader.read",
             "formats.hfile.reader.HFileReader.scan",
-            "formats.hfile._trailer.read_trailer",
-            "formats.hfile._trailer.read_file_info",
-            "formats.hfile._protobuf.read_fields",
-            "formats.hfile._protobuf.read_varint",
-            "formats.hfile._blocks.read_frame",
-            "formats.hfile._blocks.read_payload",
-            "formats.hfile._index.read_root_index",
-            "formats.hfile._index.read_meta_index",
-            "formats.hfile._index.read_leaf_index",
-            "formats.hfile._records.read_records",
+            "formats.hfile.blocks.read_trailer",
+            "formats.hfile.blocks.read_file_info",
+            "formats.hfile.blocks.read_fields",
+            "formats.hfile.blocks.read_varint",
+            "formats.hfile.blocks.read_frame",
+            "formats.hfile.blocks.read_payload",
+            "formats.hfile.blocks.read_root_index",
+            "formats.hfile.blocks.read_meta_index",
+            "formats.hfile.blocks.read_leaf_index",
+            "formats.hfile.blocks.read_records",
         ),
         decode_hfile,
         {
@@ -566,7 +566,7 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "Avro schema",
-        ("schema.avro_tree.parse_avro_schema",),
+        ("schema.avro.parse_avro_schema",),
         named(lambda text: compile_decoder(parse_avro_schema(text), parse_avro_schema(text))),
         {
             "commit": avro_schema_of("v9-1.2.0-commit-completed.avro"),
@@ -632,7 +632,7 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "restore",
-        ("timeline.restore.parse_restore_record",),
+        ("timeline.savepoint.parse_restore_record",),
         decode_restore,
         {"ours": encode_body(BodyKind.RESTORE_PLAN, restore_record(_RESTORE))},
     ),
@@ -690,8 +690,8 @@ DECODERS: tuple[Decoder, ...] = (
         (
             "formats.log.blocks.scan_blocks",
             "formats.log.blocks.read_block",
-            "formats.log._records.split_avro_records",
-            "formats.log._records.decode_avro_record",
+            "formats.log.blocks.split_avro_records",
+            "formats.log.blocks.decode_avro_record",
         ),
         decode_log,
         whole(stored("v8_mor_archived_120", "log.1_1-901-1431"), {"archive": archive_file()}),
@@ -699,7 +699,7 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "record of a log",
-        ("formats.log._records.decode_avro_record",),
+        ("formats.log.blocks.decode_avro_record",),
         decode_with_schema,
         {"archived": archived_record()},
     ),
@@ -712,7 +712,7 @@ DECODERS: tuple[Decoder, ...] = (
     *_sorted_archive_parts(),
     Decoder(
         "entry of a commit",
-        ("timeline.commit_entries.decode_entry",),
+        ("timeline.commit.decode_entry",),
         lambda data: decode_entry({"lakefmt.txn.a": data.decode("latin-1")}, "lakefmt.txn.a"),
         {"real": encode_entry({"number": 17}, now_ms=1_790_000_000_000).encode()},
     ),
@@ -748,7 +748,7 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "lock file",
-        ("timeline.locks._owner_notes.decode_stamp",),
+        ("timeline.locks.filesystem.decode_stamp",),
         decode_stamp,
         {
             "real": b'{"owner":"6ee0b1a2","host":"a","pid":7,"note":"lock_holder-7",'
@@ -802,13 +802,13 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "record positions",
-        ("formats.log._positions.decode_positions",),
+        ("formats.log.data_block.decode_positions",),
         named(lambda text: decode_positions(text, 64)),
         {"three": b"AQAAAAAAAAAAAAAAOjAAAAEAAAAAAAIAEAAAAAEABQAJAA=="},
     ),
     Decoder(
         "record positions, their bytes",
-        ("formats.log._positions.decode_positions",),
+        ("formats.log.data_block.decode_positions",),
         lambda data: decode_positions(base64.b64encode(data).decode(), 64),
         {"three": base64.b64decode("AQAAAAAAAAAAAAAAOjAAAAEAAAAAAAIAEAAAAAEABQAJAA==")},
     ),
@@ -836,15 +836,15 @@ EXEMPT: dict[str, str] = {
     "formats.avro.reader.read_long": "a step of the Avro reader, whose callers turn its errors into CorruptFile",
     "formats.avro.columnar.decode.read_columns": "a step of decode_rows, which turns its damage into CorruptFile",
     "formats.avro.columnar.decode.read_values": "a step of decode_rows, which turns its damage into CorruptFile",
-    "formats.log._delete_kryo.read_kryo_deletes": "a step of decode_delete_content, which has rows of its versions",
+    "formats.log.delete_block.read_kryo_deletes": "a step of decode_delete_content, which has rows of its versions",
     "formats.avro.reader.read_block_count": "a step of the Avro decoders and of decode_delete_content, which have rows",
     "formats.avro.reader.read_span": "a step of the Avro decoders and of decode_delete_content, which have rows",
     "formats.avro.columnar.varint.split_numbers": "a step of decode_rows, which turns its damage into CorruptFile",
-    "timeline.archive.lsm_writer.HistoryWriter.load": "answers with load_manifest, which has rows",
+    "timeline.archive.lsm_timeline.HistoryWriter.load": "answers with load_manifest, which has rows",
     "formats.log.blocks.read_entries": "a step of read_block, which takes what it raises for damage of the block",
     "formats.log.data_block.decode_parquet_content": "Arrow reads its bytes: a way of parquet_cases.py, run in a process of its own",
     "formats.parquet.base_file.decode_footer": "Arrow reads its bytes: fuzzed in processes of their own (test_parquet.py)",
-    "formats.parquet.short_footer.read_short_footer": "Arrow reads what is left: tests/filegroups/test_named_rows.py flips bits",
+    "formats.parquet.page_search.read_short_footer": "Arrow reads what is left: tests/filegroups/test_named_rows.py flips bits",
     "timeline.archive.store.HistoryStore.read_bodies": "Arrow reads its bytes: fuzzed in processes of their own as well",
     "timeline.store.TimelineStore.load": "parses names with timeline_from_names and parse_instant_file",
     "timeline.store.TimelineStore.read_body": "returns the bytes unread; their size is checked by the store",
