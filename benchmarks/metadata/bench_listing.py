@@ -85,7 +85,7 @@ def measure_far(root: Path, files: int, repeat: int) -> None:
         f"  again                                         {seconds(lambda: client.listing(config).files(None), repeat)}"
     )
     for threads in (1, 8, 16):
-        storage_listing._THREADS = threads
+        storage_listing._LISTING_THREADS = threads
         took = seconds(lambda: storage.files(None), 1 if threads == 1 else repeat)
         print(f"  storage with {threads:2} threads                        {took}")
 

@@ -1,8 +1,12 @@
-"""The changes of one write in one file group: rows before and after (docs/format.md, Change files). Pure.
+"""Change files: find which rows of a file group a write changed, and write, list and read them (docs/format.md, Change files).
 
 Changes come from a merge (:func:`changes_of_merge`) or from comparing a slice before and after
 (:func:`compare_rows`). A row has changed if its sequence number differs; under rules that let a
 late row fill a stored one, also if its values differ.
+
+File group, instant and write token determine the name, and the file is created only if absent: a
+repeated attempt adopts the file of an earlier one. The change file is written before the base file
+whose stat names it.
 """
 
 from __future__ import annotations
@@ -128,7 +132,7 @@ def compare_rows(before: pa.Table, after: pa.Table, *, by_value: bool = False) -
         >>> [part[RECORD_KEY].to_pylist() for part in (found.deleted, found.after, found.inserted)]
         [['a'], ['c'], ['d']]
     """
-    old, new = _identities(before.column(RECORD_KEY), after.column(RECORD_KEY))
+    old, new = _key_ids(before.column(RECORD_KEY), after.column(RECORD_KEY))
     match = pc.index_in(new, value_set=old)
     is_stored = to_mask(pc.is_valid(match))
     after_rows = np.flatnonzero(is_stored)
@@ -137,12 +141,12 @@ def compare_rows(before: pa.Table, after: pa.Table, *, by_value: bool = False) -
     removed[before_rows] = False
     changed = np.zeros(len(after_rows), dtype=bool)
     for name in (COMMIT_TIME, COMMIT_SEQNO):
-        changed |= _differ(
+        changed |= _are_unequal(
             before.column(name).take(from_numpy(before_rows)), after.column(name).take(from_numpy(after_rows))
         )
     if by_value:
         same = np.flatnonzero(~changed)
-        changed[same] = _values_differ(
+        changed[same] = _rows_differ(
             before.take(from_numpy(before_rows[same])), after.take(from_numpy(after_rows[same]))
         )
     return ChangedRows(
@@ -160,11 +164,11 @@ def match_keys(keys: pa.ChunkedArray, stored: pa.ChunkedArray) -> pa.Array:
         >>> match_keys(pa.chunked_array([["a", "x", "a"]]), pa.chunked_array([["b", "a", "a"]])).to_pylist()
         [1, None, 2]
     """
-    key_ids, stored_ids = _identities(keys, stored)
+    key_ids, stored_ids = _key_ids(keys, stored)
     return pc.index_in(key_ids, value_set=stored_ids)
 
 
-def _identities(old: pa.ChunkedArray, new: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
+def _key_ids(old: pa.ChunkedArray, new: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
     """Return ids of the keys; with duplicates, of key and occurrence number."""
     joined = pa.chunked_array([*old.chunks, *new.chunks], old.type).combine_chunks()
     codes: Rows = joined.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -193,11 +197,11 @@ def _occurrences(codes: Rows) -> Rows:
     return counted
 
 
-def _differ(left: pa.ChunkedArray, right: pa.ChunkedArray) -> Mask:
+def _are_unequal(left: pa.ChunkedArray, right: pa.ChunkedArray) -> Mask:
     return ~to_mask(pc.fill_null(pc.equal(left, right), False))
 
 
-def _values_differ(left: pa.Table, right: pa.Table) -> Mask:
+def _rows_differ(left: pa.Table, right: pa.Table) -> Mask:
     """Compare rows by their Avro encoding, which covers nested values and NaN."""
     if not left.num_rows:
         return np.zeros(0, dtype=bool)
@@ -212,7 +216,7 @@ def _values_differ(left: pa.Table, right: pa.Table) -> Mask:
     return to_mask(pc.not_equal(*packed))
 
 
-# ----------------------------------------------------------------------------------------------------- what is written
+# -------------------------------------------------------------------------------------------------------- change files
 
 
 def build_cdc_rows(changes: ChangedRows, mode: CdcMode, instant: str) -> pa.Table:
@@ -337,7 +341,7 @@ def write_change_file(
 def _check_own(store: ObjectStore, path: str, instant: InstantTime, expected: int) -> None:
     """Raise if an existing file with our name does not contain our changes."""
     num_changes = 0
-    for whole in _blocks(store, path):
+    for whole in _read_change_blocks(store, path):
         if whole.block.instant_time != instant:
             raise CorruptFile(f"{path} exists and was not written by this write")
         num_changes += decode_cdc_content(whole.content, whole.block.schema or "", what=path).num_rows
@@ -348,20 +352,20 @@ def _check_own(store: ObjectStore, path: str, instant: InstantTime, expected: in
 
 
 def read_change_file(store: ObjectStore, path: str) -> list[pa.Table]:
-    """Yield the changes of a file, block by block.
+    """Return the changes of a file, block by block.
 
     Raises:
         SnapshotExpired: the file no longer exists.
         CorruptFile: the file is damaged or not a change file.
     """
     try:
-        whole = _blocks(store, path)
+        whole = _read_change_blocks(store, path)
     except ObjectNotFound:
         raise SnapshotExpired(f"{path} is gone: a clean removed it") from None
     return [decode_cdc_content(each.content, each.block.schema or "", what=path) for each in whole]
 
 
-def _blocks(store: ObjectStore, path: str) -> list[WholeBlock]:
+def _read_change_blocks(store: ObjectStore, path: str) -> list[WholeBlock]:
     reader = LogBlockReader(path)
     reader.feed(store.read(path, MAX_LOG_BYTES))
     blocks = []

@@ -1,6 +1,18 @@
-"""List the partitions and data files of a table (effects).
+"""List the partitions and data files of a table on storage, and keep what a handle has listed (effects on reading only).
 
-:class:`FileListing` is the protocol; a listing by the metadata table would be another implementation.
+:class:`FileListing` is the protocol; the metadata table's listing is another implementation of it.
+
+A small table is listed as a whole with one request, its timeline and its files (:class:`ListedTable`). The answer need not be of
+one moment, so one of them is not believed. Two of them, one after the other, with the same timeline tell the files of that
+timeline. Let a page be of one moment, or be read in the order of its keys:
+
+* a file of a commit that both have is in the second one, or was removed before that came to it;
+* the first one has the files that were there when it came to them, and what was removed since then was removed by an instant
+  that the second timeline would have, because that was requested before the first file went;
+* of a partition that sorts before ``.hoodie`` the files are read before the timeline: of those it is the second listing that has
+  every file, and its own timeline would have the instant that removed one.
+
+So the files of both together are those of the timeline, and some that no commit has or that nothing needs any more.
 """
 
 from __future__ import annotations
@@ -40,12 +52,12 @@ __all__ = [
 _TABLE_DIRECTORY = ".hoodie"
 #: Up to this number of partitions an object store is listed directory by directory, above it as a whole.
 _FEW_DIRECTORIES = 8
-_THREADS = 8
+_LISTING_THREADS = 8
 
 #: Names that a handle keeps of all partitions together: some megabytes.
-_MOST_NAMES = 1 << 14
+_MOST_KEPT_NAMES = 1 << 14
 #: Above this number of new files all are looked at: one file by its path takes longer than one of a listing.
-_MANY_NEW = 64
+_MANY_NEW_FILES = 64
 
 _Files = tuple[list[BaseFile], list[LogFile]]
 Seen = Callable[[Collection[PartitionPath] | None, Sequence[BaseFile]], None]
@@ -154,7 +166,7 @@ class StorageListing:
         if self._levels:
             return sorted(PartitionPath(path) for path in self._directories_at(self._levels))
         if not self._store.capabilities.directories:
-            return sorted(_partitioned(self._objects()))
+            return sorted(_by_partition(self._objects()))
         return sorted(self._walk())
 
     def _directories_at(self, level: int) -> list[str]:
@@ -200,7 +212,7 @@ class StorageListing:
         listed = None if self._trees is None else self._trees.list_tree("")
         if listed is None:
             return None
-        files = _parsed(self._at_depth(_partitioned(_of_partitions(listed))).items())
+        files = _parsed_files(self._at_depth(_by_partition(_outside_table_directory(listed))).items())
         if self._seen is not None:
             self._seen(None, files[0])
         return files
@@ -208,15 +220,15 @@ class StorageListing:
     def _files(self, partitions: list[PartitionPath] | None) -> _Files:
         if partitions is None:
             if not self._store.capabilities.directories:
-                return _parsed(self._at_depth(_partitioned(self._objects())).items())
+                return _parsed_files(self._at_depth(_by_partition(self._objects())).items())
             partitions = self.candidates()
         wanted = partitions
         if self._kept is not None:
-            return _joined(self._kept(path) for path in wanted)
+            return _joined_files(self._kept(path) for path in wanted)
         if self._store.capabilities.low_latency or len(wanted) < 2:
-            return _parsed((path, self._inside_files(path)) for path in wanted)
-        with ThreadPoolExecutor(min(_THREADS, len(wanted))) as threads:
-            return _parsed(zip(wanted, threads.map(self._inside_files, wanted), strict=True))
+            return _parsed_files((path, self._inside_files(path)) for path in wanted)
+        with ThreadPoolExecutor(min(_LISTING_THREADS, len(wanted))) as threads:
+            return _parsed_files(zip(wanted, threads.map(self._inside_files, wanted), strict=True))
 
     def _at_depth(self, partitioned: dict[PartitionPath, list[ObjectInfo]]) -> dict[PartitionPath, list[ObjectInfo]]:
         """Drop directories with another depth than partitions, as the directory walk does."""
@@ -232,10 +244,10 @@ class StorageListing:
         if self._trees is not None:
             listed = self._trees.list_tree("")  # a small table takes one request
             if listed is not None:
-                return _of_partitions(listed)
+                return _outside_table_directory(listed)
         top = self._inside("")
         if len(top) > _FEW_DIRECTORIES:
-            return _of_partitions(self._store.list())
+            return _outside_table_directory(self._store.list())
         objects = list(self._store.list(recursive=False))
         for directory in top:
             objects += self._store.list(directory)
@@ -261,7 +273,7 @@ class KnownListing(StorageListing):
 
     @cached_property
     def _partitions(self) -> dict[PartitionPath, list[ObjectInfo]]:
-        return self._at_depth(_partitioned(self._listed.objects.values()))
+        return self._at_depth(_by_partition(self._listed.objects.values()))
 
     def candidates(self) -> list[PartitionPath]:
         """Return the partition paths, sorted."""
@@ -282,10 +294,10 @@ class KnownListing(StorageListing):
 
     def _files(self, partitions: list[PartitionPath] | None) -> _Files:
         wanted = self._partitions if partitions is None else [p for p in partitions if p in self._partitions]
-        return _parsed((path, self._partitions[path]) for path in wanted)
+        return _parsed_files((path, self._partitions[path]) for path in wanted)
 
 
-def _of_partitions(objects: Iterable[ObjectInfo]) -> list[ObjectInfo]:
+def _outside_table_directory(objects: Iterable[ObjectInfo]) -> list[ObjectInfo]:
     return [item for item in objects if not item.name.startswith(_TABLE_DIRECTORY + "/")]
 
 
@@ -296,28 +308,28 @@ def _has_metadata(objects: Sequence[ObjectInfo]) -> bool:
     )
 
 
-def _partitioned(objects: Iterable[ObjectInfo]) -> dict[PartitionPath, list[ObjectInfo]]:
+def _by_partition(objects: Iterable[ObjectInfo]) -> dict[PartitionPath, list[ObjectInfo]]:
     """Return the objects directly inside each outermost directory that is a partition."""
     inside: dict[PartitionPath, list[ObjectInfo]] = {}
     for item in objects:
         inside.setdefault(PartitionPath(item.name.rpartition("/")[0]), []).append(item)
     marked = {path for path, items in inside.items() if _has_metadata(items)}
-    return {path: inside[path] for path in marked if not any(above in marked for above in _above(path))}
+    return {path: inside[path] for path in marked if not any(above in marked for above in _directories_above(path))}
 
 
-def _above(path: str) -> list[str]:
+def _directories_above(path: str) -> list[str]:
     if not path:
         return []
     parts = path.split("/")
     return ["/".join(parts[:count]) for count in range(len(parts))]
 
 
-def _parsed(listed: Iterable[tuple[PartitionPath, list[ObjectInfo]]]) -> _Files:
+def _parsed_files(listed: Iterable[tuple[PartitionPath, list[ObjectInfo]]]) -> _Files:
     """Return the files of the directories that are partitions; one listing is held at a time."""
-    return _joined(parse_files(partition, objects) for partition, objects in listed if _has_metadata(objects))
+    return _joined_files(parse_files(partition, objects) for partition, objects in listed if _has_metadata(objects))
 
 
-def _joined(parts: Iterable[_Files]) -> _Files:
+def _joined_files(parts: Iterable[_Files]) -> _Files:
     bases: list[BaseFile] = []
     logs: list[LogFile] = []
     for more_bases, more_logs in parts:
@@ -327,7 +339,7 @@ def _joined(parts: Iterable[_Files]) -> _Files:
 
 
 @dataclass(frozen=True, slots=True)
-class _Partition:
+class _KeptPartition:
     """What is kept of one partition.
 
     Attributes:
@@ -365,11 +377,11 @@ class KeptFiles:
         1
     """
 
-    def __init__(self, store: ObjectStore, most: int = _MOST_NAMES) -> None:
+    def __init__(self, store: ObjectStore, most: int = _MOST_KEPT_NAMES) -> None:
         self._store = store
         self._names = store if isinstance(store, SupportsNames) else None
         self._most = most
-        self._partitions: OrderedDict[PartitionPath, _Partition] = OrderedDict()
+        self._partitions: OrderedDict[PartitionPath, _KeptPartition] = OrderedDict()
         self._num_names = 0
         self._lock = Lock()
 
@@ -389,22 +401,22 @@ class KeptFiles:
             return self._all_files(partition, timeline)
         listed = frozenset(self._names.list_names(partition))
         new = listed - before.names
-        data = [name for name in sorted(new) if _is_data(name)]
-        if len(data) > _MANY_NEW:
+        data = [name for name in sorted(new) if _is_data_file(name)]
+        if len(data) > _MANY_NEW_FILES:
             return self._all_files(partition, timeline)
         if listed.isdisjoint(PARTITION_METADATA_NAMES):
-            self._keep(partition, _Partition())
+            self._keep(partition, _KeptPartition())
             return [], []
         if len(before.names) + len(new) > len(listed):  # some are gone
             bases = tuple(file for file in before.bases if file.name in listed)
             logs = tuple(file for file in before.logs if file.name in listed)
-            before = _Partition(before.names & listed, bases, logs)
+            before = _KeptPartition(before.names & listed, bases, logs)
         if not new:
             self._keep(partition, before)
             return [*before.bases], [*before.logs]
         infos = (self._store.info(join_path(partition, name)) for name in data)
         files = parse_files(partition, [info for info in infos if info is not None])  # others were removed meanwhile
-        self._keep(partition, _committed(before, new.difference(data), files, timeline))
+        self._keep(partition, _with_committed_files(before, new.difference(data), files, timeline))
         return [*before.bases, *files[0]], [*before.logs, *files[1]]
 
     def _all_files(self, partition: PartitionPath, timeline: Timeline) -> _Files:
@@ -414,12 +426,12 @@ class KeptFiles:
             return [], []
         files = parse_files(partition, objects)
         others = names.difference(file.name for each in files for file in each)
-        self._keep(partition, _committed(_Partition(), others, files, timeline))
+        self._keep(partition, _with_committed_files(_KeptPartition(), others, files, timeline))
         return files
 
-    def _keep(self, partition: PartitionPath, files: _Partition) -> None:
+    def _keep(self, partition: PartitionPath, files: _KeptPartition) -> None:
         with self._lock:
-            earlier = self._partitions.pop(partition, _Partition())
+            earlier = self._partitions.pop(partition, _KeptPartition())
             self._num_names -= len(earlier.names)
             if not files.names or len(files.names) > self._most:
                 return
@@ -430,15 +442,17 @@ class KeptFiles:
                 self._num_names -= len(dropped.names)
 
 
-def _committed(before: _Partition, others: frozenset[str], files: _Files, timeline: Timeline) -> _Partition:
+def _with_committed_files(
+    before: _KeptPartition, others: frozenset[str], files: _Files, timeline: Timeline
+) -> _KeptPartition:
     """Return what is kept after files were looked at whose names were new; `others` are new names of no data files."""
     bases = [file for file in files[0] if timeline.is_committed(file.instant)]
     logs = [file for file in files[1] if timeline.layout > 1 and timeline.is_committed(file.instant)]
     names = before.names.union(others, (file.name for file in bases), (file.name for file in logs))
-    return _Partition(names, (*before.bases, *bases), (*before.logs, *logs))
+    return _KeptPartition(names, (*before.bases, *bases), (*before.logs, *logs))
 
 
-def _is_data(name: str) -> bool:
+def _is_data_file(name: str) -> bool:
     if split_base_file(name) is not None:
         return True
     log = parse_log_file(name)
@@ -525,7 +539,7 @@ class ListedTable:
         self._newest = directory
         if directory.is_whole:
             self.whole = (timeline, directory)
-            files = None if before is None else _files_of_both(before, timeline, directory)
+            files = None if before is None else _files_of_two_listings(before, timeline, directory)
             self._proven = None if files is None else (timeline, files)
 
     def files_of(self, timeline: Timeline, read: Callable[[TableDirectory], Timeline]) -> KnownFiles | None:
@@ -548,10 +562,10 @@ class ListedTable:
             return None
         now = read(directory)
         self.whole = (now, directory)
-        return _files_of_both(first, now, directory) or KnownFiles(directory.outside(), None)
+        return _files_of_two_listings(first, now, directory) or KnownFiles(directory.outside(), None)
 
 
-def _files_of_both(
+def _files_of_two_listings(
     first: tuple[Timeline, TableDirectory], timeline: Timeline, directory: TableDirectory
 ) -> KnownFiles | None:
     """Return the files of two listings that have one timeline; None: they have not."""

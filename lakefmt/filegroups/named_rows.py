@@ -1,7 +1,8 @@
-"""Do the parts of a work in this thread and in others that are kept for the next work (effects: threads).
+"""Read the rows of a base file in which a column has one of a few texts, and little else of the file (effects: reads, threads).
 
-To start a thread takes longer than to search a page, on a busy machine some milliseconds: it is waited for until it runs. A
-kept one that has not begun when all is done is not waited for.
+Pages are searched side by side, in this thread and in others that are kept for the next search
+(:func:`do_side_by_side`). To start a thread takes longer than to search a page, on a busy machine some milliseconds: it is
+waited for until it runs. A kept one that has not begun when all is done is not waited for.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 #: More threads wait for memory.
-_MOST_THREADS: Final = 4
+_MOST_SEARCH_THREADS: Final = 4
 
 
-class _Others:
+class _KeptThreads:
     """The threads that are kept; they are started when they are needed first."""
 
     def __init__(self) -> None:
@@ -65,7 +66,7 @@ class _Others:
         """Begin a work in some threads; in none while the interpreter ends."""
         with self._lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(_MOST_THREADS - 1, "lakefmt-search")
+                self._pool = ThreadPoolExecutor(_MOST_SEARCH_THREADS - 1, "lakefmt-search")
             try:
                 return [self._pool.submit(work) for _ in range(count)]
             except RuntimeError:
@@ -76,9 +77,9 @@ class _Others:
         self._lock, self._pool = Lock(), None
 
 
-_others = _Others()
+_kept_threads = _KeptThreads()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_others.forget)
+    os.register_at_fork(after_in_child=_kept_threads.forget)
 
 
 def do_side_by_side(act: Callable[[A], B], parts: Sequence[A]) -> list[B]:
@@ -99,8 +100,8 @@ def do_side_by_side(act: Callable[[A], B], parts: Sequence[A]) -> list[B]:
         for number in left:
             done[number] = act(parts[number])
 
-    others = min(_MOST_THREADS, os.cpu_count() or 1, len(parts)) - 1
-    begun = _others.begin(work, others) if others > 0 else []
+    others = min(_MOST_SEARCH_THREADS, os.cpu_count() or 1, len(parts)) - 1
+    begun = _kept_threads.begin(work, others) if others > 0 else []
     try:
         work()
     finally:
@@ -115,11 +116,11 @@ def do_side_by_side(act: Callable[[A], B], parts: Sequence[A]) -> list[B]:
 #: For more texts than this, a page is decoded sooner than it is searched.
 MOST_TEXTS: Final = 4
 #: Columns of fewer bytes, once they are decompressed, Arrow decodes as soon, by several threads.
-_FEW_BYTES: Final = 3 << 20
+_FEW_DECODED_BYTES: Final = 3 << 20
 #: And as many more for each of them: a page of every column is decoded in any case.
-_COLUMN_BYTES: Final = 256 << 10
+_DECODED_BYTES_PER_COLUMN: Final = 256 << 10
 #: Where more than every fourth page may have the texts, Arrow reads all of them, by several threads.
-_SHARE: Final = 4
+_SEARCHED_SHARE: Final = 4
 #: Columns of up to this number of bytes are read at once, others page by page.
 _READ_AT_ONCE: Final = 512 << 10
 #: Java orders texts with characters from this one on by other numbers than UTF-8 does.
@@ -179,14 +180,22 @@ def read_named_rows(
             places = declared_alike(metadata, pa.schema(fields))
             if places is None:
                 return None
-            groups = [n for n in range(metadata.num_row_groups) if _may_have(metadata, n, places[named.column], named)]
+            groups = [
+                n for n in range(metadata.num_row_groups) if _may_have_texts(metadata, n, places[named.column], named)
+            ]
             if choose is not None and groups:
                 groups = sorted({*groups}.intersection(choose(parquet)))
-        if 0 < _decoded_bytes(metadata, groups, places.values()) < _FEW_BYTES + len(places) * _COLUMN_BYTES:
+        if (
+            0
+            < _decoded_bytes(metadata, groups, places.values())
+            < _FEW_DECODED_BYTES + len(places) * _DECODED_BYTES_PER_COLUMN
+        ):
             return None
         parts = [pa.schema(fields).empty_table()]
         for number in groups:
-            group = _Group(source, metadata.row_group(number), places, {field.name: field for field in fields})
+            group = _SearchedRowGroup(
+                source, metadata.row_group(number), places, {field.name: field for field in fields}
+            )
             rows = group.rows_of(named)
             if rows is None:
                 return None
@@ -195,7 +204,7 @@ def read_named_rows(
 
 
 @dataclass(frozen=True)
-class _Group:
+class _SearchedRowGroup:
     """A row group of an open file.
 
     Attributes:
@@ -218,16 +227,16 @@ class _Group:
             self._chunk(name).compression != chunk.compression for name in self.fields
         ):
             return None
-        if not are_within(map(_span, map(self._chunk, self.fields)), self.source.size()):
+        if not are_within(map(_chunk_span, map(self._chunk, self.fields)), self.source.size()):
             return None
-        span = _span(chunk)
+        span = _chunk_span(chunk)
         data = memoryview(self.source.read_at(span.size, span.offset))
         self._readers[named.column] = lambda offset, count: data[offset : offset + count]
         own = self._pages(named.column)
         if own is None:
             return None
         texts = [text.encode() for text in named.texts.to_pylist()]
-        most = max(MOST_TEXTS, len(own.pages) // _SHARE)
+        most = max(MOST_TEXTS, len(own.pages) // _SEARCHED_SHARE)
         by_page = pages_with(own, data, chunk.compression, texts, most, do_side_by_side)
         if by_page is None:
             return None
@@ -272,7 +281,7 @@ class _Group:
     def _pages(self, name: str) -> ColumnPages | None:
         """Return the pages of a column; None: they are not those of its rows."""
         chunk = self._chunk(name)
-        pages = find_pages(self._reads(name), _span(chunk).size)
+        pages = find_pages(self._reads(name), _chunk_span(chunk).size)
         if pages is None or not pages.num_rows == chunk.num_values == self.metadata.num_rows:
             return None
         return pages
@@ -290,16 +299,16 @@ class _Group:
     def _reads(self, name: str) -> ReadAt:
         """Return what reads the bytes of a column: those of a small one are read once."""
         if name not in self._readers:
-            span = _span(self._chunk(name))
+            span = _chunk_span(self._chunk(name))
             if span.size > _READ_AT_ONCE:
-                self._readers[name] = partial(_read_within, self.source, span)
+                self._readers[name] = partial(_read_in_span, self.source, span)
             else:
                 data = memoryview(self.source.read_at(span.size, span.offset))
                 self._readers[name] = lambda offset, count: data[offset : offset + count]
         return self._readers[name]
 
 
-def _may_have(metadata: pq.FileMetaData, group: int, column: int, named: NamedTexts) -> bool:
+def _may_have_texts(metadata: pq.FileMetaData, group: int, column: int, named: NamedTexts) -> bool:
     """Return whether a row group may have one of some texts, by the ends of its column."""
     try:
         statistics = metadata.row_group(group).column(column).statistics
@@ -319,11 +328,11 @@ def _decoded_bytes(metadata: pq.FileMetaData, groups: Iterable[int], columns: It
     return sum(chunk.total_uncompressed_size for chunk in chunks)
 
 
-def _read_within(source: pa.NativeFile, span: Span, offset: int, count: int) -> bytes:
+def _read_in_span(source: pa.NativeFile, span: Span, offset: int, count: int) -> bytes:
     return bytes(source.read_at(max(0, min(count, span.size - offset)), span.offset + offset))
 
 
-def _span(chunk: pq.ColumnChunkMetaData) -> Span:
+def _chunk_span(chunk: pq.ColumnChunkMetaData) -> Span:
     """Return where a column's pages lie in the file."""
     begin = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
     return Span(int(begin), int(chunk.total_compressed_size))

@@ -1,4 +1,8 @@
-"""Read base files: footers, keys, rows (effects). Footers are cached by partition, name and size (:class:`Kept`)."""
+"""Read base files: footers, keys, rows (effects on reading only).
+
+Footers are cached by partition, name and size (:class:`Kept`). A small file is read at once
+(:func:`read_small_file`): a scanner of Arrow for it costs more than its rows.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +48,16 @@ _CACHED_FOOTERS = 2048
 #: In a smaller file decoding the keys twice takes less time than comparing their bytes with those of a column.
 _WORTH_COMPARING = 64 << 10
 
+
+#: A file of more bytes, of more rows, or whose columns are larger once they are decoded, is not small.
+SMALL_BYTES: Final = 1 << 20
+_SMALL_ROWS, _SMALL_DECODED_BYTES = 1 << 17, 16 << 20
+
+
 T = TypeVar("T")
 
 #: Partition, name and size of a file.
-_Name = tuple[PartitionPath, str, int]
+_FileKey = tuple[PartitionPath, str, int]
 
 
 class Kept(Generic[T]):
@@ -72,8 +82,8 @@ class Kept(Generic[T]):
     def __init__(self, most: int) -> None:
         self.most = most
         self.weight = 0
-        self._values: OrderedDict[_Name, tuple[T, int, PartitionPath]] = OrderedDict()
-        self._names_by_partition: dict[PartitionPath, set[_Name]] = {}
+        self._values: OrderedDict[_FileKey, tuple[T, int, PartitionPath]] = OrderedDict()
+        self._names_by_partition: dict[PartitionPath, set[_FileKey]] = {}
         self._lock = Lock()
 
     def __len__(self) -> int:
@@ -133,7 +143,7 @@ class Kept(Generic[T]):
             self._drop(name)
             return value
 
-    def _drop(self, name: _Name) -> None:
+    def _drop(self, name: _FileKey) -> None:
         _, weight, partition = self._values.pop(name)
         self.weight -= weight
         self._names_by_partition[partition].discard(name)
@@ -226,28 +236,28 @@ class InSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _PlannedPart:
     """Row groups that are read together, or one that is read in pieces of `rows` rows."""
 
     groups: list[int]
     rows: int | None = None
 
 
-def _planned_parts(metadata: pq.FileMetaData, part_bytes: int) -> list[_Part]:
+def _planned_parts(metadata: pq.FileMetaData, part_bytes: int) -> list[_PlannedPart]:
     """Return how to read a file in parts of about `part_bytes`, which are its row groups where these are as large; none: as a whole."""
-    parts: list[_Part] = []
+    parts: list[_PlannedPart] = []
     together = part_bytes + 1
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         cuts = max(1, round(group.total_byte_size / part_bytes))
         if cuts > 1:
-            parts.append(_Part([number], -(-group.num_rows // cuts)))
+            parts.append(_PlannedPart([number], -(-group.num_rows // cuts)))
             together = part_bytes + 1
         elif together + group.total_byte_size <= part_bytes:
             parts[-1].groups.append(number)
             together += group.total_byte_size
         else:
-            parts.append(_Part([number]))
+            parts.append(_PlannedPart([number]))
             together = group.total_byte_size
     return parts if len(parts) > 1 or any(part.rows for part in parts) else []
 
@@ -478,7 +488,7 @@ class BaseFileReader:
         parquet: pq.ParquetFile,
         file: BaseFile,
         columns: Sequence[str],
-        plan: Sequence[_Part],
+        plan: Sequence[_PlannedPart],
         *,
         use_threads: bool,
     ) -> Iterator[FilePart]:
@@ -515,11 +525,6 @@ class BaseFileReader:
         return None if needed is None else [name for name in needed if name in names]
 
 
-#: A file of more bytes, of more rows, or whose columns are larger once they are decoded, is not small.
-SMALL_BYTES: Final = 1 << 20
-_MOST_ROWS, _MOST_DECODED_BYTES = 1 << 17, 16 << 20
-
-
 def read_small_file(store: ObjectStore, file: BaseFile, fields: Sequence[pa.Field]) -> pa.Table | None:
     """Return columns of a base file; None: it is not small, or does not have each of them in its type.
 
@@ -544,20 +549,20 @@ def read_small_file(store: ObjectStore, file: BaseFile, fields: Sequence[pa.Fiel
             data = source.read_buffer(size)
         with parquet_file(pa.BufferReader(data)) as parquet:
             check_row_counts(parquet.metadata)
-            if not (_is_small(parquet.metadata) and _has_all(parquet.schema_arrow, fields)):
+            if not (_is_small_decoded(parquet.metadata) and _has_columns(parquet.schema_arrow, fields)):
                 return None
             names = [field.name for field in fields]
             return parquet.read(columns=names, use_threads=False).select(names)
 
 
-def _is_small(metadata: pq.FileMetaData) -> bool:
+def _is_small_decoded(metadata: pq.FileMetaData) -> bool:
     groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
     return bool(
-        metadata.num_rows <= _MOST_ROWS and sum(group.total_byte_size for group in groups) <= _MOST_DECODED_BYTES
+        metadata.num_rows <= _SMALL_ROWS and sum(group.total_byte_size for group in groups) <= _SMALL_DECODED_BYTES
     )
 
 
-def _has_all(stored: pa.Schema, fields: Sequence[pa.Field]) -> bool:
+def _has_columns(stored: pa.Schema, fields: Sequence[pa.Field]) -> bool:
     """Return whether a file has each of some columns once, in its type."""
     places = map(stored.get_field_index, (field.name for field in fields))
     return all(

@@ -1,4 +1,15 @@
-"""Table properties that Hudi does not have: lakefmt's own small file beside them (docs/format.md, lakefmt's own files)."""
+"""The table client: a table's store, clock and caches, and what is loaded from them (effects).
+
+Reads and writes start here. Only immutable bytes are cached: every :meth:`TableClient.load` reads
+the properties and the timeline again, because another engine may have written since.
+
+:class:`TableVerbs` is the base class of the groups of methods on ``Table``.
+
+Two kinds of files beside the properties are read and written here, too: lakefmt's own small file with table properties that Hudi
+does not have (docs/format.md, lakefmt's own files), and the history of a table's schemas in ``.hoodie/.schema`` (docs/format.md,
+Schema history). Every commit of a table whose columns have ids stores the whole history under its own instant, because Hudi takes
+the newest file of a commit that is on the active timeline. A file of an instant that was never completed does not count.
+"""
 
 from __future__ import annotations
 
@@ -73,113 +84,14 @@ __all__ = [
     "unneeded_history_files",
 ]
 
+
 NOTES = ".hoodie/.lakefmt/table.json"
-_MAX_BYTES = 1 << 20
-
-
-def read_notes(read: Callable[[str, int], bytes]) -> dict[str, object]:
-    """Return the content of lakefmt's table file; empty if the file does not exist.
-
-    Args:
-        read: reads an object of at most that many bytes.
-
-    Raises:
-        CorruptFile: the file is not a JSON object.
-    """
-    try:
-        notes = json.loads(read(NOTES, _MAX_BYTES))
-    except ObjectNotFound:
-        return {}
-    except (ValueError, RecursionError):
-        raise CorruptFile(f"{NOTES} is not JSON") from None
-    if not isinstance(notes, dict):
-        raise CorruptFile(f"{NOTES} is not a JSON object")
-    return notes
-
-
+_MOST_NOTES_BYTES = 1 << 20
 SCHEMAS: Final = ".hoodie/.schema"
-_SUFFIX: Final = ".schemacommit"
-_MOST_BYTES: Final = 256 << 20
-
-
-def load_schema_history(store: ObjectStore, timeline: Timeline) -> SchemaHistory:
-    """Return the newest history.
-
-    Args:
-        store: the table's.
-        timeline: tells which files count.
-
-    Raises:
-        CorruptFile: the file is damaged.
-        UnsupportedFeature: there is none.
-    """
-    names = [info.name for info in store.list(SCHEMAS, recursive=False)]
-    newest = choose_history_file(names, timeline)
-    if newest is None:
-        raise UnsupportedFeature(
-            f"the table's columns have ids and their history is not in {SCHEMAS}: whether older files have the same "
-            "names cannot be told; read and write the table with Spark"
-        )
-    return parse_history(store.read(newest, _MOST_BYTES).decode("utf-8", "replace"), newest)
-
-
-def choose_history_file(names: Iterable[str], timeline: Timeline) -> str | None:
-    """Return the newest history of a commit that was completed; None: there is none. Pure.
-
-    Args:
-        names: the files of the directory.
-        timeline: with the commits that are active; older ones are archived.
-    """
-    active = {instant.time for instant in timeline.unbounded.commits}
-    first = timeline.first_active or ""
-    files = sorted((name for name in names if name.endswith(_SUFFIX)), key=schema_file_instant)
-    completed = [name for name in files if schema_file_instant(name) in active]
-    archived = [name for name in files if schema_file_instant(name) < first]
-    return next(iter([*completed[::-1], *archived[::-1]]), None)
-
-
-def unneeded_history_files(names: Iterable[str], first_active: str) -> list[str]:
-    """Return the histories of archived commits but for the newest, which counts where no active commit has one. Pure.
-
-    Args:
-        names: the files of the directory.
-        first_active: the first instant of the active timeline.
-
-    Example:
-        >>> unneeded_history_files([f".hoodie/.schema/2026010100000000{n}.schemacommit" for n in range(4)], "20260101000000003")
-        ['.hoodie/.schema/20260101000000000.schemacommit', '.hoodie/.schema/20260101000000001.schemacommit']
-    """
-    files = sorted((name for name in names if name.endswith(_SUFFIX)), key=schema_file_instant)
-    return [name for name in files if schema_file_instant(name) < first_active][:-1]
-
-
-def schema_file_instant(name: str) -> str:
-    """Return the instant of a history file.
-
-    Example:
-        >>> schema_file_instant(".hoodie/.schema/20260101000000001_20260101000000002.schemacommit")
-        '20260101000000001'
-    """
-    return name.rpartition("/")[2].partition(".")[0].partition("_")[0]
-
-
-def store_schema_history(
-    store: ObjectStore, history: SchemaHistory, instant: InstantTime, completion: str | None
-) -> None:
-    """Store the history of a commit that is about to be completed.
-
-    Args:
-        store: the table's.
-        history: with the table's schema after the commit.
-        instant: the commit's.
-        completion: when the file is stored, from version 8 on; None: of version 6.
-    """
-    name = f"{SCHEMAS}/{instant}{_SUFFIX}" if completion is None else f"{SCHEMAS}/{instant}_{completion}{_SUFFIX}"
-    store.put(name, history.text.encode())
-
-
+_HISTORY_SUFFIX: Final = ".schemacommit"
+_MOST_HISTORY_BYTES: Final = 256 << 20
 #: Operations whose commits do not define the table's schema (docs/format.md, Table schema).
-_SERVICES = frozenset(
+_SERVICE_OPERATIONS = frozenset(
     {WriteOperation.CLUSTER, WriteOperation.COMPACT, WriteOperation.LOG_COMPACT, WriteOperation.INDEX}
 )
 
@@ -538,7 +450,7 @@ class TableClient:
     def _find_defining_commit(self, state: TableState) -> CommitMetadata | None:
         for instant in reversed((state.columns_of or state.timeline).commits):
             commit = self.commit_metadata(state, instant)
-            if commit.operation not in _SERVICES and commit.extra_metadata.get(SCHEMA_KEY):
+            if commit.operation not in _SERVICE_OPERATIONS and commit.extra_metadata.get(SCHEMA_KEY):
                 return commit
         return None
 
@@ -556,8 +468,6 @@ class TableClient:
             return None
         history = self._histories.get(internal)
         if history is None:
-            # Imported here: few tables have column ids.
-
             whole = load_schema_history(self.store, state.columns_of or state.timeline)
             history = whole.as_of(parse_internal_schema(internal, f"{LATEST_SCHEMA} of the newest commit"))
             self._histories = {**self._histories, internal: history}
@@ -690,3 +600,103 @@ class TableVerbs:
     client: TableClient
     #: Held while a method of this object writes.
     _writing: AbstractContextManager[object]
+
+
+def read_notes(read: Callable[[str, int], bytes]) -> dict[str, object]:
+    """Return the content of lakefmt's table file; empty if the file does not exist.
+
+    Args:
+        read: reads an object of at most that many bytes.
+
+    Raises:
+        CorruptFile: the file is not a JSON object.
+    """
+    try:
+        notes = json.loads(read(NOTES, _MOST_NOTES_BYTES))
+    except ObjectNotFound:
+        return {}
+    except (ValueError, RecursionError):
+        raise CorruptFile(f"{NOTES} is not JSON") from None
+    if not isinstance(notes, dict):
+        raise CorruptFile(f"{NOTES} is not a JSON object")
+    return notes
+
+
+def load_schema_history(store: ObjectStore, timeline: Timeline) -> SchemaHistory:
+    """Return the newest history.
+
+    Args:
+        store: the table's.
+        timeline: tells which files count.
+
+    Raises:
+        CorruptFile: the file is damaged.
+        UnsupportedFeature: there is none.
+    """
+    names = [info.name for info in store.list(SCHEMAS, recursive=False)]
+    newest = choose_history_file(names, timeline)
+    if newest is None:
+        raise UnsupportedFeature(
+            f"the table's columns have ids and their history is not in {SCHEMAS}: whether older files have the same "
+            "names cannot be told; read and write the table with Spark"
+        )
+    return parse_history(store.read(newest, _MOST_HISTORY_BYTES).decode("utf-8", "replace"), newest)
+
+
+def choose_history_file(names: Iterable[str], timeline: Timeline) -> str | None:
+    """Return the newest history of a commit that was completed; None: there is none. Pure.
+
+    Args:
+        names: the files of the directory.
+        timeline: with the commits that are active; older ones are archived.
+    """
+    active = {instant.time for instant in timeline.unbounded.commits}
+    first = timeline.first_active or ""
+    files = sorted((name for name in names if name.endswith(_HISTORY_SUFFIX)), key=schema_file_instant)
+    completed = [name for name in files if schema_file_instant(name) in active]
+    archived = [name for name in files if schema_file_instant(name) < first]
+    return next(iter([*completed[::-1], *archived[::-1]]), None)
+
+
+def unneeded_history_files(names: Iterable[str], first_active: str) -> list[str]:
+    """Return the histories of archived commits but for the newest, which counts where no active commit has one. Pure.
+
+    Args:
+        names: the files of the directory.
+        first_active: the first instant of the active timeline.
+
+    Example:
+        >>> unneeded_history_files([f".hoodie/.schema/2026010100000000{n}.schemacommit" for n in range(4)], "20260101000000003")
+        ['.hoodie/.schema/20260101000000000.schemacommit', '.hoodie/.schema/20260101000000001.schemacommit']
+    """
+    files = sorted((name for name in names if name.endswith(_HISTORY_SUFFIX)), key=schema_file_instant)
+    return [name for name in files if schema_file_instant(name) < first_active][:-1]
+
+
+def schema_file_instant(name: str) -> str:
+    """Return the instant of a history file.
+
+    Example:
+        >>> schema_file_instant(".hoodie/.schema/20260101000000001_20260101000000002.schemacommit")
+        '20260101000000001'
+    """
+    return name.rpartition("/")[2].partition(".")[0].partition("_")[0]
+
+
+def store_schema_history(
+    store: ObjectStore, history: SchemaHistory, instant: InstantTime, completion: str | None
+) -> None:
+    """Store the history of a commit that is about to be completed.
+
+    Args:
+        store: the table's.
+        history: with the table's schema after the commit.
+        instant: the commit's.
+        completion: when the file is stored, from version 8 on; None: of version 6.
+    """
+    name = (
+        f"{SCHEMAS}/{instant}{_HISTORY_SUFFIX}"
+        if completion is None
+        else f"{SCHEMAS}/{instant}_{completion}{_HISTORY_SUFFIX}"
+    )
+    store.put(name, history.text.encode())

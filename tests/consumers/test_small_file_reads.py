@@ -162,13 +162,13 @@ def test_no_scanner_is_made_for_small_files(monkeypatch: pytest.MonkeyPatch) -> 
     assert read() == 12
 
 
-@pytest.mark.parametrize("limit", ["_MOST_ROWS", "_MOST_DECODED_BYTES"])
+@pytest.mark.parametrize("limit", ["_SMALL_ROWS", "_SMALL_DECODED_BYTES"])
 def test_a_file_of_few_bytes_and_many_values_is_not_small(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = append_table(kind="append")
     table.append(rows(*[7] * 5000))
-    monkeypatch.setattr(reader, limit, 4999 if limit == "_MOST_ROWS" else 100)
+    monkeypatch.setattr(reader, limit, 4999 if limit == "_SMALL_ROWS" else 100)
     assert scanners_of(monkeypatch, lambda: read_all(table)) == 1
-    monkeypatch.setattr(reader, limit, 5000 if limit == "_MOST_ROWS" else 1 << 20)
+    monkeypatch.setattr(reader, limit, 5000 if limit == "_SMALL_ROWS" else 1 << 20)
     assert scanners_of(monkeypatch, lambda: read_all(table)) == 0
 
 

@@ -156,7 +156,7 @@ def test_directories_and_change_files_are_no_data(store: Counted, tmp_path: Path
 
 
 def test_many_new_files_are_listed_with_their_sizes(store: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "_MANY_NEW", 3)
+    monkeypatch.setattr(listing, "_MANY_NEW_FILES", 3)
     kept = KeptFiles(store)
     store.put(f"p/{base(0)}", b"x")
     assert len(sizes(kept, done(0))) == 1

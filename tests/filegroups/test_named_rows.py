@@ -28,7 +28,7 @@ from lakefmt.formats.parquet.page_search import (
     LARGE_FOOTER,
     ColumnPages,
     ReadAt,
-    _decoded_page,
+    _decode_page_header,
     encode_pages,
     find_pages,
     pages_with,
@@ -44,8 +44,8 @@ ROWS = 100_000
 
 @pytest.fixture(autouse=True)
 def _files_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(named_rows, "_FEW_BYTES", 0)
-    monkeypatch.setattr(named_rows, "_COLUMN_BYTES", 0)
+    monkeypatch.setattr(named_rows, "_FEW_DECODED_BYTES", 0)
+    monkeypatch.setattr(named_rows, "_DECODED_BYTES_PER_COLUMN", 0)
 
 
 #: Pages of so few rows that one column has many of them.
@@ -147,8 +147,8 @@ def test_small_columns_are_left_to_arrow(tmp_path: Path, monkeypatch: pytest.Mon
     store, file = stored(tmp_path, table, use_dictionary=False)
     size = sum(pq.read_metadata(tmp_path / NAME).row_group(0).column(n).total_uncompressed_size for n in (0, 1))
     for few, each, is_read in ((size, 0, True), (size + 1, 0, False), (0, size // 2, True), (1, size // 2 + 1, False)):
-        monkeypatch.setattr(named_rows, "_FEW_BYTES", few)
-        monkeypatch.setattr(named_rows, "_COLUMN_BYTES", each)
+        monkeypatch.setattr(named_rows, "_FEW_DECODED_BYTES", few)
+        monkeypatch.setattr(named_rows, "_DECODED_BYTES_PER_COLUMN", each)
         assert (found(store, file, table, [table["id"][3].as_py()], ["id", "n"]) is not None) is is_read
 
 
@@ -381,10 +381,10 @@ def test_a_footer_is_read_without_its_entries(tmp_path: Path) -> None:
 def test_a_number_without_end_is_refused_at_once() -> None:
     for header in (b"\x15" + b"\xff" * 60_000, b"\x18" + b"\xff" * 60_000, b"\x15\x00\x5c" * 20_000):
         with pytest.raises((InternalError, IndexError)):
-            _decoded_page(header + b"\0" * 9, 0)
+            _decode_page_header(header + b"\0" * 9, 0)
         assert find_pages(reads(memoryview(header)), len(header)) is None
     with pytest.raises(InternalError, match="too many bytes"):
-        _decoded_page(b"\x15" + b"\xff" * 30 + b"\0" * 9, 0)
+        _decode_page_header(b"\x15" + b"\xff" * 30 + b"\0" * 9, 0)
 
 
 @pytest.mark.parametrize("high", ["z", "\ufb00"])  # the second is behind characters that Java orders otherwise
@@ -395,13 +395,13 @@ def test_row_groups_are_left_out_by_the_ends_of_the_texts(
     table = pa.table({"id": [*texts[:-1], high], "n": np.arange(len(texts))})
     store, file = stored(tmp_path, table, row_group_size=10_000, use_dictionary=False)
     searched: list[int] = []
-    rows_of = named_rows._Group.rows_of
+    rows_of = named_rows._SearchedRowGroup.rows_of
 
     def seen(group: Any, named: NamedTexts) -> pa.Table | None:
         searched.append(group.metadata.num_rows)
         return rows_of(group, named)
 
-    monkeypatch.setattr(named_rows._Group, "rows_of", seen)
+    monkeypatch.setattr(named_rows._SearchedRowGroup, "rows_of", seen)
     for text, number, count in (
         (texts[0], 0, 1),
         (texts[19_999], 19_999, 1),

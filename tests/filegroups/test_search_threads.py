@@ -54,8 +54,8 @@ def test_the_error_of_any_thread_is_raised_when_all_have_ended(failing: int) -> 
 
 
 def test_a_thread_that_has_not_begun_is_not_waited_for() -> None:
-    others, go = named_rows._others, threading.Event()
-    busy = others.begin(lambda: (go.wait(30), None)[1], named_rows._MOST_THREADS - 1)
+    others, go = named_rows._kept_threads, threading.Event()
+    busy = others.begin(lambda: (go.wait(30), None)[1], named_rows._MOST_SEARCH_THREADS - 1)
     try:
         assert do_side_by_side(str, range(5)) == ["0", "1", "2", "3", "4"]
     finally:
@@ -81,5 +81,5 @@ def test_while_the_interpreter_ends_this_thread_does_all(monkeypatch: pytest.Mon
         raise RuntimeError("cannot schedule new futures after interpreter shutdown")
 
     do_side_by_side(str, range(3))
-    monkeypatch.setattr(named_rows._others._pool, "submit", ended)
+    monkeypatch.setattr(named_rows._kept_threads._pool, "submit", ended)
     assert do_side_by_side(str, range(3)) == ["0", "1", "2"]

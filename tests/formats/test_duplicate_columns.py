@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.filegroups import reader as module
-from lakefmt.filegroups.merge.base import _is_same
+from lakefmt.filegroups.merge.base import _shares_memory
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import BaseFileReader
 from lakefmt.formats.parquet import duplicate_columns
@@ -50,8 +50,8 @@ def test_the_second_copy_is_the_first_one(tmp_path: Path) -> None:
     rows = pa.table({"n": range(100), RECORD_KEY: _keys(100), "id": _keys(100)})
     found = _read(tmp_path, _stored(tmp_path, rows, groups=30), rows.column_names)
     assert found.select(rows.column_names).equals(rows)
-    assert _is_same(found.column("id"), found.column(RECORD_KEY))
-    assert not _is_same(found.column("n"), found.column(RECORD_KEY))
+    assert _shares_memory(found.column("id"), found.column(RECORD_KEY))
+    assert not _shares_memory(found.column("n"), found.column(RECORD_KEY))
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -69,7 +69,7 @@ def test_a_column_that_differs_in_one_value_is_read(
     )  # its sizes and numbers are the same
     found = _read(folder, file, rows.column_names)
     assert found.select(rows.column_names).equals(rows)
-    assert _is_same(found.column("id"), found.column(RECORD_KEY)) == (letter == "k")
+    assert _shares_memory(found.column("id"), found.column(RECORD_KEY)) == (letter == "k")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_bytes_beyond_the_file_are_not_asked_for(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(duplicate_columns, "find_duplicate_column", lying)
     found = _read(tmp_path, file, rows.column_names)
     assert found.equals(rows)
-    assert not _is_same(found.column("id"), found.column(RECORD_KEY))
+    assert not _shares_memory(found.column("id"), found.column(RECORD_KEY))
     assert [are_within([Span(*pair)], 9) for pair in ((0, 9), (-1, 3), (9, 1), (3, -1))] == [True, False, False, False]
 
 

@@ -227,7 +227,7 @@ def _first(first: tuple[Timeline, TableDirectory], timeline: Timeline, directory
 def test_less_than_two_listings_would_lose_rows(joined: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sabotage twins: one listing alone, and the files of one of two."""
     told = story("cow", metadata=False)
-    monkeypatch.setattr(listing, "_joined", joined)
+    monkeypatch.setattr(listing, "_files_of_two_listings", joined)
     assert next(wrong_reads(told, 1000), None)
 
 

@@ -156,18 +156,18 @@ def test_positions_are_used_and_lies_are_not(monkeypatch: pytest.MonkeyPatch) ->
     table.delete(["k0008"])
     expected = table.read()
     used: list[bool] = []
-    original = merged_slice._places
+    original = merged_slice._places_in_base
 
     def seen(*arguments: Any) -> Any:
         used.append(original(*arguments) is not None)
         return original(*arguments)
 
-    monkeypatch.setattr(merged_slice, "_places", seen)
+    monkeypatch.setattr(merged_slice, "_places_in_base", seen)
     assert_same_multiset(table.read(), expected)
     assert used == [True]
-    monkeypatch.setattr(merged_slice, "_places", lambda *_: None)
+    monkeypatch.setattr(merged_slice, "_places_in_base", lambda *_: None)
     assert_same_multiset(table.read(), expected)
-    monkeypatch.setattr(merged_slice, "_places", seen)
+    monkeypatch.setattr(merged_slice, "_places_in_base", seen)
     (path,) = [o.name for o in table.client.store.list("p=p0") if ".log." in o.name][:1]
     store = table.client.store
     stored = store.read(path)

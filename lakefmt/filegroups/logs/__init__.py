@@ -1,5 +1,5 @@
 """The logs of a file slice.
 
-``block_selection`` decides which blocks count, ``reader`` reads their rows and deletes, ``writer`` writes log files;
-``log_inspection`` says what is wrong with a log.
+``reader`` chooses the blocks that count, reads their rows and deletes, and tells what is wrong with a log; ``writer`` writes
+log files.
 """

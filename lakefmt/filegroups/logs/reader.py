@@ -1,4 +1,11 @@
-"""Select the log blocks of a file slice that a reader merges (docs/format.md, Reading a slice). Pure."""
+"""Read the logs of a file slice: choose the blocks that count, decode their rows, and inspect a log by its block headers.
+
+Blocks are chosen as docs/format.md says (Reading a slice). Rows are ordered by arrival, oldest first.
+A delete is a row, too, with a key, possibly an ordering value, and a delete flag. Nothing is merged here.
+
+A log's name does not say who wrote it in layout 1: it has the base instant, and each block names
+its own deltacommit (docs/format.md, File slices). So visibility is decided from the blocks.
+"""
 
 from __future__ import annotations
 
@@ -64,6 +71,13 @@ __all__ = [
 ]
 
 
+I64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+_Contents: TypeAlias = dict[tuple[str, int], bytes | memoryview]
+#: Up to this number of bytes blocks are decoded together; larger blocks spend their time on rows.
+_RUN_BYTES = 1 << 20
+
+
 @dataclass(frozen=True, slots=True)
 class PlacedBlock:
     """A block and the log file that contains it."""
@@ -101,14 +115,14 @@ def select_blocks(
             kept = [other for other in kept if other.block.instant_time != target]
         elif placed.block.kind not in (BlockKind.CDC_DATA, BlockKind.CORRUPT):
             kept.append(placed)
-    kept = [p for p in kept if _counts(p.block.instant_time or "", is_committed, bound)]
+    kept = [p for p in kept if _is_visible(p.block.instant_time or "", is_committed, bound)]
     if layout > 1 and any(p.block.instant_time != p.file.instant for p in kept):
         # Copies for the new buckets of a clustering have one instant in their names, and Hudi gives all of them one version.
         kept.sort(key=lambda p: (p.file.instant, p.block.instant_time or ""))
-    return _compacted(_one_attempt(kept) if layout == 1 else kept)
+    return _in_place_of_replaced(_one_attempt(kept) if layout == 1 else kept)
 
 
-def _counts(time: str, is_committed: Callable[[str], bool], bound: str | None) -> bool:
+def _is_visible(time: str, is_committed: Callable[[str], bool], bound: str | None) -> bool:
     if bound is not None and time > bound:
         return False
     # Also from version 8 on, where a log has one instant, in its name: logs from before an upgrade
@@ -120,24 +134,24 @@ def _one_attempt(blocks: Sequence[PlacedBlock]) -> list[PlacedBlock]:
     """Keep the latest complete attempt of each task, by block identifiers (docs/format.md, Block headers)."""
     attempts: dict[str, dict[int, list[int]]] = {}
     for placed in blocks:
-        identifier = _identifier(placed.block)
+        identifier = _block_identifier(placed.block)
         if identifier is not None:
             attempts.setdefault(placed.block.instant_time or "", {}).setdefault(identifier[0], []).append(identifier[1])
-    chosen = {time: _best(numbers) for time, numbers in attempts.items() if len(numbers) > 1}
-    return [p for p in blocks if _is_chosen(p.block, chosen)]
+    chosen = {time: _best_attempt(numbers) for time, numbers in attempts.items() if len(numbers) > 1}
+    return [p for p in blocks if _is_chosen_attempt(p.block, chosen)]
 
 
-def _best(attempts: dict[int, list[int]]) -> int:
+def _best_attempt(attempts: dict[int, list[int]]) -> int:
     complete = {number: sorted(parts) == list(range(len(parts))) for number, parts in attempts.items()}
     return max(attempts, key=lambda number: (complete[number], len(attempts[number]), number))
 
 
-def _is_chosen(block: LogBlock, chosen: dict[str, int]) -> bool:
-    identifier = _identifier(block)
+def _is_chosen_attempt(block: LogBlock, chosen: dict[str, int]) -> bool:
+    identifier = _block_identifier(block)
     return identifier is None or chosen.get(block.instant_time or "", identifier[0]) == identifier[0]
 
 
-def _identifier(block: LogBlock) -> tuple[int, int] | None:
+def _block_identifier(block: LogBlock) -> tuple[int, int] | None:
     attempt, _, sequence = block.header.get(HeaderKey.BLOCK_IDENTIFIER, "").partition(",")
     try:
         return int(attempt), int(sequence)
@@ -145,7 +159,7 @@ def _identifier(block: LogBlock) -> tuple[int, int] | None:
         return None
 
 
-def _compacted(blocks: Sequence[PlacedBlock]) -> list[PlacedBlock]:
+def _in_place_of_replaced(blocks: Sequence[PlacedBlock]) -> list[PlacedBlock]:
     """Put log-compacted blocks in the place of the last block that they replace."""
     replaced_by: dict[str, str] = {}
     for placed in blocks:
@@ -155,7 +169,11 @@ def _compacted(blocks: Sequence[PlacedBlock]) -> list[PlacedBlock]:
             replaced_by[time] = placed.block.instant_time or ""
     if not replaced_by:
         return list(blocks)
-    final = {n: _final(p, replaced_by) for n, p in enumerate(blocks) if (p.block.instant_time or "") in replaced_by}
+    final = {
+        n: _last_replacement(p, replaced_by)
+        for n, p in enumerate(blocks)
+        if (p.block.instant_time or "") in replaced_by
+    }
     last = {time: number for number, time in final.items()}
     standing: dict[str, list[PlacedBlock]] = {}
     for placed in blocks:
@@ -170,7 +188,7 @@ def _compacted(blocks: Sequence[PlacedBlock]) -> list[PlacedBlock]:
     return order
 
 
-def _final(placed: PlacedBlock, replaced_by: dict[str, str]) -> str:
+def _last_replacement(placed: PlacedBlock, replaced_by: dict[str, str]) -> str:
     time = placed.block.instant_time or ""
     seen = {time}
     while time in replaced_by and replaced_by[time] not in seen:
@@ -289,15 +307,6 @@ def inspect_log(
     return Standing.UNSEEN
 
 
-I64 = npt.NDArray[np.int64]
-_Contents: TypeAlias = dict[tuple[str, int], bytes | memoryview]
-Mask = npt.NDArray[np.bool_]
-
-#: A log file is read whole; Hudi starts a new file at 1 GiB.
-#: Up to this number of bytes blocks are decoded together; larger blocks spend their time on rows.
-_RUN_BYTES = 1 << 20
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class LogRows:
     """The rows of logs, in the order of arrival.
@@ -368,8 +377,8 @@ def read_log_rows(
         UnsupportedFeature: a block of HFile records.
     """
     chosen, contents = _chosen_blocks(store, file_slice, layout, is_committed, bound)
-    rows, counts = _rows_of(chosen, contents, schema, rule, unstored)
-    return replace(rows, positions=_positions(file_slice, chosen, counts) if positions and layout > 1 else None)
+    rows, counts = _rows_of_blocks(chosen, contents, schema, rule, unstored)
+    return replace(rows, positions=_positions_in_base(file_slice, chosen, counts) if positions and layout > 1 else None)
 
 
 def read_logs_of_slices(
@@ -401,12 +410,12 @@ def read_logs_of_slices(
         ends.append(len(chosen))
     if any(placed.block.is_partial for placed in chosen):
         return None
-    rows, counts = _rows_of(chosen, contents, schema, rule, None)
+    rows, counts = _rows_of_blocks(chosen, contents, schema, rule, None)
     spans = [slice(begin, end) for begin, end in pairwise([0, *ends])]
     positions: list[I64] | None = [] if layout > 1 else None
     first = 0
     for file_slice, span, in_base in zip(slices, spans, base_rows, strict=True):
-        places = None if positions is None else _positions(file_slice, chosen[span], counts[span])
+        places = None if positions is None else _positions_in_base(file_slice, chosen[span], counts[span])
         positions = None if positions is None or places is None else [*positions, places + first]
         first += in_base
     joined = None if positions is None else np.concatenate(positions)
@@ -420,13 +429,13 @@ def _chosen_blocks(
     contents: _Contents = {}
     placed: list[PlacedBlock] = []
     for log in file_slice.logs:
-        for whole in _blocks(store, log):
+        for whole in _read_blocks(store, log):
             placed.append(PlacedBlock(log, whole.block))
             contents[(log.path, whole.block.start)] = whole.content
     return select_blocks(placed, layout=layout, is_committed=is_committed, bound=bound), contents
 
 
-def _rows_of(
+def _rows_of_blocks(
     chosen: Sequence[PlacedBlock],
     contents: _Contents,
     schema: pa.Schema,
@@ -435,15 +444,15 @@ def _rows_of(
 ) -> tuple[LogRows, list[int]]:
     """Return the rows of blocks, and the number of rows of each block."""
     parts, counts = [], list[int]()
-    for run in _runs(chosen, unstored):
-        part, rows = _decode(run, [contents[(p.file.path, p.block.start)] for p in run], schema, rule, unstored)
+    for run in _runs_of_one_form(chosen, unstored):
+        part, rows = _decode_run(run, [contents[(p.file.path, p.block.start)] for p in run], schema, rule, unstored)
         parts.append(part)
         counts += rows
     instants = tuple(dict.fromkeys(p.block.instant_time or "" for p in chosen))
-    return replace(_joined(parts, schema), num_blocks=len(chosen), instants=instants), counts
+    return replace(_joined_rows(parts, schema), num_blocks=len(chosen), instants=instants), counts
 
 
-def _runs(chosen: Sequence[PlacedBlock], unstored: VirtualColumns | None) -> list[list[PlacedBlock]]:
+def _runs_of_one_form(chosen: Sequence[PlacedBlock], unstored: VirtualColumns | None) -> list[list[PlacedBlock]]:
     """Return runs of blocks to decode together: Avro blocks of one schema, up to a number of bytes."""
     places: dict[str, ColumnPlaces | None] = {}
     if unstored is not None:
@@ -454,7 +463,7 @@ def _runs(chosen: Sequence[PlacedBlock], unstored: VirtualColumns | None) -> lis
         block = placed.block
         last = runs[-1][-1].block if runs else None
         alike = last is not None and block.kind is last.kind is BlockKind.AVRO_DATA
-        if last is not None and alike and _form(block, places) == _form(last, places):
+        if last is not None and alike and _decoding_form(block, places) == _decoding_form(last, places):
             size += block.content_size
             if size <= _RUN_BYTES:
                 runs[-1].append(placed)
@@ -464,12 +473,12 @@ def _runs(chosen: Sequence[PlacedBlock], unstored: VirtualColumns | None) -> lis
     return runs
 
 
-def _form(block: LogBlock, places: Mapping[str, ColumnPlaces | None]) -> tuple[object, ...]:
+def _decoding_form(block: LogBlock, places: Mapping[str, ColumnPlaces | None]) -> tuple[object, ...]:
     """Return what blocks have to share to be decoded together."""
     return block.schema, block.is_partial, places.get(block.instant_time or "") if places else None
 
 
-def _positions(file_slice: FileSlice, chosen: Sequence[PlacedBlock], counts: Sequence[int]) -> I64 | None:
+def _positions_in_base(file_slice: FileSlice, chosen: Sequence[PlacedBlock], counts: Sequence[int]) -> I64 | None:
     """Return the base file's row of every row; None if a block has no positions for this base file."""
     if file_slice.base is None:
         return None
@@ -520,7 +529,7 @@ def find_unreadable_blocks(store: ObjectStore, log: LogFile) -> tuple[tuple[tupl
         UnsupportedFeature: a block has another format version, an unknown kind or an unknown header key.
     """
     unreadable, unknown = [], ""
-    for whole in _blocks(store, log):
+    for whole in _read_blocks(store, log):
         try:
             _decode_keys(whole, log.path)
         except UnsupportedError as error:
@@ -550,8 +559,8 @@ def _read_at(source: pa.NativeFile) -> ReadAt:
     return lambda offset, count: source.read_at(count, offset)
 
 
-def _blocks(store: ObjectStore, log: LogFile) -> Iterator[WholeBlock]:
-    reader = LogBlockReader(log.path)
+def _read_blocks(store: ObjectStore, log: LogFile) -> Iterator[WholeBlock]:
+    reader = LogBlockReader(log.path)  # a log file is read whole; Hudi starts a new file at 1 GiB
     try:
         reader.feed(store.read(log.path, MAX_LOG_BYTES))
     except ObjectNotFound:
@@ -561,7 +570,7 @@ def _blocks(store: ObjectStore, log: LogFile) -> Iterator[WholeBlock]:
     return (block for block in reader.finish() if isinstance(block, WholeBlock))
 
 
-def _decode(
+def _decode_run(
     run: Sequence[PlacedBlock],
     contents: Sequence[bytes | memoryview],
     schema: pa.Schema,
@@ -594,14 +603,14 @@ def _decode(
         rows = unstored.complete(rows, placed.file.partition, written, schema.names)
     if RECORD_KEY not in rows.column_names:
         raise CorruptFile(f"{what}: the rows of the block at byte {block.start:,} have no record keys")
-    table = reconcile(rows, _nullable(schema))
+    table = reconcile(rows, _all_nullable(schema))
     places = None if unstored is None else unstored.places(written)
     brought = (frozenset(stored) if places is None else places.current_names(stored)) | set(rows.column_names)
     deletes = marked_deletes(table, rule) | withdrawn
     none = np.zeros(table.num_rows, dtype=bool)
     # A partial row without the ordering column has no event time.
     always = unordered_deletes(table, deletes, rule) if has_order(rule.stored, rows.column_names) else none
-    log_rows = _plain(table, deletes, always, brought if block.is_partial else None, of_deletes=none)
+    log_rows = _log_rows(table, deletes, always, brought if block.is_partial else None, of_deletes=none)
     return replace(log_rows, known=brought - set(META_COLUMNS)), counts
 
 
@@ -620,11 +629,13 @@ def _parquet_rows(content: bytes | memoryview, wanted: list[str], what: str) -> 
         raise CorruptFile(f"damaged Parquet block: {error}") from None
 
 
-def _plain(table: pa.Table, deletes: Mask, always: Mask, names: frozenset[str] | None, *, of_deletes: Mask) -> LogRows:
+def _log_rows(
+    table: pa.Table, deletes: Mask, always: Mask, names: frozenset[str] | None, *, of_deletes: Mask
+) -> LogRows:
     return LogRows(table, deletes, always, np.zeros(table.num_rows, np.int64), (names,), of_deletes=of_deletes)
 
 
-def _nullable(schema: pa.Schema) -> pa.Schema:
+def _all_nullable(schema: pa.Schema) -> pa.Schema:
     # Delete rows have only keys, so every column is nullable until the merge.
     return pa.schema([field.with_nullable(True) for field in schema])
 
@@ -637,16 +648,17 @@ def _delete_rows(records: DeleteRecords, schema: pa.Schema, rule: MergeRule) -> 
     }
     made = {RECORD_KEY: records.keys, PARTITION_PATH: records.partitions}
     columns = [
-        made[f.name].cast(f.type) if f.name in made else _with_ordering(f, ordering, count) for f in _nullable(schema)
+        made[f.name].cast(f.type) if f.name in made else _with_ordering(f, ordering, count)
+        for f in _all_nullable(schema)
     ]
     # A delete without an ordering value, or with int 0, deletes any stored row (docs/format.md,
     # Delete blocks).
     always = np.ones(count, dtype=bool)
     for values in () if rule.blocks_win else ordering.values():
         always &= values.is_null().to_numpy(zero_copy_only=False)
-    table = pa.table(columns, schema=_nullable(schema))
+    table = pa.table(columns, schema=_all_nullable(schema))
     every = np.ones(count, dtype=bool)
-    return _plain(table, every, always, None, of_deletes=every)
+    return _log_rows(table, every, always, None, of_deletes=every)
 
 
 def _type_at(schema: pa.Schema, name: str) -> pa.DataType:
@@ -668,13 +680,13 @@ def _with_ordering(field: pa.Field, ordering: Mapping[tuple[str, ...], pa.Array]
     return pa.StructArray.from_buffers(field.type, count, [None], children=children)
 
 
-def _joined(parts: Sequence[LogRows], schema: pa.Schema) -> LogRows:
+def _joined_rows(parts: Sequence[LogRows], schema: pa.Schema) -> LogRows:
     kinds: dict[frozenset[str] | None, int] = {None: 0}
     numbers = []
     for part in parts:
         number = kinds.setdefault(part.columns[0], len(kinds))
         numbers.append(np.full(part.table.num_rows, number, np.int64))
-    empty, none = _nullable(schema).empty_table(), np.zeros(0, dtype=bool)
+    empty, none = _all_nullable(schema).empty_table(), np.zeros(0, dtype=bool)
     return LogRows(
         pa.concat_tables([part.table for part in parts] or [empty]),
         np.concatenate([part.deletes for part in parts] or [none]),

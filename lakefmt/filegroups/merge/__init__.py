@@ -1,6 +1,5 @@
 """Merge rows with equal keys.
 
-``base`` merges incoming rows into a base file, ``merged_slice`` logs into a base file,
-``log_compaction_merge`` logs with each other; ``precombine`` combines the rows of a batch,
-``_custom`` calls a registered merge function.
+``base`` merges incoming rows into a base file, by the table's rule or by a registered merge function; ``merged_slice`` merges logs
+into a base file or with each other; ``precombine`` combines the rows of a batch.
 """

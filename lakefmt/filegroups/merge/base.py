@@ -1,9 +1,20 @@
-"""Merge with a registered merge function: its arguments and the checks of its result. Pure.
+"""Merge incoming rows into a base file (docs/format.md, Merge rules; Partial updates). Pure.
 
-Rows of one key are folded in the order of arrival: the first with the second, the result with the
-third, and so on. Each step calls the function once, for all keys that have a row left. A delete
-discards the rows before it; the row after it starts anew. The function sees the table's columns
-without meta columns, which are those of the newer row.
+Combining the records of a batch and merging a batch with stored rows use the same rule. Commit
+time: the later record wins. Event time: the record with the larger ordering value wins
+(:mod:`lakefmt.filegroups.ordering`), the later one on a tie. Under a partial rule, replaceable
+values of the winner are filled from the other record.
+
+A large base file is merged part by part, so that one part is stored while the next is merged
+(:func:`merge_in_parts`). Rows of several file groups are merged by one call (:func:`grouped_rows`):
+a merge of a few rows costs its calls, not its rows. Keys are only unique within a file group, so
+each key is preceded by the number of its group while the rows are together.
+
+With a registered merge function, rows of one key are folded in the order of arrival: the first with
+the second, the result with the third, and so on (:func:`fold_rows`). Each step calls the function
+once, for all keys that have a row left. A delete discards the rows before it; the row after it
+starts anew. The function sees the table's columns without meta columns, which are those of the
+newer row.
 """
 
 from __future__ import annotations
@@ -58,204 +69,13 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Folded:
-    """The rows after a fold, one per key.
-
-    Attributes:
-        table: the rows in the order of the key codes.
-        deletes: ``(n_keys,)`` bool; the key is deleted.
-        last: ``(n_keys,) int64``; the number of the last row folded into each.
-    """
-
-    table: pa.Table
-    deletes: Mask
-    last: Rows
-
-
-def call_merger(custom: CustomMerge, older: pa.Table, newer: pa.Table) -> tuple[pa.Table, Mask]:
-    """Return the merged rows, with the meta columns of the newer ones, and which of them are deleted.
-
-    Args:
-        custom: the function.
-        older: the older rows.
-        newer: the newer rows; same keys, columns and order.
-
-    Raises:
-        MergerFailed: the function raised, or returned other rows, columns, types or keys.
-
-    Example:
-        >>> keep = CustomMerge("doc:keep", lambda older, newer: older)
-        >>> call_merger(keep, pa.table({"v": [1]}), pa.table({"v": [2]}))[0].to_pydict()
-        {'v': [1]}
-    """
-    data = [name for name in newer.column_names if name not in META_COLUMNS]
-    given = newer.select(data)
-    try:
-        answer = custom.function(older.select(data), given)
-    except Exception as error:
-        raise MergerFailed(f"merger {custom.name} raised {type(error).__name__}: {error}") from error
-    merged, mask = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
-    rows, deletes = _checked(custom, merged, given), _mask(custom, mask, given.num_rows)
-    kept = from_numpy(~deletes)
-    if any(rows.column(n).filter(kept) != given.column(n).filter(kept) for n in custom.fixed if n in data):
-        raise MergerFailed(f"merger {custom.name} changed a key or partition column ({', '.join(custom.fixed)})")
-    columns = [rows.column(f.name) if f.name in data else newer.column(f.name) for f in newer.schema]
-    return pa.table(columns, schema=newer.schema), deletes
-
-
-def _checked(custom: CustomMerge, rows: Any, given: pa.Table) -> pa.Table:
-    """Return the function's result with the schema of its arguments."""
-    if not isinstance(rows, pa.Table):
-        raise MergerFailed(f"merger {custom.name} returned {type(rows).__name__}, not a table (and a mask)")
-    if rows.num_rows != given.num_rows:
-        raise MergerFailed(f"merger {custom.name} was given {given.num_rows} rows and returned {rows.num_rows}")
-    returned = {field.name: field.type for field in rows.schema}
-    wrong = [f.name for f in given.schema if returned.get(f.name) != f.type]
-    if wrong or len(rows.column_names) != len(given.column_names):
-        raise MergerFailed(
-            f"merger {custom.name} returned {_types(rows.schema)}; the same columns and types as it was given are needed: "
-            f"{_types(given.schema)}"
-        )
-    rows = rows.select(given.column_names)
-    empty = [f.name for f in given.schema if not f.nullable and rows.column(f.name).null_count]
-    if empty:
-        raise MergerFailed(f"merger {custom.name} returned nulls in {', '.join(empty)}, which take none")
-    return cast_rows(rows, given.schema)
-
-
-def _types(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name}: {field.type}" for field in schema)
-
-
-def _mask(custom: CustomMerge, answer: Any, count: int) -> Mask:
-    if answer is None:
-        return np.zeros(count, dtype=bool)
-    values = answer.to_numpy(zero_copy_only=False) if isinstance(answer, pa.Array) else answer
-    values = values.to_numpy() if isinstance(values, pa.ChunkedArray) else values
-    mask = np.asarray(values)
-    if mask.dtype != np.dtype(bool) or mask.shape != (count,):
-        raise MergerFailed(f"merger {custom.name} returned a mask that is not {count} booleans without nulls")
-    return mask
-
-
-def fold_rows(custom: CustomMerge, table: pa.Table, codes: Rows, deletes: Mask) -> Folded:
-    """Return one row per key.
-
-    Args:
-        custom: the function.
-        table: the rows in the order of arrival.
-        codes: ``(n_rows,) int64``; key codes from 0 on without gaps.
-        deletes: ``(n_rows,)`` bool; the row deletes its key.
-
-    Example:
-        >>> import pyarrow.compute as pc
-        >>> add = CustomMerge("doc:add", lambda a, b: pa.table({"v": pc.add(a["v"], b["v"])}))
-        >>> rows = pa.table({"v": [1, 2, 3, 4]})
-        >>> fold_rows(add, rows, np.array([0, 1, 0, 0]), np.zeros(4, dtype=bool)).table.to_pydict()
-        {'v': [8, 2]}
-    """
-    counts = np.bincount(codes)
-    order = np.argsort(codes, kind="stable")
-    starts = np.cumsum(counts) - counts
-    # Keys with many rows come first, so the keys of a step are a prefix.
-    ranked = np.argsort(-counts, kind="stable")
-    folded = table.take(from_numpy(order[starts[ranked]]))
-    deleted = deletes[order[starts[ranked]]]
-    for step in range(1, int(counts.max(initial=0))):
-        active = int(np.count_nonzero(counts > step))
-        rows = order[starts[ranked[:active]] + step]
-        folded, deleted = _round(custom, folded, deleted, table.take(from_numpy(rows)), deletes[rows])
-    inverse = np.argsort(ranked)
-    last = order[starts + counts - 1] if len(counts) else order
-    return Folded(folded.take(from_numpy(inverse)), deleted[inverse], last)
-
-
-def _round(custom: CustomMerge, held: pa.Table, dead: Mask, newer: pa.Table, removes: Mask) -> tuple[pa.Table, Mask]:
-    """Fold one more row into each of the first keys."""
-    count = len(removes)
-    older, was_dead = held.slice(0, count), dead[:count]
-    both = np.flatnonzero(~was_dead & ~removes)
-    deleted_after = removes.copy()
-    if len(both):
-        indices = from_numpy(both)
-        merged, deleted_after[both] = call_merger(custom, older.take(indices), newer.take(indices))
-        source = np.arange(count)
-        source[both] = count + np.arange(len(both))
-        newer = pa.concat_tables([newer, merged]).take(from_numpy(source))
-    rest = held.slice(count)
-    return pa.concat_tables([newer, rest]).combine_chunks(), np.concatenate([deleted_after, dead[count:]])
-
-
 #: A column of the rows while they are together: the number of the file group.
 GROUP_NUMBER = "_lakefmt_group_number"
 #: Characters of a group's number before each key.
-_WIDTH = 4
-_MOST_GROUPS = 16**_WIDTH
-
-
-def can_be_together(rule: MergeRule, groups: int) -> bool:
-    """Return whether a rule compares and replaces whole rows by their keys, and nothing else."""
-    return rule.custom is None and rule.partial is None and not rule.is_own and 1 < groups <= _MOST_GROUPS
-
-
-def joined_in_schema(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Return tables one behind the other in the current `schema` (:func:`~lakefmt.schema.reconcile`)."""
-    if all(table.schema.equals(tables[0].schema) for table in tables):
-        return reconcile(pa.concat_tables(tables), schema)
-    return pa.concat_tables([reconcile(table, schema) for table in tables])
-
-
-def grouped_rows(rows: pa.Table, counts: Sequence[int]) -> pa.Table | None:
-    """Return the rows of several file groups with numbers in front of their keys, and with the column of numbers.
-
-    Args:
-        rows: one group's rows behind the other's.
-        counts: the number of rows of each group.
-
-    Returns:
-        None if a row has no key.
-
-    Example:
-        >>> grouped_rows(pa.table({RECORD_KEY: ["a", "a"]}), [1, 1]).to_pydict()
-        {'_hoodie_record_key': ['0000a', '0001a'], '_lakefmt_group_number': [0, 1]}
-    """
-    index = rows.schema.get_field_index(RECORD_KEY)
-    keys = rows.column(index)
-    if keys.null_count:
-        return None
-    numbers = from_numpy(np.repeat(np.arange(len(counts), dtype=np.int32), counts))
-    texts = pa.array([f"{number:0{_WIDTH}x}" for number in range(len(counts))], pa.string())
-    marked = pc.binary_join_element_wise(texts.take(numbers), keys, pa.scalar("", pa.string()))
-    return rows.set_column(index, rows.schema.field(index), marked).append_column(GROUP_NUMBER, numbers)
-
-
-def split_groups(rows: pa.Table, groups: int) -> tuple[pa.Table, list[int]]:
-    """Return merged rows ordered by group, their keys as they were, and the number of rows of each group.
-
-    Example:
-        >>> rows = pa.table({RECORD_KEY: ["0000a", "0001a", "0000b"], GROUP_NUMBER: [0, 1, 0]})
-        >>> ordered, counts = split_groups(rows, 2)
-        >>> ordered.to_pydict(), counts
-        ({'_hoodie_record_key': ['a', 'b', 'a']}, [2, 1])
-    """
-    numbers = rows.column(GROUP_NUMBER).to_numpy()
-    rows = rows.drop_columns([GROUP_NUMBER])
-    if (np.diff(numbers) < 0).any():  # rows that are new in their group come last
-        rows = rows.take(from_numpy(np.argsort(numbers, kind="stable")))
-    index = rows.schema.get_field_index(RECORD_KEY)
-    keys = stored_keys(rows.column(index))
-    counts = np.bincount(numbers, minlength=groups)
-    return rows.set_column(index, rows.schema.field(index), keys), list(map(int, counts))
-
-
-def stored_keys(keys: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return keys without the numbers of their groups."""
-    return pc.utf8_slice_codeunits(keys, _WIDTH)
-
-
+_GROUP_DIGITS = 4
+_MOST_GROUPS = 16**_GROUP_DIGITS
 #: A text array has 31-bit offsets: above this size old and new values are not concatenated.
-_MOST_TEXT = 1 << 30
+_MOST_TEXT_BYTES = 1 << 30
 #: From this number of rows on new values are compared with the stored ones: a column that stays need not be encoded again.
 _MANY_ROWS = 4096
 
@@ -372,7 +192,7 @@ def merge_into_base(
         match = np.argsort(places)
         stored = places[match]
     removes = incoming.deletes[match]
-    wins = _winners(base, incoming, stored, match, rule)
+    wins = _winning_rows(base, incoming, stored, match, rule)
     wins |= removes & (rule.deletes_win | unordered_deletes(incoming.table, incoming.deletes, rule)[match])
     is_stored = np.zeros(len(keys), dtype=bool)
     is_stored[match] = True
@@ -381,13 +201,13 @@ def merge_into_base(
     inserts = incoming.table.take(from_numpy(fresh)) if len(fresh) else incoming.table.slice(0, 0)
     removed = stored[wins & removes]
     if rule.custom is not None:
-        met = _Pairs(stored, match).where(~removes)
-        table, deleted = _overlay_called(base, incoming, met, rule.custom)
+        met = _MatchedRows(stored, match).where(~removes)
+        table, deleted = _overlay_merged_by_function(base, incoming, met, rule.custom)
         replaced, removed = np.setdiff1d(met.stored, deleted), np.union1d(removed, deleted)
     else:
-        table, replaced = _overlay(base, incoming, _Pairs(stored, match), wins, rule.partial)
+        table, replaced = _overlay_winners(base, incoming, _MatchedRows(stored, match), wins, rule.partial)
     is_whole = base.num_rows >= _MANY_ROWS and not len(removed) and not len(fresh)
-    unchanged = _same_columns(table, base) if is_whole else frozenset()
+    unchanged = _columns_sharing_memory(table, base) if is_whole else frozenset()
     if len(removed):
         keep = np.ones(table.num_rows, dtype=bool)
         keep[removed] = False
@@ -414,8 +234,8 @@ def _keys_at(base: pa.Table, rows: Rows) -> pa.ChunkedArray:
     return base.column(RECORD_KEY).take(from_numpy(rows)) if len(rows) else pa.chunked_array([], pa.string())
 
 
-def _same_columns(table: pa.Table, base: pa.Table) -> frozenset[str]:
-    return frozenset(name for name in base.column_names if _is_same(table.column(name), base.column(name)))
+def _columns_sharing_memory(table: pa.Table, base: pa.Table) -> frozenset[str]:
+    return frozenset(name for name in base.column_names if _shares_memory(table.column(name), base.column(name)))
 
 
 def with_inserts(table: pa.Table, inserts: pa.Table) -> pa.Table:
@@ -425,7 +245,7 @@ def with_inserts(table: pa.Table, inserts: pa.Table) -> pa.Table:
     return appended(table, cast_rows(inserts.select(table.column_names), decoded_dictionaries(table.schema)))
 
 
-def _winners(base: pa.Table, incoming: Incoming, stored: Rows, match: Rows, rule: MergeRule) -> Mask:
+def _winning_rows(base: pa.Table, incoming: Incoming, stored: Rows, match: Rows, rule: MergeRule) -> Mask:
     if not has_order(rule.stored, incoming.table.column_names) or not len(stored):
         return np.ones(len(stored), dtype=bool)
     new = ordering_columns(incoming.table, rule.stored, match)
@@ -434,24 +254,24 @@ def _winners(base: pa.Table, incoming: Incoming, stored: Rows, match: Rows, rule
 
 
 @dataclass(frozen=True, slots=True)
-class _Pairs:
+class _MatchedRows:
     """Row numbers of matching rows: in the base (ascending) and in the incoming rows."""
 
     stored: Rows
     incoming: Rows
 
-    def where(self, which: Mask) -> _Pairs:
-        return _Pairs(self.stored[which], self.incoming[which])
+    def where(self, which: Mask) -> _MatchedRows:
+        return _MatchedRows(self.stored[which], self.incoming[which])
 
 
-def _overlay(
-    base: pa.Table, incoming: Incoming, pairs: _Pairs, wins: Mask, partial: Partial | None
+def _overlay_winners(
+    base: pa.Table, incoming: Incoming, pairs: _MatchedRows, wins: Mask, partial: Partial | None
 ) -> tuple[pa.Table, Rows]:
     """Return the base with winning values replaced, and the rows that changed."""
     alive = ~incoming.deletes[pairs.incoming]
     won = pairs.where(wins & alive)
     new = incoming.table.take(from_numpy(won.incoming))
-    weak = {} if partial is None else _weak(new, _data_fields(base), partial)
+    weak = {} if partial is None else _replaceable_values(new, _data_fields(base), partial)
     weak |= {name: mask[won.incoming] for name, mask in incoming.lacks.items()}
     table = _replace_rows(base, won.stored, new, incoming.columns, weak)
     lost = pairs.where(~wins & alive)
@@ -460,8 +280,8 @@ def _overlay(
     # Here the stored row wins: the incoming row only fills replaceable values.
     late_rows = incoming.table.take(from_numpy(lost.incoming))
     fields = [f for f in _data_fields(base) if incoming.columns is None or f.name in incoming.columns]
-    stored_weak = _weak(base.take(from_numpy(lost.stored)), fields, partial)
-    brings = _weak(late_rows, fields, partial)
+    stored_weak = _replaceable_values(base.take(from_numpy(lost.stored)), fields, partial)
+    brings = _replaceable_values(late_rows, fields, partial)
     kept = {name: ~(stored_weak[name] & ~brings[name]) for name in stored_weak}
     changed = ~np.logical_and.reduce([np.ones(len(lost.stored), dtype=bool), *kept.values()])
     rows = {name: mask[changed] for name, mask in kept.items()}
@@ -469,7 +289,9 @@ def _overlay(
     return table, np.concatenate([won.stored, lost.stored[changed]])
 
 
-def _overlay_called(base: pa.Table, incoming: Incoming, pairs: _Pairs, custom: CustomMerge) -> tuple[pa.Table, Rows]:
+def _overlay_merged_by_function(
+    base: pa.Table, incoming: Incoming, pairs: _MatchedRows, custom: CustomMerge
+) -> tuple[pa.Table, Rows]:
     """Return the base with the merge function's results, and the rows that it deletes."""
     if not len(pairs.stored):
         return base, pairs.stored
@@ -487,7 +309,7 @@ def _data_fields(base: pa.Table) -> list[pa.Field]:
     return [field for field in base.schema if field.name not in META_COLUMNS]
 
 
-def _weak(rows: pa.Table, fields: Sequence[pa.Field], partial: Partial) -> dict[str, Mask]:
+def _replaceable_values(rows: pa.Table, fields: Sequence[pa.Field], partial: Partial) -> dict[str, Mask]:
     return {f.name: is_replaceable(rows.column(f.name), f, partial) for f in fields if f.name in rows.column_names}
 
 
@@ -498,41 +320,43 @@ def _replace_rows(
     if not len(rows):
         return base
     columns = []
-    places, keys = _Places(rows, base.num_rows), base.column(RECORD_KEY)
+    places, keys = _ReplacedPlaces(rows, base.num_rows), base.column(RECORD_KEY)
     for field in base.schema:
         column = base.column(field.name)
         stays = kept.get(field.name)
         if field.name == RECORD_KEY or (names is not None and field.name not in names):
             columns.append(column)  # rows match by key: it is the same
-        elif _is_same(column, keys) and replacements.column(field.name).equals(replacements.column(RECORD_KEY)):
+        elif _shares_memory(column, keys) and replacements.column(field.name).equals(replacements.column(RECORD_KEY)):
             columns.append(column)  # a copy of the keys
         elif stays is None or not stays.any():
             new = replacements.column(field.name)
             is_large = base.num_rows >= _MANY_ROWS
-            columns.append(column if is_large and has_values(column, rows, new) else _replaced(column, places, new))
+            columns.append(
+                column if is_large and has_values(column, rows, new) else _replaced_values(column, places, new)
+            )
         elif stays.all():
             columns.append(column)
         else:
             some = replacements.column(field.name).filter(from_numpy(~stays))
-            columns.append(_replaced(column, _Places(rows[~stays], base.num_rows), some))
+            columns.append(_replaced_values(column, _ReplacedPlaces(rows[~stays], base.num_rows), some))
     return pa.table(columns, schema=base.schema)
 
 
-def _is_same(column: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
+def _shares_memory(column: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
     """Return whether two columns share memory, as the reader returns columns that are equal in the file."""
     pairs = zip(column.chunks, other.chunks, strict=False)
     return (column.type, column.num_chunks) == (other.type, other.num_chunks) and all(
-        (left.offset, len(left)) == (right.offset, len(right)) and _places_of(left) == _places_of(right)
+        (left.offset, len(left)) == (right.offset, len(right)) and _buffer_addresses(left) == _buffer_addresses(right)
         for left, right in pairs
     )
 
 
-def _places_of(array: pa.Array) -> list[int | None]:
+def _buffer_addresses(array: pa.Array) -> list[int | None]:
     return [None if buffer is None else buffer.address for buffer in array.buffers()]
 
 
 @dataclass(frozen=True)
-class _Places:
+class _ReplacedPlaces:
     """The rows of a column to replace, as a mask and as an order."""
 
     rows: Rows
@@ -552,10 +376,12 @@ class _Places:
         return from_numpy(order)
 
 
-def _replaced(column: pa.ChunkedArray, places: _Places, values: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+def _replaced_values(
+    column: pa.ChunkedArray, places: _ReplacedPlaces, values: pa.ChunkedArray
+) -> pa.ChunkedArray | pa.Array:
     new = values.combine_chunks()
     if pa.types.is_dictionary(column.type):
-        return replaced_codes(column, new, lambda old, some: _replaced(old, places, some))
+        return replaced_codes(column, new, lambda old, some: _replaced_values(old, places, some))
     if pa.types.is_nested(column.type):
         # replace_with_mask does not support nested types: gather from both columns.
         return pa.chunked_array([*column.chunks, new], column.type).take(places.order)
@@ -563,7 +389,7 @@ def _replaced(column: pa.ChunkedArray, places: _Places, values: pa.ChunkedArray)
     replaced = replaced_items(old, places.rows, new)
     if replaced is not None:
         return replaced
-    if pa.types.is_string(column.type) and old.nbytes + new.nbytes <= _MOST_TEXT:
+    if pa.types.is_string(column.type) and old.nbytes + new.nbytes <= _MOST_TEXT_BYTES:
         # For text replace_with_mask takes twice as long.
         return pa.concat_arrays([old, new]).take(places.order)
     return pc.replace_with_mask(old, places.mask, new)
@@ -598,7 +424,7 @@ def merge_in_parts(
         places = np.flatnonzero(to_mask(pc.is_valid(match_index)))
         match = match_index.drop_null().to_numpy().astype(np.int64)
         is_stored[match] = True
-        merged = merge_into_base(part, _rows_of(incoming, match), rule=rule, places=places)
+        merged = merge_into_base(part, _incoming_rows_at(incoming, match), rule=rule, places=places)
         merged_rows += part.num_rows
         del part
         has_new = merged_rows >= num_rows
@@ -616,7 +442,7 @@ def sum_of_parts(parts: list[Merged]) -> Merged:
     return replace(parts[-1], removed_keys=pa.chunked_array(removed, pa.string()), **counts)
 
 
-def _rows_of(incoming: Incoming, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Incoming:
+def _incoming_rows_at(incoming: Incoming, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Incoming:
     lacks = {name: mask[rows] for name, mask in incoming.lacks.items()}
     return Incoming(incoming.table.take(from_numpy(rows)), incoming.deletes[rows], incoming.columns, lacks)
 
@@ -631,3 +457,194 @@ def _with_new_rows(merged: Merged, incoming: Incoming, is_new: np.ndarray[tuple[
         inserted_keys=inserts.column(RECORD_KEY),
         unchanged=frozenset() if inserts.num_rows else merged.unchanged,
     )
+
+
+def can_be_together(rule: MergeRule, groups: int) -> bool:
+    """Return whether a rule compares and replaces whole rows by their keys, and nothing else."""
+    return rule.custom is None and rule.partial is None and not rule.is_own and 1 < groups <= _MOST_GROUPS
+
+
+def joined_in_schema(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Return tables one behind the other in the current `schema` (:func:`~lakefmt.schema.reconcile`)."""
+    if all(table.schema.equals(tables[0].schema) for table in tables):
+        return reconcile(pa.concat_tables(tables), schema)
+    return pa.concat_tables([reconcile(table, schema) for table in tables])
+
+
+def grouped_rows(rows: pa.Table, counts: Sequence[int]) -> pa.Table | None:
+    """Return the rows of several file groups with numbers in front of their keys, and with the column of numbers.
+
+    Args:
+        rows: one group's rows behind the other's.
+        counts: the number of rows of each group.
+
+    Returns:
+        None if a row has no key.
+
+    Example:
+        >>> grouped_rows(pa.table({RECORD_KEY: ["a", "a"]}), [1, 1]).to_pydict()
+        {'_hoodie_record_key': ['0000a', '0001a'], '_lakefmt_group_number': [0, 1]}
+    """
+    index = rows.schema.get_field_index(RECORD_KEY)
+    keys = rows.column(index)
+    if keys.null_count:
+        return None
+    numbers = from_numpy(np.repeat(np.arange(len(counts), dtype=np.int32), counts))
+    texts = pa.array([f"{number:0{_GROUP_DIGITS}x}" for number in range(len(counts))], pa.string())
+    marked = pc.binary_join_element_wise(texts.take(numbers), keys, pa.scalar("", pa.string()))
+    return rows.set_column(index, rows.schema.field(index), marked).append_column(GROUP_NUMBER, numbers)
+
+
+def split_groups(rows: pa.Table, groups: int) -> tuple[pa.Table, list[int]]:
+    """Return merged rows ordered by group, their keys as they were, and the number of rows of each group.
+
+    Example:
+        >>> rows = pa.table({RECORD_KEY: ["0000a", "0001a", "0000b"], GROUP_NUMBER: [0, 1, 0]})
+        >>> ordered, counts = split_groups(rows, 2)
+        >>> ordered.to_pydict(), counts
+        ({'_hoodie_record_key': ['a', 'b', 'a']}, [2, 1])
+    """
+    numbers = rows.column(GROUP_NUMBER).to_numpy()
+    rows = rows.drop_columns([GROUP_NUMBER])
+    if (np.diff(numbers) < 0).any():  # rows that are new in their group come last
+        rows = rows.take(from_numpy(np.argsort(numbers, kind="stable")))
+    index = rows.schema.get_field_index(RECORD_KEY)
+    keys = stored_keys(rows.column(index))
+    counts = np.bincount(numbers, minlength=groups)
+    return rows.set_column(index, rows.schema.field(index), keys), list(map(int, counts))
+
+
+def stored_keys(keys: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return keys without the numbers of their groups."""
+    return pc.utf8_slice_codeunits(keys, _GROUP_DIGITS)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """The rows after a fold, one per key.
+
+    Attributes:
+        table: the rows in the order of the key codes.
+        deletes: ``(n_keys,)`` bool; the key is deleted.
+        last: ``(n_keys,) int64``; the number of the last row folded into each.
+    """
+
+    table: pa.Table
+    deletes: Mask
+    last: Rows
+
+
+def call_merger(custom: CustomMerge, older: pa.Table, newer: pa.Table) -> tuple[pa.Table, Mask]:
+    """Return the merged rows, with the meta columns of the newer ones, and which of them are deleted.
+
+    Args:
+        custom: the function.
+        older: the older rows.
+        newer: the newer rows; same keys, columns and order.
+
+    Raises:
+        MergerFailed: the function raised, or returned other rows, columns, types or keys.
+
+    Example:
+        >>> keep = CustomMerge("doc:keep", lambda older, newer: older)
+        >>> call_merger(keep, pa.table({"v": [1]}), pa.table({"v": [2]}))[0].to_pydict()
+        {'v': [1]}
+    """
+    data = [name for name in newer.column_names if name not in META_COLUMNS]
+    given = newer.select(data)
+    try:
+        answer = custom.function(older.select(data), given)
+    except Exception as error:
+        raise MergerFailed(f"merger {custom.name} raised {type(error).__name__}: {error}") from error
+    merged, mask = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
+    rows, deletes = _checked_result(custom, merged, given), _checked_delete_mask(custom, mask, given.num_rows)
+    kept = from_numpy(~deletes)
+    if any(rows.column(n).filter(kept) != given.column(n).filter(kept) for n in custom.fixed if n in data):
+        raise MergerFailed(f"merger {custom.name} changed a key or partition column ({', '.join(custom.fixed)})")
+    columns = [rows.column(f.name) if f.name in data else newer.column(f.name) for f in newer.schema]
+    return pa.table(columns, schema=newer.schema), deletes
+
+
+def _checked_result(custom: CustomMerge, rows: Any, given: pa.Table) -> pa.Table:
+    """Return the function's result with the schema of its arguments."""
+    if not isinstance(rows, pa.Table):
+        raise MergerFailed(f"merger {custom.name} returned {type(rows).__name__}, not a table (and a mask)")
+    if rows.num_rows != given.num_rows:
+        raise MergerFailed(f"merger {custom.name} was given {given.num_rows} rows and returned {rows.num_rows}")
+    returned = {field.name: field.type for field in rows.schema}
+    wrong = [f.name for f in given.schema if returned.get(f.name) != f.type]
+    if wrong or len(rows.column_names) != len(given.column_names):
+        raise MergerFailed(
+            f"merger {custom.name} returned {_described_types(rows.schema)}; the same columns and types as it was given are needed: "
+            f"{_described_types(given.schema)}"
+        )
+    rows = rows.select(given.column_names)
+    empty = [f.name for f in given.schema if not f.nullable and rows.column(f.name).null_count]
+    if empty:
+        raise MergerFailed(f"merger {custom.name} returned nulls in {', '.join(empty)}, which take none")
+    return cast_rows(rows, given.schema)
+
+
+def _described_types(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)
+
+
+def _checked_delete_mask(custom: CustomMerge, answer: Any, count: int) -> Mask:
+    if answer is None:
+        return np.zeros(count, dtype=bool)
+    values = answer.to_numpy(zero_copy_only=False) if isinstance(answer, pa.Array) else answer
+    values = values.to_numpy() if isinstance(values, pa.ChunkedArray) else values
+    mask = np.asarray(values)
+    if mask.dtype != np.dtype(bool) or mask.shape != (count,):
+        raise MergerFailed(f"merger {custom.name} returned a mask that is not {count} booleans without nulls")
+    return mask
+
+
+def fold_rows(custom: CustomMerge, table: pa.Table, codes: Rows, deletes: Mask) -> Folded:
+    """Return one row per key.
+
+    Args:
+        custom: the function.
+        table: the rows in the order of arrival.
+        codes: ``(n_rows,) int64``; key codes from 0 on without gaps.
+        deletes: ``(n_rows,)`` bool; the row deletes its key.
+
+    Example:
+        >>> import pyarrow.compute as pc
+        >>> add = CustomMerge("doc:add", lambda a, b: pa.table({"v": pc.add(a["v"], b["v"])}))
+        >>> rows = pa.table({"v": [1, 2, 3, 4]})
+        >>> fold_rows(add, rows, np.array([0, 1, 0, 0]), np.zeros(4, dtype=bool)).table.to_pydict()
+        {'v': [8, 2]}
+    """
+    counts = np.bincount(codes)
+    order = np.argsort(codes, kind="stable")
+    starts = np.cumsum(counts) - counts
+    # Keys with many rows come first, so the keys of a step are a prefix.
+    ranked = np.argsort(-counts, kind="stable")
+    folded = table.take(from_numpy(order[starts[ranked]]))
+    deleted = deletes[order[starts[ranked]]]
+    for step in range(1, int(counts.max(initial=0))):
+        active = int(np.count_nonzero(counts > step))
+        rows = order[starts[ranked[:active]] + step]
+        folded, deleted = _fold_next_rows(custom, folded, deleted, table.take(from_numpy(rows)), deletes[rows])
+    inverse = np.argsort(ranked)
+    last = order[starts + counts - 1] if len(counts) else order
+    return Folded(folded.take(from_numpy(inverse)), deleted[inverse], last)
+
+
+def _fold_next_rows(
+    custom: CustomMerge, held: pa.Table, dead: Mask, newer: pa.Table, removes: Mask
+) -> tuple[pa.Table, Mask]:
+    """Fold one more row into each of the first keys."""
+    count = len(removes)
+    older, was_dead = held.slice(0, count), dead[:count]
+    both = np.flatnonzero(~was_dead & ~removes)
+    deleted_after = removes.copy()
+    if len(both):
+        indices = from_numpy(both)
+        merged, deleted_after[both] = call_merger(custom, older.take(indices), newer.take(indices))
+        source = np.arange(count)
+        source[both] = count + np.arange(len(both))
+        newer = pa.concat_tables([newer, merged]).take(from_numpy(source))
+    rest = held.slice(count)
+    return pa.concat_tables([newer, rest]).combine_chunks(), np.concatenate([deleted_after, dead[count:]])

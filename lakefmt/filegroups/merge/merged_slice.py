@@ -1,8 +1,12 @@
-"""Merge the logs of a file slice into its base file (docs/format.md, Reading a slice; Partial updates). Pure.
+"""Merge the logs of a file slice into its base file, or with each other (docs/format.md, Reading a slice; Compaction). Pure.
 
-Steps: deletes without an event time discard the rows before them; the remaining rows are combined
-to one per key, by the merge rule or, for partial updates, column by column; the result is merged
-into the base file's rows.
+Into the base file (docs/format.md, Partial updates): deletes without an event time discard the rows
+before them; the remaining rows are combined to one per key, by the merge rule or, for partial
+updates, column by column; the result is merged into the base file's rows.
+
+With each other, for log compaction (:func:`merge_log_blocks`): the base file is not read. Deletes
+stay deletes, and late rows compete only with rows of these logs. The result merges with the base
+file and later logs exactly as the original logs do.
 """
 
 from __future__ import annotations
@@ -65,8 +69,8 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
     encoded = logs.table.column(RECORD_KEY).combine_chunks().dictionary_encode()
     codes: Rows = encoded.indices.to_numpy().astype(np.int64)
     if rule.custom is not None:
-        return _merge_called(base, logs, codes, encoded.dictionary, rule.custom)
-    places = _places(base, logs, codes, encoded.dictionary)
+        return _merge_by_function(base, logs, codes, encoded.dictionary, rule.custom)
+    places = _places_in_base(base, logs, codes, encoded.dictionary)
     if logs.always.any():
         alive, deleted_keys = without_deleted(codes, logs.always, len(encoded.dictionary))
         if places is None:
@@ -81,7 +85,7 @@ def merge_logs(base: pa.Table, logs: LogRows, rule: MergeRule) -> pa.Table:
     if not len(codes):
         return base
     if logs.is_partial:
-        return _merge_partial(base, logs, codes, rule)
+        return _merge_partial_rows(base, logs, codes, rule)
     rows = with_delete_marks(logs)
     combined = combine_rows(rows, codes, rule)
     table, deletes = logs.table, logs.deletes
@@ -116,7 +120,7 @@ def merge_logs_of_slices(
     return split_groups(merge_logs(grouped, replace(logs, table=grouped_logs), rule), len(base_rows))[0]
 
 
-def _places(base: pa.Table, logs: LogRows, codes: Rows, keys: pa.Array) -> Rows | None:
+def _places_in_base(base: pa.Table, logs: LogRows, codes: Rows, keys: pa.Array) -> Rows | None:
     """Return the base file's row of each log key; None if the positions do not give it for all keys.
 
     Positions count if the base file has these keys there. If two rows of a key have different
@@ -173,7 +177,7 @@ def with_delete_marks(logs: LogRows) -> pa.Table:
     return logs.table.append_column(IS_DELETED, marks)
 
 
-def _merge_called(base: pa.Table, logs: LogRows, codes: Rows, keys: pa.Array, custom: CustomMerge) -> pa.Table:
+def _merge_by_function(base: pa.Table, logs: LogRows, codes: Rows, keys: pa.Array, custom: CustomMerge) -> pa.Table:
     """Fold rows with the registered merge function, starting from the base file's row; it need not be associative."""
     if logs.is_partial:
         raise UnsupportedFeature(
@@ -193,7 +197,7 @@ def _merge_called(base: pa.Table, logs: LogRows, codes: Rows, keys: pa.Array, cu
 # ------------------------------------------------------------------------------------------------------ partial updates
 
 
-def _merge_partial(base: pa.Table, logs: LogRows, codes: Rows, rule: MergeRule) -> pa.Table:
+def _merge_partial_rows(base: pa.Table, logs: LogRows, codes: Rows, rule: MergeRule) -> pa.Table:
     """Fold partial rows and merge the result into the base file's rows.
 
     As in Hudi, rows are folded in the order of arrival: the columns of the newer row replace those
@@ -205,7 +209,7 @@ def _merge_partial(base: pa.Table, logs: LogRows, codes: Rows, rule: MergeRule) 
     compared = has_order(rule.stored, sorted(names))
     ordering = ordering_columns(logs.table, rule.stored) if compared else []
     fold = Fold(codes, order_ranks(ordering, len(codes)), logs.deletes)
-    deleted, value_rows = logs.deletes[fold.winners], _sources(fold, logs, [*base.column_names, *logs.known])
+    deleted, value_rows = logs.deletes[fold.winners], _rows_giving_values(fold, logs, [*base.column_names, *logs.known])
     # A deleted key has no values: its delete has its own event time.
     sources = {name: np.where(deleted, fold.winners, value_rows[name]) for name in base.column_names}
     # The newest row that gives a value defines the meta columns.
@@ -222,11 +226,14 @@ def _merge_partial(base: pa.Table, logs: LogRows, codes: Rows, rule: MergeRule) 
     return merge_into_base(base, incoming, rule=plain).table
 
 
-def _sources(fold: Fold, logs: LogRows, names: Sequence[str]) -> dict[str, Rows]:
+def _rows_giving_values(fold: Fold, logs: LogRows, names: Sequence[str]) -> dict[str, Rows]:
     """Return for each column the rows that give its values; computed once for columns of the same blocks."""
     kinds = {name: tuple(some is None or name in some for some in logs.columns) for name in names}
     by_kind = {kind: fold.sources(np.array(kind)[logs.brings]) for kind in set(kinds.values())}
     return {name: by_kind[kind] for name, kind in kinds.items()}
+
+
+# ------------------------------------------------------------------------------------------------- logs with each other
 
 
 @dataclass(frozen=True, slots=True, eq=False)
