@@ -1,6 +1,11 @@
-"""Names of base files, log files and markers (docs/format.md, File ids; File names; Markers). Pure.
+"""Build and parse the names of base files, log files, markers and rings (docs/format.md, File ids; File names; Markers). Pure.
 
 A file is data only if its name parses here; other files are ignored and never changed.
+
+Tables that keep the order of rows in a bucket have file ids of their own (:func:`queue_file_id`; docs/append.md, File ids). Such
+an id looks like a UUID of version 8, which no Hudi writer makes: ``b`` and seven digits of the bucket's number, then
+the requested time of the commit whose rows come first, and six random digits; behind the last ``-`` the file's number
+in its commit. Hudi's own bucket numbers are eight digits, so Hudi does not take these for buckets of its index.
 """
 
 from __future__ import annotations
@@ -43,10 +48,16 @@ PARTITION_METADATA_NAMES = (PARTITION_METADATA, f"{PARTITION_METADATA}.parquet",
 #: Where the rings of consistent hashing are kept (docs/format.md, Bucket index).
 RING_DIRECTORY = ".hoodie/.bucket_index/consistent_hashing_metadata"
 
-_BASE = re.compile(r"([A-Za-z0-9-]+)_(\d+-\d+-\d+)_(\d{14}|\d{17})\.(parquet|orc|hfile|lance|vortex)", re.ASCII)
-_LOG = re.compile(r"\.([A-Za-z0-9-]+)_(\d{14}|\d{17})\.log\.(\d{1,9})(?:_(\d+-\d+-\d+))?(\.cdc)?", re.ASCII)
-_BUCKET = re.compile(r"000\d{5}-", re.ASCII)
-_MARKER = re.compile(r"(.+)\.marker\.(CREATE|MERGE|APPEND)")
+_BASE_FILE = re.compile(r"([A-Za-z0-9-]+)_(\d+-\d+-\d+)_(\d{14}|\d{17})\.(parquet|orc|hfile|lance|vortex)", re.ASCII)
+_LOG_FILE = re.compile(r"\.([A-Za-z0-9-]+)_(\d{14}|\d{17})\.log\.(\d{1,9})(?:_(\d+-\d+-\d+))?(\.cdc)?", re.ASCII)
+_BUCKET_FILE_ID = re.compile(r"000\d{5}-", re.ASCII)
+_MARKER_PATH = re.compile(r"(.+)\.marker\.(CREATE|MERGE|APPEND)")
+
+
+#: A bucket's number has seven digits.
+MOST_BUCKETS = 10_000_000
+_QUEUE_FILE_ID = re.compile(r"b(\d{7})-(\d{4})-8(\d{3})-(\d{4})-(\d{6})[0-9a-f]{6}-(\d{1,9})", re.ASCII)
+
 
 #: A handle lists the same names with every commit: these are parsed once.
 _KEPT_NAMES = 1 << 14
@@ -103,7 +114,7 @@ def has_bucket_number(file_id: str) -> bool:
         >>> has_bucket_number("00000012-1a2b-4c3d-8e9f-012345678901-0"), has_bucket_number("0a000012-1a2b-0")
         (True, False)
     """
-    return _BUCKET.match(file_id) is not None
+    return _BUCKET_FILE_ID.match(file_id) is not None
 
 
 @lru_cache(maxsize=_KEPT_NAMES)
@@ -114,7 +125,7 @@ def split_base_file(name: str) -> tuple[FileId, str, InstantTime, str] | None:
         >>> split_base_file("f-0_1-0-0_20260101000000000.parquet")
         ('f-0', '1-0-0', '20260101000000000', 'parquet')
     """
-    match = _BASE.fullmatch(name)
+    match = _BASE_FILE.fullmatch(name)
     if match is None:
         return None
     file_id, token, instant, extension = match.groups()
@@ -129,7 +140,7 @@ def parse_log_file(name: str) -> LogFileName | None:
         >>> parse_log_file(".f-0_20260101000000000.log.1_0-0-0").version
         1
     """
-    match = _LOG.fullmatch(name)
+    match = _LOG_FILE.fullmatch(name)
     if match is None:
         return None
     file_id, instant, version, token, cdc = match.groups()
@@ -153,7 +164,7 @@ def parse_marker(path: str) -> tuple[str, MarkerType] | None:
         >>> parse_marker("a.parquet.marker.MERGE")
         ('a.parquet', 'MERGE')
     """
-    match = _MARKER.fullmatch(path)
+    match = _MARKER_PATH.fullmatch(path)
     return None if match is None else (match.group(1), match.group(2))
 
 
@@ -172,12 +183,6 @@ def ring_files(partition: PartitionPath, instant: str) -> tuple[str, str]:
     # Hudi refuses a mark without its ring.
     directory = ring_directory(partition)
     return f"{directory}/{instant}.commit", f"{directory}/{instant}.hashing_meta"
-
-
-#: A bucket's number has seven digits.
-MOST_BUCKETS = 10_000_000
-
-_QUEUE = re.compile(r"b(\d{7})-(\d{4})-8(\d{3})-(\d{4})-(\d{6})[0-9a-f]{6}-(\d{1,9})", re.ASCII)
 
 
 def queue_file_id(bucket: int, first: InstantTime, random_digits: str, number: int) -> FileId:
@@ -208,7 +213,7 @@ def queue_bucket_of(file_id: str) -> int | None:
         >>> queue_bucket_of("b0000003-2026-8010-2030-405678abcdef-0"), queue_bucket_of("1a2b3c4d-1a2b-4c3d-8e9f-0-0")
         (3, None)
     """
-    match = _QUEUE.fullmatch(file_id)
+    match = _QUEUE_FILE_ID.fullmatch(file_id)
     return None if match is None else int(match[1])
 
 
@@ -219,5 +224,5 @@ def queue_position_of(file_id: str) -> tuple[InstantTime, int] | None:
         >>> queue_position_of("b0000003-2026-8010-2030-405678abcdef-4")
         ('20260102030405678', 4)
     """
-    match = _QUEUE.fullmatch(file_id)
+    match = _QUEUE_FILE_ID.fullmatch(file_id)
     return None if match is None else (InstantTime("".join(match.group(2, 3, 4, 5))), int(match[6]))

@@ -62,7 +62,7 @@ def written(
 ) -> bytes:
     sink = io.BytesIO()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(duplicate_columns, "_WORTH_BYTES", worth)
+        patch.setattr(duplicate_columns, "_LEAST_KEY_BYTES", worth)
         writer = BaseFileWriter(sink, pieces[0].schema, codec)
         for piece in pieces:
             writer.write(piece, group_rows)
@@ -159,7 +159,7 @@ def test_the_footer_points_at_the_pages_to_the_byte(moved: int, monkeypatch: pyt
 
 
 def test_which_columns_are_stored_with_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duplicate_columns, "_WORTH_BYTES", 1)
+    monkeypatch.setattr(duplicate_columns, "_LEAST_KEY_BYTES", 1)
     keys = pa.array(["a", "b"])
     table = pa.table(
         {RECORD_KEY: keys, "_hoodie_file_name": keys, "x.id": keys, "other": ["a", "c"], "id": keys, "k2": keys}
@@ -175,15 +175,15 @@ def test_which_columns_are_stored_with_the_keys(monkeypatch: pytest.MonkeyPatch)
     assert duplicate_key_column(pa.Table.from_arrays([keys, keys], schema=pa.schema(required[::-1]))) is None
     coded = pa.table({RECORD_KEY: keys.dictionary_encode(), "id": keys.dictionary_encode()})
     assert duplicate_key_column(coded) is None
-    monkeypatch.setattr(duplicate_columns, "_WORTH_BYTES", NEVER)
+    monkeypatch.setattr(duplicate_columns, "_LEAST_KEY_BYTES", NEVER)
     assert duplicate_key_column(table) is None
 
 
 def test_of_the_usual_size_it_is_done_by_itself() -> None:
     keys = [f"{n:036}" for n in range(10_000)]
     rows = made(keys, list(keys))
-    assert is_twin(written([rows], duplicate_columns._WORTH_BYTES))
-    assert not is_twin(written([rows.slice(0, 1_000)], duplicate_columns._WORTH_BYTES))
+    assert is_twin(written([rows], duplicate_columns._LEAST_KEY_BYTES))
+    assert not is_twin(written([rows.slice(0, 1_000)], duplicate_columns._LEAST_KEY_BYTES))
 
 
 class _Full(io.RawIOBase):
@@ -204,7 +204,7 @@ class _Full(io.RawIOBase):
 
 def test_a_disk_that_is_full_anywhere_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = made([f"k{n}" for n in range(50)], [f"k{n}" for n in range(50)])
-    monkeypatch.setattr(duplicate_columns, "_WORTH_BYTES", 1)
+    monkeypatch.setattr(duplicate_columns, "_LEAST_KEY_BYTES", 1)
 
     def write(writer: BaseFileWriter) -> None:
         writer.write(rows)
@@ -218,7 +218,7 @@ def test_a_disk_that_is_full_anywhere_is_an_error(monkeypatch: pytest.MonkeyPatc
 
 
 def test_row_groups_that_were_not_asked_for_are_not_taken_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duplicate_columns, "_WORTH_BYTES", 1)
+    monkeypatch.setattr(duplicate_columns, "_LEAST_KEY_BYTES", 1)
     writer = BaseFileWriter(io.BytesIO(), SCHEMA)
     writer.write(made(["a"], ["a"]))
     assert writer._writer is not None

@@ -51,7 +51,7 @@ def test_lanes_are_used_and_agree():
     found = blocks._spans_by_lanes(content, COUNT)
     assert found is not None
     assert found.tolist() == one_by_one(content).tolist()
-    assert len(blocks._guesses(content, 50)) == 50
+    assert len(blocks._guessed_starts(content, 50)) == 50
 
 
 def test_records_that_look_like_several_mislead_nobody():

@@ -1,4 +1,8 @@
-"""The bits of bloom filters, set at the places that keys hash to. Pure.
+"""Bloom filters of base files, byte for byte those of Hudi's Java writers (docs/format.md, Bloom filter bytes). Pure.
+
+A filter answers "not in the file" or "maybe" for a record key. SIMPLE has one row of bits,
+DYNAMIC_V0 adds rows as it grows. Both are Base64 text in the footer of a Parquet file. Keys are
+Arrow columns and are hashed by columns (:mod:`lakefmt.formats.bloom.murmur`).
 
 Bits are set in one of two ways: one byte per bit (a flag), packed at the end, or packed directly.
 """
@@ -37,131 +41,16 @@ U8 = npt.NDArray[np.uint8]
 U32 = npt.NDArray[np.uint32]
 I64 = npt.NDArray[np.int64]
 
-#: Bits are set as one byte each if this share of them is set: then clearing and packing the bytes
-#: pays off.
-_WORTH_UNPACKING = 128
-#: Allocate buffers above this size with mmap: they are returned to the OS when freed and do not
-#: raise glibc's mmap threshold.
-_OWN_PAGES = 1 << 23
-_PACKED_TOGETHER = 1 << 16
-#: Up to this number the bit positions of a block are computed at once.
-_FEW_POSITIONS = 1 << 14
-#: Positions that are sorted together.
-_SORTED_TOGETHER = 1 << 20
-
-
-def zeroed(size: int) -> U8:
-    """Return zeroed bytes, in huge pages where available: bits are set at random places."""
-    if size < _OWN_PAGES:
-        return np.zeros(size, np.uint8)
-    if not hasattr(mmap, "MADV_HUGEPAGE"):
-        return np.frombuffer(mmap.mmap(-1, size), np.uint8)
-    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # small buffers come from the heap
-    with suppress(OSError):  # the system may lack huge pages
-        pages.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(pages, np.uint8)
-
-
-def set_flags(flags: U8, chunks: list[pa.Array], base: I64, k: int, m: int, *, in_order: bool = False) -> None:
-    """Set the flag bytes of all keys, relative to each key's `base`."""
-    positions = _flat_positions(chunks, base, k, m)
-    for index in _sorted(positions) if in_order and len(flags) <= 1 << 32 else positions:
-        flags[index] = 1
-
-
-def _sorted(positions: Iterable[U32 | I64]) -> Iterator[U32]:
-    """Yield positions in ascending order, many together: neighbours then lie in one page, or one line of a cache."""
-    waiting: list[U32] = []
-    for index in positions:
-        waiting.append(index.astype(np.uint32))  # NumPy sorts narrow numbers in half the time
-        if sum(map(len, waiting)) >= _SORTED_TOGETHER:
-            yield _ascending(waiting)
-            waiting = []
-    if waiting:
-        yield _ascending(waiting)
-
-
-def _ascending(parts: list[U32]) -> U32:
-    joined = np.concatenate(parts)
-    joined.sort()
-    return joined
-
-
-def join_bits(bits: U8, flags: U8) -> None:
-    """Pack the bits of `flags` into `part`, in steps."""
-    flat = bits.reshape(-1)
-    for start in range(0, len(flat), _PACKED_TOGETHER):
-        part = flat[start : start + _PACKED_TOGETHER]
-        part |= np.packbits(flags[8 * start : 8 * (start + len(part))], bitorder="little")
-
-
-def set_bits(bits: U8, chunks: list[pa.Array], rows: I64, k: int, m: int, most_unpacked: int) -> None:
-    """Set the bits of all keys, each in its row of `bits`."""
-    if not len(rows):
-        return
-    first, last = int(rows.min()), int(rows.max())
-    part = bits[first : last + 1]
-    base = (rows - first) * (8 * part.shape[1])
-    if 8 * part.size <= min(most_unpacked, _WORTH_UNPACKING * k * len(rows)):
-        flags = zeroed(8 * part.size)
-        set_flags(flags, chunks, base, k, m)
-        join_bits(part, flags)
-    else:
-        for index in _flat_positions(chunks, base, k, m):
-            _set_packed(part, index.astype(np.intp, copy=False))
-
-
-def set_placed(bits: U8, index: I64) -> None:
-    """Set the bits at the positions `index`."""
-    if 8 * bits.size <= _WORTH_UNPACKING * len(index):
-        flags = zeroed(8 * bits.size)
-        flags[index] = 1
-        join_bits(bits, flags)
-    else:
-        _set_packed(bits, index)
-
-
-def _set_packed(bits: U8, index: I64) -> None:
-    flat = bits.reshape(-1)
-    mask, byte = np.left_shift(np.uint8(1), index.astype(np.uint8) & np.uint8(7)), index >> 3
-    while byte.size:
-        flat[byte] = flat.take(byte) | mask
-        # If several bits of one byte are set at once the last one stays: set the others again.
-        lost = np.flatnonzero(~flat.take(byte) & mask)
-        mask, byte = mask[lost], byte[lost]
-
-
-def _flat_positions(chunks: list[pa.Array], base: I64, k: int, m: int) -> Iterator[U32 | I64]:
-    """Yield all bit positions in batches, each relative to its key's `base`; a batch is valid until the next."""
-    shift = base.any()
-    start = 0
-    for chunk in chunks:
-        for block in key_blocks(chunk):
-            chain = HashChain(block)
-            begin = base[start : start + len(chunk)][block.rows] if shift else None
-            if k * block.size <= _FEW_POSITIONS:
-                # For few keys the calls dominate: compute all positions at once.
-                few = chain.all_positions(k, m)
-                yield (few if begin is None else few + begin).reshape(-1)
-                continue
-            for _ in range(k):
-                chain.advance()
-                index = chain.positions(m)
-                yield index if begin is None else index + begin
-        start += len(chunk)
-
 
 #: The values of ``hoodie_bloom_filter_type_code``; without an entry the type is SIMPLE.
 SIMPLE = "SIMPLE"
 DYNAMIC = "DYNAMIC_V0"
-
 Flags = npt.NDArray[np.bool_]
-
-_HEADER = struct.Struct(">iiBi")
-_COUNTERS = struct.Struct(">iii")
-_MARKER = -1
-_MURMUR = 1
-_JENKINS = 0
+_FILTER_HEADER = struct.Struct(">iiBi")
+_DYNAMIC_COUNTERS = struct.Struct(">iii")
+_FILTER_MARKER = -1
+_MURMUR_HASH = 1
+_JENKINS_HASH = 0
 _INT_MAX = 2**31 - 1
 #: The smallest positive double as rate needs 1075 hashes; more means a damaged filter, and would be
 #: slow.
@@ -173,6 +62,18 @@ _MAX_UNPACKED = 1 << 26
 _KEEP_SHARE = 0.75
 #: Maximum of rows of bits × keys per call.
 _MAX_TESTS = 1 << 17
+
+#: Bits are set as one byte each if this share of them is set: then clearing and packing the bytes
+#: pays off.
+_WORTH_UNPACKING = 128
+#: Allocate buffers above this size with mmap: they are returned to the OS when freed and do not
+#: raise glibc's mmap threshold.
+_OWN_PAGES_BYTES = 1 << 23
+_PACKED_TOGETHER_BYTES = 1 << 16
+#: Up to this number the bit positions of a block are computed at once.
+_FEW_POSITIONS = 1 << 14
+#: Positions that are sorted together.
+_SORTED_TOGETHER = 1 << 20
 
 
 class BloomFilter:
@@ -468,12 +369,12 @@ class BloomFilter:
         return base64.b64encode(self._head() + body.tobytes()).decode("ascii")
 
     def _row_head(self) -> bytes:
-        return _HEADER.pack(_MARKER, self.k, _MURMUR, self.m)
+        return _FILTER_HEADER.pack(_FILTER_MARKER, self.k, _MURMUR_HASH, self.m)
 
     def _head(self) -> bytes:
         if self.type_code == SIMPLE:
             return self._row_head()
-        return self._row_head() + _COUNTERS.pack(self._per_row, self._in_row, self.rows)
+        return self._row_head() + _DYNAMIC_COUNTERS.pack(self._per_row, self._in_row, self.rows)
 
 
 def add_to_filters(filters: Sequence[BloomFilter], keys: Sequence[pa.Array]) -> None:
@@ -533,14 +434,14 @@ def decode_bloom_filter(text: str | bytes, type_code: str | None = None) -> Bloo
 
 
 def _decode_header(data: bytes) -> tuple[int, int]:
-    if len(data) < _HEADER.size:
+    if len(data) < _FILTER_HEADER.size:
         raise CorruptFile(f"a bloom filter of {len(data)} bytes is too short for its header")
-    marker, k, kind, m = _HEADER.unpack_from(data)
-    if marker > 0 or (marker == _MARKER and kind == _JENKINS):
+    marker, k, kind, m = _FILTER_HEADER.unpack_from(data)
+    if marker > 0 or (marker == _FILTER_MARKER and kind == _JENKINS_HASH):
         raise UnsupportedFeature(
             "the bloom filter uses the Jenkins hash of very old writers; rewrite the file with Hudi"
         )
-    if marker != _MARKER or kind != _MURMUR:
+    if marker != _FILTER_MARKER or kind != _MURMUR_HASH:
         raise CorruptFile(f"a bloom filter begins with marker {marker} and hash type {kind}, not with -1 and 1")
     if not 1 <= k <= _MAX_HASHES or m < 1:
         raise CorruptFile(f"a bloom filter cannot have {k} hashes and {m} bits")
@@ -548,20 +449,20 @@ def _decode_header(data: bytes) -> tuple[int, int]:
 
 
 def _decode_simple(data: bytes, k: int, m: int) -> BloomFilter:
-    bits = _decode_rows(data, _HEADER.size, 1, 0, m)
+    bits = _decode_rows(data, _FILTER_HEADER.size, 1, 0, m)
     # Sizing gives k = ln 2 * m / n, rounded up.
     planned = max(1, math.floor(math.log(2) * m / k))
     return BloomFilter(SIMPLE, k, m, bits, planned, -1, planned)
 
 
 def _decode_dynamic(data: bytes, k: int, m: int) -> BloomFilter:
-    begin = _HEADER.size + _COUNTERS.size
+    begin = _FILTER_HEADER.size + _DYNAMIC_COUNTERS.size
     if len(data) < begin:
         raise CorruptFile(f"a DYNAMIC_V0 bloom filter of {len(data)} bytes is too short for its counters")
-    per_row, in_row, rows = _COUNTERS.unpack_from(data, _HEADER.size)
+    per_row, in_row, rows = _DYNAMIC_COUNTERS.unpack_from(data, _FILTER_HEADER.size)
     if per_row < 1 or in_row < 0 or rows < 1:
         raise CorruptFile(f"a bloom filter cannot have {rows} rows for {per_row} keys, the last one with {in_row}")
-    bits = _decode_rows(data, begin, rows, _HEADER.size, m)
+    bits = _decode_rows(data, begin, rows, _FILTER_HEADER.size, m)
     return BloomFilter(DYNAMIC, k, m, bits, per_row, in_row, 0)
 
 
@@ -629,3 +530,104 @@ def _any_row(hits: Flags) -> Flags:
         return hits.reshape(-1)
     in_any: Flags = np.logical_or.reduce(hits)
     return in_any
+
+
+def zeroed(size: int) -> U8:
+    """Return zeroed bytes, in huge pages where available: bits are set at random places."""
+    if size < _OWN_PAGES_BYTES:
+        return np.zeros(size, np.uint8)
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.frombuffer(mmap.mmap(-1, size), np.uint8)
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # small buffers come from the heap
+    with suppress(OSError):  # the system may lack huge pages
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, np.uint8)
+
+
+def set_flags(flags: U8, chunks: list[pa.Array], base: I64, k: int, m: int, *, in_order: bool = False) -> None:
+    """Set the flag bytes of all keys, relative to each key's `base`."""
+    positions = _bit_positions(chunks, base, k, m)
+    for index in _sorted_positions(positions) if in_order and len(flags) <= 1 << 32 else positions:
+        flags[index] = 1
+
+
+def _sorted_positions(positions: Iterable[U32 | I64]) -> Iterator[U32]:
+    """Yield positions in ascending order, many together: neighbours then lie in one page, or one line of a cache."""
+    waiting: list[U32] = []
+    for index in positions:
+        waiting.append(index.astype(np.uint32))  # NumPy sorts narrow numbers in half the time
+        if sum(map(len, waiting)) >= _SORTED_TOGETHER:
+            yield _joined_ascending(waiting)
+            waiting = []
+    if waiting:
+        yield _joined_ascending(waiting)
+
+
+def _joined_ascending(parts: list[U32]) -> U32:
+    joined = np.concatenate(parts)
+    joined.sort()
+    return joined
+
+
+def join_bits(bits: U8, flags: U8) -> None:
+    """Pack the bits of `flags` into `bits`, in steps."""
+    flat = bits.reshape(-1)
+    for start in range(0, len(flat), _PACKED_TOGETHER_BYTES):
+        part = flat[start : start + _PACKED_TOGETHER_BYTES]
+        part |= np.packbits(flags[8 * start : 8 * (start + len(part))], bitorder="little")
+
+
+def set_bits(bits: U8, chunks: list[pa.Array], rows: I64, k: int, m: int, most_unpacked: int) -> None:
+    """Set the bits of all keys, each in its row of `bits`."""
+    if not len(rows):
+        return
+    first, last = int(rows.min()), int(rows.max())
+    part = bits[first : last + 1]
+    base = (rows - first) * (8 * part.shape[1])
+    if 8 * part.size <= min(most_unpacked, _WORTH_UNPACKING * k * len(rows)):
+        flags = zeroed(8 * part.size)
+        set_flags(flags, chunks, base, k, m)
+        join_bits(part, flags)
+    else:
+        for index in _bit_positions(chunks, base, k, m):
+            _set_packed(part, index.astype(np.intp, copy=False))
+
+
+def set_placed(bits: U8, index: I64) -> None:
+    """Set the bits at the positions `index`."""
+    if 8 * bits.size <= _WORTH_UNPACKING * len(index):
+        flags = zeroed(8 * bits.size)
+        flags[index] = 1
+        join_bits(bits, flags)
+    else:
+        _set_packed(bits, index)
+
+
+def _set_packed(bits: U8, index: I64) -> None:
+    flat = bits.reshape(-1)
+    mask, byte = np.left_shift(np.uint8(1), index.astype(np.uint8) & np.uint8(7)), index >> 3
+    while byte.size:
+        flat[byte] = flat.take(byte) | mask
+        # If several bits of one byte are set at once the last one stays: set the others again.
+        lost = np.flatnonzero(~flat.take(byte) & mask)
+        mask, byte = mask[lost], byte[lost]
+
+
+def _bit_positions(chunks: list[pa.Array], base: I64, k: int, m: int) -> Iterator[U32 | I64]:
+    """Yield all bit positions in batches, each relative to its key's `base`; a batch is valid until the next."""
+    shift = base.any()
+    start = 0
+    for chunk in chunks:
+        for block in key_blocks(chunk):
+            chain = HashChain(block)
+            begin = base[start : start + len(chunk)][block.rows] if shift else None
+            if k * block.size <= _FEW_POSITIONS:
+                # For few keys the calls dominate: compute all positions at once.
+                few = chain.all_positions(k, m)
+                yield (few if begin is None else few + begin).reshape(-1)
+                continue
+            for _ in range(k):
+                chain.advance()
+                index = chain.positions(m)
+                yield index if begin is None else index + begin
+        start += len(chunk)

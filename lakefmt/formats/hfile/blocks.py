@@ -1,4 +1,9 @@
-"""The parts of an HFile: blocks, records, indexes, trailer (pure)."""
+"""Read and write the parts of an HFile: blocks, records, indexes, trailer (docs/format.md, HFile). Pure.
+
+A block is a header of 33 bytes, the compressed payload, and the checksum words behind it. An index block tells where each data
+block is, and a key that none of its keys is smaller than. The last 4,096 bytes of a file are its trailer. The trailer and the file
+info are Protocol Buffers messages; the few kinds of fields that they have are read and written here.
+"""
 
 from __future__ import annotations
 
@@ -60,34 +65,11 @@ __all__ = [
 ]
 
 
-class Prefixes:
-    """How the keys that are looked for begin.
+# ------------------------------------------------------------------------------------------------------------- messages
 
-    Parameters:
-        texts: binary; nulls are not looked for, an empty one is the beginning of every key.
-
-    Attributes:
-        texts: distinct, without nulls.
-    """
-
-    def __init__(self, texts: pa.Array) -> None:
-        self.texts: pa.BinaryArray = pc.unique(texts.cast(pa.binary())).drop_null()
-
-    @cached_property
-    def by_length(self) -> dict[int, pa.BinaryArray]:
-        """The texts by their length in bytes."""
-        lengths = pc.binary_length(self.texts)
-        return {int(length): self.texts.filter(pc.equal(lengths, length)) for length in distinct(lengths.to_numpy())}
-
-    @cached_property
-    def heads(self) -> tuple[bytes, ...]:
-        """The texts one by one."""
-        return tuple(self.texts.to_pylist())
-
-
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_WIRE_VARINT, _WIRE_FIXED64, _WIRE_BYTES, _WIRE_FIXED32 = 0, 1, 2, 5
 _MOST_VARINT_BYTES = 10
-_SMALL = [bytes((number,)) for number in range(0x80)]
+_SMALL_VARINTS = [bytes((number,)) for number in range(0x80)]
 
 
 class DamagedMessage(ValueError):
@@ -126,14 +108,14 @@ def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         # Most tags and numbers are of one byte: those are read in line, a call for each would double the time.
         tag, position = (data[position], position + 1) if data[position] < 0x80 else read_varint(data, position)
         kind = tag & 7
-        if kind in (_BYTES, _VARINT):
+        if kind in (_WIRE_BYTES, _WIRE_VARINT):
             small = position < end and data[position] < 0x80
             number, position = (data[position], position + 1) if small else read_varint(data, position)
-            if kind == _VARINT:
+            if kind == _WIRE_VARINT:
                 yield tag >> 3, number
                 continue
-        elif kind in (_FIXED32, _FIXED64):
-            number = 4 if kind == _FIXED32 else 8
+        elif kind in (_WIRE_FIXED32, _WIRE_FIXED64):
+            number = 4 if kind == _WIRE_FIXED32 else 8
         else:
             raise DamagedMessage(f"a field has the unknown wire type {kind}")
         begin, position = position, position + number
@@ -150,7 +132,7 @@ def encode_varint(value: int) -> bytes:
         'ac02'
     """
     if value < 0x80:
-        return _SMALL[value]  # most numbers are small
+        return _SMALL_VARINTS[value]  # most numbers are small
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -164,10 +146,13 @@ def encode_fields(fields: Iterable[tuple[int, int | bytes]]) -> bytes:
     out = bytearray()
     for number, value in fields:
         if isinstance(value, int):
-            out += encode_varint(number << 3 | _VARINT) + encode_varint(value)
+            out += encode_varint(number << 3 | _WIRE_VARINT) + encode_varint(value)
         else:
-            out += encode_varint(number << 3 | _BYTES) + encode_varint(len(value)) + value
+            out += encode_varint(number << 3 | _WIRE_BYTES) + encode_varint(len(value)) + value
     return bytes(out)
+
+
+# --------------------------------------------------------------------------------------------------------------- blocks
 
 
 class BlockType(bytes, enum.Enum):
@@ -210,8 +195,8 @@ class BlockFrame:
 
 #: Magic, size without header, uncompressed size, offset of the block before, checksum type, bytes per checksum word, size
 #: without checksum words.
-_HEADER = struct.Struct(">8siiqBii")
-HEADER_BYTES = _HEADER.size
+_BLOCK_HEADER = struct.Struct(">8siiqBii")
+HEADER_BYTES = _BLOCK_HEADER.size
 _BYTES_PER_CHECKSUM = 16384
 _CHECKSUM_WORD = 4
 _NO_CHECKSUM = 0
@@ -235,7 +220,7 @@ def read_frame(data: memoryview, expected: BlockType, what: str) -> BlockFrame:
     """
     if len(data) < HEADER_BYTES:
         raise CorruptFile(f"{what}: the header of a block is cut off")
-    magic, behind, uncompressed, _, _, _, with_header = _HEADER.unpack_from(data)
+    magic, behind, uncompressed, _, _, _, with_header = _BLOCK_HEADER.unpack_from(data)
     if magic != expected.value:
         raise CorruptFile(f"{what}: {magic!r} instead of a block of type {expected.name}")
     payload = with_header - HEADER_BYTES
@@ -261,10 +246,10 @@ def read_payload(data: memoryview, expected: BlockType, codec: Codec, what: str)
         return payload
     if codec is not Codec.GZIP:
         raise UnsupportedFeature(f"{what}: blocks are compressed with {codec.name}; Hudi uses gzip, or no compression")
-    return _decompressed(payload, frame.uncompressed_size, what)
+    return _decompressed_payload(payload, frame.uncompressed_size, what)
 
 
-def _decompressed(payload: memoryview, size: int, what: str) -> bytes:
+def _decompressed_payload(payload: memoryview, size: int, what: str) -> bytes:
     if size > len(payload) * _MOST_INFLATION:
         raise CorruptFile(f"{what}: {len(payload):,} compressed bytes cannot hold the {size:,} that the block claims")
     # A stream ends with the number of its bytes, which is checked when it is decompressed: then none is missing.
@@ -317,7 +302,7 @@ def encode_hfile_block(kind: BlockType, payload: bytes | memoryview, codec: Code
         payload = deflate.compress(payload) + deflate.flush()
     with_header = HEADER_BYTES + len(payload)
     words = checksum_bytes(with_header)
-    header = _HEADER.pack(
+    header = _BLOCK_HEADER.pack(
         kind.value,
         len(payload) + words,
         uncompressed,
@@ -329,13 +314,14 @@ def encode_hfile_block(kind: BlockType, payload: bytes | memoryview, codec: Code
     return b"".join((header, payload, bytes(words)))
 
 
+# -------------------------------------------------------------------------------------------------------------- indexes
+
 #: Behind the content of a key: no column family, the largest timestamp, the type Put. HBase needs it, Hudi skips it.
 KEY_TAIL = bytes.fromhex("00 7fffffffffffffff 04")
 
-_PLACE = struct.Struct(">qi")
+_BLOCK_PLACE = struct.Struct(">qi")
 _SHORT = struct.Struct(">H")
 _INT = struct.Struct(">i")
-_MAX_KEY = (1 << 15) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +347,7 @@ def read_root_index(payload: bytes | memoryview, count: int, what: str) -> list[
     """
     entries, position = [], 0
     for _ in range(count):
-        offset, size, key, position = _read_entry(payload, position, what)
+        offset, size, key, position = _read_index_entry(payload, position, what)
         entries.append(IndexEntry(offset, size, _key_content(key, what)))
     return entries
 
@@ -374,7 +360,7 @@ def read_meta_index(payload: bytes | memoryview, count: int, what: str) -> list[
     """
     entries, position = [], 0
     for _ in range(count):
-        offset, size, key, position = _read_entry(payload, position, what)
+        offset, size, key, position = _read_index_entry(payload, position, what)
         entries.append(IndexEntry(offset, size, key))
     return entries
 
@@ -392,19 +378,19 @@ def read_leaf_index(payload: bytes | memoryview, most: int, what: str) -> list[I
     places = struct.unpack_from(f">{count + 1}i", payload, _INT.size)
     entries = []
     for place, end in pairwise(places):
-        if not 0 <= place <= end - _PLACE.size or begin + end > len(payload):
+        if not 0 <= place <= end - _BLOCK_PLACE.size or begin + end > len(payload):
             raise CorruptFile(f"{what}: a damaged index block")
-        offset, size = _PLACE.unpack_from(payload, begin + place)
-        key = bytes(payload[begin + place + _PLACE.size : begin + end])
+        offset, size = _BLOCK_PLACE.unpack_from(payload, begin + place)
+        key = bytes(payload[begin + place + _BLOCK_PLACE.size : begin + end])
         entries.append(IndexEntry(offset, size, _key_content(key, what)))
     return entries
 
 
-def _read_entry(payload: bytes | memoryview, place: int, what: str) -> tuple[int, int, bytes, int]:
-    if place + _PLACE.size + 1 > len(payload):
+def _read_index_entry(payload: bytes | memoryview, place: int, what: str) -> tuple[int, int, bytes, int]:
+    if place + _BLOCK_PLACE.size + 1 > len(payload):
         raise CorruptFile(f"{what}: an index ends before its last entry")
-    offset, size = _PLACE.unpack_from(payload, place)
-    length, begin = _read_vlong(payload, place + _PLACE.size)
+    offset, size = _BLOCK_PLACE.unpack_from(payload, place)
+    length, begin = _read_vlong(payload, place + _BLOCK_PLACE.size)
     if not 0 <= length <= len(payload) - begin:
         raise CorruptFile(f"{what}: a key of an index is cut off")
     return offset, size, bytes(payload[begin : begin + length]), begin + length
@@ -412,8 +398,8 @@ def _read_entry(payload: bytes | memoryview, place: int, what: str) -> tuple[int
 
 def _key_content(key: bytes, what: str) -> bytes:
     """Return what stands between the length and the tail of a key, which not every writer adds."""
-    length = _SHORT.unpack_from(key)[0] if len(key) >= _SHORT.size else _MAX_KEY + 1
-    if length > min(_MAX_KEY, len(key) - _SHORT.size):
+    length = _SHORT.unpack_from(key)[0] if len(key) >= _SHORT.size else MAX_KEY_BYTES + 1
+    if length > min(MAX_KEY_BYTES, len(key) - _SHORT.size):
         raise CorruptFile(f"{what}: a key of an index is damaged")
     return key[_SHORT.size : _SHORT.size + length]
 
@@ -446,9 +432,11 @@ def encode_index(entries: Sequence[IndexEntry], *, is_meta: bool = False) -> byt
     out = []
     for entry in entries:
         key = entry.key if is_meta else _SHORT.pack(len(entry.key)) + entry.key + KEY_TAIL
-        out += [_PLACE.pack(entry.offset, entry.size), _encode_vlong(len(key)), key]
+        out += [_BLOCK_PLACE.pack(entry.offset, entry.size), _encode_vlong(len(key)), key]
     return b"".join(out)
 
+
+# -------------------------------------------------------------------------------------------------------------- records
 
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
@@ -457,17 +445,42 @@ I64 = npt.NDArray[np.int64]
 MAX_KEY_BYTES = (1 << 15) - 1
 #: Lengths of key, value and content, in front of the content.
 LENGTHS = struct.Struct(">iiH")
-_HEAD = LENGTHS.size
+_RECORD_HEAD_BYTES = LENGTHS.size
 #: The bytes of a key beside its content.
 AROUND_KEY = 2 + len(KEY_TAIL)
 #: The two lengths before a key, and the zero byte behind a value.
 _AROUND_LENGTHS = 9
-_LEAST_RECORD = _HEAD + len(KEY_TAIL) + 1
+_LEAST_RECORD = _RECORD_HEAD_BYTES + len(KEY_TAIL) + 1
 #: A block is kept decoded where there are at least this many records for each distinct value.
 _RECORDS_PER_VALUE = 16
-_FEW_RECORDS = 256
+_FEWEST_DECODED_RECORDS = 256
 #: Bytes that are looked at together: as many as stay in the processor's caches.
-_STEP = 1 << 18
+_CANDIDATE_STEP = 1 << 18
+
+
+class Prefixes:
+    """How the keys that are looked for begin.
+
+    Parameters:
+        texts: binary; nulls are not looked for, an empty one is the beginning of every key.
+
+    Attributes:
+        texts: distinct, without nulls.
+    """
+
+    def __init__(self, texts: pa.Array) -> None:
+        self.texts: pa.BinaryArray = pc.unique(texts.cast(pa.binary())).drop_null()
+
+    @cached_property
+    def by_length(self) -> dict[int, pa.BinaryArray]:
+        """The texts by their length in bytes."""
+        lengths = pc.binary_length(self.texts)
+        return {int(length): self.texts.filter(pc.equal(lengths, length)) for length in distinct(lengths.to_numpy())}
+
+    @cached_property
+    def heads(self) -> tuple[bytes, ...]:
+        """The texts one by one."""
+        return tuple(self.texts.to_pylist())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -541,7 +554,7 @@ class DecodedBlock:
 
 def decoded_block(block: DataBlock) -> DecodedBlock | None:
     """Return a block in less memory; None: it is small, or too many of its values are distinct."""
-    if block.num_rows < _FEW_RECORDS:
+    if block.num_rows < _FEWEST_DECODED_RECORDS:
         return None
     values = block.values().dictionary_encode()
     if len(values.dictionary) * _RECORDS_PER_VALUE > block.num_rows:
@@ -551,7 +564,12 @@ def decoded_block(block: DataBlock) -> DecodedBlock | None:
 
 
 def read_records(payload: bytes | memoryview, what: str) -> DataBlock:
-    """Return the records of a data block.
+    """Return the records of a data block by columns: where their keys and values are.
+
+    A record is the length of its key with 12 bytes around it, the length of its value, the length of the key's content, the
+    content, ten bytes that are the same in every record, the value and a zero byte. No record says where the next one begins
+    but by its own lengths, so one would have to go from record to record. Instead every byte is asked at once whether a record
+    could begin there; what begins there by chance is found out afterwards, by following the lengths from all places together.
 
     Raises:
         CorruptFile: the bytes are not a row of records.
@@ -559,28 +577,28 @@ def read_records(payload: bytes | memoryview, what: str) -> DataBlock:
     if not len(payload):
         return DataBlock(0, pa.array([], pa.binary()))
     data = np.frombuffer(payload, np.uint8)
-    starts, keys, values = _of_one_key_size(data) or _candidates(data)
+    starts, keys, values = _records_of_one_key_size(data) or _record_candidates(data)
     following = starts + _AROUND_LENGTHS + keys + values
     if len(starts) == 0 or starts[0] != 0 or following[-1] != len(data) or (following[:-1] != starts[1:]).any():
-        rows = _chained(starts, following, len(data), what)
+        rows = _reached_candidates(starts, following, len(data), what)
         starts, keys, values = starts[rows], keys[rows], values[rows]
     offsets = np.empty(4 * len(starts), np.int32)
-    offsets[::4] = starts + _HEAD
-    offsets[1::4] = starts + (_HEAD - AROUND_KEY) + keys
-    offsets[2::4] = starts + (_HEAD - 2) + keys
-    offsets[3::4] = starts + (_HEAD - 2) + keys + values
+    offsets[::4] = starts + _RECORD_HEAD_BYTES
+    offsets[1::4] = starts + (_RECORD_HEAD_BYTES - AROUND_KEY) + keys
+    offsets[2::4] = starts + (_RECORD_HEAD_BYTES - 2) + keys
+    offsets[3::4] = starts + (_RECORD_HEAD_BYTES - 2) + keys + values
     parts = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(payload)])
     return DataBlock(len(starts), parts)
 
 
-def _of_one_key_size(data: U8) -> tuple[I64, I64, I64] | None:
+def _records_of_one_key_size(data: U8) -> tuple[I64, I64, I64] | None:
     """Return where records begin, and the bytes of their keys and values, when all keys are as long as the first one.
 
     Behind every key are the same ten bytes, so records are found by them. None: keys of several lengths, or other bytes.
     """
     tails = _key_tails(data)
-    size = int.from_bytes(data[_HEAD - 2 : _HEAD].tobytes(), "big")
-    starts = tails - (_HEAD + size)
+    size = int.from_bytes(data[_RECORD_HEAD_BYTES - 2 : _RECORD_HEAD_BYTES].tobytes(), "big")
+    starts = tails - (_RECORD_HEAD_BYTES + size)
     if size > MAX_KEY_BYTES or not len(starts) or starts[0] != 0 or (starts[:-1] >= starts[1:]).any():
         return None
     # The lengths of key and value, four bytes each.
@@ -613,12 +631,12 @@ def _key_tails(data: U8) -> I64:
     return tails
 
 
-def _candidates(data: U8) -> tuple[I64, I64, I64]:
+def _record_candidates(data: U8) -> tuple[I64, I64, I64]:
     """Return where records may begin, by their own lengths, and as if they did the bytes of their keys and values."""
     end = len(data) - _LEAST_RECORD + 1
     candidates = [np.zeros(0, np.int64)]
-    for begin in range(0, end, _STEP):
-        size = min(_STEP, end - begin)
+    for begin in range(0, end, _CANDIDATE_STEP):
+        size = min(_CANDIDATE_STEP, end - begin)
         # The length of a key is at most 32,779, so its two highest bytes are zero; its lowest one follows from the
         # length of the content.
         upper = data[begin : begin + size] | data[begin + 1 : begin + 1 + size]
@@ -635,7 +653,7 @@ def _candidates(data: U8) -> tuple[I64, I64, I64]:
     return (starts, keys, values) if fits.all() else (starts[fits], keys[fits], values[fits])
 
 
-def _chained(starts: I64, following: I64, size: int, what: str) -> I64:
+def _reached_candidates(starts: I64, following: I64, size: int, what: str) -> I64:
     """Return which of the candidates are reached from the first byte by going from each to the one that follows it.
 
     All are followed at once: after each round, twice as many steps have been made.
@@ -656,7 +674,7 @@ def _chained(starts: I64, following: I64, size: int, what: str) -> I64:
     return np.flatnonzero(reached[:end])
 
 
-# ---------------------------------------------------------------------------------------------------------- writing
+# ----------------------------------------------------------------------------------------------------- records, written
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -683,15 +701,15 @@ def encode_key_values(keys: pa.Array, values: pa.Array) -> EncodedKeyValues:
         InvalidInputError: a key or a value is longer than the format counts.
     """
     rows = len(keys)
-    key_sizes, value_sizes = _sizes(keys), _sizes(values)
-    _check_sizes(int(key_sizes.max(initial=0)), int(value_sizes.max(initial=0)))
-    heads = np.empty(rows, _HEADS)
+    key_sizes, value_sizes = _text_sizes(keys), _text_sizes(values)
+    _check_record_sizes(int(key_sizes.max(initial=0)), int(value_sizes.max(initial=0)))
+    heads = np.empty(rows, _RECORD_HEADS)
     heads["key"] = key_sizes + AROUND_KEY
     heads["value"] = value_sizes
     heads["content"] = key_sizes
-    places = np.arange(0, _HEAD * rows + 1, _HEAD)
+    places = np.arange(0, _RECORD_HEAD_BYTES * rows + 1, _RECORD_HEAD_BYTES)
     fixed = pa.Array.from_buffers(pa.large_binary(), rows, [None, pa.py_buffer(places), pa.py_buffer(heads)])
-    records = pc.binary_join_element_wise(fixed, keys, _TAIL, values, _ZERO, _NOTHING)
+    records = pc.binary_join_element_wise(fixed, keys, _KEY_TAIL_SCALAR, values, _ZERO_BYTE_SCALAR, _EMPTY_SCALAR)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(key_sizes + value_sizes + _LEAST_RECORD)])
     data = records.buffers()[2]
     data = memoryview(b"" if data is None else data)[: int(offsets[-1])]
@@ -704,7 +722,7 @@ def encode_few(keys: Sequence[bytes], values: Sequence[bytes]) -> EncodedKeyValu
     Raises:
         InvalidInputError: see :func:`encode_key_values`.
     """
-    _check_sizes(max(map(len, keys), default=0), max(map(len, values), default=0))
+    _check_record_sizes(max(map(len, keys), default=0), max(map(len, values), default=0))
     records: list[bytes] = []
     for key, value in zip(keys, values, strict=True):
         head = LENGTHS.pack(len(key) + AROUND_KEY, len(value), len(key))
@@ -713,23 +731,27 @@ def encode_few(keys: Sequence[bytes], values: Sequence[bytes]) -> EncodedKeyValu
     return EncodedKeyValues(memoryview(b"".join(records)), offsets, sum(map(len, keys)), sum(map(len, values)))
 
 
-def _check_sizes(key: int, value: int) -> None:
+def _check_record_sizes(key: int, value: int) -> None:
     if key > MAX_KEY_BYTES:
         raise InvalidInputError(f"a key of {key:,} bytes: an HFile holds keys of {MAX_KEY_BYTES:,}")
     if value >= 1 << 30:
         raise InvalidInputError(f"a value of {value:,} bytes is too large for a block of an HFile")
 
 
-_HEADS = np.dtype([("key", ">i4"), ("value", ">i4"), ("content", ">u2")])
-_TAIL, _ZERO, _NOTHING = (pa.scalar(each, pa.large_binary()) for each in (KEY_TAIL, b"\0", b""))
+_RECORD_HEADS = np.dtype([("key", ">i4"), ("value", ">i4"), ("content", ">u2")])
+_KEY_TAIL_SCALAR, _ZERO_BYTE_SCALAR, _EMPTY_SCALAR = (
+    pa.scalar(each, pa.large_binary()) for each in (KEY_TAIL, b"\0", b"")
+)
 
 
-def _sizes(texts: pa.Array) -> I64:
+def _text_sizes(texts: pa.Array) -> I64:
     return np.diff(text_offsets(texts)).astype(np.int64)
 
 
+# ------------------------------------------------------------------------------------------------ trailer and file info
+
 TRAILER_BYTES = 4096
-_MAGIC = b'TRABLK"$'
+_TRAILER_MAGIC = b'TRABLK"$'
 _VERSION_BYTES = 4
 _MAJOR_VERSION = 3
 _COMPARATOR = b"org.apache.hudi.io.storage.HoodieHBaseKVComparator"
@@ -778,13 +800,13 @@ def read_trailer(data: bytes, what: str) -> Trailer:
         CorruptFile: it is none.
         UnsupportedFeature: the file has another major version.
     """
-    if len(data) != TRAILER_BYTES or not data.startswith(_MAGIC):
+    if len(data) != TRAILER_BYTES or not data.startswith(_TRAILER_MAGIC):
         raise CorruptFile(f"{what}: no HFile, or one that was cut off: it does not end in a trailer")
     major = int.from_bytes(data[-_VERSION_BYTES + 1 :], "big")
     if major != _MAJOR_VERSION:
         raise UnsupportedFeature(f"{what}: an HFile of version {major}; version {_MAJOR_VERSION} is read")
     try:
-        size, begin = read_varint(data, len(_MAGIC))
+        size, begin = read_varint(data, len(_TRAILER_MAGIC))
         if size > TRAILER_BYTES - _VERSION_BYTES - begin:
             raise DamagedMessage("it is longer than the trailer")
         fields = {number: value for number, value in read_fields(data[begin : begin + size]) if isinstance(value, int)}
@@ -800,11 +822,11 @@ def read_trailer(data: bytes, what: str) -> Trailer:
         fields.get(_META_INDEX_COUNT, 0),
         fields[_ENTRY_COUNT],
         fields.get(_INDEX_LEVELS, 1),
-        _codec(fields.get(_COMPRESSION, Codec.NONE), what),
+        _codec_of_number(fields.get(_COMPRESSION, Codec.NONE), what),
     )
 
 
-def _codec(number: int, what: str) -> Codec:
+def _codec_of_number(number: int, what: str) -> Codec:
     try:
         return Codec(number)
     except ValueError:
@@ -829,7 +851,7 @@ def encode_trailer(trailer: Trailer) -> bytes:
             (_COMPRESSION, trailer.codec),
         ]
     )
-    head = _MAGIC + encode_varint(len(message)) + message
+    head = _TRAILER_MAGIC + encode_varint(len(message)) + message
     return head.ljust(TRAILER_BYTES - _VERSION_BYTES, b"\0") + _MAJOR_VERSION.to_bytes(_VERSION_BYTES, "big")
 
 

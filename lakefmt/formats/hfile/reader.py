@@ -1,8 +1,12 @@
-"""The records of a small data block: found by going from one to the next, and kept as Python's bytes. Pure.
+"""Read HFiles: all records, those of given keys, those whose keys begin with given prefixes. Pure.
 
-A commit adds a block of a few records to each partition of the metadata table, and a look reads all blocks since the last
-compaction. The calls by which :mod:`~lakefmt.formats.hfile.blocks` looks at all bytes together cost ten times as much as
-those few records.
+A file is opened by its end, with one or two reads; after that only the data blocks that are wanted are read, as many at
+once as stand side by side. Files of HBase's writer (Hudi up to 1.0) and of Hudi's own (from 1.1) are read alike.
+
+Of a small block the records are found by going from one to the next, and kept as Python's bytes (:func:`find_few_records`). A
+commit adds a block of a few records to each partition of the metadata table, and a look reads all blocks since the last
+compaction. The calls by which :mod:`~lakefmt.formats.hfile.blocks` looks at all bytes together cost ten times as much as those
+few records.
 """
 
 from __future__ import annotations
@@ -54,8 +58,28 @@ __all__ = [
 
 I64 = npt.NDArray[np.int64]
 
+
+#: Returns the bytes from an offset on, as many as asked for, fewer only at the end of the file.
+ReadAt = Callable[[int, int], bytes | memoryview]
+#: How the look-ups of groups of blocks are run: the builtin ``map``, or that of a pool of threads.
+Run = Callable[
+    [Callable[[Sequence[int]], list[pa.RecordBatch]], Iterable[Sequence[int]]], Iterable[list[pa.RecordBatch]]
+]
+#: Returns whether a number of bytes of decoded blocks may be kept for the next look-up.
+Reserve = Callable[[int], bool]
+#: The records of an HFile as columns.
+RECORD_SCHEMA = pa.schema(
+    [pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
+)
+#: Read from the end of the file at once: the trailer and, mostly, all that has to be known before the first look-up.
+_FIRST_READ_BYTES = 32 * 1024
+#: Blocks side by side are read together, up to this number of bytes.
+_READ_TOGETHER_BYTES = 4 << 20
+_MAX_INDEX_LEVELS = 8
+_LAST_KEY_ENTRY, _MEMSTORE_TIME_ENTRY = "hfile.LASTKEY", "MAX_MEMSTORE_TS_KEY"
+
 #: Of more records the calls over all bytes cost less.
-_MOST_RECORDS = 32
+_MOST_FEW_RECORDS = 32
 #: The byte behind a value: the version of the record, which Hudi's records do not have.
 _NO_VERSION = 0
 
@@ -117,7 +141,7 @@ def find_few_records(payload: bytes | memoryview) -> FewRecords | None:
     position = 0
     while position < end:
         content = position + LENGTHS.size
-        if content > end or len(keys) == _MOST_RECORDS:
+        if content > end or len(keys) == _MOST_FEW_RECORDS:
             return None
         of_key, of_value, of_content = LENGTHS.unpack_from(data, position)
         value = content + of_content + len(KEY_TAIL)
@@ -132,29 +156,7 @@ def find_few_records(payload: bytes | memoryview) -> FewRecords | None:
     return FewRecords(keys, values)
 
 
-#: Returns the bytes from an offset on, as many as asked for, fewer only at the end of the file.
-ReadAt = Callable[[int, int], bytes | memoryview]
-#: How the look-ups of groups of blocks are run: the builtin ``map``, or that of a pool of threads.
-Run = Callable[
-    [Callable[[Sequence[int]], list[pa.RecordBatch]], Iterable[Sequence[int]]], Iterable[list[pa.RecordBatch]]
-]
-
-_Block = DataBlock | FewRecords
-
-#: Returns whether a number of bytes of decoded blocks may be kept for the next look-up.
-Reserve = Callable[[int], bool]
-
-#: The records of an HFile as columns.
-RECORD_SCHEMA = pa.schema(
-    [pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
-)
-
-#: Read from the end of the file at once: the trailer and, mostly, all that has to be known before the first look-up.
-_FIRST_READ = 32 * 1024
-#: Blocks side by side are read together, up to this number of bytes.
-_READ_TOGETHER = 4 << 20
-_MAX_INDEX_LEVELS = 8
-_LAST_KEY, _MEMSTORE_TIME = "hfile.LASTKEY", "MAX_MEMSTORE_TS_KEY"
+_LoadedBlock = DataBlock | FewRecords
 
 
 class HFileReader:
@@ -184,7 +186,7 @@ class HFileReader:
 
     def __init__(self, read_at: ReadAt, size: int, what: str) -> None:
         self._read_at, self._what = read_at, what
-        begin = max(0, size - _FIRST_READ)
+        begin = max(0, size - _FIRST_READ_BYTES)
         tail = self._read(begin, size - begin)
         trailer = read_trailer(bytes(tail[-TRAILER_BYTES:]), what)
         self._check_trailer(trailer, size)
@@ -227,7 +229,7 @@ class HFileReader:
         """
         payload, _ = self._opened(memoryview(self._info_block), 0, BlockType.FILE_INFO)
         info = read_file_info(bytes(payload), self._what)
-        if any(info.get(_MEMSTORE_TIME, b"")):
+        if any(info.get(_MEMSTORE_TIME_ENTRY, b"")):
             raise UnsupportedFeature(f"{self._what}: its records have versions, which Hudi's never have")
         return info
 
@@ -252,7 +254,7 @@ class HFileReader:
     @property
     def last_key(self) -> bytes | None:
         """The largest key; None: there is none, or the file does not say."""
-        stored = self.info.get(_LAST_KEY, b"")
+        stored = self.info.get(_LAST_KEY_ENTRY, b"")
         size = int.from_bytes(stored[:2], "big")
         return stored[2 : 2 + size] if size and 2 + size <= len(stored) else None
 
@@ -278,7 +280,9 @@ class HFileReader:
             for _, block in self._load(group):
                 count += block.num_rows
                 keys = block.keys()
-                yield _batch(keys, block.values()) if values else pa.record_batch([keys], RECORD_SCHEMA.names[:1])
+                yield (
+                    _record_batch(keys, block.values()) if values else pa.record_batch([keys], RECORD_SCHEMA.names[:1])
+                )
         if count != self.entry_count:
             raise CorruptFile(f"{self._what}: {count:,} records, where the trailer says {self.entry_count:,}")
 
@@ -298,17 +302,19 @@ class HFileReader:
         # Blocks are kept where most of them are asked, not for one key of many.
         reserve = self.reserve if len(asked) >= len(self._blocks) else None
         if len(self._blocks) == 1 and len(asked):
-            return _joined([[_matches(block, asked) for _, block in self._load_decoded([0], decoded, reserve)]])
+            return _joined_batches(
+                [[_matching_records(block, asked) for _, block in self._load_decoded([0], decoded, reserve)]]
+            )
         probes, bounds = self._assigned(asked)
         wanted = [block for block in range(len(self._blocks)) if bounds[block] < bounds[block + 1]]
 
         def found(group: Sequence[int]) -> list[pa.RecordBatch]:
             return [
-                _matches(block, probes[int(bounds[number]) : int(bounds[number + 1])])
+                _matching_records(block, probes[int(bounds[number]) : int(bounds[number + 1])])
                 for number, block in self._load_decoded(group, decoded, reserve)
             ]
 
-        return _joined(run(found, self._groups(wanted, decoded)))
+        return _joined_batches(run(found, self._groups(wanted, decoded)))
 
     def forget_blocks(self) -> None:
         """Forget the blocks that look-ups have kept."""
@@ -324,10 +330,10 @@ class HFileReader:
         asked = prefixes if isinstance(prefixes, Prefixes) else Prefixes(prefixes)
 
         def found(group: Sequence[int]) -> list[pa.RecordBatch]:
-            return [_begins_with(block, asked) for _, block in self._load(group)]
+            return [_records_beginning_with(block, asked) for _, block in self._load(group)]
 
         blocks = [0] if len(self._blocks) == 1 else self._blocks_of_prefixes(asked.by_length)
-        return _joined(run(found, self._groups(blocks)))
+        return _joined_batches(run(found, self._groups(blocks)))
 
     def _assigned(self, keys: pa.Array) -> tuple[pa.Array, I64]:
         """Return the keys sorted, and where those of each block begin among them, one number more than blocks.
@@ -371,14 +377,14 @@ class HFileReader:
                 first, last, this = self._blocks[group[0]], self._blocks[group[-1]], self._blocks[number]
                 is_adjacent = last.offset + last.size == this.offset
                 is_adjacent = is_adjacent and number not in decoded and group[-1] not in decoded
-                if not is_adjacent or this.offset + this.size - first.offset > _READ_TOGETHER:
+                if not is_adjacent or this.offset + this.size - first.offset > _READ_TOGETHER_BYTES:
                     yield group
                     group = []
             group.append(number)
         if group:
             yield group
 
-    def _load(self, group: Sequence[int]) -> Iterator[tuple[int, _Block]]:
+    def _load(self, group: Sequence[int]) -> Iterator[tuple[int, _LoadedBlock]]:
         """Read adjacent blocks with one read and yield them one after the other."""
         first, last = self._blocks[group[0]], self._blocks[group[-1]]
         data = self._read(first.offset, last.offset + last.size - first.offset)
@@ -395,7 +401,7 @@ class HFileReader:
 
     def _load_decoded(
         self, group: Sequence[int], decoded: dict[int, DecodedBlock], reserve: Reserve | None
-    ) -> Iterator[tuple[int, _Block | DecodedBlock]]:
+    ) -> Iterator[tuple[int, _LoadedBlock | DecodedBlock]]:
         """Yield blocks that are read together, as :meth:`_load`; they are kept where `reserve` allows it."""
         kept = decoded.get(group[0])
         if kept is not None:
@@ -463,19 +469,19 @@ class HFileReader:
         return entry.offset + entry.size
 
 
-def _batch(keys: pa.Array, values: pa.Array) -> pa.RecordBatch:
+def _record_batch(keys: pa.Array, values: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([keys, values], schema=RECORD_SCHEMA)
 
 
-def _joined(groups: Iterable[list[pa.RecordBatch]]) -> pa.Table:
+def _joined_batches(groups: Iterable[list[pa.RecordBatch]]) -> pa.Table:
     return pa.Table.from_batches([batch for group in groups for batch in group if batch.num_rows], RECORD_SCHEMA)
 
 
-def _matches(block: _Block | DecodedBlock, wanted: pa.Array) -> pa.RecordBatch:
+def _matching_records(block: _LoadedBlock | DecodedBlock, wanted: pa.Array) -> pa.RecordBatch:
     rows = block.rows_of(wanted)
-    return _batch(block.keys(rows), block.values(rows))
+    return _record_batch(block.keys(rows), block.values(rows))
 
 
-def _begins_with(block: _Block, prefixes: Prefixes) -> pa.RecordBatch:
+def _records_beginning_with(block: _LoadedBlock, prefixes: Prefixes) -> pa.RecordBatch:
     rows = block.rows_beginning(prefixes)
-    return _batch(block.keys(rows), block.values(rows))
+    return _record_batch(block.keys(rows), block.values(rows))

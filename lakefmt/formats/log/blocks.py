@@ -1,4 +1,11 @@
-"""Find and decode the records of an Avro data block (docs/format.md, Data blocks). Pure."""
+"""Read and write the framing of log blocks, and find the records in an Avro block (docs/format.md, Log blocks; Data blocks). Pure.
+
+:func:`scan_blocks` reads a file by ranges, so a block with an unneeded content costs only its
+header (docs/format.md, Block headers); lengths are checked against the file size.
+:func:`encode_block` frames a content. Contents are those of
+:mod:`~lakefmt.formats.log.data_block` and :mod:`~lakefmt.formats.log.delete_block`;
+:mod:`~lakefmt.formats.log.reader` decodes streams.
+"""
 
 from __future__ import annotations
 
@@ -39,161 +46,6 @@ CONTENT_VERSION = 3
 
 I64 = npt.NDArray[np.int64]
 
-#: From this number of records on their offsets are searched from several starts in parallel
-#: (minimum records, maximum starts).
-_WORTH_LANES = 4096
-_LEAST_LANE = 64
-_MAX_LANES = 1024
-#: The bytes of the first record to compare (mostly its commit time), and the window to search them
-#: in.
-_SAMPLE_BYTES = 16
-_WINDOW = 4096
-
-_PAIR = struct.Struct(">ii")
-_LENGTH = struct.Struct(">i")
-
-
-def record_spans(content: bytes | memoryview, what: str) -> tuple[I64, I64]:
-    r"""Return the start and end offsets of the records in an Avro data block, int64.
-
-    Raises:
-        CorruptFile: the lengths do not fit the bytes.
-        UnsupportedFeature: the content version is not 1, 2 or 3.
-
-    Source: docs/format.md, Data blocks.
-
-    Example:
-        >>> starts, ends = record_spans(bytes.fromhex("00000003 00000001 00000002 0661"), "a.log")
-        >>> starts.tolist(), ends.tolist()
-        ([12], [14])
-    """
-    size = len(content)
-    if size < _PAIR.size:
-        raise CorruptFile(f"{what}: data block of {size} bytes is too short")
-    version, count = _PAIR.unpack_from(content)
-    if version not in (1, 2, 3):
-        raise UnsupportedFeature(f"{what}: data block with content version {version}; versions 1 to 3 are read")
-    if not 0 <= count <= (size - _PAIR.size) // 4:
-        raise CorruptFile(f"{what}: data block of {size} bytes announces {count} records")
-    starts = _spans_by_lanes(content, count) if count >= _WORTH_LANES else None
-    if starts is None:
-        starts = _spans_one_by_one(content, count, what)
-    # Only a length is between two records.
-    return starts, np.append(starts[1:] - 4, size)[:count]
-
-
-def _spans_one_by_one(content: bytes | memoryview, count: int, what: str) -> I64:
-    starts, size = array("q"), len(content)
-    offset, unpack, begin = _PAIR.size, _LENGTH.unpack_from, starts.append
-    try:
-        for _ in range(count):
-            (length,) = unpack(content, offset)
-            offset += 4
-            begin(offset)
-            offset += length
-            if length < 0 or offset > size:
-                raise CorruptFile(
-                    f"{what}: record of {length} bytes at {offset - length} of a data block of {size} bytes"
-                )
-    except struct.error:
-        raise CorruptFile(f"{what}: a data block of {size} bytes ends before its last record") from None
-    if offset != size:
-        raise CorruptFile(f"{what}: {size - offset} bytes behind the last record of a data block")
-    return np.array(starts, np.int64)
-
-
-def _spans_by_lanes(content: bytes | memoryview, count: int) -> I64 | None:
-    """Return the record offsets, searched from several starts; None if a start was wrong.
-
-    The first record's start is certain. Places that look like a record are further starts; if the
-    walk from each start arrives exactly at the next, every start was one.
-    """
-    size = len(content)
-    begins = _guesses(content, min(_MAX_LANES, count // _LEAST_LANE))
-    limits = np.append(begins[1:], size)
-    lengths = np.ndarray((size - 3,), ">i4", content, 0, (1,))
-    offsets, starts, total = begins, [], 0
-    while len(offsets):
-        if int(offsets.max()) > size - 4:
-            return None
-        length = lengths[offsets].astype(np.int64)
-        total += len(offsets)
-        starts.append(offsets + 4)
-        offsets = offsets + length + 4
-        if (length < 0).any() or (offsets > limits).any() or total > count:
-            return None
-        going_on = offsets < limits
-        if not going_on.all():
-            offsets, limits = offsets[going_on], limits[going_on]
-    return np.sort(np.concatenate(starts)) if total == count else None
-
-
-def _guesses(content: bytes | memoryview, lanes: int) -> I64:
-    """Return offsets where records seem to start: before bytes equal to the first record's."""
-    size, first = len(content), _PAIR.size
-    (length,) = _LENGTH.unpack_from(content, first)
-    sample = bytes(content[first + 4 : first + 4 + min(max(length, 0), _SAMPLE_BYTES)])
-    offsets = [first]
-    for lane in range(1, lanes):
-        cut = first + (size - first) * lane // lanes
-        index = bytes(content[cut + 4 : cut + _WINDOW]).find(sample)
-        if index >= 0 and cut + index > offsets[-1]:
-            offsets.append(cut + index)
-    return np.array(offsets, np.int64)
-
-
-def split_avro_records(content: bytes, what: str) -> list[bytes]:
-    r"""Return the records of an Avro data block as datums, for the few of an archive file.
-
-    Raises:
-        CorruptFile: the lengths do not fit the bytes.
-        UnsupportedFeature: the content version is not 1, 2 or 3.
-
-    Source: docs/format.md, Data blocks.
-
-    Example:
-        >>> split_avro_records(bytes.fromhex("00000003 00000001 00000002 0661"), "a.log")
-        [b'\x06a']
-    """
-    spans = zip(*record_spans(content, what), strict=True)
-    return [content[start:end] for start, end in spans]
-
-
-def decode_avro_record(datum: bytes, schema: str, what: str, reader: str | None = None) -> dict[str, object]:
-    r"""Return a record of an Avro data block as a dict.
-
-    Parameters:
-        datum: a record from :func:`split_avro_records`.
-        schema: Avro JSON from the block's header.
-        what: the file's name in errors.
-        reader: Avro JSON of the result; None: that of the block.
-
-    Raises:
-        CorruptFile: the bytes are damaged or do not fit the schema.
-
-    Source: docs/format.md, Data blocks.
-
-    Example:
-        >>> note = '{"type": "record", "name": "Note", "fields": [{"name": "text", "type": "string"}]}'
-        >>> decode_avro_record(bytes.fromhex("0261"), note, "a.log")
-        {'text': 'a'}
-    """
-    try:
-        record, end = _decoder(schema, reader)(datum, 0)
-    except IndexError:
-        raise CorruptFile(f"{what}: a record of a data block ends too early") from None
-    except ValueError as error:
-        raise CorruptFile(f"{what}: damaged data block: {error}") from None
-    if not isinstance(record, dict) or end != len(datum):
-        raise CorruptFile(f"{what}: a record of a data block does not fit its schema")
-    return record
-
-
-@lru_cache(maxsize=32)
-def _decoder(schema: str, reader: str | None) -> Decode:
-    writer = parse_avro_schema(schema)
-    return compile_decoder(writer, writer if reader is None else parse_avro_schema(reader))
-
 
 #: The first six bytes of every block.
 MAGIC = b"#HUDI#"
@@ -205,12 +57,12 @@ MAX_LOG_BYTES = (1 << 31) - 1
 ReadAt = Callable[[int, int], bytes]
 
 _FORMAT_VERSION = 1
-_FRAME = struct.Struct(">6sqiii")  # magic, block length, format version, block type, number of header entries
-_ENTRY = struct.Struct(">ii")
+_FRAME_HEAD = struct.Struct(">6sqiii")  # magic, block length, format version, block type, number of header entries
+_HEADER_ENTRY = struct.Struct(">ii")
 _LONG = struct.Struct(">q")
 _BEFORE_LENGTH = len(MAGIC) + _LONG.size
-_FIRST_READ = 64 * 1024
-_SEARCH = 1024 * 1024
+_FIRST_READ_BYTES = 64 * 1024
+_SEARCH_BYTES = 1024 * 1024
 #: Size of the smallest block: format version, type, empty header, content and footer, reverse
 #: pointer.
 _LEAST_LENGTH = 4 + 4 + 4 + 8 + 4 + 8
@@ -333,21 +185,21 @@ def read_block(read_at: ReadAt, start: int, size: int, what: str) -> LogBlock:
         NotABlock: the bytes are not a block.
         UnsupportedFeature: see :func:`scan_blocks`.
     """
-    head = read_at(start, min(_FIRST_READ, size - start))
-    if len(head) < _FRAME.size:
+    head = read_at(start, min(_FIRST_READ_BYTES, size - start))
+    if len(head) < _FRAME_HEAD.size:
         raise NotABlock
-    magic, length, version, kind, entries = _FRAME.unpack_from(head)
+    magic, length, version, kind, entries = _FRAME_HEAD.unpack_from(head)
     end = start + _BEFORE_LENGTH + length
     if magic != MAGIC or not _LEAST_LENGTH <= length <= _MAX_BLOCK_BYTES or end > size:
         raise NotABlock
     if version != _FORMAT_VERSION:
         raise UnsupportedFeature(f"{what}: log format version {version} at byte {start}; version 1 is read")
-    _check_end(read_at, length, end, size)
+    _check_block_end(read_at, length, end, size)
     header, content_start, content_size = _read_header(read_at, head, start, end, entries, what)
-    return LogBlock(_kind(kind, start, what), start, end, header, content_start, content_size)
+    return LogBlock(_block_kind(kind, start, what), start, end, header, content_start, content_size)
 
 
-def _check_end(read_at: ReadAt, length: int, end: int, size: int) -> None:
+def _check_block_end(read_at: ReadAt, length: int, end: int, size: int) -> None:
     tail = read_at(end - _LONG.size, min(_LONG.size + len(MAGIC), size - end + _LONG.size))
     follows = tail[_LONG.size :]
     if len(tail) < _LONG.size or _LONG.unpack_from(tail)[0] != length + len(MAGIC):
@@ -356,7 +208,7 @@ def _check_end(read_at: ReadAt, length: int, end: int, size: int) -> None:
         raise NotABlock
 
 
-def _kind(number: int, start: int, what: str) -> BlockKind:
+def _block_kind(number: int, start: int, what: str) -> BlockKind:
     try:
         kind = BlockKind(number)
     except ValueError:
@@ -373,17 +225,17 @@ def _read_header(
     if not 0 <= entries <= _MAX_HEADER_ENTRIES:
         raise NotABlock
     header: dict[HeaderKey, str] = {}
-    offset = _FRAME.size
+    offset = _FRAME_HEAD.size
     for _ in range(entries):
-        head = _at_least(read_at, head, offset + _ENTRY.size, start, end)
-        key, length = _ENTRY.unpack_from(head, offset)
-        offset += _ENTRY.size
+        head = _head_of_at_least(read_at, head, offset + _HEADER_ENTRY.size, start, end)
+        key, length = _HEADER_ENTRY.unpack_from(head, offset)
+        offset += _HEADER_ENTRY.size
         if not 0 <= length <= min(end - start - offset, _MAX_HEADER_BYTES):
             raise NotABlock
-        head = _at_least(read_at, head, offset + length, start, end)
-        header[_key(key, start, what)] = _text(head[offset : offset + length])
+        head = _head_of_at_least(read_at, head, offset + length, start, end)
+        header[_header_key(key, start, what)] = _entry_text(head[offset : offset + length])
         offset += length
-    head = _at_least(read_at, head, offset + _LONG.size, start, end)
+    head = _head_of_at_least(read_at, head, offset + _LONG.size, start, end)
     (content_size,) = _LONG.unpack_from(head, offset)
     content_start = start + offset + _LONG.size
     # After the content: the number of footer entries and the reverse pointer.
@@ -403,20 +255,20 @@ def read_entries(data: bytes) -> dict[int, str]:
         raise NotABlock
     offset = 4
     for _ in range(min(max(0, int.from_bytes(data[:4], "big", signed=True)), _MAX_HEADER_ENTRIES)):
-        if offset + _ENTRY.size > len(data):
+        if offset + _HEADER_ENTRY.size > len(data):
             raise NotABlock
-        key, length = _ENTRY.unpack_from(data, offset)
-        offset += _ENTRY.size
+        key, length = _HEADER_ENTRY.unpack_from(data, offset)
+        offset += _HEADER_ENTRY.size
         if not 0 <= length <= len(data) - offset:
             raise NotABlock
-        entries[key] = _text(data[offset : offset + length])
+        entries[key] = _entry_text(data[offset : offset + length])
         offset += length
     if offset != len(data) or int.from_bytes(data[:4], "big", signed=True) != len(entries):
         raise NotABlock
     return entries
 
 
-def _at_least(read_at: ReadAt, head: bytes, wanted: int, start: int, end: int) -> bytes:
+def _head_of_at_least(read_at: ReadAt, head: bytes, wanted: int, start: int, end: int) -> bytes:
     """Return at least `wanted` bytes from the start of the block."""
     if wanted <= len(head):
         return head
@@ -428,14 +280,14 @@ def _at_least(read_at: ReadAt, head: bytes, wanted: int, start: int, end: int) -
     return more
 
 
-def _key(number: int, start: int, what: str) -> HeaderKey:
+def _header_key(number: int, start: int, what: str) -> HeaderKey:
     try:
         return HeaderKey(number)
     except ValueError:
         raise UnsupportedFeature(f"{what}: unknown header key {number} in the block at byte {start}") from None
 
 
-def _text(raw: bytes) -> str:
+def _entry_text(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -445,7 +297,7 @@ def _text(raw: bytes) -> str:
 def _next_magic(read_at: ReadAt, start: int, size: int) -> int:
     """Return the next possible start of a block: a magic, or the end of the file."""
     while start < size:
-        chunk = read_at(start, min(_SEARCH, size - start))
+        chunk = read_at(start, min(_SEARCH_BYTES, size - start))
         index = chunk.find(MAGIC)
         if index >= 0:
             return start + index
@@ -486,8 +338,8 @@ def encode_block(
     if kind is BlockKind.CORRUPT:
         raise InvalidInputError("a corrupt block cannot be written: it stands for bytes that are none")
     size = sum(len(memoryview(chunk).cast("B")) for chunk in content)
-    head = struct.pack(">ii", _FORMAT_VERSION, kind) + _entries(header) + _LONG.pack(size)
-    tail = _entries(footer or {})
+    head = struct.pack(">ii", _FORMAT_VERSION, kind) + _encode_entries(header) + _LONG.pack(size)
+    tail = _encode_entries(footer or {})
     length = len(head) + size + len(tail) + _LONG.size
     if length > _MAX_BLOCK_BYTES:
         raise InvalidInputError(
@@ -496,9 +348,166 @@ def encode_block(
     return b"".join((MAGIC, _LONG.pack(length), head, *content, tail, _LONG.pack(length + len(MAGIC))))
 
 
-def _entries(entries: Mapping[HeaderKey, str] | Mapping[int, str]) -> bytes:
+def _encode_entries(entries: Mapping[HeaderKey, str] | Mapping[int, str]) -> bytes:
     parts = [struct.pack(">i", len(entries))]
     for key, text in entries.items():
         raw = text.encode()
-        parts += [_ENTRY.pack(key, len(raw)), raw]
+        parts += [_HEADER_ENTRY.pack(key, len(raw)), raw]
     return b"".join(parts)
+
+
+# ----------------------------------------------------------------------------------------------- records of Avro blocks
+
+#: From this number of records on their offsets are searched from several starts in parallel
+#: (minimum records, maximum starts).
+_WORTH_LANES = 4096
+_LEAST_LANE = 64
+_MAX_LANES = 1024
+#: The bytes of the first record to compare (mostly its commit time), and the window to search them
+#: in.
+_SAMPLE_BYTES = 16
+_SAMPLE_WINDOW = 4096
+_VERSION_AND_COUNT = struct.Struct(">ii")
+_RECORD_LENGTH = struct.Struct(">i")
+
+
+def record_spans(content: bytes | memoryview, what: str) -> tuple[I64, I64]:
+    r"""Return the start and end offsets of the records in an Avro data block, int64.
+
+    Raises:
+        CorruptFile: the lengths do not fit the bytes.
+        UnsupportedFeature: the content version is not 1, 2 or 3.
+
+    Source: docs/format.md, Data blocks.
+
+    Example:
+        >>> starts, ends = record_spans(bytes.fromhex("00000003 00000001 00000002 0661"), "a.log")
+        >>> starts.tolist(), ends.tolist()
+        ([12], [14])
+    """
+    size = len(content)
+    if size < _VERSION_AND_COUNT.size:
+        raise CorruptFile(f"{what}: data block of {size} bytes is too short")
+    version, count = _VERSION_AND_COUNT.unpack_from(content)
+    if version not in (1, 2, 3):
+        raise UnsupportedFeature(f"{what}: data block with content version {version}; versions 1 to 3 are read")
+    if not 0 <= count <= (size - _VERSION_AND_COUNT.size) // 4:
+        raise CorruptFile(f"{what}: data block of {size} bytes announces {count} records")
+    starts = _spans_by_lanes(content, count) if count >= _WORTH_LANES else None
+    if starts is None:
+        starts = _spans_one_by_one(content, count, what)
+    # Only a length is between two records.
+    return starts, np.append(starts[1:] - 4, size)[:count]
+
+
+def _spans_one_by_one(content: bytes | memoryview, count: int, what: str) -> I64:
+    starts, size = array("q"), len(content)
+    offset, unpack, begin = _VERSION_AND_COUNT.size, _RECORD_LENGTH.unpack_from, starts.append
+    try:
+        for _ in range(count):
+            (length,) = unpack(content, offset)
+            offset += 4
+            begin(offset)
+            offset += length
+            if length < 0 or offset > size:
+                raise CorruptFile(
+                    f"{what}: record of {length} bytes at {offset - length} of a data block of {size} bytes"
+                )
+    except struct.error:
+        raise CorruptFile(f"{what}: a data block of {size} bytes ends before its last record") from None
+    if offset != size:
+        raise CorruptFile(f"{what}: {size - offset} bytes behind the last record of a data block")
+    return np.array(starts, np.int64)
+
+
+def _spans_by_lanes(content: bytes | memoryview, count: int) -> I64 | None:
+    """Return the record offsets, searched from several starts; None if a start was wrong.
+
+    The first record's start is certain. Places that look like a record are further starts; if the
+    walk from each start arrives exactly at the next, every start was one.
+    """
+    size = len(content)
+    begins = _guessed_starts(content, min(_MAX_LANES, count // _LEAST_LANE))
+    limits = np.append(begins[1:], size)
+    lengths = np.ndarray((size - 3,), ">i4", content, 0, (1,))
+    offsets, starts, total = begins, [], 0
+    while len(offsets):
+        if int(offsets.max()) > size - 4:
+            return None
+        length = lengths[offsets].astype(np.int64)
+        total += len(offsets)
+        starts.append(offsets + 4)
+        offsets = offsets + length + 4
+        if (length < 0).any() or (offsets > limits).any() or total > count:
+            return None
+        going_on = offsets < limits
+        if not going_on.all():
+            offsets, limits = offsets[going_on], limits[going_on]
+    return np.sort(np.concatenate(starts)) if total == count else None
+
+
+def _guessed_starts(content: bytes | memoryview, lanes: int) -> I64:
+    """Return offsets where records seem to start: before bytes equal to the first record's."""
+    size, first = len(content), _VERSION_AND_COUNT.size
+    (length,) = _RECORD_LENGTH.unpack_from(content, first)
+    sample = bytes(content[first + 4 : first + 4 + min(max(length, 0), _SAMPLE_BYTES)])
+    offsets = [first]
+    for lane in range(1, lanes):
+        cut = first + (size - first) * lane // lanes
+        index = bytes(content[cut + 4 : cut + _SAMPLE_WINDOW]).find(sample)
+        if index >= 0 and cut + index > offsets[-1]:
+            offsets.append(cut + index)
+    return np.array(offsets, np.int64)
+
+
+def split_avro_records(content: bytes, what: str) -> list[bytes]:
+    r"""Return the records of an Avro data block as datums, for the few of an archive file.
+
+    Raises:
+        CorruptFile: the lengths do not fit the bytes.
+        UnsupportedFeature: the content version is not 1, 2 or 3.
+
+    Source: docs/format.md, Data blocks.
+
+    Example:
+        >>> split_avro_records(bytes.fromhex("00000003 00000001 00000002 0661"), "a.log")
+        [b'\x06a']
+    """
+    spans = zip(*record_spans(content, what), strict=True)
+    return [content[start:end] for start, end in spans]
+
+
+def decode_avro_record(datum: bytes, schema: str, what: str, reader: str | None = None) -> dict[str, object]:
+    r"""Return a record of an Avro data block as a dict.
+
+    Parameters:
+        datum: a record from :func:`split_avro_records`.
+        schema: Avro JSON from the block's header.
+        what: the file's name in errors.
+        reader: Avro JSON of the result; None: that of the block.
+
+    Raises:
+        CorruptFile: the bytes are damaged or do not fit the schema.
+
+    Source: docs/format.md, Data blocks.
+
+    Example:
+        >>> note = '{"type": "record", "name": "Note", "fields": [{"name": "text", "type": "string"}]}'
+        >>> decode_avro_record(bytes.fromhex("0261"), note, "a.log")
+        {'text': 'a'}
+    """
+    try:
+        record, end = _record_decoder(schema, reader)(datum, 0)
+    except IndexError:
+        raise CorruptFile(f"{what}: a record of a data block ends too early") from None
+    except ValueError as error:
+        raise CorruptFile(f"{what}: damaged data block: {error}") from None
+    if not isinstance(record, dict) or end != len(datum):
+        raise CorruptFile(f"{what}: a record of a data block does not fit its schema")
+    return record
+
+
+@lru_cache(maxsize=32)
+def _record_decoder(schema: str, reader: str | None) -> Decode:
+    writer = parse_avro_schema(schema)
+    return compile_decoder(writer, writer if reader is None else parse_avro_schema(reader))

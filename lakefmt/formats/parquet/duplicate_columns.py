@@ -1,15 +1,21 @@
-"""The record key and its source column in one base file: encoded once, stored twice, read once.
+"""Pages of a base file that are copied instead of encoded: those of a column equal to the record key, and those that a rewrite keeps.
 
-`_hoodie_record_key` and the column it comes from often hold the same text in every row. :class:`DuplicatePages` lets
-Arrow encode one of them into memory and null columns in the place of both, copies the pages into the file once per
-column, and rewrites the footer so that both column chunks point to their copy. The null pages, some dozen bytes, stay
-in the file and nothing points to them. The result is a plain Parquet file: every byte range that its footer names is a
-whole column chunk.
+`_hoodie_record_key` and the column it comes from often hold the same text in every row. They are encoded once, stored twice and
+read once: :class:`DuplicatePages` lets Arrow encode one of them into memory and null columns in the place of both, copies the
+pages into the file once per column, and rewrites the footer so that both column chunks point to their copy. The null pages, some
+dozen bytes, stay in the file and nothing points to them. The result is a plain Parquet file: every byte range that its footer
+names is a whole column chunk.
 
-When reading, :func:`~lakefmt.formats.parquet.duplicate_columns.find_duplicate_column` finds such a column.
+When reading, :func:`find_duplicate_column` finds a column whose chunks agree with those of the keys in sizes, value counts and
+encodings. The caller compares the bytes and decodes one of them.
 
-The footer functions walk Thrift's compact protocol of footers that this process has just written; a footer from a file
-is read by Arrow only.
+A rewrite stores pages of the older file as they are, where no value of their column has changed (:func:`keepable_chunks`). To
+encode and compress a column again for the bytes that the file has already was two thirds of what rewriting it cost. A row group
+takes such pages when it has all rows of an older row group, in their order; what the older footer says of them, statistics among
+it, goes along.
+
+The footer functions walk Thrift's compact protocol of footers that Arrow has just written in this process; a footer from a file
+is read by Arrow only. The older footer of a rewrite is parsed by Arrow, written again by Arrow, and only that is walked here.
 
 Why not let Arrow encode both columns? Both with zstd cost 10–14 % more CPU per file of 33,000 rows and 19 columns for
 the same bytes, and about 7 % of a bulk load, which is a close case: the runs spread from -5 % to +13 %. With snappy the
@@ -75,11 +81,33 @@ _CHUNK_OFFSET, _CHUNK_META = 2, 3
 _META_PATH, _META_UNCOMPRESSED, _META_COMPRESSED, _META_DATA_PAGE, _META_DICTIONARY_PAGE = 3, 6, 7, 9, 11
 _META_STATISTICS = 12
 #: Of the statistics of a chunk: how many nulls there are, and how many distinct values.
-_COUNTS = frozenset({3, 4})
+_COUNT_STATISTICS = frozenset({3, 4})
 #: Of a chunk that has nothing but pages: its place; type, encodings, path, codec, counts, sizes, offsets, statistics of its values,
 #: of its pages and of its sizes.
 _CHUNK_PAGES = frozenset({_CHUNK_OFFSET, _CHUNK_META})
 _META_PAGES = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 11, 12, 13, 16})
+
+
+#: This many first rows are enough to rule out most columns as copies of the keys.
+_FIRST_ROWS_COMPARED = 64
+#: Arrow writes a page in several parts, and each that goes to Python waits for its lock.
+_WRITE_BUFFER_BYTES = 64 << 10
+#: With fewer bytes of keys than this, encoding them twice is faster than copying their pages.
+_LEAST_KEY_BYTES = 192 << 10
+_CREATED_BY_ARROW = "parquet-cpp-arrow"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where bytes are in a file."""
+
+    offset: int
+    size: int
+
+
+def are_within(spans: Iterable[Span], file_size: int) -> bool:
+    """Tell whether a file of that many bytes has them all: a footer may claim anything."""
+    return all(0 <= span.offset <= span.offset + span.size <= file_size for span in spans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +139,9 @@ class ChunkPlace:
     begin: int
 
 
+# -------------------------------------------------------------------------------------------------------------- footers
+
+
 def footer_of(file: memoryview) -> bytes:
     """Return the footer of a Parquet file."""
     if bytes(file[-len(MAGIC) :]) != MAGIC:
@@ -136,11 +167,11 @@ def note_chunk(footer: bytes) -> ChunkNote:
     """
     (group,), _ = _row_groups(footer)
     ((start, end),) = only_field(group, _GROUP_COLUMNS).items
-    return _note(footer[start:end])
+    return _note_of_chunk(footer[start:end])
 
 
-def _note(described: bytes) -> ChunkNote:
-    meta = _meta(described)
+def _note_of_chunk(described: bytes) -> ChunkNote:
+    meta = _chunk_numbers(described)
     begin = min(meta[field] for field in (_META_DATA_PAGE, _META_DICTIONARY_PAGE) if field in meta)
     return ChunkNote(described, begin, meta[_META_COMPRESSED])
 
@@ -159,7 +190,7 @@ def chunk_notes(footer: bytes) -> list[list[ChunkNote | None]]:
     notes: list[list[ChunkNote | None]] = []
     for group in groups:
         chunks = (footer[start:end] for start, end in only_field(group, _GROUP_COLUMNS).items)
-        notes.append([_note(chunk) if _has_pages_only(chunk) else None for chunk in chunks])
+        notes.append([_note_of_chunk(chunk) if _has_pages_only(chunk) else None for chunk in chunks])
     return notes
 
 
@@ -185,13 +216,15 @@ def place_chunks(
     groups, (start, end) = _row_groups(footer)
     without = endless or {}
     made = [
-        encode_struct(footer, group, _placed(footer, group, placed.get(number, {}), without.get(number, ())))
+        encode_struct(
+            footer, group, _row_group_with_places(footer, group, placed.get(number, {}), without.get(number, ()))
+        )
         for number, group in enumerate(groups)
     ]
     return b"".join([footer[:start], encode_list(made), footer[end:]])
 
 
-def _placed(
+def _row_group_with_places(
     footer: bytes, group: Sequence[Field], placed: Mapping[int, ChunkPlace], endless: Collection[int]
 ) -> dict[int, bytes]:
     """Return what is said anew of a row group."""
@@ -200,9 +233,9 @@ def _placed(
         chunks[number] = _without_ends(chunks[number])
     grown = {_META_UNCOMPRESSED: 0, _META_COMPRESSED: 0}
     for number, place in placed.items():
-        before, after = _meta(chunks[number]), _meta(place.note.described)
+        before, after = _chunk_numbers(chunks[number]), _chunk_numbers(place.note.described)
         grown = {size: grown[size] + after[size] - before[size] for size in grown}
-        chunks[number] = _described(place)
+        chunks[number] = _moved_chunk(place)
     changed = {_GROUP_COLUMNS: encode_list(chunks)}
     for total, size in ((_GROUP_BYTES, _META_UNCOMPRESSED), (_GROUP_COMPRESSED, _META_COMPRESSED)):
         field = next((each for each in group if each.number == total), None)
@@ -211,7 +244,7 @@ def _placed(
     return changed
 
 
-def _described(place: ChunkPlace) -> bytes:
+def _moved_chunk(place: ChunkPlace) -> bytes:
     """Return what a footer says of a chunk that was moved and renamed."""
     chunk, moved = place.note.described, place.begin - place.note.begin
     outer = fields_of(chunk)
@@ -235,12 +268,12 @@ def _without_ends(chunk: bytes) -> bytes:
     statistics = next((field for field in inner if field.number == _META_STATISTICS), None)
     if statistics is None:
         return chunk
-    counts = [field for field in fields_of(chunk, statistics.start) if field.number in _COUNTS]
+    counts = [field for field in fields_of(chunk, statistics.start) if field.number in _COUNT_STATISTICS]
     described = encode_struct(chunk, inner, {_META_STATISTICS: encode_struct(chunk, counts, {})})
     return encode_struct(chunk, outer, {_CHUNK_META: described})
 
 
-def _meta(chunk: bytes) -> dict[int, int]:
+def _chunk_numbers(chunk: bytes) -> dict[int, int]:
     """Return the 64-bit numbers that a footer says of a chunk, by their fields."""
     start = only_field(fields_of(chunk), _CHUNK_META).start
     return {field.number: integer_at(chunk, field.start) for field in fields_of(chunk, start) if field.kind == I64}
@@ -257,21 +290,7 @@ def _row_groups(footer: bytes) -> tuple[list[list[Field]], ByteRange]:
     return groups, (start, position)
 
 
-#: This many first rows are enough to rule out most columns as copies of the keys.
-_SHOW = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Where bytes are in a file."""
-
-    offset: int
-    size: int
-
-
-def are_within(spans: Iterable[Span], file_size: int) -> bool:
-    """Tell whether a file of that many bytes has them all: a footer may claim anything."""
-    return all(0 <= span.offset <= span.offset + span.size <= file_size for span in spans)
+# -------------------------------------------------------------------------------------------------------- equal columns
 
 
 def equal_column(table: pa.Table, texts: pa.ChunkedArray, among: Sequence[str]) -> str | None:
@@ -282,10 +301,10 @@ def equal_column(table: pa.Table, texts: pa.ChunkedArray, among: Sequence[str]) 
         >>> equal_column(table, pa.chunked_array([["a"], ["b"]]), ["n", "id"])
         'id'
     """
-    first = texts.slice(0, _SHOW)
+    first = texts.slice(0, _FIRST_ROWS_COMPARED)
     for name in among:
         column = table.column(name)
-        if column.type == texts.type and column.slice(0, _SHOW).equals(first) and column.equals(texts):
+        if column.type == texts.type and column.slice(0, _FIRST_ROWS_COMPARED).equals(first) and column.equals(texts):
             return name
     return None
 
@@ -293,12 +312,6 @@ def equal_column(table: pa.Table, texts: pa.ChunkedArray, among: Sequence[str]) 
 def leaf_paths(metadata: pq.FileMetaData) -> list[str]:
     """Return the path of every column that a file stores, in its order."""
     return [metadata.schema.column(number).path for number in range(metadata.num_columns)]
-
-
-#: Arrow writes a page in several parts, and each that goes to Python waits for its lock.
-_BUFFER_BYTES = 64 << 10
-#: With fewer bytes of keys than this, encoding them twice is faster than copying their pages.
-_WORTH_BYTES = 192 << 10
 
 
 def duplicate_key_column(rows: pa.Table) -> str | None:
@@ -313,11 +326,14 @@ def duplicate_key_column(rows: pa.Table) -> str | None:
     if index < 0 or not rows.num_rows:
         return None
     keys, field = rows.column(index), rows.schema.field(index)
-    if not (pa.types.is_string(field.type) and field.nullable) or keys.nbytes < _WORTH_BYTES:
+    if not (pa.types.is_string(field.type) and field.nullable) or keys.nbytes < _LEAST_KEY_BYTES:
         return None
     # A name with a dot could be that of a field of a struct, too: a footer tells columns by their paths.
     texts = (f.name for f in rows.schema if f.type == field.type and f.nullable and "." not in f.name)
     return equal_column(rows, keys, [name for name in texts if name not in META_COLUMNS])
+
+
+# ------------------------------------------------------------------------------------------------ pages that are copied
 
 
 class PageWriter(io.RawIOBase):
@@ -338,7 +354,7 @@ class PageWriter(io.RawIOBase):
 
     def stream(self) -> pa.NativeFile:
         """Return what Arrow writes into: it hands bytes on when its buffer is full, or when it is flushed."""
-        return pa.BufferedOutputStream(pa.PythonFile(self, mode="w"), _BUFFER_BYTES)
+        return pa.BufferedOutputStream(pa.PythonFile(self, mode="w"), _WRITE_BUFFER_BYTES)
 
     def _hold(self, part: Any) -> int:
         self._held.append(bytes(part))
@@ -462,6 +478,9 @@ class DuplicatePages:
                 each.close()
 
 
+# -------------------------------------------------------------------------------------------------- equal columns, read
+
+
 def find_duplicate_column(metadata: pq.FileMetaData, name: str) -> tuple[str, list[tuple[Span, Span]]] | None:
     """Return a column that may hold the same bytes as the column `name`, and where both have theirs; None: there is none.
 
@@ -474,21 +493,21 @@ def find_duplicate_column(metadata: pq.FileMetaData, name: str) -> tuple[str, li
         return None
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     key_leaf = paths.index(name)
-    wanted = [_looks(group.column(key_leaf)) for group in groups]
+    wanted = [_chunk_layout(group.column(key_leaf)) for group in groups]
     for leaf, path in enumerate(paths):
         first = metadata.row_group(0).column(leaf)
         if (
             leaf == key_leaf
             or first.total_compressed_size != wanted[0][0]
-            or not _same_kind(metadata.schema, leaf, key_leaf)
+            or not _declared_alike(metadata.schema, leaf, key_leaf)
         ):
             continue
-        if [_looks(group.column(leaf)) for group in groups] == wanted:
-            return path, [(_span(group.column(key_leaf)), _span(group.column(leaf))) for group in groups]
+        if [_chunk_layout(group.column(leaf)) for group in groups] == wanted:
+            return path, [(_chunk_span(group.column(key_leaf)), _chunk_span(group.column(leaf))) for group in groups]
     return None
 
 
-def _looks(chunk: pq.ColumnChunkMetaData) -> tuple[int, int, int, str, Sequence[str], int]:
+def _chunk_layout(chunk: pq.ColumnChunkMetaData) -> tuple[int, int, int, str, Sequence[str], int]:
     """Return what two chunks of the same bytes have in common: sizes, values, how they are encoded, where pages begin."""
     return (
         chunk.total_compressed_size,
@@ -496,11 +515,11 @@ def _looks(chunk: pq.ColumnChunkMetaData) -> tuple[int, int, int, str, Sequence[
         chunk.num_values,
         chunk.compression,
         chunk.encodings,
-        chunk.data_page_offset - _begin(chunk),
+        chunk.data_page_offset - _chunk_begin(chunk),
     )
 
 
-def _same_kind(schema: pq.ParquetSchema, first: int, other: int) -> bool:
+def _declared_alike(schema: pq.ParquetSchema, first: int, other: int) -> bool:
     leaf, two = schema.column(first), schema.column(other)
     kinds = [
         (c.physical_type, str(c.logical_type), c.max_definition_level, c.max_repetition_level) for c in (leaf, two)
@@ -508,15 +527,15 @@ def _same_kind(schema: pq.ParquetSchema, first: int, other: int) -> bool:
     return kinds[0] == kinds[1] and "." not in leaf.path
 
 
-def _span(chunk: pq.ColumnChunkMetaData) -> Span:
-    return Span(_begin(chunk), chunk.total_compressed_size)
+def _chunk_span(chunk: pq.ColumnChunkMetaData) -> Span:
+    return Span(_chunk_begin(chunk), chunk.total_compressed_size)
 
 
-def _begin(chunk: pq.ColumnChunkMetaData) -> int:
+def _chunk_begin(chunk: pq.ColumnChunkMetaData) -> int:
     return int(chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset)
 
 
-_CREATED_BY = "parquet-cpp-arrow"
+# ------------------------------------------------------------------------------------------- pages that a rewrite keeps
 
 
 def keepable_chunks(
@@ -531,11 +550,11 @@ def keepable_chunks(
         file_size: bytes of the file that has the pages.
     """
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    if not metadata.created_by.startswith(_CREATED_BY):
+    if not metadata.created_by.startswith(_CREATED_BY_ARROW):
         return []
-    leaves = _equal_leaves(metadata, schema)
+    leaves = _leaves_stored_alike(metadata, schema)
     try:
-        noted = chunk_notes(_written_again(metadata))
+        noted = chunk_notes(_footer_written_again(metadata))
     except (InternalError, IndexError):  # a footer that Arrow reads may still hold what is not expected here
         return []
     if [len(notes) for notes in noted] != [metadata.num_columns] * len(groups):
@@ -545,19 +564,23 @@ def keepable_chunks(
         kept: dict[str, ChunkNote] = {}
         for name, leaf in leaves.items():
             chunk, note = group.column(leaf), notes[leaf]
-            if note is not None and _fits(chunk, group.num_rows, codec) and _is_inside(note, file_size):
+            if (
+                note is not None
+                and _has_codec_and_rows(chunk, group.num_rows, codec)
+                and _is_within_file(note, file_size)
+            ):
                 kept[name] = note
         keepable.append(kept)
     return keepable
 
 
-def _written_again(metadata: pq.FileMetaData) -> bytes:
+def _footer_written_again(metadata: pq.FileMetaData) -> bytes:
     sink = io.BytesIO()
     metadata.write_metadata_file(sink)
     return footer_of(sink.getbuffer())
 
 
-def _equal_leaves(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, int]:
+def _leaves_stored_alike(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, int]:
     """Return the plain nullable columns that both files store in the same way, with their numbers in the older one."""
     sink = io.BytesIO()
     # As the writer of base files has it, but for what does not change how a column is declared.
@@ -574,10 +597,10 @@ def _equal_leaves(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, int
     return equal
 
 
-def _fits(chunk: pq.ColumnChunkMetaData, num_rows: int, codec: str) -> bool:
+def _has_codec_and_rows(chunk: pq.ColumnChunkMetaData, num_rows: int, codec: str) -> bool:
     wanted = "UNCOMPRESSED" if codec == "none" else codec.upper()
     return bool(chunk.compression == wanted and chunk.num_values == num_rows)
 
 
-def _is_inside(note: ChunkNote, file_size: int) -> bool:
+def _is_within_file(note: ChunkNote, file_size: int) -> bool:
     return note.size > 0 and are_within([Span(note.begin, note.size)], file_size)

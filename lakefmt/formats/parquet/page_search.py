@@ -1,7 +1,15 @@
-"""The pages of a column in a row group, by their headers. Pure.
+"""Search the pages of a column in a row group for texts, and read some pages without the others. Pure.
 
-A header is a struct of Thrift's compact protocol. A look-up goes through those of some columns, a few dozen each, so they
-are gone through in one loop here, without the steps that :mod:`~lakefmt.formats.parquet._compact` has for any struct.
+Arrow decodes a column of a row group whole. A look-up of a few texts needs a page or two of it: the bytes of a text stand
+in a page of plain values as they are, so a page without them is decompressed and not decoded. Pages that are chosen are put
+into a Parquet file in memory, whose footer Arrow has written for as many rows, and Arrow reads that.
+
+Pages are found by their headers, which are structs of Thrift's compact protocol. A look-up goes through those of some columns, a
+few dozen each, so they are gone through in one loop here, without the steps that :mod:`~lakefmt.formats.parquet._compact` has
+for any struct.
+
+The file's footer is read without its entries (:func:`read_short_footer`). Hudi's key filter is one of them: of a file of 650,000
+rows it is 5 MB of text, and Arrow copies it several times before it has told the first row group.
 """
 
 from __future__ import annotations
@@ -61,14 +69,14 @@ ReadAt = Callable[[int, int], bytes | memoryview]
 _HEADER_BYTES, _MOST_HEADER_BYTES = 128, 1 << 16
 #: Writers end a page at a megabyte; what claims to be larger than this is left to Arrow.
 _MOST_PAGE_BYTES = 64 << 20
-_DATA, _DICTIONARY = 0, 2
+_DATA_PAGE, _DICTIONARY_PAGE = 0, 2
 # Numbers of fields in parquet.thrift.
-_KIND, _UNCOMPRESSED, _COMPRESSED, _CRC = 1, 2, 3, 4
-_NUM_VALUES, _ENCODING = 1, 2
+_PAGE_KIND, _PAGE_UNCOMPRESSED, _PAGE_COMPRESSED, _PAGE_CRC = 1, 2, 3, 4
+_PAGE_NUM_VALUES, _PAGE_ENCODING = 1, 2
 #: The field with what is said of a page of a kind.
-_HEADERS: Final = {_DATA: 5, _DICTIONARY: 7}
+_KIND_FIELDS: Final = {_DATA_PAGE: 5, _DICTIONARY_PAGE: 7}
 # Kinds of values of Thrift's compact protocol that have a size of their own; the kind of a boolean is its value.
-_INTEGERS, _FIXED = (5, 6, 4), {1: 0, 2: 0, 3: 1, 7: 8}
+_INTEGER_KINDS, _FIXED_KINDS = (5, 6, 4), {1: 0, 2: 0, 3: 1, 7: 8}
 _STOP, _MORE, _SIGN_BITS = 0, 0x80, 64
 
 
@@ -153,28 +161,34 @@ def _page_at(read_at: ReadAt, position: int) -> Page:
         IndexError, InternalError: there is none, or one of another kind.
     """
     try:
-        return _decoded_page(bytes(read_at(position, _HEADER_BYTES)), position)
+        return _decode_page_header(bytes(read_at(position, _HEADER_BYTES)), position)
     except IndexError:
-        return _decoded_page(bytes(read_at(position, _MOST_HEADER_BYTES)), position)
+        return _decode_page_header(bytes(read_at(position, _MOST_HEADER_BYTES)), position)
 
 
-def _decoded_page(data: bytes, position: int) -> Page:
-    outer, inner, structs, end = _numbers(data)
-    kind, size, uncompressed = outer.get(_KIND, -1), outer.get(_COMPRESSED, -1), outer.get(_UNCOMPRESSED, -1)
-    if structs != [_HEADERS.get(kind)]:
+def _decode_page_header(data: bytes, position: int) -> Page:
+    outer, inner, structs, end = _header_numbers(data)
+    kind, size, uncompressed = (
+        outer.get(_PAGE_KIND, -1),
+        outer.get(_PAGE_COMPRESSED, -1),
+        outer.get(_PAGE_UNCOMPRESSED, -1),
+    )
+    if structs != [_KIND_FIELDS.get(kind)]:
         raise InternalError(f"a page of kind {kind} is not expected")
-    num_values, encoding = inner.get(_NUM_VALUES, -1), inner.get(_ENCODING, -1)
+    num_values, encoding = inner.get(_PAGE_NUM_VALUES, -1), inner.get(_PAGE_ENCODING, -1)
     if size < 0 or num_values < 0 or encoding < 0:
         raise InternalError("a page's header has other fields than expected")
     if not 0 <= uncompressed <= _MOST_PAGE_BYTES:
         raise InternalError(f"a page of {uncompressed:,} bytes is not expected")
     content = position + end
-    crc = outer.get(_CRC)
+    crc = outer.get(_PAGE_CRC)
     checksum = None if crc is None else crc & 0xFFFFFFFF
-    return Page(position, content, content + size, uncompressed, checksum, num_values, encoding, kind == _DICTIONARY)
+    return Page(
+        position, content, content + size, uncompressed, checksum, num_values, encoding, kind == _DICTIONARY_PAGE
+    )
 
 
-def _numbers(data: bytes) -> tuple[dict[int, int], dict[int, int], list[int], int]:
+def _header_numbers(data: bytes) -> tuple[dict[int, int], dict[int, int], list[int], int]:
     """Return the numbers of a struct and of the structs in it, which fields those are, and where the struct ends.
 
     Raises:
@@ -198,7 +212,7 @@ def _numbers(data: bytes) -> tuple[dict[int, int], dict[int, int], list[int], in
             raise InternalError("the fields of a page's header are not in order")
         number += head >> 4
         kind = head & 15
-        if kind in _INTEGERS or kind == BINARY:
+        if kind in _INTEGER_KINDS or kind == BINARY:
             byte = data[place]
             place += 1
             value, shift = byte & 0x7F, 7
@@ -218,24 +232,26 @@ def _numbers(data: bytes) -> tuple[dict[int, int], dict[int, int], list[int], in
                 structs.append(number)
             around.append(number)
             number = 0
-        elif kind in _FIXED:
-            place += _FIXED[kind]
+        elif kind in _FIXED_KINDS:
+            place += _FIXED_KINDS[kind]
         else:
             raise InternalError(f"a page's header has a value of kind {kind}")
 
 
+# ---------------------------------------------------------------------------------------------- footers without entries
+
 #: A footer of fewer bytes is read as it is.
 LARGE_FOOTER: Final = 128 << 10
-_TAIL_BYTES: Final = 8
+_FOOTER_TAIL_BYTES: Final = 8
 #: What stands before the entries takes less, unless there are a thousand column chunks.
-_HEAD_BYTES: Final = 64 << 10
+_FOOTER_HEAD_BYTES: Final = 64 << 10
 _WINDOW_BYTES: Final = 512
-_ENTRIES: Final = 5
+_FOOTER_ENTRIES: Final = 5
 
 ReadBytes = Callable[[int, int], bytes]
 
 
-class _Window:
+class _FooterWindow:
     """The bytes of a footer, of which those that are asked for are read, some at a time."""
 
     def __init__(self, read_at: ReadBytes) -> None:
@@ -254,9 +270,9 @@ def read_short_footer(read_at: ReadBytes, size: int) -> pq.FileMetaData | None:
         read_at: reads bytes of the file.
         size: bytes of the file.
     """
-    tail = read_at(size - _TAIL_BYTES, _TAIL_BYTES) if size > _TAIL_BYTES else b""
+    tail = read_at(size - _FOOTER_TAIL_BYTES, _FOOTER_TAIL_BYTES) if size > _FOOTER_TAIL_BYTES else b""
     length = int.from_bytes(tail[:4], "little")
-    begin = size - _TAIL_BYTES - length
+    begin = size - _FOOTER_TAIL_BYTES - length
     if tail[4:] != MAGIC or length < LARGE_FOOTER or begin < 0:
         return None
 
@@ -264,35 +280,37 @@ def read_short_footer(read_at: ReadBytes, size: int) -> pq.FileMetaData | None:
         return read_at(begin + offset, max(0, min(count, length - offset)))
 
     try:
-        footer = _without_entries(in_footer, length)
+        footer = _footer_without_entries(in_footer, length)
         return pq.read_metadata(pa.BufferReader(b"".join([MAGIC, with_length(footer)])))
     except (IndexError, InternalError, RecursionError, pa.ArrowException, OSError):
         return None  # Arrow will tell of the whole footer what is wrong with it
 
 
-def _without_entries(read_at: ReadBytes, length: int) -> bytes:
+def _footer_without_entries(read_at: ReadBytes, length: int) -> bytes:
     """Return the bytes of a footer without its entries.
 
     Raises:
         IndexError, InternalError, RecursionError: it is damaged, or its head is long.
     """
-    head = read_at(0, _HEAD_BYTES)
-    fields = fields_of(head, stop=_ENTRIES)
-    if len(fields) < 2 or fields[-1].number != _ENTRIES:
+    head = read_at(0, _FOOTER_HEAD_BYTES)
+    fields = fields_of(head, stop=_FOOTER_ENTRIES)
+    if len(fields) < 2 or fields[-1].number != _FOOTER_ENTRIES:
         raise InternalError("a large footer has entries")
     before, entries = fields[-2:]
-    end = after_list(_Window(read_at), entries.start)
+    end = after_list(_FooterWindow(read_at), entries.start)
     rest = read_at(end, length - end)
-    if not rest or len(rest) > _HEAD_BYTES:
+    if not rest or len(rest) > _FOOTER_HEAD_BYTES:
         raise InternalError("a footer without entries is not large")
     # A field says how many numbers it is behind the one before it.
     if rest[0]:
-        step = (rest[0] >> 4) + _ENTRIES - before.number
+        step = (rest[0] >> 4) + _FOOTER_ENTRIES - before.number
         if not rest[0] >> 4 or step > 15:
             raise InternalError("the fields of a footer are not in order")
         rest = bytes([step << 4 | rest[0] & 15]) + rest[1:]
     return head[: before.end] + rest
 
+
+# --------------------------------------------------------------------------------------------------------------- search
 
 Rows = npt.NDArray[np.int64]
 #: Calls a function with every item of a list, as ``map`` does, perhaps several at the same time.
@@ -301,13 +319,13 @@ InTurn = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 CODECS: Final = {"UNCOMPRESSED": "none", "SNAPPY": "snappy", "GZIP": "gzip", "ZSTD": "zstd"}
 
 #: A page of plain values is searched with as many others by one thread.
-_RUN: Final = 2
+_PAGES_PER_THREAD: Final = 2
 _KEPT_FOOTERS: Final = 64
 #: Of a page that has none of some texts.
 _NOWHERE: Final[Rows] = np.zeros(0, np.int64)
 #: The length in front of a text, and bytes that are compared at once.
 _LENGTH_BYTES, _WORD_BYTES = 4, 8
-_PLAIN, _OF_DICTIONARY = 0, (2, 8)
+_PLAIN_ENCODING, _DICTIONARY_ENCODINGS = 0, (2, 8)
 # Numbers of fields in parquet.thrift.
 _CHUNK_OFFSET, _CHUNK_META = 2, 3
 _META_KEPT, _META_UNCOMPRESSED, _META_COMPRESSED, _META_DATA_PAGE, _META_DICTIONARY_PAGE = range(1, 6), 6, 7, 9, 11
@@ -331,15 +349,17 @@ def pages_with(
     by_page: dict[int, Rows | None] = {}
     runs: list[list[int]] = []
     try:
-        in_dictionary = column.dictionary is not None and _search(data, codec, texts, column.dictionary) is not _NOWHERE
+        in_dictionary = (
+            column.dictionary is not None and _search_page(data, codec, texts, column.dictionary) is not _NOWHERE
+        )
         for number, page in enumerate(column.pages):
-            if page.encoding == _PLAIN:
-                if not runs or len(runs[-1]) == _RUN:
+            if page.encoding == _PLAIN_ENCODING:
+                if not runs or len(runs[-1]) == _PAGES_PER_THREAD:
                     runs.append([])
                 runs[-1].append(number)
-            elif in_dictionary or page.encoding not in _OF_DICTIONARY:
+            elif in_dictionary or page.encoding not in _DICTIONARY_ENCODINGS:
                 by_page[number] = None
-        search = partial(_search_each, data, codec, texts)
+        search = partial(_search_pages, data, codec, texts)
         for run, rows in zip(runs, each(search, [[column.pages[n] for n in run] for run in runs]), strict=True):
             by_page |= {n: some for n, some in zip(run, rows, strict=True) if some is not _NOWHERE}
             if len(by_page) > most:
@@ -349,11 +369,11 @@ def pages_with(
     return dict(sorted(by_page.items())) if len(by_page) <= most else None
 
 
-def _search_each(data: memoryview, codec: str, texts: Sequence[bytes], pages: Sequence[Page]) -> list[Rows | None]:
-    return [_search(data, codec, texts, page) for page in pages]
+def _search_pages(data: memoryview, codec: str, texts: Sequence[bytes], pages: Sequence[Page]) -> list[Rows | None]:
+    return [_search_page(data, codec, texts, page) for page in pages]
 
 
-def _search(data: memoryview, codec: str, texts: Sequence[bytes], page: Page) -> Rows | None:
+def _search_page(data: memoryview, codec: str, texts: Sequence[bytes], page: Page) -> Rows | None:
     """Return the rows of a page that have one of some texts; None: it may have one somewhere.
 
     Raises:
@@ -371,7 +391,7 @@ def _search(data: memoryview, codec: str, texts: Sequence[bytes], page: Page) ->
             raise InternalError(f"a page cannot be decompressed: {error}") from None
     if len(plain) != page.uncompressed_size:
         raise InternalError("a page has another size")
-    alike = None if page.is_dictionary else _of_one_length(plain, page.num_values)
+    alike = None if page.is_dictionary else _texts_of_one_length(plain, page.num_values)
     if alike is None:
         return None if any(plain.find(text) >= 0 for text in texts) else _NOWHERE
     rows = [alike.rows_with(text) for text in texts]
@@ -416,7 +436,7 @@ def _word_at(data: bytes, place: int) -> np.uint64:
     return np.uint64(int.from_bytes(data[place : place + _WORD_BYTES], "little"))
 
 
-def _of_one_length(plain: bytes, count: int) -> _AlikeTexts | None:
+def _texts_of_one_length(plain: bytes, count: int) -> _AlikeTexts | None:
     """Return the texts of a page; None: they are short, have several lengths, or there is a null."""
     # In front of the values stand which of them are nulls, behind the number of its bytes.
     begin = _LENGTH_BYTES + int.from_bytes(plain[:_LENGTH_BYTES], "little")
@@ -439,7 +459,7 @@ def declared_alike(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, in
         metadata: the file's footer.
         schema: the columns.
     """
-    wanted = _declared(schema)
+    wanted = _declared_columns(schema)
     stored = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
     places: dict[str, int] = {}
     for number, name in enumerate(schema.names):
@@ -456,14 +476,14 @@ def declared_alike(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, in
 
 
 @lru_cache(_KEPT_FOOTERS)
-def _declared(schema: pa.Schema) -> pq.ParquetSchema:
+def _declared_columns(schema: pa.Schema) -> pq.ParquetSchema:
     """Return columns as Arrow declares them in a file."""
-    with _writer(io.BytesIO(), schema, "none") as writer:
+    with _pages_writer(io.BytesIO(), schema, "none") as writer:
         pass
     return writer.writer.metadata.schema
 
 
-def _writer(sink: io.BytesIO, schema: pa.Schema, codec: str) -> pq.ParquetWriter:
+def _pages_writer(sink: io.BytesIO, schema: pa.Schema, codec: str) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         sink,
         schema,
@@ -496,13 +516,13 @@ def encode_pages(
     footer = _footer_of_rows(schema, CODECS[codec], *counts)
     placed: dict[int, ChunkPlace] = {}
     parts, position = [MAGIC], len(MAGIC)
-    for number, (name, note) in enumerate(zip(schema.names, _notes_of(footer), strict=True)):
+    for number, (name, note) in enumerate(zip(schema.names, _chunk_notes_of(footer), strict=True)):
         if note is None:
             raise InternalError("Arrow has written more than pages")
         pages = columns[name]
         dictionary = [] if pages.dictionary is None else [pages.dictionary]
         made = [bytes(read[name](page.begin, page.end - page.begin)) for page in [*dictionary, *pages.pages]]
-        described = _described(note, position, pages)
+        described = _chunk_of_pages(note, position, pages)
         placed[number] = ChunkPlace(described, name, position)
         parts += made
         position += described.size
@@ -513,18 +533,18 @@ def encode_pages(
 def _footer_of_rows(schema: pa.Schema, codec: str, count: int) -> bytes:
     """Return the footer that Arrow writes for as many rows; the pages of a column have the same number as a rule."""
     sink = io.BytesIO()
-    with _writer(sink, schema, codec) as writer:
+    with _pages_writer(sink, schema, codec) as writer:
         rows = pa.table([pa.nulls(count, field.type) for field in schema], schema=schema)
         writer.write_table(rows, row_group_size=max(1, count))  # all of them in one row group, as the pages are
     return footer_of(sink.getbuffer())
 
 
 @lru_cache(_KEPT_FOOTERS)
-def _notes_of(footer: bytes) -> Sequence[ChunkNote | None]:
+def _chunk_notes_of(footer: bytes) -> Sequence[ChunkNote | None]:
     return chunk_notes(footer)[0]
 
 
-def _described(note: ChunkNote, begin: int, pages: ColumnPages) -> ChunkNote:
+def _chunk_of_pages(note: ChunkNote, begin: int, pages: ColumnPages) -> ChunkNote:
     """Return what a footer says of pages that begin at a byte, where it said something of others of the same column."""
     both = [*([] if pages.dictionary is None else [pages.dictionary]), *pages.pages]
     size = sum(page.end - page.begin for page in both)

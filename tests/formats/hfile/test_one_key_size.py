@@ -72,12 +72,12 @@ def test_damaged_bytes_give_the_same_as_without_the_shortcut(
 
     quick = outcome()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "_of_one_key_size", lambda _: None)
+        patch.setattr(blocks, "_records_of_one_key_size", lambda _: None)
         assert outcome() == quick
 
 
 def test_the_shortcut_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "_candidates", lambda _: pytest.fail("every byte was looked at"))
+    monkeypatch.setattr(blocks, "_record_candidates", lambda _: pytest.fail("every byte was looked at"))
     keys = [f"key-{number:06d}".encode() for number in range(500)]
     values = [np.random.default_rng(number).bytes(50 + number % 7) for number in range(500)]
     assert read_records(encoded(keys, values), "f").keys().to_pylist() == keys

@@ -1,4 +1,12 @@
-"""The bytes that Avro records are read from: positions move through them, and never past the end of a record. Pure."""
+"""Decode Avro records to Arrow columns: where every record stands is known, the columns are read one after the other. Pure.
+
+The reader of a column gets the offsets of its values and the end of each record; it returns the values and the offsets at
+which they end, where the next column begins. No position ever passes the end of its record (:class:`ByteCursor`), so that nothing
+is read, counted or allocated that the record does not hold.
+
+An item of an array or map has a known size only when it has been walked over, so all lists take their steps together: first
+items, second items and so on (:func:`find_items`). What takes many steps for few lists goes on item by item.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +46,18 @@ _FREE_EXPANSION = 1 << 24
 #: Values of these kinds have a byte at least, and their readers check where they end.
 _ENDS_CHECKED = frozenset({"boolean", "int", "long", "float", "double", "string", "bytes", "enum"})
 #: No record is longer.
-_MOST_BYTES = (1 << 31) - 1
+_MOST_RECORD_BYTES = (1 << 31) - 1
+
+
+_EVEN_SIZES = {"boolean": 1, "float": 4, "double": 8}
+#: After this many steps over all lists at once, fewer lists than the second number are read item by item: a step costs as
+#: much as reading the items of about that number of lists.
+_STEPS_TOGETHER = 64
+_FEW_LISTS = 128
+_MAX_UNSCALED = 16
+#: Returns the offset behind the value at an offset.
+_Walk = Callable[[bytes, int], int]
+_ValuesAndEnd = tuple[pa.Array, I64]
 
 
 class DamagedInput(Exception):
@@ -75,7 +94,7 @@ class ByteCursor:
         """Say which values of a union are there, None for all.
 
         Raises:
-            Damage: a branch that the schema does not have, or no byte is left.
+            DamagedInput: a branch that the schema does not have, or no byte is left.
         """
         # A position is never behind its record's end, and what is there is padded: a byte can be read at each.
         stored = self.data.take(positions)
@@ -93,7 +112,7 @@ class ByteCursor:
         """Return the offsets `size` bytes on.
 
         Raises:
-            Damage: a record ends before.
+            DamagedInput: a record ends before.
         """
         end = positions + size
         self._check(node, end, limit)
@@ -103,7 +122,7 @@ class ByteCursor:
         """Return the ints or longs at `positions`, and the offsets behind them.
 
         Raises:
-            Damage: a record ends before, or a number has more than 64 bits.
+            DamagedInput: a record ends before, or a number has more than 64 bits.
         """
         numbers, end = self._numbers(node, positions)
         self._check(node, end, limit)
@@ -119,10 +138,10 @@ class ByteCursor:
         """Return where the bytes of texts begin, their lengths, and where they end.
 
         Raises:
-            Damage: a length is negative or leads out of its record.
+            DamagedInput: a length is negative or leads out of its record.
         """
         lengths, begins = self._numbers(node, positions)
-        if int(lengths.view(np.uint64).max(initial=0)) > _MOST_BYTES:  # that a negative one is, too
+        if int(lengths.view(np.uint64).max(initial=0)) > _MOST_RECORD_BYTES:  # that a negative one is, too
             raise DamagedInput(f"column {node.path!r}: a length leads out of the record")
         end = begins + lengths
         self._check(node, end, limit)
@@ -131,16 +150,6 @@ class ByteCursor:
     def _check(self, node: Node, end: I64, limit: I64) -> None:
         if (end > limit).any():
             raise DamagedInput(f"column {node.path!r}: a record ends too early")
-
-
-_SIZES = {"boolean": 1, "float": 4, "double": 8}
-#: After this many steps over all lists at once, fewer lists than the second number are read item by item: a step costs as
-#: much as reading the items of about that number of lists.
-_STEPS = 64
-_FEW_LISTS = 128
-
-#: Returns the offset behind the value at an offset.
-_Walk = Callable[[bytes, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +173,7 @@ def skip(source: ByteCursor, node: Node, positions: I64, limit: I64) -> I64:
     """Return where the values at `positions` end.
 
     Raises:
-        Damage: they leave their records, or are not of the schema.
+        DamagedInput: they leave their records, or are not of the schema.
     """
     if node.branch is None:
         return _skip_value(source, node, positions, limit)
@@ -202,7 +211,7 @@ def _even_size(node: Node) -> int:
         return node.size
     if node.kind == "record":
         return _even_sum(node)
-    return _SIZES.get(node.kind, 0)
+    return _EVEN_SIZES.get(node.kind, 0)
 
 
 def _even_sum(node: Node) -> int:
@@ -217,9 +226,9 @@ def find_items(source: ByteCursor, node: Node, positions: I64, limit: I64) -> It
     """Return the items of the arrays or maps at `positions`.
 
     Raises:
-        Damage: a count or an item leads out of its record.
+        DamagedInput: a count or an item leads out of its record.
     """
-    steps = _Steps(source, node, positions, limit)
+    steps = _ListSteps(source, node, positions, limit)
     while len(steps.rows):
         steps.open_blocks()
         steps.take_items()
@@ -230,7 +239,7 @@ def find_items(source: ByteCursor, node: Node, positions: I64, limit: I64) -> It
 
 
 @dataclass
-class _Steps:
+class _ListSteps:
     """Lists that are being walked over: of each that has not ended, its row, where it stands and what its block has left."""
 
     source: ByteCursor
@@ -276,7 +285,7 @@ class _Steps:
         """Take the next item of every list; all of a block when they are of one size, or the lists are few."""
         if self.even:
             self._take_even()
-        elif self.steps >= _STEPS and len(self.rows) < _FEW_LISTS:
+        elif self.steps >= _STEPS_TOGETHER and len(self.rows) < _FEW_LISTS:
             self._walk_rest()
         else:
             self.steps += 1
@@ -383,16 +392,14 @@ def _walk_number(record: bytes, position: int) -> int:
     return position + 1
 
 
-_Read = tuple[pa.Array, I64]
-
-_MAX_UNSCALED = 16
+# -------------------------------------------------------------------------------------------------------------- columns
 
 
 def read_columns(source: ByteCursor, root: Node, begins: I64, stops: I64, wanted: Sequence[int]) -> list[pa.Array]:
     """Return the columns of some records that have the numbers `wanted`, in this order.
 
     Raises:
-        Damage: a record does not fit the schema.
+        DamagedInput: a record does not fit the schema.
         UnsupportedFeature: nulls would take far more memory than the file.
     """
     positions, limit = begins - source.begin, stops - source.begin
@@ -408,11 +415,11 @@ def read_columns(source: ByteCursor, root: Node, begins: I64, stops: I64, wanted
     return [arrays[number] for number in wanted]
 
 
-def read_values(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _Read:
+def read_values(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _ValuesAndEnd:
     """Return the values of `node` that begin at `positions`, and where they end; none passes its `limit`.
 
     Raises:
-        Damage: a value does not fit.
+        DamagedInput: a value does not fit.
         UnsupportedFeature: nulls would take far more memory than the file.
     """
     if node.branch is None:
@@ -436,11 +443,11 @@ def spread(dense: pa.Array, valid: Flags) -> pa.Array:
     return dense.take(from_numpy(place, valid))
 
 
-def _array(node: Node, values: npt.NDArray[np.generic]) -> pa.Array:
+def _array_of_numbers(node: Node, values: npt.NDArray[np.generic]) -> pa.Array:
     return pa.Array.from_buffers(node.arrow, len(values), [None, pa.py_buffer(values)])
 
 
-def _checked(array: pa.Array, node: Node) -> pa.Array:
+def _validated(array: pa.Array, node: Node) -> pa.Array:
     """Return an array whose values Arrow finds possible: UTF-8, times of a day, decimals of few enough digits."""
     try:
         array.validate(full=True)
@@ -452,17 +459,17 @@ def _checked(array: pa.Array, node: Node) -> pa.Array:
 # ---------------------------------------------------------------------------------------------------- plain values
 
 
-def _read_number(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _Read:
+def _read_number(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _ValuesAndEnd:
     values, end = source.numbers(node, positions, limit)
     if node.kind == "int":
         if int(values.max(initial=0)) >= 1 << 31 or int(values.min(initial=0)) < -(1 << 31):
             raise DamagedInput(f"column {node.path!r}: an int of more than 32 bits")
         values = values.astype(np.int32)
-    array = _array(node, values)
-    return _checked(array, node) if pt.is_time(node.arrow) else array, end
+    array = _array_of_numbers(node, values)
+    return _validated(array, node) if pt.is_time(node.arrow) else array, end
 
 
-def _read_boolean(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _Read:
+def _read_boolean(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _ValuesAndEnd:
     end = source.skip_bytes(node, positions, 1, limit)
     values = source.data.take(positions)
     if int(values.max(initial=0)) > 1:
@@ -471,21 +478,21 @@ def _read_boolean(source: ByteCursor, node: Node, positions: I64, limit: I64) ->
     return pa.Array.from_buffers(node.arrow, len(positions), [None, pa.py_buffer(bits)]), end
 
 
-def _read_float(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _Read:
+def _read_float(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _ValuesAndEnd:
     size = 4 if node.kind == "float" else 8
     end = source.skip_bytes(node, positions, size, limit)
-    return _array(node, anywhere(source.data, size)[positions]), end
+    return _array_of_numbers(node, anywhere(source.data, size)[positions]), end
 
 
-def _read_fixed(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _Read:
+def _read_fixed(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _ValuesAndEnd:
     end = source.skip_bytes(node, positions, node.size, limit)
     items = anywhere(source.data, node.size)[positions]
     if not pt.is_decimal(node.arrow):
-        return _array(node, items), end
-    return _decimal(node, items.view(np.uint8).reshape(-1, node.size)), end
+        return _array_of_numbers(node, items), end
+    return _decimals(node, items.view(np.uint8).reshape(-1, node.size)), end
 
 
-def _read_enum(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _Read:
+def _read_enum(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _ValuesAndEnd:
     values, end = source.numbers(node, positions, limit)
     if int(values.max(initial=0)) >= len(node.symbols) or int(values.min(initial=0)) < 0:
         raise DamagedInput(f"column {node.path!r}: a symbol that the schema does not have")
@@ -496,21 +503,21 @@ def _read_enum(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _R
 # ------------------------------------------------------------------------------------------------- text and bytes
 
 
-def _read_text(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _Read:
+def _read_text(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _ValuesAndEnd:
     begins, lengths, end = source.spans(node, positions, limit)
     if pt.is_decimal(node.arrow):
         return _short_decimals(source, node, begins, lengths), end
     offsets = np.zeros(len(positions) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    data = _joined(source, begins, lengths, end)
+    data = _joined_spans(source, begins, lengths, end)
     buffers = [None, pa.py_buffer(offsets), data]
     array = pa.Array.from_buffers(node.arrow, len(positions), buffers)
     if node.kind == "string" and data.size and int(np.frombuffer(data, np.uint8).max()) > 127:
-        _checked(array, node)
+        _validated(array, node)
     return array, end
 
 
-def _joined(source: ByteCursor, begins: I64, lengths: I64, end: I64) -> pa.Buffer:
+def _joined_spans(source: ByteCursor, begins: I64, lengths: I64, end: I64) -> pa.Buffer:
     """Return the spans of the source one behind the other."""
     length = int(lengths[0]) if len(lengths) else 0
     if (lengths == length).all():
@@ -532,15 +539,15 @@ def _short_decimals(source: ByteCursor, node: Node, begins: I64, lengths: I64) -
             raise DamagedInput(f"column {node.path!r}: a decimal of {size} bytes")
         rows = np.flatnonzero(lengths == size)
         items = anywhere(source.data, int(size))[begins[rows]].view(np.uint8).reshape(-1, int(size))
-        table[rows] = _unscaled(node, items)
-    return _checked(_array(node, table.reshape(-1).view("V16")), node)
+        table[rows] = _little_endian_decimals(node, items)
+    return _validated(_array_of_numbers(node, table.reshape(-1).view("V16")), node)
 
 
-def _decimal(node: Node, items: U8) -> pa.Array:
-    return _checked(_array(node, _unscaled(node, items).reshape(-1).view("V16")), node)
+def _decimals(node: Node, items: U8) -> pa.Array:
+    return _validated(_array_of_numbers(node, _little_endian_decimals(node, items).reshape(-1).view("V16")), node)
 
 
-def _unscaled(node: Node, items: U8) -> U8:
+def _little_endian_decimals(node: Node, items: U8) -> U8:
     """Return big-endian numbers as little-endian ones of sixteen bytes."""
     size = items.shape[1]
     sign = (items[:, :1] >> 7) * np.uint8(255)
@@ -557,7 +564,7 @@ def _unscaled(node: Node, items: U8) -> U8:
 # ---------------------------------------------------------------------------------------------------------- nested
 
 
-def _read_record(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _Read:
+def _read_record(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _ValuesAndEnd:
     arrays = []
     for part in node.parts:
         array, positions = read_values(source, part, positions, limit)
@@ -565,7 +572,7 @@ def _read_record(source: ByteCursor, node: Node, positions: I64, limit: I64) -> 
     return pa.StructArray.from_arrays(arrays, fields=struct_fields(node.arrow)), positions
 
 
-def _read_items(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _Read:
+def _read_items(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _ValuesAndEnd:
     items = find_items(source, node, positions, limit)
     offsets = np.zeros(len(positions) + 1, np.int32)
     np.cumsum(items.counts, out=offsets[1:])
@@ -580,7 +587,7 @@ def _read_items(source: ByteCursor, node: Node, positions: I64, limit: I64) -> _
     return pa.Array.from_buffers(node.arrow, len(positions), [None, pa.py_buffer(offsets)], children=[inner]), items.end
 
 
-_READERS: dict[str, Callable[[ByteCursor, Node, I64, I64], _Read]] = {
+_READERS: dict[str, Callable[[ByteCursor, Node, I64, I64], _ValuesAndEnd]] = {
     "boolean": _read_boolean,
     "int": _read_number,
     "long": _read_number,
