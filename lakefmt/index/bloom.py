@@ -1,4 +1,13 @@
-"""Indexes that search base files: simple, bloom, and their filters and key ranges in the metadata table."""
+"""The simple and the bloom index, which find keys by searching base files.
+
+The simple index reads the keys of every file that could hold them. The bloom index narrows a key's files in three steps, cheapest
+first: the range in each footer, the filter in each footer, and at last the key column of the few files that remain, so that a false
+positive of a filter never becomes a wrong update (docs/format.md, Parquet footer; Bloom filter bytes).
+
+Ranges and filters may come from the metadata table in place of the footers (:func:`metadata_footers`): the column statistics of
+the record key have the range and the rows of each file, and ``bloom_filters`` has the text of its filter (docs/format.md, Metadata
+table). A look-up then opens only the files that may hold a key.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +42,14 @@ __all__ = [
 ]
 
 
+_STATS_PARTITION = PartitionKind.COLUMN_STATS.value
+_FILTERS_PARTITION = PartitionKind.BLOOM_FILTERS.value
+#: Partitions of the metadata table that stand in for footers.
+FOOTER_PARTITIONS = (_STATS_PARTITION, _FILTERS_PARTITION)
+_NO_SCHEMA = pa.schema([])
+_ROWS_ENTRY = "rows"
+
+
 class SimpleIndex:
     """Finds keys by comparing with every stored key of the partition (or of the table).
 
@@ -64,11 +81,56 @@ class SimpleIndex:
         return look_up_keys(LookUp(self.is_global, threads=self._threads), wanted, slices, reader)
 
 
-_STATS = PartitionKind.COLUMN_STATS.value
-_FILTERS = PartitionKind.BLOOM_FILTERS.value
-#: Partitions of the metadata table that stand in for footers.
-FOOTER_PARTITIONS = (_STATS, _FILTERS)
-_NO_SCHEMA = pa.schema([])
+class BloomIndex:
+    """Finds keys through the footers of base files.
+
+    Args:
+        is_global: look in every partition, whatever partition a row is meant for.
+        prune_by_ranges: ask for key ranges before filters.
+        update_partition_path: with `is_global`, a row whose key is stored in another partition moves to its own.
+        threads: how many files are looked at together; 0: as many as suits the store.
+        open_metadata: opens the metadata table, whose key ranges and filters are used; None: those of the footers are.
+
+    Attributes:
+        open_metadata: see there.
+        notes: what the result of a write tells of its index.
+    """
+
+    #: It reads base files; where keys go that it does not find, and what logs say, is the write's matter.
+    capabilities = IndexCapabilities()
+
+    def __init__(
+        self,
+        *,
+        is_global: bool = False,
+        prune_by_ranges: bool = True,
+        update_partition_path: bool = True,
+        threads: int = 0,
+        open_metadata: Callable[[], MetadataTable] | None = None,
+    ) -> None:
+        self.is_global = is_global
+        self.name = "global_bloom" if is_global else "bloom"
+        self._prune_by_ranges = prune_by_ranges
+        self.update_partition_path = update_partition_path
+        self._threads = threads
+        self.open_metadata = open_metadata
+        self.notes: tuple[str, ...] = ()
+
+    def for_global_lookup(self) -> BloomIndex:
+        """Return the same index for keys whose partition is not known."""
+        return BloomIndex(
+            is_global=True,
+            prune_by_ranges=self._prune_by_ranges,
+            threads=self._threads,
+            open_metadata=self.open_metadata,
+        )
+
+    def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
+        """Return where the wanted keys are stored among `slices`."""
+        how = LookUp(self.is_global, ranges=self._prune_by_ranges, filters=True, threads=self._threads)
+        if self.open_metadata is not None:
+            reader = metadata_footers(self.open_metadata, wanted.keys, slices, reader)
+        return look_up_keys(how, wanted, slices, reader)
 
 
 class MetadataFooters:
@@ -127,22 +189,21 @@ def metadata_footers(
     bases = [file_slice.base for file_slice in slices if file_slice.base is not None]
     if not bases or not isinstance(reader, PositionalKeyReader):
         return reader
-    return reading_newest(lambda: MetadataFooters(reader, _footers(open_table(), keys, bases)))
+    return reading_newest(lambda: MetadataFooters(reader, _footers_of_files(open_table(), keys, bases)))
 
 
-def _footers(table: MetadataTable, keys: pa.StringArray, bases: Sequence[BaseFile]) -> dict[str, BaseFileFooter]:
-    entries = _ranges(table, bases)
+def _footers_of_files(
+    table: MetadataTable, keys: pa.StringArray, bases: Sequence[BaseFile]
+) -> dict[str, BaseFileFooter]:
+    entries = _key_ranges(table, bases)
     ends = pc.min_max(keys.cast(pa.binary()))
-    near = [file for file in bases if file.path in entries and _may_hold(entries[file.path], ends)]
-    for path, texts in _filters(table, near).items():
+    near = [file for file in bases if file.path in entries and _range_meets(entries[file.path], ends)]
+    for path, texts in _filter_texts(table, near).items():
         entries[path] |= texts
-    return {path: BaseFileFooter(entry.pop(_ROWS), _NO_SCHEMA, entry) for path, entry in entries.items()}
+    return {path: BaseFileFooter(entry.pop(_ROWS_ENTRY), _NO_SCHEMA, entry) for path, entry in entries.items()}
 
 
-_ROWS = "rows"
-
-
-def _ranges(table: MetadataTable, bases: Sequence[BaseFile]) -> dict[str, dict[str, Any]]:
+def _key_ranges(table: MetadataTable, bases: Sequence[BaseFile]) -> dict[str, dict[str, Any]]:
     """Return rows and key range of each file that has statistics, as entries of a footer."""
     stats = read_stats(
         table, PartitionKind.COLUMN_STATS, RECORD_KEY, pa.string(), dict.fromkeys(file.partition for file in bases)
@@ -154,11 +215,11 @@ def _ranges(table: MetadataTable, bases: Sequence[BaseFile]) -> dict[str, dict[s
         if name in rows:
             twice.add(name)  # in two partitions: the statistics do not say which is which
         elif count is not None and (count == 0 or (low is not None and high is not None)):
-            rows[name] = {_ROWS: count} | ({} if not count else {MIN_KEY: low, MAX_KEY: high})
+            rows[name] = {_ROWS_ENTRY: count} | ({} if not count else {MIN_KEY: low, MAX_KEY: high})
     return {file.path: dict(rows[file.name]) for file in bases if file.name in rows and file.name not in twice}
 
 
-def _may_hold(entry: Mapping[str, Any], ends: pa.StructScalar) -> bool:
+def _range_meets(entry: Mapping[str, Any], ends: pa.StructScalar) -> bool:
     """Return whether the range of a file meets that of the keys; a file that it misses is not asked for its filter."""
     if MIN_KEY not in entry or not ends["min"].is_valid:
         return False
@@ -166,10 +227,12 @@ def _may_hold(entry: Mapping[str, Any], ends: pa.StructScalar) -> bool:
     return bool(str(entry[MIN_KEY]).encode() <= high and str(entry[MAX_KEY]).encode() >= low)
 
 
-def _filters(table: MetadataTable, files: Sequence[BaseFile]) -> dict[str, dict[str, str]]:
+def _filter_texts(table: MetadataTable, files: Sequence[BaseFile]) -> dict[str, dict[str, str]]:
     """Return the text of each file's filter, as entries of a footer; files without one are left out."""
     paths = {bloom_filter_key(file.partition, file.name): file.path for file in files}
-    newest, schemas = newest_records(table.lookup(_FILTERS, pa.array([key.encode() for key in paths], pa.binary())))
+    newest, schemas = newest_records(
+        table.lookup(_FILTERS_PARTITION, pa.array([key.encode() for key in paths], pa.binary()))
+    )
     entries = dict[str, dict[str, str]]()
     columns = [newest.column(name).to_pylist() for name in ("key", "value", "schema")]  # files, not rows
     for key, value, number in zip(*columns, strict=True):
@@ -180,55 +243,3 @@ def _filters(table: MetadataTable, files: Sequence[BaseFile]) -> dict[str, dict[
             text = record.content.decode("ascii", "replace")  # what is no Base64 is found out when it is asked
             entries[paths[key.decode()]] = {BLOOM_KEY: text, BLOOM_TYPE_KEY: record.type_code}
     return entries
-
-
-class BloomIndex:
-    """Finds keys through the footers of base files.
-
-    Args:
-        is_global: look in every partition, whatever partition a row is meant for.
-        prune_by_ranges: ask for key ranges before filters.
-        update_partition_path: with `is_global`, a row whose key is stored in another partition moves to its own.
-        threads: how many files are looked at together; 0: as many as suits the store.
-        open_metadata: opens the metadata table, whose key ranges and filters are used; None: those of the footers are.
-
-    Attributes:
-        open_metadata: see there.
-        notes: what the result of a write tells of its index.
-    """
-
-    #: It reads base files; where keys go that it does not find, and what logs say, is the write's matter.
-    capabilities = IndexCapabilities()
-
-    def __init__(
-        self,
-        *,
-        is_global: bool = False,
-        prune_by_ranges: bool = True,
-        update_partition_path: bool = True,
-        threads: int = 0,
-        open_metadata: Callable[[], MetadataTable] | None = None,
-    ) -> None:
-        self.is_global = is_global
-        self.name = "global_bloom" if is_global else "bloom"
-        self._prune_by_ranges = prune_by_ranges
-        self.update_partition_path = update_partition_path
-        self._threads = threads
-        self.open_metadata = open_metadata
-        self.notes: tuple[str, ...] = ()
-
-    def for_global_lookup(self) -> BloomIndex:
-        """Return the same index for keys whose partition is not known."""
-        return BloomIndex(
-            is_global=True,
-            prune_by_ranges=self._prune_by_ranges,
-            threads=self._threads,
-            open_metadata=self.open_metadata,
-        )
-
-    def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
-        """Return where the wanted keys are stored among `slices`."""
-        how = LookUp(self.is_global, ranges=self._prune_by_ranges, filters=True, threads=self._threads)
-        if self.open_metadata is not None:
-            reader = metadata_footers(self.open_metadata, wanted.keys, slices, reader)
-        return look_up_keys(how, wanted, slices, reader)

@@ -1,7 +1,18 @@
-"""Which of a file's keys may be among some that are looked for, told by their last bytes. Pure.
+"""Look keys up in base files, as the indexes simple and bloom do: by partition, key range, filter, and at last the keys themselves.
 
-To hash a key whole costs ten times as much as to look at one word of it, and of a base file's keys nearly all are not
-looked for. The last bytes are taken because keys that count up differ there.
+Each file goes all the way in one task, so that one file's keys are decoded while another file's footer is on its way,
+and no more footers are held than there are tasks at work.
+
+* Key ranges (docs/format.md, Parquet footer): all keys of a look-up are sorted once; a file is then two binary searches, whatever
+  the number of keys.
+* Filters (docs/format.md, Bloom filter bytes): a filter is Base64 text in a footer, some hundred kilobytes; a look-up wants some
+  dozen of its bits. Each of these bits lies in exactly one character, so the text is asked as it stands and never decoded. Whatever
+  is unusual about a text is left to :func:`~lakefmt.formats.bloom.bloom_filter.decode_bloom_filter`, which decodes all of it or
+  says what is wrong. Keys are hashed once for all filters (:class:`SharedHashes`): a hash does not depend on a filter's size.
+* Keys (:func:`prefilter_rows`): to hash a key whole costs ten times as much as to look at one word of it, and of a base file's keys
+  nearly all are not looked for. So the last bytes are compared first: keys that count up differ there.
+* Small files (:func:`match_small_files`): to ask a file of few keys costs its calls, not its keys: a range, a filter, statistics
+  and a comparison. So the keys of many small files are compared by one call.
 """
 
 from __future__ import annotations
@@ -63,17 +74,328 @@ __all__ = [
 ]
 
 Rows = npt.NDArray[np.int64]
+
+
+#: Threads that ask a reader which does not say how many it can take.
+_USUAL_THREADS = 4
+#: Files that a thread takes at once: at most this number, and few enough that each thread takes new ones this often.
+_MOST_AT_A_TIME = 8
+_SHARES_PER_THREAD = 4
+#: From this number of small files on their keys are compared together, by this number of files.
+_MANY_SMALL = 32
+_SMALL_AT_A_TIME = 64
+#: Up to this number of keys a filter is asked about, however few rows its file has.
+_KEYS_ALWAYS_ASKED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A file that may hold some of the wanted rows."""
+
+    slice_number: int
+    file: BaseFile
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """What a look-up does before it compares keys.
+
+    Attributes:
+        is_global: whether it looks in every partition.
+        ranges: whether it asks for key ranges.
+        filters: whether it asks key filters.
+        threads: how many files are looked at together; 0: as many as the reader likes.
+    """
+
+    is_global: bool = False
+    ranges: bool = False
+    filters: bool = False
+    threads: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _FileLookUp:
+    """What became of one file: pairs of key and file that were left after each step, and the rows found."""
+
+    slice_number: int
+    considered: int
+    in_range: int
+    passed: int
+    has_filter: bool  # … and was asked
+    opened: bool
+    is_small: bool  # … and all its keys were compared at once
+    found: Rows
+    positions: Rows | None
+
+
+def look_up_keys(how: LookUp, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
+    """Return where the wanted keys are stored among `slices`.
+
+    Raises:
+        SnapshotExpired: a file is gone.
+        CorruptFile: a footer, a filter or a key column is damaged.
+    """
+    return look_up_candidates(how, wanted, list(_partition_rows(wanted, slices, how.is_global)), reader)
+
+
+def look_up_candidates(how: LookUp, wanted: IndexKeys, candidates: Sequence[Candidate], reader: KeyReader) -> Located:
+    """Return where the wanted keys are stored, looking for each key only in the files that may hold it.
+
+    Args:
+        how: the steps before keys are compared.
+        wanted: the keys.
+        candidates: files, and which of the keys may be in each.
+        reader: reads footers and keys.
+
+    Raises:
+        SnapshotExpired: a file is gone.
+        CorruptFile: a footer, a filter or a key column is damaged.
+    """
+    task = _FileTask(how, wanted, candidates, reader)
+    threads = how.threads or (reader.threads if isinstance(reader, SelectiveKeyReader) else _USUAL_THREADS)
+    small, others = _small_and_others(how, candidates, reader)
+    seen = [
+        *_look_at_shares(task.together, small, threads, _SMALL_AT_A_TIME),
+        *_look_at_shares(task.one_by_one, others, threads),
+    ]
+    return ordered_pairs(
+        [file.found for file in seen],
+        [np.full(len(file.found), file.slice_number, dtype=np.int64) for file in seen],
+        tuple(_look_up_steps(how, seen)),
+        _filter_tally(seen) if how.filters else None,
+        [file.positions for file in seen],
+    )
+
+
+def _small_and_others(
+    how: LookUp, candidates: Sequence[Candidate], reader: KeyReader
+) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
+    """Return the small files that are looked at together, and the others."""
+    if how.is_global or len(candidates) < _MANY_SMALL or not isinstance(reader, SmallKeyReader):
+        return [], candidates
+    are_small = [reader.is_small(candidate.file) for candidate in candidates]
+    if sum(are_small) < _MANY_SMALL:
+        return [], candidates
+    return list(compress(candidates, are_small)), [
+        c for c, small in zip(candidates, are_small, strict=True) if not small
+    ]
+
+
+def _look_at_shares(
+    work: Callable[[Sequence[Candidate]], list[_FileLookUp]],
+    items: Sequence[Candidate],
+    threads: int,
+    most: int = _MOST_AT_A_TIME,
+) -> Iterator[_FileLookUp]:
+    # Some files at a time where there are many: to hand one over costs about as much as to find out that it is out of range.
+    size = max(1, min(most, len(items) // (_SHARES_PER_THREAD * max(1, threads))))
+    shares = [items[begin : begin + size] for begin in range(0, len(items), size)]
+    if threads < 2 or len(shares) < 2:
+        yield from chain.from_iterable(map(work, shares))
+        return
+    with ThreadPoolExecutor(min(threads, len(shares)), "lakefmt-index") as pool:
+        yield from chain.from_iterable(pool.map(work, shares))
+
+
+def _partition_rows(wanted: IndexKeys, slices: Sequence[FileSlice], is_global: bool) -> Iterator[Candidate]:
+    """Yield each base file with the rows that may be in it by their partition (all rows for a global index)."""
+    everything = np.arange(len(wanted), dtype=np.int64)
+    by_partition = {} if is_global else dict(rows_by_partition(wanted))
+    for number, file_slice in enumerate(slices):
+        if file_slice.base is None:
+            continue
+        rows = everything if is_global else by_partition.get(file_slice.partition)
+        if rows is not None and len(rows):
+            yield Candidate(number, file_slice.base, rows)
+
+
+def rows_by_partition(wanted: IndexKeys) -> Iterator[tuple[str, Rows]]:
+    """Yield each partition with the rows that are meant for it, if any."""
+    codes, names = wanted.partition_codes(), wanted.partition_names()
+    order = np.argsort(codes, kind="stable").astype(np.int64)
+    starts = np.searchsorted(codes[order], np.arange(len(names) + 1))
+    for code, name in enumerate(names):
+        yield name, order[starts[code] : starts[code + 1]]
+
+
+class _FileTask:
+    """The way of one file through a look-up; what all files share is made once."""
+
+    def __init__(self, how: LookUp, wanted: IndexKeys, candidates: Sequence[Candidate], reader: KeyReader) -> None:
+        self._how = how
+        self._wanted = wanted
+        self._reader = reader
+        # Asked once: Python looks at every attribute of a protocol, and there are many files.
+        self._placing = reader if isinstance(reader, PositionalKeyReader) else None
+        self._selective = reader if isinstance(reader, SelectiveKeyReader) else None
+        self._ranges = KeyRanges(wanted.keys, (c.rows for c in candidates)) if how.ranges and candidates else None
+        # One file alone asks each key once: there is nothing to share.
+        self._hashes = SharedHashes(wanted.keys, None if len(candidates) > 1 else 0)
+
+    def one_by_one(self, candidates: Sequence[Candidate]) -> list[_FileLookUp]:
+        """Look at some files, one after the other."""
+        return [self._look(candidate) for candidate in candidates]
+
+    def together(self, candidates: Sequence[Candidate]) -> list[_FileLookUp]:
+        """Look at some small files by comparing all their keys at once."""
+        stored = [self._reader.keys(candidate.file) for candidate in candidates]
+        matches = match_small_files(self._wanted.keys, [candidate.rows for candidate in candidates], stored)
+        if matches is None:
+            return self.one_by_one(candidates)
+        return [
+            _FileLookUp(
+                slice_number=candidate.slice_number,
+                considered=len(candidate.rows),
+                in_range=len(candidate.rows),
+                passed=len(candidate.rows),
+                has_filter=False,
+                opened=True,
+                is_small=True,
+                found=rows,
+                positions=positions,
+            )
+            for candidate, (rows, positions) in zip(candidates, matches, strict=True)
+        ]
+
+    def _look(self, candidate: Candidate) -> _FileLookUp:
+        """Take a file from step to step, as long as rows are left."""
+        asks_footer = self._ranges is not None or self._how.filters
+        footer = self._reader.footer(candidate.file) if asks_footer else None
+        rows = in_range = self._in_range(candidate, footer)
+        stored = (
+            _filter_worth_asking(footer, len(rows)) if footer is not None and self._how.filters and len(rows) else None
+        )
+        if stored is not None:
+            rows = rows[stored.contains(self._hashes, rows)]
+        matches = self._found(candidate.file, rows) if len(rows) else None
+        nothing = rows[:0]
+        return _FileLookUp(
+            slice_number=candidate.slice_number,
+            considered=len(candidate.rows),
+            in_range=len(in_range),
+            passed=len(rows),
+            has_filter=stored is not None,
+            opened=matches is not None,
+            is_small=False,
+            found=nothing if matches is None else matches[0],
+            positions=nothing if matches is None else matches[1],
+        )
+
+    def _in_range(self, candidate: Candidate, footer: BaseFileFooter | None) -> Rows:
+        if self._ranges is None or footer is None:
+            return candidate.rows
+        if not footer.num_rows:
+            return candidate.rows[:0]
+        if footer.min_key is None or footer.max_key is None:
+            return candidate.rows
+        return self._ranges.inside(candidate.rows, footer.min_key, footer.max_key)
+
+    def _found(self, file: BaseFile, rows: Rows) -> tuple[Rows, Rows | None] | None:
+        """Return the rows whose key is stored in the file, and where; None when the file need not be opened for that."""
+        keys = self._wanted.keys.take(from_numpy(rows))
+        if self._placing is not None:
+            placed = self._placing.keys_with_positions(file, keys)
+            if placed is None:
+                return None
+            flags, positions = _stored_flags_and_rows(keys, *placed)
+            return rows[flags], positions[flags]
+        if self._selective is not None:
+            stored = self._selective.keys_among(file, keys)
+        else:
+            stored = self._reader.keys(file)
+        return None if stored is None else (rows[_stored_flags(keys, stored)], None)
+
+
+def _filter_worth_asking(footer: BaseFileFooter, num_keys: int) -> StoredFilter | None:
+    # The filter of a file with fewer rows than keys to ask about costs more than its keys do.
+    return None if num_keys > max(_KEYS_ALWAYS_ASKED, footer.num_rows) else stored_filter(footer)
+
+
+def _stored_flags(wanted: pa.StringArray, stored: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Return which of my keys are stored; the smaller side is hashed."""
+    if len(wanted) < len(stored):
+        likely = _likely_rows(wanted, stored)
+        if likely is not None:
+            stored = stored.take(from_numpy(likely))
+        stored = stored.filter(pc.is_in(stored, value_set=wanted))
+    flags: npt.NDArray[np.bool_] = pc.is_in(wanted, value_set=stored).to_numpy(zero_copy_only=False)
+    return flags
+
+
+def _stored_flags_and_rows(
+    wanted: pa.StringArray, stored: pa.ChunkedArray, numbers: Rows
+) -> tuple[npt.NDArray[np.bool_], Rows]:
+    """Return which of my keys are stored, and the row of each; -1 where several rows have the key."""
+    likely = _likely_rows(wanted, stored)
+    if likely is not None:
+        stored, numbers = stored.take(from_numpy(likely)), numbers[likely]
+    is_wanted = pc.is_in(stored, value_set=wanted)
+    matches, places = stored.filter(is_wanted).combine_chunks(), numbers[np.asarray(is_wanted)]
+    match_numbers = pc.index_in(wanted, value_set=matches)
+    flags: npt.NDArray[np.bool_] = match_numbers.is_valid().to_numpy(zero_copy_only=False)
+    positions = np.full(len(wanted), -1, np.int64)
+    positions[flags] = places[match_numbers.drop_null().to_numpy()]
+    if len(matches) != np.count_nonzero(flags):
+        first = pc.index_in(matches, value_set=matches).to_numpy()
+        often = np.bincount(first, minlength=len(matches)) > 1
+        positions[flags] = np.where(often[match_numbers.drop_null().to_numpy()], -1, positions[flags])
+    return flags, positions
+
+
+# ------------------------------------------------------------------------------------------------------- accounts
+
+
+def _look_up_steps(how: LookUp, seen: Sequence[_FileLookUp]) -> Iterator[LookUpStep]:
+    yield _step_of_pairs("considered", [file.considered for file in seen])
+    asked = [file for file in seen if not file.is_small]
+    if len(asked) < len(seen):
+        yield _step_of_pairs("small, compared at once", [file.considered for file in seen if file.is_small])
+    if how.ranges:
+        yield _step_of_pairs("left by key range", [file.in_range for file in asked])
+    if how.filters:
+        yield _step_of_pairs("left by bloom filter", [file.passed for file in asked])
+    yield _step_of_pairs("opened", [file.passed for file in seen if file.opened])
+
+
+def _step_of_pairs(name: str, pairs: Sequence[int]) -> LookUpStep:
+    return LookUpStep(name, sum(n > 0 for n in pairs), sum(pairs))
+
+
+def _filter_tally(seen: Sequence[_FileLookUp]) -> FilterTally:
+    asked = [file for file in seen if file.has_filter]
+    return FilterTally(
+        sum(file.in_range for file in asked), sum(file.passed for file in asked), sum(len(file.found) for file in asked)
+    )
+
+
+def ordered_pairs(
+    rows: Sequence[Rows],
+    slices: Sequence[Rows],
+    steps: tuple[LookUpStep, ...],
+    tally: FilterTally | None,
+    positions: Sequence[Rows | None],
+) -> Located:
+    """Join per-file answers into pairs ordered by row."""
+    empty = np.empty(0, dtype=np.int64)
+    all_rows, all_slices = np.concatenate([empty, *rows]), np.concatenate([empty, *slices])
+    order = np.lexsort((all_slices, all_rows))
+    with_places = [places for places in positions if places is not None]
+    places = np.concatenate([empty, *with_places])[order] if len(with_places) == len(positions) else None
+    return Located(all_rows[order], all_slices[order], steps, tally, places)
+
+
 U64 = npt.NDArray[np.uint64]
 
-_WORD = 8
+_WORD_BYTES = 8
 #: Spreads words over the highest bits: the odd number next to 2^64 divided by the golden ratio.
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_SPREADING_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 #: Places of the table: this number for every key that is looked for, within these bounds.
-_PLACES_PER_KEY, _LEAST_BITS, _MOST_BITS = 64, 12, 22
+_PLACES_PER_KEY, _LEAST_TABLE_BITS, _MOST_TABLE_BITS = 64, 12, 22
 #: Keys of a file for each that is looked for, below which there is little to leave out.
-_WORTH = 8
+_WORTH_PREFILTERING = 8
 #: Keys that are looked at together: what is made of them stays in the cache, and in memory that is there already.
-_AT_ONCE = 1 << 13
+_PREFILTERED_AT_ONCE = 1 << 13
 
 
 def prefilter_rows(wanted: pa.StringArray, stored: pa.ChunkedArray) -> Rows | None:
@@ -84,30 +406,30 @@ def prefilter_rows(wanted: pa.StringArray, stored: pa.ChunkedArray) -> Rows | No
         >>> prefilter_rows(pa.array(["key-00007", "key-00042"]), stored).tolist()
         [7, 42]
     """
-    if not len(wanted) or len(stored) < _WORTH * len(wanted) or stored.type != pa.string():
+    if not len(wanted) or len(stored) < _WORTH_PREFILTERING * len(wanted) or stored.type != pa.string():
         return None
     if wanted.null_count or stored.null_count:
         return None
     words = _last_words(wanted, short=False)
     if words is None:
         return None
-    bits = min(_MOST_BITS, max(_LEAST_BITS, (_PLACES_PER_KEY * len(wanted)).bit_length()))
+    bits = min(_MOST_TABLE_BITS, max(_LEAST_TABLE_BITS, (_PLACES_PER_KEY * len(wanted)).bit_length()))
     table = np.zeros(1 << bits, np.bool_)
     table[_candidate_places(words, bits)] = True
-    last_words = (_last_words(part, short=True) for part in _parts(stored))
+    last_words = (_last_words(part, short=True) for part in _parts_of_keys(stored))
     return np.flatnonzero(
         np.concatenate([table.take(_candidate_places(each, bits)) for each in last_words if each is not None])
     )
 
 
-def _parts(keys: pa.ChunkedArray) -> Iterator[pa.StringArray]:
+def _parts_of_keys(keys: pa.ChunkedArray) -> Iterator[pa.StringArray]:
     for chunk in keys.chunks:
-        for start in range(0, len(chunk), _AT_ONCE):
-            yield chunk.slice(start, _AT_ONCE)
+        for start in range(0, len(chunk), _PREFILTERED_AT_ONCE):
+            yield chunk.slice(start, _PREFILTERED_AT_ONCE)
 
 
 def _candidate_places(words: U64, bits: int) -> Rows:
-    spread = words * _SPREAD
+    spread = words * _SPREADING_FACTOR
     spread >>= np.uint64(64 - bits)
     return spread.view(np.int64)
 
@@ -117,15 +439,15 @@ def _last_words(keys: pa.StringArray, *, short: bool) -> U64 | None:
     from lakefmt.formats.avro.columnar.varint import overlapping_words
 
     data, ends = keys.buffers()[2], text_offsets(keys)
-    if not short and np.diff(ends).min() < _WORD:
+    if not short and np.diff(ends).min() < _WORD_BYTES:
         return None
-    if data is None or data.size < _WORD:
+    if data is None or data.size < _WORD_BYTES:
         return np.zeros(len(keys), np.uint64)
     raw = np.frombuffer(data, np.uint8)
     length = common_length(ends)
-    if length is not None and length >= _WORD:
-        return np.ndarray((len(keys),), "<u8", raw, int(ends[1]) - _WORD, (length,))
-    words: U64 = overlapping_words(raw)[np.maximum(ends[1:], _WORD) - _WORD]
+    if length is not None and length >= _WORD_BYTES:
+        return np.ndarray((len(keys),), "<u8", raw, int(ends[1]) - _WORD_BYTES, (length,))
+    words: U64 = overlapping_words(raw)[np.maximum(ends[1:], _WORD_BYTES) - _WORD_BYTES]
     return words
 
 
@@ -174,14 +496,14 @@ Flags = npt.NDArray[np.bool_]
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
 
-_HEADER: Final = struct.Struct(">iiBi")  # marker, hashes, kind of hash, bits
-_COUNTERS: Final = struct.Struct(">iii")  # keys per row, keys in the last row, rows
-_MARKER: Final = -1
-_MURMUR: Final = 1
+_FILTER_HEADER: Final = struct.Struct(">iiBi")  # marker, hashes, kind of hash, bits
+_FILTER_COUNTERS: Final = struct.Struct(">iii")  # keys per row, keys in the last row, rows
+_FILTER_MARKER: Final = -1
+_MURMUR_HASH: Final = 1
 _MAX_HASHES: Final = 64
-_MAX_ROWS: Final = 64
+_MAX_FILTER_ROWS: Final = 64
 #: Positions are 32-bit numbers of bits.
-_MAX_TEXT: Final = 1 << 28
+_MAX_FILTER_TEXT: Final = 1 << 28
 
 #: Hashes that a first round asks about; of keys that are not in the file one in sixteen is left after it.
 _FIRST_HASHES: Final = 4
@@ -195,9 +517,9 @@ _WORTH_DROPPING: Final = 0.75
 _KEYS_AT_A_TIME: Final = 1 << 15
 
 _NO_CHARACTER: Final = 0xFF
-_ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-_VALUES: Final = np.full(256, _NO_CHARACTER, np.uint8)
-_VALUES[np.frombuffer(_ALPHABET, np.uint8)] = np.arange(64, dtype=np.uint8)
+_BASE64_ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_BASE64_VALUES: Final = np.full(256, _NO_CHARACTER, np.uint8)
+_BASE64_VALUES[np.frombuffer(_BASE64_ALPHABET, np.uint8)] = np.arange(64, dtype=np.uint8)
 
 
 class SharedHashes:
@@ -254,7 +576,7 @@ class StoredFilter:
             UnsupportedFeature: an unknown type or hash.
         """
         self._text = text
-        layout = _layout(text, type_code)
+        layout = _filter_layout(text, type_code)
         self._decoded: BloomFilter | None = None if layout else decode_bloom_filter(text, type_code)
         if layout:
             self._characters = np.frombuffer(text.encode("ascii"), np.uint8)
@@ -322,7 +644,7 @@ class StoredFilter:
         # Within a byte, bits count from the least significant one; within a stream of characters from the most.
         place = self._begins + (positions ^ np.uint32(7))
         words_at = place // np.uint32(6)
-        values = _VALUES.take(self._characters.take(words_at))
+        values = _BASE64_VALUES.take(self._characters.take(words_at))
         if values.size and int(values.max()) == _NO_CHARACTER:
             raise CorruptFile("a bloom filter is not Base64 text")
         down = (np.uint32(5) - (place - words_at * np.uint32(6))).astype(np.uint8)
@@ -348,44 +670,44 @@ def _remainders(hashes: U32, bits: int) -> U32:
     return remainders
 
 
-def _layout(text: str, type_code: str | None) -> tuple[int, int, U32] | None:
+def _filter_layout(text: str, type_code: str | None) -> tuple[int, int, U32] | None:
     """Return hashes, bits and the first bit of every row in the text; None when the text is not plainly a filter."""
-    if len(text) % 4 or len(text) > _MAX_TEXT or not text.isascii() or type_code not in (None, SIMPLE, DYNAMIC):
+    if len(text) % 4 or len(text) > _MAX_FILTER_TEXT or not text.isascii() or type_code not in (None, SIMPLE, DYNAMIC):
         return None
     size = len(text) // 4 * 3 - text[-2:].count("=")
     is_dynamic = type_code == DYNAMIC
-    head = _bytes_at(text, 0, _HEADER.size + (_COUNTERS.size if is_dynamic else 0))
+    head = _decoded_bytes_at(text, 0, _FILTER_HEADER.size + (_FILTER_COUNTERS.size if is_dynamic else 0))
     if head is None:
         return None
-    marker, hashes, kind, bits = _HEADER.unpack_from(head)
-    if (marker, kind) != (_MARKER, _MURMUR) or not 1 <= hashes <= _MAX_HASHES or bits < 1:
+    marker, hashes, kind, bits = _FILTER_HEADER.unpack_from(head)
+    if (marker, kind) != (_FILTER_MARKER, _MURMUR_HASH) or not 1 <= hashes <= _MAX_HASHES or bits < 1:
         return None
     width = (bits + 7) // 8
-    begins = np.array([_HEADER.size])
+    begins = np.array([_FILTER_HEADER.size])
     if is_dynamic:
-        rows = _rows(text, head, width)
+        rows = _filter_rows(text, head, width)
         if rows is None:
             return None
-        width += _HEADER.size
-        begins = len(head) + _HEADER.size + np.arange(rows) * width
-    if size != (_HEADER.size if not is_dynamic else len(head)) + len(begins) * width:
+        width += _FILTER_HEADER.size
+        begins = len(head) + _FILTER_HEADER.size + np.arange(rows) * width
+    if size != (_FILTER_HEADER.size if not is_dynamic else len(head)) + len(begins) * width:
         return None
     return hashes, bits, (8 * begins).astype(np.uint32).reshape(-1, 1, 1)
 
 
-def _rows(text: str, head: bytes, width: int) -> int | None:
+def _filter_rows(text: str, head: bytes, width: int) -> int | None:
     """Return the number of rows of bits; None when there are many, or one of them does not repeat the header."""
-    per_row, in_row, rows = _COUNTERS.unpack_from(head, _HEADER.size)
-    if per_row < 1 or in_row < 0 or not 1 <= rows <= _MAX_ROWS:
+    per_row, in_row, rows = _FILTER_COUNTERS.unpack_from(head, _FILTER_HEADER.size)
+    if per_row < 1 or in_row < 0 or not 1 <= rows <= _MAX_FILTER_ROWS:
         return None
     for row in range(rows):
-        offset = len(head) + row * (_HEADER.size + width)
-        if _bytes_at(text, offset, _HEADER.size) != head[: _HEADER.size]:
+        offset = len(head) + row * (_FILTER_HEADER.size + width)
+        if _decoded_bytes_at(text, offset, _FILTER_HEADER.size) != head[: _FILTER_HEADER.size]:
             return None
     return int(rows)
 
 
-def _bytes_at(text: str, start: int, size: int) -> bytes | None:
+def _decoded_bytes_at(text: str, start: int, size: int) -> bytes | None:
     """Return `size` decoded bytes from byte `start`; None when the text ends before, or is no Base64 there."""
     first, last = start // 3 * 4, -(-(start + size) // 3) * 4
     try:
@@ -426,9 +748,9 @@ class KeyRanges:
     def __init__(self, keys: pa.StringArray, groups: Iterable[I64]) -> None:
         plain, java = keys.cast(pa.binary()), in_java_order(keys)
         distinct = {id(rows): rows for rows in groups}
-        self._java = _Sorted(java, distinct)
+        self._java = _SortedKeys(java, distinct)
         # Most keys sort alike in both orders.
-        self._plain = self._java if java.equals(plain) else _Sorted(plain, distinct)
+        self._plain = self._java if java.equals(plain) else _SortedKeys(plain, distinct)
 
     def inside(self, rows: I64, low: str, high: str) -> I64:
         """Return those of `rows` whose key lies between `low` and `high`, the ends included."""
@@ -439,14 +761,14 @@ class KeyRanges:
         return np.union1d(inside, self._plain.inside(rows, low.encode(), high.encode()))
 
 
-class _Sorted:
+class _SortedKeys:
     """Keys in one order, and each group's rows in the order of their keys."""
 
     def __init__(self, keys: pa.BinaryArray, groups: dict[int, I64]) -> None:
         order = pc.sort_indices(keys).to_numpy()
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.arange(len(order))
-        self._keys = _Texts(keys.take(from_numpy(order)))
+        self._keys = _TextSequence(keys.take(from_numpy(order)))
         self._groups = {name: (rows[by := np.argsort(ranks[rows])], ranks[rows][by]) for name, rows in groups.items()}
 
     def inside(self, rows: I64, low: bytes, high: bytes) -> I64:
@@ -455,7 +777,7 @@ class _Sorted:
         return ordered[first:last]
 
 
-class _Texts(Sequence[bytes]):
+class _TextSequence(Sequence[bytes]):
     """An array as a sequence; a binary search looks at a few of its values, not at rows."""
 
     def __init__(self, values: pa.BinaryArray) -> None:
@@ -472,310 +794,5 @@ class _Texts(Sequence[bytes]):
 
     def __getitem__(self, place: int | slice) -> bytes | Sequence[bytes]:
         if isinstance(place, slice):
-            return _Texts(self._values[place])
+            return _TextSequence(self._values[place])
         return bytes(self._values[place].as_buffer())
-
-
-#: Threads that ask a reader which does not say how many it can take.
-_THREADS = 4
-
-#: Files that a thread takes at once: at most this number, and few enough that each thread takes new ones this often.
-_MOST_AT_A_TIME = 8
-_SHARES_PER_THREAD = 4
-
-#: From this number of small files on their keys are compared together, by this number of files.
-_MANY_SMALL = 32
-_SMALL_AT_A_TIME = 64
-
-#: Up to this number of keys a filter is asked about, however few rows its file has.
-_ALWAYS_ASKED = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A file that may hold some of the wanted rows."""
-
-    slice_number: int
-    file: BaseFile
-    rows: Rows
-
-
-@dataclass(frozen=True, slots=True)
-class LookUp:
-    """What a look-up does before it compares keys.
-
-    Attributes:
-        is_global: whether it looks in every partition.
-        ranges: whether it asks for key ranges.
-        filters: whether it asks key filters.
-        threads: how many files are looked at together; 0: as many as the reader likes.
-    """
-
-    is_global: bool = False
-    ranges: bool = False
-    filters: bool = False
-    threads: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What became of one file: pairs of key and file that were left after each step, and the rows found."""
-
-    slice_number: int
-    considered: int
-    in_range: int
-    passed: int
-    has_filter: bool  # … and was asked
-    opened: bool
-    is_small: bool  # … and all its keys were compared at once
-    found: Rows
-    positions: Rows | None
-
-
-def look_up_keys(how: LookUp, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
-    """Return where the wanted keys are stored among `slices`.
-
-    Raises:
-        SnapshotExpired: a file is gone.
-        CorruptFile: a footer, a filter or a key column is damaged.
-    """
-    return look_up_candidates(how, wanted, list(_partition_rows(wanted, slices, how.is_global)), reader)
-
-
-def look_up_candidates(how: LookUp, wanted: IndexKeys, candidates: Sequence[Candidate], reader: KeyReader) -> Located:
-    """Return where the wanted keys are stored, looking for each key only in the files that may hold it.
-
-    Args:
-        how: the steps before keys are compared.
-        wanted: the keys.
-        candidates: files, and which of the keys may be in each.
-        reader: reads footers and keys.
-
-    Raises:
-        SnapshotExpired: a file is gone.
-        CorruptFile: a footer, a filter or a key column is damaged.
-    """
-    task = _Task(how, wanted, candidates, reader)
-    threads = how.threads or (reader.threads if isinstance(reader, SelectiveKeyReader) else _THREADS)
-    small, others = _apart(how, candidates, reader)
-    seen = [*_each(task.together, small, threads, _SMALL_AT_A_TIME), *_each(task.one_by_one, others, threads)]
-    return ordered_pairs(
-        [file.found for file in seen],
-        [np.full(len(file.found), file.slice_number, dtype=np.int64) for file in seen],
-        tuple(_steps(how, seen)),
-        _tally(seen) if how.filters else None,
-        [file.positions for file in seen],
-    )
-
-
-def _apart(
-    how: LookUp, candidates: Sequence[Candidate], reader: KeyReader
-) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
-    """Return the small files that are looked at together, and the others."""
-    if how.is_global or len(candidates) < _MANY_SMALL or not isinstance(reader, SmallKeyReader):
-        return [], candidates
-    are_small = [reader.is_small(candidate.file) for candidate in candidates]
-    if sum(are_small) < _MANY_SMALL:
-        return [], candidates
-    return list(compress(candidates, are_small)), [
-        c for c, small in zip(candidates, are_small, strict=True) if not small
-    ]
-
-
-def _each(
-    work: Callable[[Sequence[Candidate]], list[_Seen]],
-    items: Sequence[Candidate],
-    threads: int,
-    most: int = _MOST_AT_A_TIME,
-) -> Iterator[_Seen]:
-    # Some files at a time where there are many: to hand one over costs about as much as to find out that it is out of range.
-    size = max(1, min(most, len(items) // (_SHARES_PER_THREAD * max(1, threads))))
-    shares = [items[begin : begin + size] for begin in range(0, len(items), size)]
-    if threads < 2 or len(shares) < 2:
-        yield from chain.from_iterable(map(work, shares))
-        return
-    with ThreadPoolExecutor(min(threads, len(shares)), "lakefmt-index") as pool:
-        yield from chain.from_iterable(pool.map(work, shares))
-
-
-def _partition_rows(wanted: IndexKeys, slices: Sequence[FileSlice], is_global: bool) -> Iterator[Candidate]:
-    """Yield each base file with the rows that may be in it by their partition (all rows for a global index)."""
-    everything = np.arange(len(wanted), dtype=np.int64)
-    by_partition = {} if is_global else dict(rows_by_partition(wanted))
-    for number, file_slice in enumerate(slices):
-        if file_slice.base is None:
-            continue
-        rows = everything if is_global else by_partition.get(file_slice.partition)
-        if rows is not None and len(rows):
-            yield Candidate(number, file_slice.base, rows)
-
-
-def rows_by_partition(wanted: IndexKeys) -> Iterator[tuple[str, Rows]]:
-    """Yield each partition with the rows that are meant for it, if any."""
-    codes, names = wanted.partition_codes(), wanted.partition_names()
-    order = np.argsort(codes, kind="stable").astype(np.int64)
-    starts = np.searchsorted(codes[order], np.arange(len(names) + 1))
-    for code, name in enumerate(names):
-        yield name, order[starts[code] : starts[code + 1]]
-
-
-class _Task:
-    """The way of one file through a look-up; what all files share is made once."""
-
-    def __init__(self, how: LookUp, wanted: IndexKeys, candidates: Sequence[Candidate], reader: KeyReader) -> None:
-        self._how = how
-        self._wanted = wanted
-        self._reader = reader
-        # Asked once: Python looks at every attribute of a protocol, and there are many files.
-        self._placing = reader if isinstance(reader, PositionalKeyReader) else None
-        self._selective = reader if isinstance(reader, SelectiveKeyReader) else None
-        self._ranges = KeyRanges(wanted.keys, (c.rows for c in candidates)) if how.ranges and candidates else None
-        # One file alone asks each key once: there is nothing to share.
-        self._hashes = SharedHashes(wanted.keys, None if len(candidates) > 1 else 0)
-
-    def one_by_one(self, candidates: Sequence[Candidate]) -> list[_Seen]:
-        """Look at some files, one after the other."""
-        return [self._look(candidate) for candidate in candidates]
-
-    def together(self, candidates: Sequence[Candidate]) -> list[_Seen]:
-        """Look at some small files by comparing all their keys at once."""
-        stored = [self._reader.keys(candidate.file) for candidate in candidates]
-        matches = match_small_files(self._wanted.keys, [candidate.rows for candidate in candidates], stored)
-        if matches is None:
-            return self.one_by_one(candidates)
-        return [
-            _Seen(
-                slice_number=candidate.slice_number,
-                considered=len(candidate.rows),
-                in_range=len(candidate.rows),
-                passed=len(candidate.rows),
-                has_filter=False,
-                opened=True,
-                is_small=True,
-                found=rows,
-                positions=positions,
-            )
-            for candidate, (rows, positions) in zip(candidates, matches, strict=True)
-        ]
-
-    def _look(self, candidate: Candidate) -> _Seen:
-        """Take a file from step to step, as long as rows are left."""
-        asks_footer = self._ranges is not None or self._how.filters
-        footer = self._reader.footer(candidate.file) if asks_footer else None
-        rows = in_range = self._in_range(candidate, footer)
-        stored = _filter(footer, len(rows)) if footer is not None and self._how.filters and len(rows) else None
-        if stored is not None:
-            rows = rows[stored.contains(self._hashes, rows)]
-        matches = self._found(candidate.file, rows) if len(rows) else None
-        nothing = rows[:0]
-        return _Seen(
-            slice_number=candidate.slice_number,
-            considered=len(candidate.rows),
-            in_range=len(in_range),
-            passed=len(rows),
-            has_filter=stored is not None,
-            opened=matches is not None,
-            is_small=False,
-            found=nothing if matches is None else matches[0],
-            positions=nothing if matches is None else matches[1],
-        )
-
-    def _in_range(self, candidate: Candidate, footer: BaseFileFooter | None) -> Rows:
-        if self._ranges is None or footer is None:
-            return candidate.rows
-        if not footer.num_rows:
-            return candidate.rows[:0]
-        if footer.min_key is None or footer.max_key is None:
-            return candidate.rows
-        return self._ranges.inside(candidate.rows, footer.min_key, footer.max_key)
-
-    def _found(self, file: BaseFile, rows: Rows) -> tuple[Rows, Rows | None] | None:
-        """Return the rows whose key is stored in the file, and where; None when the file need not be opened for that."""
-        keys = self._wanted.keys.take(from_numpy(rows))
-        if self._placing is not None:
-            placed = self._placing.keys_with_positions(file, keys)
-            if placed is None:
-                return None
-            flags, positions = _places(keys, *placed)
-            return rows[flags], positions[flags]
-        if self._selective is not None:
-            stored = self._selective.keys_among(file, keys)
-        else:
-            stored = self._reader.keys(file)
-        return None if stored is None else (rows[_present(keys, stored)], None)
-
-
-def _filter(footer: BaseFileFooter, num_keys: int) -> StoredFilter | None:
-    # The filter of a file with fewer rows than keys to ask about costs more than its keys do.
-    return None if num_keys > max(_ALWAYS_ASKED, footer.num_rows) else stored_filter(footer)
-
-
-def _present(wanted: pa.StringArray, stored: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Return which of my keys are stored; the smaller side is hashed."""
-    if len(wanted) < len(stored):
-        likely = _likely_rows(wanted, stored)
-        if likely is not None:
-            stored = stored.take(from_numpy(likely))
-        stored = stored.filter(pc.is_in(stored, value_set=wanted))
-    flags: npt.NDArray[np.bool_] = pc.is_in(wanted, value_set=stored).to_numpy(zero_copy_only=False)
-    return flags
-
-
-def _places(wanted: pa.StringArray, stored: pa.ChunkedArray, numbers: Rows) -> tuple[npt.NDArray[np.bool_], Rows]:
-    """Return which of my keys are stored, and the row of each; -1 where several rows have the key."""
-    likely = _likely_rows(wanted, stored)
-    if likely is not None:
-        stored, numbers = stored.take(from_numpy(likely)), numbers[likely]
-    is_wanted = pc.is_in(stored, value_set=wanted)
-    matches, places = stored.filter(is_wanted).combine_chunks(), numbers[np.asarray(is_wanted)]
-    match_numbers = pc.index_in(wanted, value_set=matches)
-    flags: npt.NDArray[np.bool_] = match_numbers.is_valid().to_numpy(zero_copy_only=False)
-    positions = np.full(len(wanted), -1, np.int64)
-    positions[flags] = places[match_numbers.drop_null().to_numpy()]
-    if len(matches) != np.count_nonzero(flags):
-        first = pc.index_in(matches, value_set=matches).to_numpy()
-        often = np.bincount(first, minlength=len(matches)) > 1
-        positions[flags] = np.where(often[match_numbers.drop_null().to_numpy()], -1, positions[flags])
-    return flags, positions
-
-
-# ------------------------------------------------------------------------------------------------------- accounts
-
-
-def _steps(how: LookUp, seen: Sequence[_Seen]) -> Iterator[LookUpStep]:
-    yield _left("considered", [file.considered for file in seen])
-    asked = [file for file in seen if not file.is_small]
-    if len(asked) < len(seen):
-        yield _left("small, compared at once", [file.considered for file in seen if file.is_small])
-    if how.ranges:
-        yield _left("left by key range", [file.in_range for file in asked])
-    if how.filters:
-        yield _left("left by bloom filter", [file.passed for file in asked])
-    yield _left("opened", [file.passed for file in seen if file.opened])
-
-
-def _left(name: str, pairs: Sequence[int]) -> LookUpStep:
-    return LookUpStep(name, sum(n > 0 for n in pairs), sum(pairs))
-
-
-def _tally(seen: Sequence[_Seen]) -> FilterTally:
-    asked = [file for file in seen if file.has_filter]
-    return FilterTally(
-        sum(file.in_range for file in asked), sum(file.passed for file in asked), sum(len(file.found) for file in asked)
-    )
-
-
-def ordered_pairs(
-    rows: Sequence[Rows],
-    slices: Sequence[Rows],
-    steps: tuple[LookUpStep, ...],
-    tally: FilterTally | None,
-    positions: Sequence[Rows | None],
-) -> Located:
-    """Join per-file answers into pairs ordered by row."""
-    empty = np.empty(0, dtype=np.int64)
-    all_rows, all_slices = np.concatenate([empty, *rows]), np.concatenate([empty, *slices])
-    order = np.lexsort((all_slices, all_rows))
-    with_places = [places for places in positions if places is not None]
-    places = np.concatenate([empty, *with_places])[order] if len(with_places) == len(positions) else None
-    return Located(all_rows[order], all_slices[order], steps, tally, places)

@@ -1,4 +1,11 @@
-"""The metadata table as an index asks it: opened for the state of a write, or why it cannot be (effects on reading only)."""
+"""The record index: the metadata table says where each key is, so that no data file is read to find it (effects on reading only).
+
+The index is a partition of the metadata table, kept by every commit in the instant that it belongs to
+(docs/format.md, Metadata table). A global one has one place for each key of the table, a partitioned one has one for each
+key of a data partition.
+
+:func:`open_for_look_up` opens the metadata table for an index, :func:`why_missing` tells why it cannot.
+"""
 
 from __future__ import annotations
 
@@ -37,52 +44,14 @@ __all__ = [
     "why_missing",
 ]
 
-_PROPERTIES = f"{METADATA_DIRECTORY}/.hoodie/hoodie.properties"
-
-
-def why_missing(client: TableClient, settings: Settings, config: TableConfig, names: Sequence[str]) -> str | None:
-    """Return why partitions of the metadata table cannot be asked; None: they can.
-
-    Args:
-        client: the table.
-        settings: of the call.
-        config: the table's properties.
-        names: the partitions.
-    """
-    what = " and ".join(names)
-    if settings.values["hoodie.metadata.enable"] is False:
-        return f"hoodie.metadata.enable=false leaves no {what}"
-    missing = [name for name in (PartitionKind.FILES.value, *names) if name not in ready_partitions(config)]
-    if missing:
-        return f"the metadata table has no {' and '.join(missing)} (another engine may have dropped it)"
-    if client.store.info(_PROPERTIES) is None:
-        return f"{what} is gone with {METADATA_DIRECTORY}"
-    return None
-
-
-def open_for_look_up(client: TableClient, state: TableState | None) -> MetadataTable:
-    """Return the metadata table with what was committed in a state of the table.
-
-    Args:
-        client: the table.
-        state: the table as a write sees it; None: as it is now.
-
-    Raises:
-        CorruptFile: the metadata table was begun and never completed.
-        SnapshotExpired: it was dropped meanwhile.
-    """
-    now = client.load() if state is None else state
-    commits = known_commits(client)
-    table = MetadataTable.open(client.store, now.config, now.timeline, files_read_before(client), commits=commits)
-    if table is None:
-        raise SnapshotExpired(f"{METADATA_DIRECTORY} was dropped meanwhile: do it again")
-    return table
-
 
 I64 = npt.NDArray[np.int64]
 
 _UPDATE_PARTITION: Final = "hoodie.record.index.update.partition.path"
-_NAME: Final = PartitionKind.RECORD_INDEX.value
+_PARTITION_NAME: Final = PartitionKind.RECORD_INDEX.value
+
+
+_METADATA_PROPERTIES = f"{METADATA_DIRECTORY}/.hoodie/hoodie.properties"
 
 
 def open_record_index(
@@ -98,15 +67,15 @@ def open_record_index(
         is_global: a key is unique in the table; False: in its partition.
     """
     moves = settings.flag(_UPDATE_PARTITION)
-    reason = why_missing(client, settings, config, [_NAME])
+    reason = why_missing(client, settings, config, [_PARTITION_NAME])
     if reason is None:
         return RecordIndex(partial(open_for_look_up, client, state), is_global=is_global, update_partition_path=moves)
     threads = settings.integer("lakefmt.index.threads")
     simple = SimpleIndex(is_global=is_global, update_partition_path=moves, threads=threads)
-    if _NAME not in wanted_partitions(config, settings):  # else this very commit makes it
+    if _PARTITION_NAME not in wanted_partitions(config, settings):  # else this very commit makes it
         simple.notes = (
             f"{reason}: keys were looked up by the index {simple.name!r}, which reads the keys of all files; "
-            f"table.index.create({_NAME!r}) makes the record index again",
+            f"table.index.create({_PARTITION_NAME!r}) makes the record index again",
         )
     return simple
 
@@ -198,16 +167,16 @@ class RecordIndex:
                 for partition, rows in rows_by_partition(wanted)
                 if len(rows)
             ]
-        joined = [_joined(wanted.keys, rows, stored) for rows, stored in parts]
+        joined = [_pairs_of_same_key(wanted.keys, rows, stored) for rows, stored in parts]
         rows = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in joined)])
         places = pa.concat_tables([LOCATION_SCHEMA.empty_table(), *(stored for _, stored in joined)])
         for path in places["partition"].unique().to_pylist():  # partitions, not rows
             if path:
                 check_name(path)
-        return KeyFileGroups(rows, _flat(places["partition"]), _flat(places["file_id"]))
+        return KeyFileGroups(rows, _one_array(places["partition"]), _one_array(places["file_id"]))
 
 
-def _joined(keys: pa.StringArray, rows: I64, places: pa.Table) -> tuple[I64, pa.Table]:
+def _pairs_of_same_key(keys: pa.StringArray, rows: I64, places: pa.Table) -> tuple[I64, pa.Table]:
     """Return pairs of row and place with the same key.
 
     Args:
@@ -228,5 +197,44 @@ def _joined(keys: pa.StringArray, rows: I64, places: pa.Table) -> tuple[I64, pa.
     return np.repeat(rows[is_stored], counts), places.take(from_numpy(order[chosen]))
 
 
-def _flat(column: pa.ChunkedArray) -> pa.StringArray:
+def _one_array(column: pa.ChunkedArray) -> pa.StringArray:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], pa.string())
+
+
+def why_missing(client: TableClient, settings: Settings, config: TableConfig, names: Sequence[str]) -> str | None:
+    """Return why partitions of the metadata table cannot be asked; None: they can.
+
+    Args:
+        client: the table.
+        settings: of the call.
+        config: the table's properties.
+        names: the partitions.
+    """
+    what = " and ".join(names)
+    if settings.values["hoodie.metadata.enable"] is False:
+        return f"hoodie.metadata.enable=false leaves no {what}"
+    missing = [name for name in (PartitionKind.FILES.value, *names) if name not in ready_partitions(config)]
+    if missing:
+        return f"the metadata table has no {' and '.join(missing)} (another engine may have dropped it)"
+    if client.store.info(_METADATA_PROPERTIES) is None:
+        return f"{what} is gone with {METADATA_DIRECTORY}"
+    return None
+
+
+def open_for_look_up(client: TableClient, state: TableState | None) -> MetadataTable:
+    """Return the metadata table with what was committed in a state of the table.
+
+    Args:
+        client: the table.
+        state: the table as a write sees it; None: as it is now.
+
+    Raises:
+        CorruptFile: the metadata table was begun and never completed.
+        SnapshotExpired: it was dropped meanwhile.
+    """
+    now = client.load() if state is None else state
+    commits = known_commits(client)
+    table = MetadataTable.open(client.store, now.config, now.timeline, files_read_before(client), commits=commits)
+    if table is None:
+        raise SnapshotExpired(f"{METADATA_DIRECTORY} was dropped meanwhile: do it again")
+    return table

@@ -1,4 +1,8 @@
-"""What an index that keeps something of its own is given of a table (effects: reads commits and base files)."""
+"""Choose and open the index of a call, of a table, or of a new table (effects on reading only).
+
+Further kinds of indexes are added to the table ``_OPENERS``. An index that keeps something of its own is given commits and base
+files of the table (:func:`index_context`, :func:`index_commit`).
+"""
 
 from __future__ import annotations
 
@@ -39,85 +43,32 @@ __all__ = [
 ]
 
 
-def index_commit(client: TableClient, state: TableState, time: InstantTime, stats: Sequence[WriteStat]) -> IndexCommit:
-    """Return a commit for an index.
-
-    Args:
-        client: the table.
-        state: its properties and timeline; the commit need not be on it yet.
-        time: the requested time of the commit.
-        stats: its files.
-    """
-    reader = key_files(client, state)
-
-    def new_keys(number: int) -> pa.ChunkedArray | None:
-        stat = stats[number]
-        name = parse_base_file(stat.file_name)
-        if name is None or not adds_rows(stat):
-            return None
-        size = stat.file_size_in_bytes
-        return reader.keys(BaseFile(stat.partition_path, stat.file_name, stat.file_id, name.write_token, time, size))
-
-    return IndexCommit(time, stats, new_keys)
-
-
-def index_context(client: TableClient, state: TableState, options: Mapping[str, object]) -> IndexContext:
-    """Return what an index may ask of the table as it is in `state`.
-
-    Args:
-        client: the table.
-        state: its properties and timeline.
-        options: the settings of the call.
-    """
-    timeline = state.timeline
-    instants = {instant.time: instant for instant in timeline.commits}
-
-    def commit(time: InstantTime) -> IndexCommit:
-        return index_commit(client, state, time, client.commit_metadata(state, instants[time]).stats)
-
-    def stored_keys() -> Iterator[tuple[PartitionPath, FileId, InstantTime, pa.ChunkedArray]]:
-        reader = key_files(client, state)
-        for file_slice in client.slices(state):
-            if file_slice.base is not None:
-                yield file_slice.partition, file_slice.file_id, file_slice.base.instant, reader.keys(file_slice.base)
-
-    return IndexContext(
-        printable_url(client.store.url),
-        options,
-        list(instants),
-        min(timeline.pending_times, default=None),
-        timeline.is_committed,
-        commit,
-        stored_keys,
-    )
-
-
 Options = Mapping[str, object]
 
-_DEFAULT: Final = "bloom"
-_GLOBAL: Final = "global_"
-_THREADS: Final = "lakefmt.index.threads"
-_BY_METADATA: Final = "hoodie.bloom.index.use.metadata"
+_DEFAULT_INDEX: Final = "bloom"
+_GLOBAL_PREFIX: Final = "global_"
+_THREADS_SETTING: Final = "lakefmt.index.threads"
+_BY_METADATA_SETTING: Final = "hoodie.bloom.index.use.metadata"
 
 
-def _bloom(is_global: bool, options: Options) -> Index:
+def _open_bloom(is_global: bool, options: Options) -> Index:
     return BloomIndex(
         is_global=is_global,
-        prune_by_ranges=_flag(options, "hoodie.bloom.index.prune.by.ranges"),
-        update_partition_path=_flag(options, "hoodie.bloom.index.update.partition.path"),
-        threads=_number(options, _THREADS),
+        prune_by_ranges=_flag_option(options, "hoodie.bloom.index.prune.by.ranges"),
+        update_partition_path=_flag_option(options, "hoodie.bloom.index.update.partition.path"),
+        threads=_threads_option(options, _THREADS_SETTING),
     )
 
 
-def _simple(is_global: bool, options: Options) -> Index:
+def _open_simple(is_global: bool, options: Options) -> Index:
     return SimpleIndex(
         is_global=is_global,
-        update_partition_path=_flag(options, "hoodie.simple.index.update.partition.path"),
-        threads=_number(options, _THREADS),
+        update_partition_path=_flag_option(options, "hoodie.simple.index.update.partition.path"),
+        threads=_threads_option(options, _THREADS_SETTING),
     )
 
 
-def _bucket(is_global: bool, options: Options) -> Index:
+def _open_bucket(is_global: bool, options: Options) -> Index:
     from lakefmt.index.bucket.counts import BUCKET_ENGINE, CONSISTENT_HASHING, parse_bucket_settings
     from lakefmt.index.bucket.fixed import BucketIndex
 
@@ -126,22 +77,26 @@ def _bucket(is_global: bool, options: Options) -> Index:
     asked = parse_bucket_settings(options)
     if asked.engine == CONSISTENT_HASHING:
         raise UnsupportedFeature(f"{BUCKET_ENGINE}={asked.engine} goes with a table: its rings are kept there")
-    return BucketIndex(asked.counts, asked.hash_fields, threads=_number(options, _THREADS))
+    return BucketIndex(asked.counts, asked.hash_fields, threads=_threads_option(options, _THREADS_SETTING))
 
 
-_KINDS: Final[dict[str, Callable[[bool, Options], Index]]] = {"bloom": _bloom, "simple": _simple, "bucket": _bucket}
+_OPENERS: Final[dict[str, Callable[[bool, Options], Index]]] = {
+    "bloom": _open_bloom,
+    "simple": _open_simple,
+    "bucket": _open_bucket,
+}
 
 #: Names that :func:`open_index` takes, in either case of letters.
-INDEX_NAMES: Final = ("bloom", "simple", _GLOBAL + "bloom", _GLOBAL + "simple", "bucket")
+INDEX_NAMES: Final = ("bloom", "simple", _GLOBAL_PREFIX + "bloom", _GLOBAL_PREFIX + "simple", "bucket")
 
 #: Those that a table may be made with.
 TABLE_INDEX_NAMES: Final = (*INDEX_NAMES, "record", "partitioned_record")
 
 #: Those of them that ask ranges and filters in footers.
-_NEED_FOOTERS: Final = frozenset({"bloom", _GLOBAL + "bloom"})
+_NEED_FOOTERS: Final = frozenset({"bloom", _GLOBAL_PREFIX + "bloom"})
 
 #: Names that Hudi knows and lakefmt does not follow.
-_OTHERS: Final = frozenset({"inmemory", "hbase", "flink_state"})
+_UNSUPPORTED_INDEXES: Final = frozenset({"inmemory", "hbase", "flink_state"})
 
 
 def open_index(name: str, *, is_global: bool = False, options: Options | None = None) -> Index:
@@ -165,13 +120,13 @@ def open_index(name: str, *, is_global: bool = False, options: Options | None = 
     if own:
         return load_index(str(own))
     lower = name.lower()
-    if lower in _OTHERS:
+    if lower in _UNSUPPORTED_INDEXES:
         raise UnsupportedFeature(f"lakefmt has no index {name!r}: use one of {', '.join(TABLE_INDEX_NAMES)}")
     if lower in RECORD_INDEX_NAMES:
         raise UnsupportedFeature(f"the index {name!r} cannot be asked without its table")
     if lower not in INDEX_NAMES:
         raise UnknownSetting(f"unknown index {name!r}: expected one of {', '.join(TABLE_INDEX_NAMES)}")
-    return _KINDS[lower.removeprefix(_GLOBAL)](is_global or lower.startswith(_GLOBAL), options)
+    return _OPENERS[lower.removeprefix(_GLOBAL_PREFIX)](is_global or lower.startswith(_GLOBAL_PREFIX), options)
 
 
 def choose_index(
@@ -206,9 +161,9 @@ def choose_index(
     notes = client.load_notes()
     if str(asked).lower() == "bucket" and config is not None and INDEX_TYPE not in config.properties:
         _check_no_other_index(notes)
-    name = str(asked or notes.get("index") or (_DEFAULT if stored else "simple"))
+    name = str(asked or notes.get("index") or (_DEFAULT_INDEX if stored else "simple"))
     options = _index_options(settings)
-    if asked is not None and settings.origins.get(INDEX_TYPE) in ("call", "handle") and not _is_known(asked):
+    if asked is not None and settings.origins.get(INDEX_TYPE) in ("call", "handle") and not _is_index_name(asked):
         installed = load_installed_index(
             asked.lower(), lambda: index_context(client, state or client.load(), settings.values)
         )
@@ -230,10 +185,10 @@ def choose_index(
         from lakefmt.index.bucket.table_index import table_bucket_index
 
         check_hash_fields([field.strip() for field in str(options[HASH_FIELD]).split(",")], config.record_key_fields)
-        threads = _number(options, _THREADS)
+        threads = _threads_option(options, _THREADS_SETTING)
         return table_bucket_index(client, state or client.load(), settings, options, threads=threads)
     index = open_index(name if stored else _without_footers(name), options=options)
-    if isinstance(index, BloomIndex) and settings.values.get(_BY_METADATA) is True:
+    if isinstance(index, BloomIndex) and settings.values.get(_BY_METADATA_SETTING) is True:
         _use_metadata(index, client, settings, client.load_config() if config is None else config, state)
     return index
 
@@ -250,7 +205,7 @@ def _use_metadata(
     if reason is None:
         index.open_metadata = partial(open_for_look_up, client, state)
     elif not set(FOOTER_PARTITIONS) <= set(wanted_partitions(config, settings)):  # else this very commit makes them
-        index.notes = (f"{_BY_METADATA}: {reason}; ranges and filters were read from the files",)
+        index.notes = (f"{_BY_METADATA_SETTING}: {reason}; ranges and filters were read from the files",)
 
 
 def _check_no_other_index(notes: Mapping[str, object]) -> None:
@@ -262,8 +217,8 @@ def _check_no_other_index(notes: Mapping[str, object]) -> None:
         )
 
 
-def _is_known(name: str) -> bool:
-    return name.lower() in (*INDEX_NAMES, *RECORD_INDEX_NAMES, *_OTHERS)
+def _is_index_name(name: str) -> bool:
+    return name.lower() in (*INDEX_NAMES, *RECORD_INDEX_NAMES, *_UNSUPPORTED_INDEXES)
 
 
 def _without_footers(name: str) -> str:
@@ -316,14 +271,14 @@ def rings_of(index: Index) -> Rings | None:
     return index.rings if isinstance(index, ConsistentBucketIndex) else None
 
 
-def _flag(options: Options, key: str) -> bool:
+def _flag_option(options: Options, key: str) -> bool:
     text = str(options.get(key, True)).lower()
     if text not in ("true", "false"):
         raise UnknownSetting(f"{key} does not take {options[key]!r}: expected true or false")
     return text == "true"
 
 
-def _number(options: Options, key: str) -> int:
+def _threads_option(options: Options, key: str) -> int:
     text = str(options.get(key, 0))
     if not text.isdecimal() or len(text) > 4:
         raise UnknownSetting(f"{key} does not take {options[key]!r}: expected a number of threads, 0 for the usual")
@@ -402,3 +357,56 @@ def _record_index_name(
             "would look into wrong file groups; use index='record'"
         )
     return "record" if is_global else "partitioned_record"
+
+
+def index_context(client: TableClient, state: TableState, options: Mapping[str, object]) -> IndexContext:
+    """Return what an index may ask of the table as it is in `state`.
+
+    Args:
+        client: the table.
+        state: its properties and timeline.
+        options: the settings of the call.
+    """
+    timeline = state.timeline
+    instants = {instant.time: instant for instant in timeline.commits}
+
+    def commit(time: InstantTime) -> IndexCommit:
+        return index_commit(client, state, time, client.commit_metadata(state, instants[time]).stats)
+
+    def stored_keys() -> Iterator[tuple[PartitionPath, FileId, InstantTime, pa.ChunkedArray]]:
+        reader = key_files(client, state)
+        for file_slice in client.slices(state):
+            if file_slice.base is not None:
+                yield file_slice.partition, file_slice.file_id, file_slice.base.instant, reader.keys(file_slice.base)
+
+    return IndexContext(
+        printable_url(client.store.url),
+        options,
+        list(instants),
+        min(timeline.pending_times, default=None),
+        timeline.is_committed,
+        commit,
+        stored_keys,
+    )
+
+
+def index_commit(client: TableClient, state: TableState, time: InstantTime, stats: Sequence[WriteStat]) -> IndexCommit:
+    """Return a commit for an index.
+
+    Args:
+        client: the table.
+        state: its properties and timeline; the commit need not be on it yet.
+        time: the requested time of the commit.
+        stats: its files.
+    """
+    reader = key_files(client, state)
+
+    def new_keys(number: int) -> pa.ChunkedArray | None:
+        stat = stats[number]
+        name = parse_base_file(stat.file_name)
+        if name is None or not adds_rows(stat):
+            return None
+        size = stat.file_size_in_bytes
+        return reader.keys(BaseFile(stat.partition_path, stat.file_name, stat.file_id, name.write_token, time, size))
+
+    return IndexCommit(time, stats, new_keys)

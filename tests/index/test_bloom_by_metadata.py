@@ -126,10 +126,10 @@ def test_a_range_that_lies_doubles_a_key(monkeypatch: pytest.MonkeyPatch) -> Non
     """The sabotage: what the metadata table says is what counts."""
     table = make()
     table.upsert(numbered(0, 10, 1))
-    true_ranges = footers_module._ranges
+    true_ranges = footers_module._key_ranges
     monkeypatch.setattr(
         footers_module,
-        "_ranges",
+        "_key_ranges",
         lambda *given: {path: entry | {footers_module.MAX_KEY: "k0004"} for path, entry in true_ranges(*given).items()},
     )
     table.upsert(numbered(0, 10, 2), options=BY_METADATA)
@@ -140,8 +140,8 @@ def test_files_that_the_metadata_table_does_not_know_are_asked_themselves(monkey
     table = make()
     for v in range(3):
         table.upsert(numbered(10 * v, 10 * v + 10, v))
-    true_ranges, true_filters = footers_module._ranges, footers_module._filters
-    monkeypatch.setattr(footers_module, "_ranges", lambda *given: dict(list(true_ranges(*given).items())[1:]))
-    monkeypatch.setattr(footers_module, "_filters", lambda *given: dict(list(true_filters(*given).items())[1:]))
+    true_ranges, true_filters = footers_module._key_ranges, footers_module._filter_texts
+    monkeypatch.setattr(footers_module, "_key_ranges", lambda *given: dict(list(true_ranges(*given).items())[1:]))
+    monkeypatch.setattr(footers_module, "_filter_texts", lambda *given: dict(list(true_filters(*given).items())[1:]))
     assert table.upsert(numbered(0, 30, 9), options=BY_METADATA).num_updates == 30
     assert np.all(table.read().column("v").to_numpy() == 9)

@@ -94,13 +94,13 @@ def test_the_hash_over_columns_is_that_of_one_key_after_the_other(
 ) -> None:
     expected = [reference(text, fields) for text in texts]
     column = pa.array(["cut", *texts, "off"])[1:-1]
-    before = hashes._PART_BYTES
+    before = hashes._JAVA_PART_BYTES
     for part in (before, size):
-        hashes._PART_BYTES = part  # type: ignore[misc]
+        hashes._JAVA_PART_BYTES = part  # type: ignore[misc]
         try:
             assert list_hashes(column, fields).tolist() == expected
         finally:
-            hashes._PART_BYTES = before  # type: ignore[misc]
+            hashes._JAVA_PART_BYTES = before  # type: ignore[misc]
     assert bucket_numbers(column, fields, 7).tolist() == [(h & 0x7FFFFFFF) % 7 for h in expected]
 
 

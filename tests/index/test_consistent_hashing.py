@@ -78,12 +78,12 @@ def reference(data: bytes) -> int:
 @given(st.lists(st.text("aé日😀x1", max_size=40), max_size=12), st.integers(1, 5))
 def test_the_hash_over_columns_is_that_of_one_text_after_the_other(texts: list[str], part: int) -> None:
     column = pa.array(["cut", *texts, "off"])[1:-1]
-    before = _xxhash32._PART_ROWS
-    _xxhash32._PART_ROWS = part  # type: ignore[misc]
+    before = _xxhash32._XXHASH_PART_ROWS
+    _xxhash32._XXHASH_PART_ROWS = part  # type: ignore[misc]
     try:
         assert xxhash32(column).tolist() == [reference(text.encode()) for text in texts]
     finally:
-        _xxhash32._PART_ROWS = before  # type: ignore[misc]
+        _xxhash32._XXHASH_PART_ROWS = before  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

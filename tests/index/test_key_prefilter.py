@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.index.lookup import _places, prefilter_rows
+from lakefmt.index.lookup import _stored_flags_and_rows, prefilter_rows
 
 texts = st.text(alphabet="abcß日😀", max_size=14)
 
@@ -40,9 +40,9 @@ def test_few_others_are_left_and_places_are_the_same(made, monkeypatch):
     else:
         assert 104 <= len(rows) <= 1000
     numbers = pc.add(pa.array(range(10_000)), 5).to_numpy()
-    found = _places(wanted, stored, numbers)
+    found = _stored_flags_and_rows(wanted, stored, numbers)
     monkeypatch.setattr("lakefmt.index.lookup.prefilter_rows", lambda *_: None)
-    for mine, theirs in zip(found, _places(wanted, stored, numbers), strict=True):
+    for mine, theirs in zip(found, _stored_flags_and_rows(wanted, stored, numbers), strict=True):
         assert mine.tolist() == theirs.tolist()
 
 
@@ -66,5 +66,5 @@ def test_few_stored_keys_are_compared_at_once(monkeypatch):
 
     monkeypatch.setattr("lakefmt.index.lookup.prefilter_rows", refused)
     stored = pa.chunked_array([[f"key-{n:06}" for n in range(1000)]])
-    flags, places = _places(pa.array(["key-000007", "key-001000"]), stored, pc.add(pa.array(range(1000)), 5).to_numpy())
+    flags, places = _stored_flags_and_rows(pa.array(["key-000007", "key-001000"]), stored, pc.add(pa.array(range(1000)), 5).to_numpy())
     assert (flags.tolist(), places.tolist()) == ([True, False], [12, -1])

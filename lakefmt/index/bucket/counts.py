@@ -1,7 +1,7 @@
-"""How many buckets each partition of a bucket index has: one number, or a rule over partition paths. Pure.
+"""How many buckets each partition of a bucket index has, by settings and table properties. Pure.
 
-Hudi keeps a rule in ``.hoodie/.bucket_index/partition_bucket_index_meta/configs/<instant>.hashing_config``
-(docs/format.md, Bucket index).
+It is one number, or a rule over partition paths. Hudi keeps a rule in
+``.hoodie/.bucket_index/partition_bucket_index_meta/configs/<instant>.hashing_config`` (docs/format.md, Bucket index).
 """
 
 from __future__ import annotations
@@ -54,13 +54,22 @@ PARTITION_RULE: Final = "hoodie.bucket.index.partition.rule.type"
 MAX_BUCKETS: Final = 99_999
 #: The instant of the rule that a table begins with.
 FIRST_CONFIG: Final = "00000000000000"
-_VERSION: Final = 1
-_REGEX: Final = "regex"
+_HASHING_CONFIG_VERSION: Final = 1
+_REGEX_RULE: Final = "regex"
 #: A rule has not more expressions: each is matched with every partition path of a write.
 _MOST_EXPRESSIONS: Final = 1_000
 #: What Java and RE2 read differently, or only one of them: sets within sets, look-around, back references, possessive
 #: quantifiers, escapes of letters beyond the usual classes.
-_AMBIGUOUS: Final = re.compile(r"&&|\[[^\]]*\[|\(\?(?!:)|[*+?}]\+|\\[^dDwWsSnrt\W_]|\\_", re.ASCII)
+_AMBIGUOUS_PATTERN: Final = re.compile(r"&&|\[[^\]]*\[|\(\?(?!:)|[*+?}]\+|\\[^dDwWsSnrt\W_]|\\_", re.ASCII)
+
+
+BUCKET_ENGINE: Final = "hoodie.index.bucket.engine"
+#: Buckets of a partition where no setting names a number, as in Hudi.
+DEFAULT_BUCKETS: Final = 256
+CONSISTENT_HASHING: Final = "CONSISTENT_HASHING"
+_SIMPLE_ENGINE: Final = "SIMPLE"
+_ENGINES: Final = (_SIMPLE_ENGINE, CONSISTENT_HASHING)
+Options = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +93,15 @@ class BucketCounts:
 
     default: int
     expressions: str = ""
-    rule: str = _REGEX
+    rule: str = _REGEX_RULE
 
     def __post_init__(self) -> None:
-        _check_number(self.default, f"{NUM_BUCKETS}={self.default}")
+        _check_bucket_number(self.default, f"{NUM_BUCKETS}={self.default}")
         if self.expressions:
-            if self.rule.lower() != _REGEX:
-                raise UnsupportedFeature(f"{PARTITION_RULE}={self.rule} is not supported: Hudi has the rule {_REGEX}")
+            if self.rule.lower() != _REGEX_RULE:
+                raise UnsupportedFeature(
+                    f"{PARTITION_RULE}={self.rule} is not supported: Hudi has the rule {_REGEX_RULE}"
+                )
             for pattern, _ in self.parts():
                 _check_pattern(pattern)
 
@@ -105,7 +116,7 @@ class BucketCounts:
             what = f"{PARTITION_EXPRESSIONS}: {entry!r}"
             if not re.fullmatch(r"\s*\+?[0-9]{1,9}\s*", number, re.ASCII):
                 raise UnknownSetting(f"{what}: expected 'regex,number', several with ';' between them")
-            _check_number(int(number), what)
+            _check_bucket_number(int(number), what)
             parts.append((pattern.strip(), int(number)))
         return parts
 
@@ -126,7 +137,7 @@ class BucketCounts:
         return max([self.default, *(number for _, number in self.parts())] if self.expressions else [self.default])
 
 
-def _check_number(number: int, what: str) -> None:
+def _check_bucket_number(number: int, what: str) -> None:
     if not 1 <= number <= MAX_BUCKETS:
         raise UnknownSetting(f"{what}: a partition has from 1 to {MAX_BUCKETS} buckets")
 
@@ -134,7 +145,7 @@ def _check_number(number: int, what: str) -> None:
 def _check_pattern(pattern: str) -> None:
     """Raise when a regular expression might be read in another way than by Java."""
     what = f"{PARTITION_EXPRESSIONS}: the regular expression {pattern!r:.200}"
-    ambiguous = _AMBIGUOUS.search(pattern)
+    ambiguous = _AMBIGUOUS_PATTERN.search(pattern)
     if ambiguous is not None:
         raise UnsupportedFeature(
             f"{what} has {ambiguous.group()!r}, which lakefmt does not read as Java does: write it with sets, groups, "
@@ -161,7 +172,7 @@ def encode_hashing_config(counts: BucketCounts, instant: str) -> bytes:
         "expressions": counts.expressions,
         "defaultBucketNumber": counts.default,
         "rule": counts.rule,
-        "version": _VERSION,
+        "version": _HASHING_CONFIG_VERSION,
         "instant": instant,
     }
     return json.dumps(values, indent=2, separators=(",", " : "), ensure_ascii=False).encode()
@@ -185,8 +196,8 @@ def decode_hashing_config(body: bytes, what: str) -> BucketCounts:
     if not isinstance(values, dict):
         raise CorruptFile(f"{what} is not a hashing configuration")
     version, default, rule = values.get("version"), values.get("defaultBucketNumber"), values.get("rule")
-    if version != _VERSION:
-        raise UnsupportedFeature(f"{what} has version {version!r:.50}: lakefmt reads version {_VERSION}")
+    if version != _HASHING_CONFIG_VERSION:
+        raise UnsupportedFeature(f"{what} has version {version!r:.50}: lakefmt reads version {_HASHING_CONFIG_VERSION}")
     expressions = values.get("expressions")
     if type(default) is not int or not isinstance(rule, str) or not isinstance(expressions, str):
         raise CorruptFile(f"{what} is not a hashing configuration")
@@ -194,16 +205,6 @@ def decode_hashing_config(body: bytes, what: str) -> BucketCounts:
         return BucketCounts(default, expressions, rule)
     except UnknownSetting as error:
         raise CorruptFile(f"{what}: {error}") from None
-
-
-Options = Mapping[str, object]
-
-BUCKET_ENGINE: Final = "hoodie.index.bucket.engine"
-#: Buckets of a partition where no setting names a number, as in Hudi.
-DEFAULT_BUCKETS: Final = 256
-CONSISTENT_HASHING: Final = "CONSISTENT_HASHING"
-_SIMPLE: Final = "SIMPLE"
-_ENGINES: Final = (_SIMPLE, CONSISTENT_HASHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,7 @@ def parse_bucket_settings(options: Options) -> BucketSettings:
         >>> parse_bucket_settings({"hoodie.bucket.index.num.buckets": "8"}).counts.default
         8
     """
-    engine = str(options.get(BUCKET_ENGINE) or _SIMPLE).upper()
+    engine = str(options.get(BUCKET_ENGINE) or _SIMPLE_ENGINE).upper()
     if engine not in _ENGINES:
         raise UnsupportedFeature(f"{BUCKET_ENGINE}={engine} is not supported: lakefmt has {', '.join(_ENGINES)}")
     text = str(options.get(NUM_BUCKETS) or DEFAULT_BUCKETS)

@@ -1,8 +1,12 @@
-"""The ring of consistent hashing: which file group of a partition a hash belongs to, and how rings change. Pure.
+"""The ring of consistent hashing: which file group of a partition a hash belongs to, and how clusterings change it. Pure.
 
 A node has the largest hash that belongs to it; a hash belongs to the first node that is not below it, and those above all
 nodes to the first one. Hudi keeps a partition's ring in
 ``.hoodie/.bucket_index/consistent_hashing_metadata/<partition>/<instant>.hashing_meta`` (docs/format.md, Bucket index).
+
+A group of a clustering plan splits a bucket, merges neighbours, or renews a bucket whose rows are put in an order
+(:class:`NodeChange`). Its extra metadata names the partition, the number of the ring that was changed, and the child nodes:
+`REPLACE` for a node that comes, in the place of the one of its value if there is one, `DELETE` for a node that goes.
 """
 
 from __future__ import annotations
@@ -41,8 +45,8 @@ I64 = npt.NDArray[np.int64]
 LARGEST_HASH: Final = 0x7FFF_FFFF
 #: The instant of the ring that a partition begins with.
 FIRST_RING: Final = "00000000000000"
-_VERSION: Final = 0
-_PREFIX: Final = re.compile(r"[A-Za-z0-9-]{1,100}", re.ASCII)
+_RING_VERSION: Final = 0
+_FILE_ID_PREFIX: Final = re.compile(r"[A-Za-z0-9-]{1,100}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +207,7 @@ def _name_uuid(name: bytes) -> str:
 def encode_ring(ring: HashRing) -> bytes:
     """Return the file of a ring, as Hudi writes it."""
     head = {
-        "version": _VERSION,
+        "version": _RING_VERSION,
         "partitionPath": ring.partition,
         "instant": ring.instant,
         "numBuckets": ring.num_buckets,
@@ -235,8 +239,10 @@ def decode_ring(body: bytes, partition: PartitionPath, what: str) -> HashRing:
         values = None
     if not isinstance(values, dict):
         raise CorruptFile(f"{what} is not the ring of a partition")
-    if values.get("version") != _VERSION:
-        raise UnsupportedFeature(f"{what} has version {values.get('version')!r:.50}: lakefmt reads version {_VERSION}")
+    if values.get("version") != _RING_VERSION:
+        raise UnsupportedFeature(
+            f"{what} has version {values.get('version')!r:.50}: lakefmt reads version {_RING_VERSION}"
+        )
     num_buckets, sequence, instant = (values.get(name) for name in ("numBuckets", "seqNo", "instant"))
     numbers_fit = type(num_buckets) is int and type(sequence) is int and sequence >= 0
     if not numbers_fit or not isinstance(instant, str) or values.get("partitionPath") != partition:
@@ -253,7 +259,11 @@ def _decode_nodes(stored: object, what: str) -> tuple[HashNode, ...]:
         value, prefix = (entry.get("value"), entry.get("fileIdPrefix")) if isinstance(entry, dict) else (None, None)
         if type(value) is not int or not 0 <= value <= LARGEST_HASH:
             raise CorruptFile(f"{what}: {entry!r:.200} is no node of a ring")
-        if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix) or entry.get("tag", "NORMAL") != "NORMAL":
+        if (
+            not isinstance(prefix, str)
+            or not _FILE_ID_PREFIX.fullmatch(prefix)
+            or entry.get("tag", "NORMAL") != "NORMAL"
+        ):
             raise CorruptFile(f"{what}: {entry!r:.200} is no node of a ring")
         nodes.append(HashNode(value, prefix))
     nodes.sort(key=lambda node: node.value)
@@ -262,10 +272,12 @@ def _decode_nodes(stored: object, what: str) -> tuple[HashNode, ...]:
     return tuple(nodes)
 
 
-_PARTITION: Final = "clustering.group.partition"
-_NODES: Final = "clustering.group.child.node"
-_SEQUENCE: Final = "clustering.group.sequence.no"
-_NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
+# -------------------------------------------------------------------------------------- changes of rings by clusterings
+
+_PARTITION_ENTRY: Final = "clustering.group.partition"
+_NODES_ENTRY: Final = "clustering.group.child.node"
+_SEQUENCE_ENTRY: Final = "clustering.group.sequence.no"
+_SEQUENCE_NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +304,7 @@ def encode_node_change(partition: PartitionPath, change: NodeChange) -> dict[str
     """Return the extra metadata of a clustering group.
 
     Example:
-        >>> print(encode_node_change(PartitionPath("p"), NodeChange(3, (7,), (HashNode(9, "a"),)))[_NODES])
+        >>> print(encode_node_change(PartitionPath("p"), NodeChange(3, (7,), (HashNode(9, "a"),)))[_NODES_ENTRY])
         [ {
           "value" : 7,
           "fileIdPrefix" : null,
@@ -309,7 +321,7 @@ def encode_node_change(partition: PartitionPath, change: NodeChange) -> dict[str
         f'{{\n  "value" : {value},\n  "fileIdPrefix" : {prefix},\n  "tag" : "{tag}"\n}}'
         for value, prefix, tag in entries
     ]
-    return {_PARTITION: partition, _NODES: f"[ {', '.join(texts)} ]", _SEQUENCE: str(change.sequence)}
+    return {_PARTITION_ENTRY: partition, _NODES_ENTRY: f"[ {', '.join(texts)} ]", _SEQUENCE_ENTRY: str(change.sequence)}
 
 
 def decode_node_change(entries: Mapping[str, str], partition: PartitionPath, what: str) -> NodeChange:
@@ -323,19 +335,23 @@ def decode_node_change(entries: Mapping[str, str], partition: PartitionPath, wha
     Raises:
         CorruptFile: they are no such metadata, or of another partition.
     """
-    sequence = str(entries.get(_SEQUENCE, ""))
+    sequence = str(entries.get(_SEQUENCE_ENTRY, ""))
     try:
-        stored = json.loads(str(entries.get(_NODES, "")))
+        stored = json.loads(str(entries.get(_NODES_ENTRY, "")))
     except (ValueError, RecursionError):
         stored = None
-    if entries.get(_PARTITION) != partition or not _NUMBER.fullmatch(sequence) or not isinstance(stored, list):
+    if (
+        entries.get(_PARTITION_ENTRY) != partition
+        or not _SEQUENCE_NUMBER.fullmatch(sequence)
+        or not isinstance(stored, list)
+    ):
         raise CorruptFile(f"{what} does not say how the buckets of partition {partition!r} change")
     if len(stored) > MAX_BUCKETS:
         raise CorruptFile(f"{what} names more than {MAX_BUCKETS} buckets")
     dropped: list[int] = []
     nodes: list[HashNode] = []
     for entry in stored:  # file groups, not rows
-        value, prefix, tag = _decode_child(entry, what)
+        value, prefix, tag = _decode_child_node(entry, what)
         if tag == "DELETE":
             dropped.append(value)
         else:
@@ -346,12 +362,12 @@ def decode_node_change(entries: Mapping[str, str], partition: PartitionPath, wha
     return change
 
 
-def _decode_child(entry: object, what: str) -> tuple[int, str, str]:
+def _decode_child_node(entry: object, what: str) -> tuple[int, str, str]:
     value, prefix, tag = (
         (entry.get("value"), entry.get("fileIdPrefix"), entry.get("tag")) if isinstance(entry, dict) else (None,) * 3
     )
     is_value = type(value) is int and 0 <= value <= LARGEST_HASH
-    is_new = tag == "REPLACE" and isinstance(prefix, str) and _PREFIX.fullmatch(prefix) is not None
+    is_new = tag == "REPLACE" and isinstance(prefix, str) and _FILE_ID_PREFIX.fullmatch(prefix) is not None
     if not is_value or not (is_new or tag == "DELETE"):
         raise CorruptFile(f"{what}: {entry!r:.200} is no child node of a bucket")
     return int(str(value)), str(prefix), str(tag)

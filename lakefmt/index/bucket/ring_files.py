@@ -1,4 +1,4 @@
-"""The rings of a table's partitions, in its files (effects: reads and writes them).
+"""Read and write the rings of a table's partitions in its files, and tell how pending clusterings will change them (effects).
 
 A ring counts when the instant that brings it has completed. Engines leave an empty file ``<instant>.commit`` beside it, so
 that this is known when the instant has left the timeline (docs/format.md, Bucket index).
@@ -44,8 +44,8 @@ __all__ = [
     "waiting_moves",
 ]
 
-_RING: Final = re.compile(r"([0-9]{14,17})\.hashing_meta", re.ASCII)
-_MARK: Final = re.compile(r"([0-9]{14,17})\.commit", re.ASCII)
+_RING_NAME: Final = re.compile(r"([0-9]{14,17})\.hashing_meta", re.ASCII)
+_MARK_NAME: Final = re.compile(r"([0-9]{14,17})\.commit", re.ASCII)
 _MAX_RING_BYTES: Final = 32 << 20
 
 Decided = tuple[dict[PartitionPath, str], list[PartitionPath]]
@@ -147,8 +147,8 @@ class RingFiles:
         """
         directory = ring_directory(partition)
         names = [info.name.rpartition("/")[2] for info in self._client.store.list(directory, recursive=False)]
-        rings = {match[1] for match in map(_RING.fullmatch, names) if match}
-        marks = {match[1] for match in map(_MARK.fullmatch, names) if match}
+        rings = {match[1] for match in map(_RING_NAME.fullmatch, names) if match}
+        marks = {match[1] for match in map(_MARK_NAME.fullmatch, names) if match}
 
         def has_files(instant: str) -> bool:
             ids = {node.file_id for node in _read_ring(self._client.store, partition, instant).nodes}
