@@ -1,4 +1,11 @@
-"""Format timestamp columns as partition texts (docs/format.md, Timestamp key generator). Pure."""
+"""Build record keys and partition paths of Arrow tables, and find the partitions that a caller names. Pure.
+
+Forms: docs/format.md, Record keys; Partition paths; Timestamp key generator.
+
+A caller names partitions by path, by value, or by the values of some partition columns (:func:`choose_partitions`). Values become
+parts of a path as rows do and are compared with the existing paths. A text that is neither a path of the table nor a value of its
+partition columns is an error.
+"""
 
 from __future__ import annotations
 
@@ -43,134 +50,6 @@ __all__ = [
     "time_parts",
 ]
 
-#: Hudi reads a null number as 1 and a null text as the first millisecond after the epoch.
-_MISSING: Final = 1
-_PER_MILLI: Final = {"NANOSECONDS": 1_000_000, "MICROSECONDS": 1_000}
-_MILLIS: Final = {"MILLISECONDS": 1, "SECONDS": 1_000, "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": 86_400_000}
-#: Beyond every printable time, and far from the limits of int64.
-_FAR: Final = 1 << 50
-
-
-def time_parts(name: str, column: pa.ChunkedArray, spec: TimestampSpec, consistent: bool) -> tuple[Times, pa.Array]:
-    """Return a code for every row of the column `name` and the formatted time of every code.
-
-    Raises:
-        InvalidKey: a type, text or number that is not a time.
-        UnsupportedFeature: an unknown time zone.
-    """
-    kind = storage_type(column.type)
-    if not (pt.is_string(kind) or pt.is_large_string(kind)):
-        rows = _numbers(name, column, spec, consistent)
-        return _formatted(rows, to_local(rows, spec.output_timezone or "UTC"), spec)
-    codes, texts = distinct_values(column)
-    if spec.unit is None:
-        inner, times = _formatted(*_read_texts(name, texts, spec), spec)
-    else:
-        # Another engine rewrote the numbers as decimal texts (Spark UPDATE does).
-        numbers = pa.chunked_array([_digits(name, texts)])
-        inner, times = time_parts(name, numbers, spec, consistent)
-    return inner[codes], times
-
-
-def _digits(name: str, texts: pa.Array) -> pa.Array:
-    try:
-        return texts.cast(pa.int64())
-    except pa.ArrowInvalid as error:
-        raise InvalidKey(f"partition column {name!r} holds texts where numbers are expected: {error}") from None
-
-
-def _formatted(instants: Times, local: Times, spec: TimestampSpec) -> tuple[Times, pa.Array]:
-    """Format each distinct step of the pattern: a million times of one day have one text."""
-    pattern = compile_pattern(spec.output_format)
-    check_range(local)
-    if pattern.has_zone:
-        return np.arange(len(local), dtype=np.int64), format_times(instants, local, pattern)
-    steps = pa.array(local - local % pattern.step).dictionary_encode()
-    distinct = np.asarray(steps.dictionary.to_numpy(zero_copy_only=False), np.int64)
-    codes = np.asarray(steps.indices.to_numpy(zero_copy_only=False), np.int64)
-    return codes, format_times(distinct, distinct, pattern)
-
-
-# ---------------------------------------------------------------------------------------------------------- numbers
-
-
-def _numbers(name: str, column: pa.ChunkedArray, spec: TimestampSpec, consistent: bool) -> Times:
-    """Return the instant of every row in milliseconds, int64."""
-    unit = spec.unit
-    if unit is None:
-        raise InvalidKey(
-            f"partition column {name!r} of type {column.type} holds numbers, but {spec.type.name} reads texts"
-        )
-    chunks = [_raw(name, plain_array(chunk)) for chunk in column.chunks]
-    instants = np.concatenate(chunks) if chunks else np.empty(0, np.int64)
-    if consistent and pt.is_timestamp(column.type):
-        unit = "MILLISECONDS" if column.type.unit == "ms" else "MICROSECONDS"
-    return _millis(instants, unit)
-
-
-def _raw(name: str, chunk: pa.Array) -> Times:
-    kind = chunk.type
-    try:
-        if pt.is_timestamp(kind):
-            chunk = (chunk if kind.unit in ("ms", "us") else chunk.cast(pa.timestamp("us"))).cast(pa.int64())
-        elif pt.is_date(kind):
-            chunk = chunk.cast(pa.date32()).cast(pa.int32())
-        elif pt.is_floating(kind):
-            chunk = pc.trunc(chunk)
-        elif pt.is_decimal(kind):
-            chunk = pc.trunc(chunk).cast(pa.decimal128(38, 0))
-        elif not (pt.is_integer(kind) or pt.is_null(kind)):
-            raise InvalidKey(f"partition column {name!r} of type {kind} does not hold times")
-        return np.asarray(pc.fill_null(chunk.cast(pa.int64()), _MISSING).to_numpy(zero_copy_only=False), np.int64)
-    except pa.ArrowInvalid as error:
-        raise InvalidKey(f"partition column {name!r} holds a value that is no time: {error}") from None
-
-
-def _millis(numbers: Times, unit: str) -> Times:
-    divisor = _PER_MILLI.get(unit)
-    if divisor is not None:
-        # Java divides towards zero.
-        whole = numbers // divisor
-        whole = whole + ((numbers < 0) & (whole * divisor != numbers))
-        return np.asarray(np.clip(whole, -_FAR, _FAR), np.int64)
-    factor = _MILLIS[unit]
-    bound = _FAR // factor
-    return np.asarray(np.clip(numbers, -bound, bound) * factor, np.int64)
-
-
-# ------------------------------------------------------------------------------------------------------------ texts
-
-
-def _read_texts(name: str, texts: pa.Array, spec: TimestampSpec) -> tuple[Times, Times]:
-    """Return the instants of `texts` and their local times in the output zone."""
-    texts = pc.fill_null(texts.cast(pa.string()), _missing_text(spec))
-    instants, own = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
-    waiting = np.ones(len(texts), np.bool_)
-    for pattern in spec.input_formats:
-        parsed = parse_times(texts, compile_pattern(pattern))
-        now = waiting & parsed.fits
-        if parsed.offset is not None:
-            instants[now] = (parsed.local - parsed.offset)[now]
-        else:
-            instants[now] = to_instants(parsed.local[now], spec.input_timezone or "UTC")
-        own[now] = parsed.local[now]
-        waiting &= ~parsed.fits
-    if waiting.any():
-        first = str(texts[int(np.flatnonzero(waiting)[0])])
-        raise InvalidKey(
-            f"{int(np.count_nonzero(waiting))} values of partition column {name!r} do not fit "
-            f"{' or '.join(spec.input_formats)}, the first is {first[:100]!r}"
-        )
-    zone = spec.output_timezone or spec.input_timezone
-    # Without zones in the settings a text keeps its own offset.
-    return instants, own if zone is None else to_local(instants, zone)
-
-
-def _missing_text(spec: TimestampSpec) -> str:
-    instant = np.array([_MISSING], np.int64)
-    local = to_local(instant, spec.input_timezone or spec.output_timezone or "UTC")
-    return str(format_times(instant, local, compile_pattern(spec.input_formats[0]))[0])
-
 
 Codes = npt.NDArray[np.int64]
 
@@ -180,9 +59,9 @@ _EMPTY_PART: Final = "__empty__"
 _MANY_NUMBERS: Final = 1000
 #: Without a type, Arrow tries to import dateutil and pandas before it infers one, at every call: 0.1 ms each where
 #: they are not installed, as long as a join of a thousand texts takes.
-_EMPTY: Final = pa.scalar("", pa.string())
+_EMPTY_TEXT: Final = pa.scalar("", pa.string())
 _SLASH: Final = pa.scalar("/", pa.string())
-_DEFAULT: Final = pa.scalar(DEFAULT_PARTITION, pa.string())
+_DEFAULT_PART: Final = pa.scalar(DEFAULT_PARTITION, pa.string())
 _TRUE: Final = pa.scalar(True, pa.bool_())
 
 
@@ -214,12 +93,12 @@ def build_record_keys(spec: KeySpec, table: pa.Table) -> pa.Array:
         )
     names = spec.record_key_fields
     texts = [_key_text(table, name, spec) for name in names]
-    missing = [pc.fill_null(pc.equal(text, _EMPTY), _TRUE) for text in texts]
+    missing = [pc.fill_null(pc.equal(text, _EMPTY_TEXT), _TRUE) for text in texts]
     nothing = missing[0]
     for each in missing[1:]:
         nothing = pc.and_(nothing, each)
-    _refuse_missing(nothing, names)
-    return _joined(names, texts) if spec.prefixed else texts[0]
+    _refuse_missing_keys(nothing, names)
+    return _joined_key_fields(names, texts) if spec.prefixed else texts[0]
 
 
 def _check_supported(spec: KeySpec) -> None:
@@ -228,7 +107,9 @@ def _check_supported(spec: KeySpec) -> None:
 
 
 def _key_text(table: pa.Table, name: str, spec: KeySpec) -> pa.Array:
-    chunks = [java_text(chunk, name, spec.consistent_logical_timestamps) for chunk in _leaf(table, name).chunks]
+    chunks = [
+        java_text(chunk, name, spec.consistent_logical_timestamps) for chunk in _key_or_path_column(table, name).chunks
+    ]
     if len(chunks) == 1:
         return chunks[0]
     try:
@@ -237,7 +118,7 @@ def _key_text(table: pa.Table, name: str, spec: KeySpec) -> pa.Array:
         raise InvalidKey(f"the keys of one batch exceed two gigabytes, write smaller batches: {error}") from None
 
 
-def _leaf(table: pa.Table, name: str) -> pa.ChunkedArray:
+def _key_or_path_column(table: pa.Table, name: str) -> pa.ChunkedArray:
     """Return the column or nested field `name`; null where a struct above it is null."""
     if field_at(table.schema, name) is None:
         raise InvalidKey(
@@ -252,7 +133,7 @@ def _leaf(table: pa.Table, name: str) -> pa.ChunkedArray:
     return column
 
 
-def _refuse_missing(nothing: pa.Array, names: tuple[str, ...]) -> None:
+def _refuse_missing_keys(nothing: pa.Array, names: tuple[str, ...]) -> None:
     if nothing.true_count:
         first = int(np.flatnonzero(nothing.to_numpy(zero_copy_only=False))[0])
         raise InvalidKey(
@@ -260,7 +141,7 @@ def _refuse_missing(nothing: pa.Array, names: tuple[str, ...]) -> None:
         )
 
 
-def _joined(names: tuple[str, ...], texts: list[pa.Array]) -> pa.Array:
+def _joined_key_fields(names: tuple[str, ...], texts: list[pa.Array]) -> pa.Array:
     parts: list[pa.Array | pa.Scalar] = []
     for number, (name, text) in enumerate(zip(names, texts, strict=True)):
         value = pc.fill_null(pc.if_else(pc.equal(text, ""), _EMPTY_PART, text), _NULL_PART)
@@ -297,7 +178,7 @@ def check_colliding_keys(
     names = spec.record_key_fields
     if len(names) < 2:
         return
-    columns = [_plain(_leaf(table, name)) for name in names]
+    columns = [_plain(_key_or_path_column(table, name)) for name in names]
     suspicious = _may_collide(names, columns)
     if suspicious is None or not any(chunk.true_count for chunk in suspicious.chunks):
         return
@@ -348,11 +229,11 @@ def build_auto_keys(instant: str, partition_id: int, start: int, n: int) -> pa.A
     prefix = f"{instant}_{partition_id}_"
     if n < _MANY_NUMBERS:
         rows = from_numpy(np.arange(start, start + n, dtype=np.int64)).cast(pa.string())
-        return pc.binary_join_element_wise(pa.scalar(prefix, pa.string()), rows, _EMPTY)
+        return pc.binary_join_element_wise(pa.scalar(prefix, pa.string()), rows, _EMPTY_TEXT)
     parts = []
     for width in range(len(str(start)), len(str(start + n - 1)) + 1):
         low, high = (10 ** (width - 1) if width > 1 else 0), 10**width
-        parts.append(_numbered(prefix.encode(), max(start, low), min(start + n, high), width))
+        parts.append(_numbered_texts(prefix.encode(), max(start, low), min(start + n, high), width))
     return pa.concat_arrays(parts)
 
 
@@ -376,11 +257,11 @@ def build_auto_keys_of_many(instant: str, partition_ids: Sequence[int], counts: 
     rows = from_numpy(np.arange(total) - np.repeat(starts, counts)).cast(pa.string())
     prefixes = pa.array([f"{instant}_{number}_" for number in partition_ids], pa.string())
     return pc.binary_join_element_wise(
-        prefixes.take(from_numpy(np.repeat(np.arange(len(counts)), counts))), rows, _EMPTY
+        prefixes.take(from_numpy(np.repeat(np.arange(len(counts)), counts))), rows, _EMPTY_TEXT
     )
 
 
-def _numbered(prefix: bytes, low: int, high: int, width: int) -> pa.Array:
+def _numbered_texts(prefix: bytes, low: int, high: int, width: int) -> pa.Array:
     """Return prefix and `width` digits for each number in ``[low, high)``.
 
     Texts of one length form a byte matrix: four times faster than joining texts.
@@ -420,8 +301,8 @@ def build_partition_paths(spec: KeySpec, table: pa.Table) -> pa.DictionaryArray:
     _check_supported(spec)
     codes, paths = np.zeros(table.num_rows, np.int64), pa.array([""], pa.string())
     for number, field in enumerate(spec.partition_fields):
-        more, parts = _encoded_parts(field, _leaf(table, field.name), spec)
-        codes, paths = _combined(codes, paths, more, parts) if number else (more, parts)
+        more, parts = _encoded_parts(field, _key_or_path_column(table, field.name), spec)
+        codes, paths = _joined_path_parts(codes, paths, more, parts) if number else (more, parts)
     used = from_numpy(codes).dictionary_encode()
     # Different values may have one path: null and empty text, or two times of one day.
     unique = paths.take(used.dictionary).dictionary_encode()
@@ -453,15 +334,15 @@ def _encoded_parts(field: PartitionField, column: pa.ChunkedArray, spec: KeySpec
     else:
         codes, values = distinct_values(column)
         text = java_text(values, field.name, spec.consistent_logical_timestamps)
-        text = pc.fill_null(pc.if_else(pc.equal(text, _EMPTY), _DEFAULT, text), _DEFAULT)
+        text = pc.fill_null(pc.if_else(pc.equal(text, _EMPTY_TEXT), _DEFAULT_PART, text), _DEFAULT_PART)
     if spec.url_encode:
         text = encode_path_values(text)
     if spec.hive_style:
-        text = pc.binary_join_element_wise(pa.scalar(f"{field.name}=", pa.string()), text, _EMPTY)
+        text = pc.binary_join_element_wise(pa.scalar(f"{field.name}=", pa.string()), text, _EMPTY_TEXT)
     return codes, text
 
 
-def _combined(codes: Codes, paths: pa.Array, more: Codes, parts: pa.Array) -> tuple[Codes, pa.Array]:
+def _joined_path_parts(codes: Codes, paths: pa.Array, more: Codes, parts: pa.Array) -> tuple[Codes, pa.Array]:
     """Return codes and paths of the pairs that occur, at most one per row."""
     pairs = from_numpy(codes * len(parts) + more).dictionary_encode()
     pairs_present = pairs.dictionary.to_numpy(zero_copy_only=False)
@@ -473,8 +354,10 @@ def _combined(codes: Codes, paths: pa.Array, more: Codes, parts: pa.Array) -> tu
     return pairs.indices.to_numpy(zero_copy_only=False).astype(np.int64), joined
 
 
+# --------------------------------------------------------------------------------------- partitions that a caller names
+
 #: The errors of values that make no path.
-_FAILURES: Final = (LakefmtError, pa.ArrowException, TypeError, ValueError, OverflowError)
+_VALUE_ERRORS: Final = (LakefmtError, pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def choose_partitions(
@@ -504,7 +387,7 @@ def choose_partitions(
         >>> choose_partitions(spec, schema, known, [{"city": "oslo"}, ("lima", 1)])
         ['city=oslo/n=1', 'city=oslo/n=2', 'city=lima/n=1']
     """
-    chooser = _Chooser(spec, schema, existing)
+    chooser = _PartitionChooser(spec, schema, existing)
     chosen: dict[str, None] = {}
     for item in partition_items(asked):
         paths = foreign(partial(chooser.paths_of, item), "a partition cannot be read")
@@ -526,7 +409,7 @@ def partition_items(asked: object) -> list[object]:
 
 
 @dataclass(frozen=True)
-class _Chooser:
+class _PartitionChooser:
     """Finds partitions among the existing ones."""
 
     spec: KeySpec
@@ -608,7 +491,7 @@ class _Chooser:
         # Of several readings of a text the first one that a partition has counts.
         matching = []
         divided = [(path, divide_path(self.spec, path)) for path in self.known]
-        for choice in _first_existing(wanted, [parts for _, parts in divided if parts is not None]):
+        for choice in _first_existing_readings(wanted, [parts for _, parts in divided if parts is not None]):
             matching += [
                 path
                 for path, parts in divided
@@ -622,7 +505,7 @@ class _Chooser:
         kind = pa.string() if column is None else column.type
         try:
             parts = [self._path_part(field, kind, value)]
-        except _FAILURES as error:
+        except _VALUE_ERRORS as error:
             texts = self._path_texts(field, value)
             if not texts or not (field.timestamp or any(self._has(field, part) for part in texts)):
                 raise InvalidInputError(
@@ -637,7 +520,7 @@ class _Chooser:
             return []
         try:
             formatted = self._path_part(PartitionField(field.name), pa.string(), value)
-        except _FAILURES:
+        except _VALUE_ERRORS:
             return []
         return [formatted, f"{field.name}={value}" if self.spec.hive_style else value]
 
@@ -648,18 +531,20 @@ class _Chooser:
     def _path_part(self, field: PartitionField, kind: pa.DataType, value: object) -> str:
         """Return the path part of a row with the value."""
         alone = replace(self.spec, partition_fields=(field,))
-        rows = pa.table({field.name: _typed(value, kind)})
+        rows = pa.table({field.name: _array_of_value(value, kind)})
         return str(build_partition_paths(alone, rows).dictionary[0])
 
 
-def _typed(value: object, kind: pa.DataType) -> pa.Array:
+def _array_of_value(value: object, kind: pa.DataType) -> pa.Array:
     """Return one value as an array of a type; texts are parsed."""
     if isinstance(value, str) and not pt.is_string(kind):
         return pa.array([str(value)]).cast(kind)
     return pa.repeat(arrow_scalar(value, kind, "partition"), 1)
 
 
-def _first_existing(wanted: Mapping[str, list[str]], present: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+def _first_existing_readings(
+    wanted: Mapping[str, list[str]], present: Sequence[Mapping[str, str]]
+) -> list[dict[str, str]]:
     """Return the first reading of each value that some partition has."""
     chosen: dict[str, str] = {}
     rows = list(present)
@@ -670,3 +555,134 @@ def _first_existing(wanted: Mapping[str, list[str]], present: Sequence[Mapping[s
         chosen[name] = part
         rows = [row for row in rows if row.get(name) == part]
     return [chosen]
+
+
+# --------------------------------------------------------------------------------------------------- partitions by time
+
+#: Hudi reads a null number as 1 and a null text as the first millisecond after the epoch.
+_MISSING_TIME: Final = 1
+_UNITS_PER_MILLI: Final = {"NANOSECONDS": 1_000_000, "MICROSECONDS": 1_000}
+_MILLIS_PER_UNIT: Final = {
+    "MILLISECONDS": 1,
+    "SECONDS": 1_000,
+    "MINUTES": 60_000,
+    "HOURS": 3_600_000,
+    "DAYS": 86_400_000,
+}
+#: Beyond every printable time, and far from the limits of int64.
+_FARTHEST_MILLIS: Final = 1 << 50
+
+
+def time_parts(name: str, column: pa.ChunkedArray, spec: TimestampSpec, consistent: bool) -> tuple[Times, pa.Array]:
+    """Return a code for every row of the column `name` and the formatted time of every code.
+
+    Raises:
+        InvalidKey: a type, text or number that is not a time.
+        UnsupportedFeature: an unknown time zone.
+    """
+    kind = storage_type(column.type)
+    if not (pt.is_string(kind) or pt.is_large_string(kind)):
+        rows = _instants_of_numbers(name, column, spec, consistent)
+        return _formatted_times(rows, to_local(rows, spec.output_timezone or "UTC"), spec)
+    codes, texts = distinct_values(column)
+    if spec.unit is None:
+        inner, times = _formatted_times(*_instants_of_texts(name, texts, spec), spec)
+    else:
+        # Another engine rewrote the numbers as decimal texts (Spark UPDATE does).
+        numbers = pa.chunked_array([_texts_as_numbers(name, texts)])
+        inner, times = time_parts(name, numbers, spec, consistent)
+    return inner[codes], times
+
+
+def _texts_as_numbers(name: str, texts: pa.Array) -> pa.Array:
+    try:
+        return texts.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise InvalidKey(f"partition column {name!r} holds texts where numbers are expected: {error}") from None
+
+
+def _formatted_times(instants: Times, local: Times, spec: TimestampSpec) -> tuple[Times, pa.Array]:
+    """Format each distinct step of the pattern: a million times of one day have one text."""
+    pattern = compile_pattern(spec.output_format)
+    check_range(local)
+    if pattern.has_zone:
+        return np.arange(len(local), dtype=np.int64), format_times(instants, local, pattern)
+    steps = pa.array(local - local % pattern.step).dictionary_encode()
+    distinct = np.asarray(steps.dictionary.to_numpy(zero_copy_only=False), np.int64)
+    codes = np.asarray(steps.indices.to_numpy(zero_copy_only=False), np.int64)
+    return codes, format_times(distinct, distinct, pattern)
+
+
+def _instants_of_numbers(name: str, column: pa.ChunkedArray, spec: TimestampSpec, consistent: bool) -> Times:
+    """Return the instant of every row in milliseconds, int64."""
+    unit = spec.unit
+    if unit is None:
+        raise InvalidKey(
+            f"partition column {name!r} of type {column.type} holds numbers, but {spec.type.name} reads texts"
+        )
+    chunks = [_stored_numbers(name, plain_array(chunk)) for chunk in column.chunks]
+    instants = np.concatenate(chunks) if chunks else np.empty(0, np.int64)
+    if consistent and pt.is_timestamp(column.type):
+        unit = "MILLISECONDS" if column.type.unit == "ms" else "MICROSECONDS"
+    return _to_millis(instants, unit)
+
+
+def _stored_numbers(name: str, chunk: pa.Array) -> Times:
+    kind = chunk.type
+    try:
+        if pt.is_timestamp(kind):
+            chunk = (chunk if kind.unit in ("ms", "us") else chunk.cast(pa.timestamp("us"))).cast(pa.int64())
+        elif pt.is_date(kind):
+            chunk = chunk.cast(pa.date32()).cast(pa.int32())
+        elif pt.is_floating(kind):
+            chunk = pc.trunc(chunk)
+        elif pt.is_decimal(kind):
+            chunk = pc.trunc(chunk).cast(pa.decimal128(38, 0))
+        elif not (pt.is_integer(kind) or pt.is_null(kind)):
+            raise InvalidKey(f"partition column {name!r} of type {kind} does not hold times")
+        return np.asarray(pc.fill_null(chunk.cast(pa.int64()), _MISSING_TIME).to_numpy(zero_copy_only=False), np.int64)
+    except pa.ArrowInvalid as error:
+        raise InvalidKey(f"partition column {name!r} holds a value that is no time: {error}") from None
+
+
+def _to_millis(numbers: Times, unit: str) -> Times:
+    divisor = _UNITS_PER_MILLI.get(unit)
+    if divisor is not None:
+        # Java divides towards zero.
+        whole = numbers // divisor
+        whole = whole + ((numbers < 0) & (whole * divisor != numbers))
+        return np.asarray(np.clip(whole, -_FARTHEST_MILLIS, _FARTHEST_MILLIS), np.int64)
+    factor = _MILLIS_PER_UNIT[unit]
+    bound = _FARTHEST_MILLIS // factor
+    return np.asarray(np.clip(numbers, -bound, bound) * factor, np.int64)
+
+
+def _instants_of_texts(name: str, texts: pa.Array, spec: TimestampSpec) -> tuple[Times, Times]:
+    """Return the instants of `texts` and their local times in the output zone."""
+    texts = pc.fill_null(texts.cast(pa.string()), _missing_text(spec))
+    instants, own = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
+    waiting = np.ones(len(texts), np.bool_)
+    for pattern in spec.input_formats:
+        parsed = parse_times(texts, compile_pattern(pattern))
+        now = waiting & parsed.fits
+        if parsed.offset is not None:
+            instants[now] = (parsed.local - parsed.offset)[now]
+        else:
+            instants[now] = to_instants(parsed.local[now], spec.input_timezone or "UTC")
+        own[now] = parsed.local[now]
+        waiting &= ~parsed.fits
+    if waiting.any():
+        first = str(texts[int(np.flatnonzero(waiting)[0])])
+        raise InvalidKey(
+            f"{int(np.count_nonzero(waiting))} values of partition column {name!r} do not fit "
+            f"{' or '.join(spec.input_formats)}, the first is {first[:100]!r}"
+        )
+    zone = spec.output_timezone or spec.input_timezone
+    # Without zones in the settings a text keeps its own offset.
+    return instants, own if zone is None else to_local(instants, zone)
+
+
+def _missing_text(spec: TimestampSpec) -> str:
+    instant = np.array([_MISSING_TIME], np.int64)
+    local = to_local(instant, spec.input_timezone or spec.output_timezone or "UTC")
+    return str(format_times(instant, local, compile_pattern(spec.input_formats[0]))[0])

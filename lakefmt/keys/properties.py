@@ -1,4 +1,9 @@
-"""Key specs from arguments and table properties, and back (docs/format.md, Property keys; Key generators). Pure."""
+"""Key specs from arguments and table properties, and back, and their check against stored rows. Pure.
+
+Names and forms: docs/format.md, Property keys; Key generators. The properties do not tell all that makes keys and paths: a writer
+may have been given more settings than it stored. So stored rows are compared with the keys and the path that were stored of them
+(:func:`compare_stored_rows`; docs/format.md, Record keys).
+"""
 
 from __future__ import annotations
 
@@ -28,19 +33,19 @@ __all__ = [
     "plan_key_spec",
 ]
 
-_KEYS: Final = "hoodie.table.recordkey.fields"
-_PARTITIONS: Final = "hoodie.table.partition.fields"
-_TYPE: Final = "hoodie.table.keygenerator.type"
-_CLASS: Final = "hoodie.table.keygenerator.class"
+_KEY_FIELDS: Final = "hoodie.table.recordkey.fields"
+_PARTITION_FIELDS: Final = "hoodie.table.partition.fields"
+_GENERATOR_TYPE: Final = "hoodie.table.keygenerator.type"
+_GENERATOR_CLASS: Final = "hoodie.table.keygenerator.class"
 _HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
 _URL_ENCODE: Final = "hoodie.datasource.write.partitionpath.urlencode"
-_CONSISTENT: Final = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
+_CONSISTENT_TIMESTAMPS: Final = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 _NEW_ENCODING: Final = "hoodie.write.complex.keygen.new.encoding"
 _SLASH_DATES: Final = "hoodie.datasource.write.slash.separated.date.partitioning"
 #: Every name by which a key generator is asked for.
 GENERATOR_KEYS: Final = (
-    _CLASS,
-    _TYPE,
+    _GENERATOR_CLASS,
+    _GENERATOR_TYPE,
     "hoodie.datasource.write.keygenerator.type",
     "hoodie.datasource.write.keygenerator.class",
 )
@@ -48,8 +53,8 @@ _TIMEBASED: Final = "hoodie.keygen.timebased."
 _TIMEBASED_OLD: Final = "hoodie.deltastreamer.keygen.timebased."
 _MICROS: Final = "MICROSECONDS"
 _PLAIN_DELIMITER: Final = re.compile(r"(?:\\[^A-Za-z0-9]|[^\\.^$*+?{}\[\]|()])+")
-_MAX_ITEM: Final = 500
-_ITEM: Final = re.compile(r"([^:()]+)(?::\s*(\w+)\s*(?:\((.*)\))?)?\s*", re.DOTALL)
+_MAX_PARTITION_ITEM: Final = 500
+_PARTITION_ITEM: Final = re.compile(r"([^:()]+)(?::\s*(\w+)\s*(?:\((.*)\))?)?\s*", re.DOTALL)
 
 
 # ------------------------------------------------------------------------------------------------------ a new table
@@ -81,20 +86,26 @@ def plan_key_spec(
         'CUSTOM'
     """
     props = dict(properties or {})
-    keys = tuple(_split(record_key))
+    keys = tuple(_split_fields(record_key))
     _check_fields(keys, schema, "record key")
-    items = [_parse_item(item) for item in _split(partition_by)]
+    items = [_parse_item(item) for item in _split_fields(partition_by)]
     _check_fields([name for name, _, _ in items], schema, "partition")
     asked = _asked_generator(props)
-    partitions = tuple(_planned(item, asked, props, schema) for item in items)
+    partitions = tuple(_planned_partition_field(item, asked, props, schema) for item in items)
     _check_zones({zone for each in partitions if each.timestamp is not None for zone in each.timestamp.zones})
-    generator = asked or _infer(len(keys), partitions, any(kind for _, kind, _ in items))
-    if _flag(props, _SLASH_DATES):
+    generator = asked or _inferred_generator(len(keys), partitions, any(kind for _, kind, _ in items))
+    if _is_true(props, _SLASH_DATES):
         raise UnsupportedFeature(f"{_SLASH_DATES} is not supported: use a timestamp partition with yyyy/MM/dd")
     _check_generator(generator, keys, partitions)
     complex_single = generator in (KeyGeneratorType.COMPLEX, KeyGeneratorType.GLOBAL_DELETE) and len(keys) == 1
     return KeySpec(
-        keys, partitions, generator, hive_style, url_encode, complex_single or None, _flag(props, _CONSISTENT)
+        keys,
+        partitions,
+        generator,
+        hive_style,
+        url_encode,
+        complex_single or None,
+        _is_true(props, _CONSISTENT_TIMESTAMPS),
     )
 
 
@@ -105,7 +116,7 @@ def _check_zones(zones: Iterable[str]) -> None:
         check_new_zone(zone)
 
 
-def _split(fields: str | Sequence[str] | None) -> list[str]:
+def _split_fields(fields: str | Sequence[str] | None) -> list[str]:
     if fields is None:
         return []
     texts = [fields] if isinstance(fields, str) else list(fields)
@@ -118,18 +129,18 @@ def _at_commas(text: str) -> Iterable[str]:
     waiting = ""
     for part in text.split(","):
         waiting = f"{waiting},{part}" if waiting else part
-        if "(" not in waiting or ")" in part or len(waiting) > _MAX_ITEM:
+        if "(" not in waiting or ")" in part or len(waiting) > _MAX_PARTITION_ITEM:
             yield waiting
             waiting = ""
     yield waiting
 
 
 def _parse_item(item: str) -> tuple[str, str, str]:
-    match = _ITEM.fullmatch(item) if len(item) <= _MAX_ITEM else None
+    match = _PARTITION_ITEM.fullmatch(item) if len(item) <= _MAX_PARTITION_ITEM else None
     kind = (match[2] or "").upper() if match else "?"
     if match is None or kind not in ("", "SIMPLE", "TIMESTAMP") or (match[3] is not None and kind != "TIMESTAMP"):
         raise InvalidKey(
-            f"{item[:_MAX_ITEM]!r} is no partition: 'field', 'field:SIMPLE' or 'field:timestamp(yyyy/MM/dd)' is expected"
+            f"{item[:_MAX_PARTITION_ITEM]!r} is no partition: 'field', 'field:SIMPLE' or 'field:timestamp(yyyy/MM/dd)' is expected"
         )
     return match[1].strip(), kind, (match[3] or "").strip()
 
@@ -174,14 +185,14 @@ def check_generator(given: Mapping[str, str], properties: Mapping[str, str]) -> 
         if not text:
             continue
         spec = key_spec_from_properties(properties)
-        stored = properties.get(_CLASS) or properties.get(_TYPE) or spec.generator.name
+        stored = properties.get(_GENERATOR_CLASS) or properties.get(_GENERATOR_TYPE) or spec.generator.name
         if text.strip() != stored.strip() and KeyGeneratorType.parse(text) is not spec.generator:
             raise InvalidKey(
                 f"{key}={text} contradicts the table, whose key generator is {stored}: leave the option out"
             )
 
 
-def _planned(
+def _planned_partition_field(
     item: tuple[str, str, str], asked: KeyGeneratorType | None, props: Mapping[str, str], schema: pa.Schema | None
 ) -> PartitionField:
     name, kind, inside = item
@@ -194,7 +205,7 @@ def _planned(
     return PartitionField(name, "timestamp", _timestamp_spec(props, inside, field))
 
 
-def _infer(keys: int, partitions: Sequence[PartitionField], typed: bool) -> KeyGeneratorType:
+def _inferred_generator(keys: int, partitions: Sequence[PartitionField], typed: bool) -> KeyGeneratorType:
     if not partitions:
         return KeyGeneratorType.NON_PARTITION
     if len(partitions) == 1 and partitions[0].timestamp is not None and keys <= 1:
@@ -294,11 +305,11 @@ def key_spec_from_properties(props: Mapping[str, str]) -> KeySpec:
         ...     "hoodie.table.keygenerator.type": "SIMPLE"}).partition_fields[0].name
         'city'
     """
-    keys, items = tuple(_split(props.get(_KEYS))), _split(props.get(_PARTITIONS))
+    keys, items = tuple(_split_fields(props.get(_KEY_FIELDS))), _split_fields(props.get(_PARTITION_FIELDS))
     generator, unsupported = _stated_generator(props, len(keys), items)
     if generator in (KeyGeneratorType.NON_PARTITION, KeyGeneratorType.GLOBAL_DELETE):
         items = []
-    if _flag(props, _SLASH_DATES):
+    if _is_true(props, _SLASH_DATES):
         unsupported = unsupported or f"{_SLASH_DATES} is set"
     try:
         partitions = tuple(_stored_field(item, generator, len(items), props) for item in items)
@@ -309,27 +320,27 @@ def key_spec_from_properties(props: Mapping[str, str]) -> KeySpec:
         keys,
         partitions,
         generator,
-        _flag(props, _HIVE_STYLE),
-        _flag(props, _URL_ENCODE),
+        _is_true(props, _HIVE_STYLE),
+        _is_true(props, _URL_ENCODE),
         _single_prefixed(props, generator, keys),
-        _flag(props, _CONSISTENT),
+        _is_true(props, _CONSISTENT_TIMESTAMPS),
         unsupported,
     )
 
 
-def _flag(props: Mapping[str, str], key: str) -> bool:
+def _is_true(props: Mapping[str, str], key: str) -> bool:
     return props.get(key, "").strip().lower() == "true"
 
 
 def _stated_generator(props: Mapping[str, str], keys: int, items: Sequence[str]) -> tuple[KeyGeneratorType, str]:
     # With both (an upgraded table) the class counts, as in Hudi.
-    stated = props.get(_CLASS) or props.get(_TYPE)
+    stated = props.get(_GENERATOR_CLASS) or props.get(_GENERATOR_TYPE)
     if not stated:
         fields = [PartitionField(item) for item in items]
         typed = any(":" in item for item in items)
         if not typed and len(items) > 1:
             return KeyGeneratorType.COMPLEX, ""
-        return _infer(keys, fields, typed), ""
+        return _inferred_generator(keys, fields, typed), ""
     try:
         generator = KeyGeneratorType.parse(stated)
     except UnknownSetting:
@@ -354,7 +365,7 @@ def _single_prefixed(props: Mapping[str, str], generator: KeyGeneratorType, keys
         return None
     if props.get("hoodie.table.version", "").strip() == "9":
         return True
-    return not _flag(props, _NEW_ENCODING) if props.get(_NEW_ENCODING) else None
+    return not _is_true(props, _NEW_ENCODING) if props.get(_NEW_ENCODING) else None
 
 
 def key_properties(spec: KeySpec, table_version: int) -> dict[str, str]:
@@ -369,25 +380,25 @@ def key_properties(spec: KeySpec, table_version: int) -> dict[str, str]:
     """
     if spec.unsupported:
         raise UnsupportedFeature(spec.unsupported)
-    properties = {_HIVE_STYLE: _word(spec.hive_style), _URL_ENCODE: _word(spec.url_encode)}
+    properties = {_HIVE_STYLE: _true_or_false(spec.hive_style), _URL_ENCODE: _true_or_false(spec.url_encode)}
     if spec.record_key_fields:
-        properties[_KEYS] = ",".join(spec.record_key_fields)
+        properties[_KEY_FIELDS] = ",".join(spec.record_key_fields)
     if spec.partition_fields:
-        properties[_PARTITIONS] = ",".join(_stored_items(spec, table_version))
+        properties[_PARTITION_FIELDS] = ",".join(_stored_items(spec, table_version))
     if table_version == 6:
-        properties[_CLASS] = spec.generator.class_name
+        properties[_GENERATOR_CLASS] = spec.generator.class_name
     else:
-        properties[_TYPE] = spec.generator.name
+        properties[_GENERATOR_TYPE] = spec.generator.name
     if spec.consistent_logical_timestamps:
-        properties[_CONSISTENT] = "true"
+        properties[_CONSISTENT_TIMESTAMPS] = "true"
     if spec.complex_single_prefixed is not None and table_version < 9:
         # Else nobody knows the form of the first key; what Hudi 1.2 takes by default in versions 6 and 8.
-        properties[_NEW_ENCODING] = _word(not spec.complex_single_prefixed)
+        properties[_NEW_ENCODING] = _true_or_false(not spec.complex_single_prefixed)
     timed = next((each.timestamp for each in spec.partition_fields if each.timestamp is not None), None)
     return properties | (_timestamp_properties(timed, table_version) if timed is not None else {})
 
 
-def _word(flag: bool) -> str:
+def _true_or_false(flag: bool) -> str:
     return "true" if flag else "false"
 
 
@@ -427,8 +438,10 @@ def _timestamp_properties(spec: TimestampSpec, table_version: int) -> dict[str, 
     return {_TIMEBASED + key: text for key, text in properties.items()}
 
 
+# ---------------------------------------------------------------------------------------------------------- stored rows
+
 #: The partition of null values in tables of older releases.
-_OLD_DEFAULT: Final = "default"
+_OLD_DEFAULT_PARTITION: Final = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,7 +484,9 @@ def compare_stored_rows(spec: KeySpec, rows: pa.Table, keys: pa.Array | None, pa
     forms = [spec.consistent_logical_timestamps]
     if spec.has_times(rows.schema):
         forms.append(not spec.consistent_logical_timestamps)
-    differences = [_differences(replace(spec, consistent_logical_timestamps=form), rows, keys, path) for form in forms]
+    differences = [
+        _key_and_path_differences(replace(spec, consistent_logical_timestamps=form), rows, keys, path) for form in forms
+    ]
     fitting = [form for form, found in zip(forms, differences, strict=True) if not any(found[:2])]
     if not fitting:
         # The form in which less differs.
@@ -482,7 +497,7 @@ def compare_stored_rows(spec: KeySpec, rows: pa.Table, keys: pa.Array | None, pa
     return StoredRule(fitting[0] if len(fitting) < len(forms) else None, path_fits=path_fits)
 
 
-def _differences(spec: KeySpec, rows: pa.Table, keys: pa.Array | None, path: str) -> tuple[str, str, bool]:
+def _key_and_path_differences(spec: KeySpec, rows: pa.Table, keys: pa.Array | None, path: str) -> tuple[str, str, bool]:
     """Return how the stored keys differ from what the rows give, and how the path does, empty: not at all; whether rows moved."""
     of_keys = of_path = ""
     moved = False
@@ -513,16 +528,18 @@ def _path_difference(spec: KeySpec, rows: pa.Table, path: str) -> tuple[str, boo
     """Return how the path differs from what all rows give, and whether it differs from what some of them give."""
     paths = build_partition_paths(spec, rows).dictionary
     # Older releases used another name for the default partition.
-    same = pc.or_(pc.equal(paths, path), pc.equal(pc.replace_substring(paths, DEFAULT_PARTITION, _OLD_DEFAULT), path))
+    same = pc.or_(
+        pc.equal(paths, path), pc.equal(pc.replace_substring(paths, DEFAULT_PARTITION, _OLD_DEFAULT_PARTITION), path)
+    )
     others = pc.invert(same).true_count
     if others < len(paths):
         return "", others > 0
     fields = ", ".join(field.name for field in spec.partition_fields)
     first = paths[0].as_py()
     told = f"a row is stored in the partition {path!r:.200}, and its columns ({fields}) give {first!r:.200}"
-    return told, _names(path) == _names(first)
+    return told, _names_in_path(path) == _names_in_path(first)
 
 
-def _names(path: str) -> list[str]:
+def _names_in_path(path: str) -> list[str]:
     """Return what the parts of a path have in common with those of other values: their number, and names of columns."""
     return [part.partition("=")[0] if "=" in part else "" for part in path.split("/")]

@@ -1,8 +1,10 @@
-"""Key generators as values (docs/format.md, Key generators; Record keys). Pure.
+"""Key generators and partition fields as values (docs/format.md, Key generators; Record keys). Pure.
 
 Names and types only: ``properties`` parses table properties, ``generate`` reads columns. A property
 that lakefmt does not support is kept as :attr:`KeySpec.unsupported`, so that the table can still be
 read.
+
+Partition fields by time are made by :func:`day` and its like: ``partition_by=lakefmt.day("ts")``.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ __all__ = [
     "year",
 ]
 
-_PACKAGE: Final = "org.apache.hudi.keygen."
-_UNITS: Final = frozenset({"NANOSECONDS", "MICROSECONDS", "MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS"})
+_KEYGEN_PACKAGE: Final = "org.apache.hudi.keygen."
+_TIME_UNITS: Final = frozenset({"NANOSECONDS", "MICROSECONDS", "MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS"})
 
 
 class KeyGeneratorType(enum.Enum):
@@ -51,7 +53,7 @@ class KeyGeneratorType(enum.Enum):
     @property
     def class_name(self) -> str:
         """The Java class in version 6 tables."""
-        return str(self.value) if self is KeyGeneratorType.USER_PROVIDED else f"{_PACKAGE}{self.value}"
+        return str(self.value) if self is KeyGeneratorType.USER_PROVIDED else f"{_KEYGEN_PACKAGE}{self.value}"
 
     @classmethod
     def parse(cls, text: str) -> KeyGeneratorType:
@@ -67,7 +69,7 @@ class KeyGeneratorType(enum.Enum):
         generator = cls.__members__.get(text.strip().upper().removesuffix("_AVRO"))
         if generator is None:
             # Avro classes have the word inside their name: GlobalAvroDeleteKeyGenerator.
-            name = text.strip().removeprefix(_PACKAGE).replace("Avro", "", 1)
+            name = text.strip().removeprefix(_KEYGEN_PACKAGE).replace("Avro", "", 1)
             generator = next((each for each in cls if each.value == name), None)
         if generator is None:
             raise UnknownSetting(f"{text!r} is not a key generator of Hudi")
@@ -111,8 +113,8 @@ class TimestampSpec:
 
         if not self.output_format:
             raise UnknownSetting("hoodie.keygen.timebased.output.dateformat is missing: for example yyyy/MM/dd")
-        if self.scalar_unit not in _UNITS:
-            raise UnknownSetting(f"{self.scalar_unit!r} is no time unit: {', '.join(sorted(_UNITS))}")
+        if self.scalar_unit not in _TIME_UNITS:
+            raise UnknownSetting(f"{self.scalar_unit!r} is no time unit: {', '.join(sorted(_TIME_UNITS))}")
         if self.unit is None and not self.input_formats:
             raise UnknownSetting(
                 "hoodie.keygen.timebased.input.dateformat is missing: it says how the dates are written"
@@ -206,7 +208,7 @@ def year(column: str) -> str:
         >>> year("ts")
         'ts:timestamp(yyyy)'
     """
-    return _period(column, "yyyy")
+    return _partition_by_period(column, "yyyy")
 
 
 def month(column: str) -> str:
@@ -219,7 +221,7 @@ def month(column: str) -> str:
         >>> month("ts")
         'ts:timestamp(yyyy/MM)'
     """
-    return _period(column, "yyyy/MM")
+    return _partition_by_period(column, "yyyy/MM")
 
 
 def day(column: str) -> str:
@@ -232,7 +234,7 @@ def day(column: str) -> str:
         >>> day("ts")
         'ts:timestamp(yyyy/MM/dd)'
     """
-    return _period(column, "yyyy/MM/dd")
+    return _partition_by_period(column, "yyyy/MM/dd")
 
 
 def hour(column: str) -> str:
@@ -245,10 +247,10 @@ def hour(column: str) -> str:
         >>> hour("ts")
         'ts:timestamp(yyyy/MM/dd/HH)'
     """
-    return _period(column, "yyyy/MM/dd/HH")
+    return _partition_by_period(column, "yyyy/MM/dd/HH")
 
 
-def _period(column: object, pattern: str) -> str:
+def _partition_by_period(column: object, pattern: str) -> str:
     is_name = isinstance(column, str) and is_encodable(column) and column.strip()
     if not is_name or any(mark in str(column) for mark in ":(),"):
         raise InvalidKey(f"{shown(column)} cannot be partitioned by time: the name of one column is expected")
