@@ -1,4 +1,8 @@
-"""Statistics of base files that this process has just put on a store (effects on reading only)."""
+"""Read the facts of an instant that the metadata table needs from the data table's files (effects on reading only).
+
+What a commit wrote is in its metadata; statistics and bloom filters are in the footers of its files. A footer that this process
+has just put on a store is not read again (:func:`written_ranges`).
+"""
 
 from __future__ import annotations
 
@@ -43,30 +47,6 @@ __all__ = [
 ]
 
 
-def written_ranges(
-    store: ObjectStore, file: BaseFile, columns: Iterable[str], types: Mapping[str, pa.DataType]
-) -> dict[str, ColumnRange] | None:
-    """Return the statistics of a file whose footer its writer kept; None: the file has to be read.
-
-    Parameters:
-        store: the data table's store.
-        file: written by the instant that is recorded.
-        columns: whose statistics are asked for.
-        types: of the columns in the table.
-
-    Raises:
-        CorruptFile: the footer is damaged.
-    """
-    footer = store.take_footer(file.path) if isinstance(store, SupportsWrittenFooters) else None
-    if footer is None:
-        return None
-    with reading(file.path):
-        metadata = pq.read_metadata(pa.BufferReader(footer))
-    check_row_counts(metadata)
-    ranges, unknown = footer_ranges(metadata, columns, types)
-    return None if unknown else ranges
-
-
 #: Returns the records of a partition of the metadata table that have some keys, by key.
 StoredRecords = Callable[[Sequence[str]], Mapping[str, MetadataRecord]]
 #: Returns those of some record keys that the record index has in a file group, given with its data partition.
@@ -76,11 +56,11 @@ KnownFiles = Callable[[Collection[PartitionPath]], tuple[list[BaseFile], list[Lo
 
 _SIMPLE_BLOOM = "SIMPLE"
 #: Columns of files whose statistics a handle keeps.
-_MOST_RANGES = 100_000
+_MOST_KEPT_RANGES = 100_000
 #: Bytes of a log's rows, above which they are not kept while an instant is recorded.
-_MOST_LOG_BYTES = 1 << 20
+_MOST_KEPT_LOG_BYTES = 1 << 20
 #: The columns that were asked for, and their statistics.
-_Statistics = tuple[tuple[str, ...], Mapping[str, ColumnRange]]
+_FileStatistics = tuple[tuple[str, ...], Mapping[str, ColumnRange]]
 
 
 def files_of_commit(commit: CommitMetadata) -> dict[str, dict[str, int]]:
@@ -105,17 +85,17 @@ def files_of_slice(file_slice: FileSlice) -> tuple[BaseFile | LogFile, ...]:
     return file_slice.logs if file_slice.base is None else (file_slice.base, *file_slice.logs)
 
 
-_statistics: WeakKeyDictionary[BaseFileReader, Kept[_Statistics]] = WeakKeyDictionary()
-_guard = Lock()
+_statistics_by_reader: WeakKeyDictionary[BaseFileReader, Kept[_FileStatistics]] = WeakKeyDictionary()
+_statistics_guard = Lock()
 
 
-def _kept_statistics(reader: BaseFileReader) -> Kept[_Statistics]:
+def _kept_statistics(reader: BaseFileReader) -> Kept[_FileStatistics]:
     """Return the statistics that a table's handle keeps; a listing drops those of files that are gone."""
-    with _guard:
-        if reader not in _statistics:
-            _statistics[reader] = Kept(_MOST_RANGES)
-            reader.kept.append(_statistics[reader])
-        return _statistics[reader]
+    with _statistics_guard:
+        if reader not in _statistics_by_reader:
+            _statistics_by_reader[reader] = Kept(_MOST_KEPT_RANGES)
+            reader.kept.append(_statistics_by_reader[reader])
+        return _statistics_by_reader[reader]
 
 
 @dataclass
@@ -338,7 +318,7 @@ class FactCollector:
             unstored=self._virtual_columns,
         )
         # Statistics and keys are taken from the same log; a large one is not held, but read again.
-        if rows.table.nbytes <= _MOST_LOG_BYTES:
+        if rows.table.nbytes <= _MOST_KEPT_LOG_BYTES:
             self._read_logs[file.path] = frozenset(names), rows
         return rows
 
@@ -396,11 +376,11 @@ class FactCollector:
                 is_committed=lambda time: timeline.is_committed(InstantTime(time)),
                 unstored=unstored,
             )
-            rows = merge_logs(rows, logs if keys is None else _of_keys(logs, keys), rule)
+            rows = merge_logs(rows, logs if keys is None else _rows_of_keys(logs, keys), rule)
         return pa.table({name: leaf_values(rows, name) for name in wanted})
 
 
-def _of_keys(logs: LogRows, keys: pa.Array) -> LogRows:
+def _rows_of_keys(logs: LogRows, keys: pa.Array) -> LogRows:
     """Return the rows of some keys."""
     return only_rows(logs, pc.is_in(logs.table.column(RECORD_KEY), value_set=keys).to_numpy())
 
@@ -415,3 +395,27 @@ def instant_millis(instant: InstantTime, state: TableState) -> int:
     naive = parse_instant_time(instant)
     moment = naive if state.config.zone is not None else naive.replace(tzinfo=None).astimezone()
     return int(np.round(moment.timestamp() * 1000))
+
+
+def written_ranges(
+    store: ObjectStore, file: BaseFile, columns: Iterable[str], types: Mapping[str, pa.DataType]
+) -> dict[str, ColumnRange] | None:
+    """Return the statistics of a file whose footer its writer kept; None: the file has to be read.
+
+    Parameters:
+        store: the data table's store.
+        file: written by the instant that is recorded.
+        columns: whose statistics are asked for.
+        types: of the columns in the table.
+
+    Raises:
+        CorruptFile: the footer is damaged.
+    """
+    footer = store.take_footer(file.path) if isinstance(store, SupportsWrittenFooters) else None
+    if footer is None:
+        return None
+    with reading(file.path):
+        metadata = pq.read_metadata(pa.BufferReader(footer))
+    check_row_counts(metadata)
+    ranges, unknown = footer_ranges(metadata, columns, types)
+    return None if unknown else ranges

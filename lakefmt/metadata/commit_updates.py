@@ -1,6 +1,13 @@
-"""Statistics of a data partition to which a commit only added files. Pure.
+"""Make the updates of the metadata table for one instant, and the first records of its partitions (effects on reading only).
 
-They are what was stored, widened by the new files: the cost of a commit does not grow with the files that are there already.
+Reads the facts that each partition needs and hands them to the planners of :mod:`lakefmt.metadata.updates`.
+
+Statistics of a data partition to which a commit only added files are what was stored, widened by the new files: the cost of a
+commit does not grow with the files that are there already (:func:`widened_partition_stats`).
+
+Which keys came and went in a file group is recorded by its writer, who knows which keys a file has that the file before it had not,
+and the reverse. What it did not record (another process wrote the file, or its keys were many) is found by comparing the file
+slices without and with the instant (:func:`changed_file_groups`).
 """
 
 from __future__ import annotations
@@ -85,295 +92,13 @@ __all__ = [
     "widened_partition_stats",
 ]
 
-_SERVICES = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT, WriteOperation.CLUSTER})
-_NO_COMMIT = frozenset({"", "null"})
-
-
-def only_adds_files(commit: CommitMetadata) -> bool:
-    """Return whether every file that was live before a commit is live after it.
-
-    Parameters:
-        commit: its metadata.
-
-    Example:
-        >>> only_adds_files(CommitMetadata(WriteOperation.INSERT)), only_adds_files(CommitMetadata(WriteOperation.COMPACT))
-        (True, False)
-    """
-    if commit.compacted or commit.replaced_file_ids or commit.operation in _SERVICES:
-        return False
-    return all(stat.log_files or stat.prev_commit in _NO_COMMIT for stat in commit.stats)
-
-
-def only_opens_groups(commit: CommitMetadata) -> bool:
-    """Return whether a commit wrote base files of new file groups and nothing else."""
-    return only_adds_files(commit) and not any(stat.log_files for stat in commit.stats)
-
-
-def widened_partition_stats(
-    stored: Mapping[str, MetadataRecord],
-    added: Mapping[str, Mapping[str, ColumnRange]],
-    types: Mapping[str, pa.DataType],
-    form: RecordFormat,
-    new: Collection[str] = (),
-) -> PartitionUpdate | None:
-    """Return the update of ``partition_stats`` for files that were added; None: all files have to be asked.
-
-    Parameters:
-        stored: records of the partition by key, as they were before the commit.
-        added: by data partition and column the values of the new files.
-        types: the indexed columns' types in the table.
-        form: how records are written.
-        new: data partitions that had no file before the commit.
-    """
-    records: dict[str, MetadataRecord] = {}
-    for path, columns in added.items():
-        for column, values in columns.items():
-            key = partition_stats_key(column, path)
-            name = partition_identifier(path)
-            newer = column_stats_of(values, types[column], name, form.version, is_tight=True)
-            older = stored[key].column_stats if key in stored else None
-            if older is None:
-                widened = newer if path in new else None
-            else:
-                widened = _widened(older, newer)
-            if widened is None:
-                return None
-            records[key] = MetadataRecord(RecordType.PARTITION_STATS, column_stats=widened)
-    return update_of(PartitionKind.PARTITION_STATS.value, records, form)
-
-
-def _widened(older: ColumnStats, newer: ColumnStats) -> ColumnStats | None:
-    """Return the range of both; None where the older one is no range of live rows, or is of another type."""
-    kinds = {stats.value_type for stats in (older, newer) if stats.value_count}
-    wrappers = {stats.wrapper for stats in (older, newer) if stats.wrapper is not None}
-    if older.is_deleted or not older.is_tight or len(kinds) > 1 or len(wrappers) > 1:
-        return None
-    kind = next(iter(kinds), newer.value_type)
-    records = [
-        MetadataRecord(RecordType.PARTITION_STATS, column_stats=replace(stats, is_tight=False, value_type=kind))
-        for stats in (older, newer)
-    ]
-    both = combine_records(*records).column_stats
-    return None if both is None else replace(both, is_tight=True)
-
-
-#: Operations that move rows to other files without changing them or where a key's file group is.
-_SAME_GROUPS = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
-#: Logs whose deletes are counted once; bytes of rows of file groups that are held, lest they be read a second time.
-_MOST_LOGS, _MOST_BYTES = 100_000, 32 << 20
-
-_Group = tuple[PartitionPath, FileId]
-_num_deletes: WeakKeyDictionary[BaseFileReader, dict[str, int]] = WeakKeyDictionary()
-_guard = Lock()
-
-
-def changed_file_groups(
-    collector: FactCollector,
-    befores: Sequence[FileSlice],
-    afters: Sequence[FileSlice],
-    commit: CommitMetadata,
-    columns: Sequence[str] = (),
-) -> tuple[list[ChangedKeys], list[KeyChange]]:
-    """Return which keys came and went in each file group that a commit changed, and its rows if columns are asked for.
-
-    Parameters:
-        collector: reads files of the table.
-        befores: the slices without the commit.
-        afters: the slices with it.
-        commit: what it wrote and replaced.
-        columns: columns with a secondary index, which are returned beside the keys.
-    """
-    if commit.operation in _SAME_GROUPS or commit.compacted:
-        return [], []
-    changed = _ChangedGroups(collector, befores, afters, commit, columns)
-    by_group = {group: changed.compare(group, counted=commit.counts_new_keys) for group in changed.groups}
-    changes = changed.with_kept(by_group)
-    if commit.operation is not WriteOperation.DELETE and lost_keys([keys for keys, _ in changes]):
-        # A key that was stored twice may be in a group with updates only.
-        more = {group: changed.compare(group, counted=False) for group, each in by_group.items() if each is None}
-        if any(each is not None for each in more.values()):
-            changes = changed.with_kept(by_group | more)
-    return [keys for keys, _ in changes], [rows for _, rows in changes if rows is not None and columns]
-
-
-@dataclass(frozen=True, slots=True)
-class _Compared:
-    """What came and went in a file group, its rows as far as they are held, and its slice with the instant."""
-
-    keys: ChangedKeys
-    rows: KeyChange | None
-    after: FileSlice | None
-
-
-@dataclass
-class _ChangedGroups:
-    """The file groups that a commit changed, one after the other; arguments as for :func:`changed_file_groups`."""
-
-    collector: FactCollector
-    befores: Sequence[FileSlice]
-    afters: Sequence[FileSlice]
-    commit: CommitMetadata
-    columns: Sequence[str]
-    _stats: dict[_Group, list[WriteStat]] = field(default_factory=dict)
-    _held_bytes: int = 0
-
-    def __post_init__(self) -> None:
-        self._old = {(each.partition, each.file_id): each for each in self.befores}
-        self._new = {(each.partition, each.file_id): each for each in self.afters}
-        for stat in self.commit.stats:
-            self._stats.setdefault((stat.partition_path, stat.file_id), []).append(stat)
-        self._millis = instant_millis(self.collector.time, self.collector.before)
-
-    @property
-    def groups(self) -> list[_Group]:
-        """The file groups that the commit wrote, then those that it replaced."""
-        replaced = {(path, file_id) for path, ids in self.commit.replaced_file_ids.items() for file_id in ids}
-        return list(dict.fromkeys((*self._stats, *sorted(replaced))))
-
-    def compare(self, group: _Group, *, counted: bool) -> _Compared | None:
-        """Return what came and went in a file group; None: every key was there before, and is there now.
-
-        Parameters:
-            group: its data partition and file id.
-            counted: what the commit counts tells whether there are new keys.
-        """
-        collector, location = self.collector, RecordLocation(*group, self._millis)
-        before, after, stats = self._old.get(group), self._new.get(group), self._stats.get(group, ())
-        only_updates = counted and stats and not any(stat.num_inserts or stat.num_deletes for stat in stats)
-        # Rows of logs that are marked as deleted count as updates.
-        marks = _marks_deletes(collector) and any(stat.log_files for stat in stats)
-        is_whole = only_updates and not self.columns and not marks
-        if is_whole and before is not None and not _may_have_deleted(collector, before):
-            return None
-        if not self.columns and (recorded := self._recorded(before, after)) is not None:
-            return _Compared(ChangedKeys(location, recorded.added, recorded.left), None, after)
-        keys = None
-        if before is not None and after is not None and before.base == after.base:
-            written = {stat.path for stat in stats}
-            new = [collector.log_rows(log) for log in after.logs if log.path in written]
-            keys = _keys_of_logs(new).unique()
-            if not self.columns:
-                keys = _without_kept(collector, keys, new, location)
-                if not len(keys):
-                    return None
-        return self._read(location, before, after, keys)
-
-    def _recorded(self, before: FileSlice | None, after: FileSlice | None) -> FileKeyChange | None:
-        """Return the keys that came and went as the writer of a base file knew them; None: they have to be read."""
-        written = self.collector.written_keys
-        if written is None or after is None or after.base is None or after.logs:
-            return None
-        if before is not None and (before.base is None or before.logs):
-            return None
-        recorded = written.of_file(after.base.path)
-        base = None if before is None or before.base is None else before.base.path
-        return recorded if recorded is not None and recorded.base == base else None
-
-    def _read(
-        self, location: RecordLocation, before: FileSlice | None, after: FileSlice | None, keys: pa.Array | None
-    ) -> _Compared:
-        collector = self.collector
-        old = collector.rows(collector.before, before, self.columns, keys)
-        new = collector.rows(collector.after, after, self.columns, keys)
-        added, left = compared_keys(keys_of(old.column(0)), keys_of(new.column(0)))
-        size = old.nbytes + new.nbytes
-        if self.columns or keys is not None or self._held_bytes + size <= _MOST_BYTES:
-            self._held_bytes += size
-            return _Compared(ChangedKeys(location, added, left), KeyChange(location, old, new), after)
-        # Copies: parts of the file's keys would hold all of them.
-        return _Compared(ChangedKeys(location, pa.concat_arrays([added]), pa.concat_arrays([left])), None, after)
-
-    def with_kept(self, by_group: dict[_Group, _Compared | None]) -> list[tuple[ChangedKeys, KeyChange | None]]:
-        """Return the changes, each with the keys that left another file group and that it had before and has now."""
-        changes = [each for each in by_group.values() if each is not None]
-        leaves = [number for number, each in enumerate(changes) if len(each.keys.left)]
-        left = concatenated([changes[number].keys.left for number in leaves])
-        kept = []
-        for number, each in enumerate(changes):
-            # What left this file group only is not in it.
-            asked = bool(leaves) and leaves != [number] and each.after is not None
-            keys = replace(each.keys, kept=self._kept(each, left)) if asked else each.keys
-            kept.append((keys, each.rows))
-        return kept
-
-    def _kept(self, change: _Compared, left: pa.Array) -> pa.Array:
-        held, collector = change.rows, self.collector
-        rows = collector.rows(collector.after, change.after) if held is None else held.after
-        column = rows.column(0)
-        return without(keys_of(column.filter(pc.is_in(column, value_set=left))), change.keys.added)
-
-
-def _without_kept(
-    collector: FactCollector, keys: pa.Array, logs: Sequence[LogRows], location: RecordLocation
-) -> pa.Array:
-    """Return keys without those that are in a file group before and after logs: indexed, and not deleted by them.
-
-    So the logs that the file group has had before are not read again with every commit.
-    """
-    if collector.indexed_keys is None or merge_rule(collector.before.config).custom is not None:
-        return keys
-    deleted = _keys_of_logs([only_rows(each, each.deletes) for each in logs])
-    asked = without(keys, deleted)
-    return without(keys, collector.indexed_keys(asked, location.partition, location.file_id))
-
-
-def _marks_deletes(collector: FactCollector) -> bool:
-    """Return whether rows of logs may delete their key without being counted as deletes."""
-    rule = merge_rule(collector.before.config)
-    return rule.custom is not None or rule.delete is not None or IS_DELETED in collector.schema.names
-
-
-def _may_have_deleted(collector: FactCollector, file_slice: FileSlice) -> bool:
-    """Return whether the logs of a slice may have deleted keys, which an update would bring back.
-
-    Commits that are not archived tell, of logs that are named by them (from version 8 on); a handle remembers it.
-    """
-    if not file_slice.logs:
-        return False
-    timeline = collector.before.timeline
-    if timeline.layout == 1 or _marks_deletes(collector):
-        return True
-    with _guard:
-        num_deletes = _num_deletes.setdefault(collector.client.reader, {})
-    asked = {log.path: log.instant for log in file_slice.logs if log.path not in num_deletes}
-    active = {instant.time: instant for instant in timeline.commits} if asked else {}
-    if any(time not in active for time in asked.values()):
-        return True
-    if len(num_deletes) > _MOST_LOGS:
-        num_deletes.clear()
-    for time in set(asked.values()):
-        stats = collector.client.commit_metadata(collector.before, active[time]).stats
-        num_deletes |= {stat.path: stat.num_deletes for stat in stats if stat.log_files}
-    return any(num_deletes.get(log.path) != 0 for log in file_slice.logs)
-
-
-def _keys_of_logs(logs: Sequence[LogRows]) -> pa.Array:
-    return concatenated([chunk.cast(pa.string()) for each in logs for chunk in each.table.column(RECORD_KEY).chunks])
+_SERVICE_OPERATIONS = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT, WriteOperation.CLUSTER})
+_NO_PREVIOUS_COMMIT = frozenset({"", "null"})
 
 
 Definitions = Mapping[str, IndexDefinition]
-
 #: Actions of clusterings.
-_CLUSTERINGS = frozenset({Action.CLUSTERING.value, Action.REPLACE_COMMIT.value})
-
-
-def stats_columns(config: TableConfig, collector: FactCollector, definitions: Definitions) -> tuple[str, ...]:
-    """Return the columns whose statistics a table's metadata table has.
-
-    Parameters:
-        config: the table's properties.
-        collector: knows the table's columns.
-        definitions: of its indexes; version 6 has none, and all columns are indexed.
-    """
-    definition = definitions.get(PartitionKind.COLUMN_STATS.value)
-    if definition is None:
-        names = indexed_columns(collector.schema, meta_columns=False, most=len(collector.schema))
-        return (*META_COLUMNS, *names) if config.populate_meta_fields else names
-    fields = {name: field_at(collector.schema, name) for name in definition.columns}
-    indexable = {name for name, field in fields.items() if field is not None and is_indexable(field.type)} | {
-        *META_COLUMNS
-    }
-    return tuple(name for name in definition.columns if name in indexable)
+_CLUSTERING_ACTIONS = frozenset({Action.CLUSTERING.value, Action.REPLACE_COMMIT.value})
 
 
 def updates_of_commit(
@@ -409,8 +134,8 @@ def updates_of_commit(
     if PartitionKind.COLUMN_STATS in kinds:
         updates.append(column_stats_update(new, collector.types, form))
     if PartitionKind.PARTITION_STATS in kinds:
-        widened = _widened_stats(collector, form, commit) if adds else None
-        updates.append(_whole_stats(collector, form, commit, listed) if widened is None else widened)
+        widened = _stats_update_from_stored(collector, form, commit) if adds else None
+        updates.append(_stats_update_from_files(collector, form, commit, listed) if widened is None else widened)
     if PartitionKind.BLOOM_FILTERS in kinds:
         updates.append(bloom_filters_update(new, form))
     if has_keys:
@@ -420,7 +145,28 @@ def updates_of_commit(
     return updates + expression_updates(config, form, collector, definitions, commit, afters)
 
 
-def _widened_stats(collector: FactCollector, form: RecordFormat, commit: CommitMetadata) -> PartitionUpdate | None:
+def stats_columns(config: TableConfig, collector: FactCollector, definitions: Definitions) -> tuple[str, ...]:
+    """Return the columns whose statistics a table's metadata table has.
+
+    Parameters:
+        config: the table's properties.
+        collector: knows the table's columns.
+        definitions: of its indexes; version 6 has none, and all columns are indexed.
+    """
+    definition = definitions.get(PartitionKind.COLUMN_STATS.value)
+    if definition is None:
+        names = indexed_columns(collector.schema, meta_columns=False, most=len(collector.schema))
+        return (*META_COLUMNS, *names) if config.populate_meta_fields else names
+    fields = {name: field_at(collector.schema, name) for name in definition.columns}
+    indexable = {name for name, field in fields.items() if field is not None and is_indexable(field.type)} | {
+        *META_COLUMNS
+    }
+    return tuple(name for name in definition.columns if name in indexable)
+
+
+def _stats_update_from_stored(
+    collector: FactCollector, form: RecordFormat, commit: CommitMetadata
+) -> PartitionUpdate | None:
     """Return the update of ``partition_stats`` from what is stored; None: that does not tell."""
     if collector.stored_statistics is None:
         return None
@@ -433,7 +179,7 @@ def _widened_stats(collector: FactCollector, form: RecordFormat, commit: CommitM
             return widened_partition_stats({}, added, collector.types, form, added)
         stored = collector.stored_statistics(keys) if keys else {}
     if collector.listed_partitions is not None and len(stored) < len(keys):
-        without = [path for path, columns in added.items() if not _stored_keys(path, columns) & stored.keys()]
+        without = [path for path, columns in added.items() if not _partition_stats_keys(path, columns) & stored.keys()]
         new = frozenset(without).difference(collector.listed_partitions(without) if without else ())
     return widened_partition_stats(stored, added, collector.types, form, new)
 
@@ -443,11 +189,11 @@ def _are_all_new(collector: FactCollector, paths: Collection[str]) -> bool:
     return len(paths) > 1 and collector.listed_partitions is not None and not collector.listed_partitions(paths)
 
 
-def _stored_keys(path: str, columns: Iterable[str]) -> set[str]:
+def _partition_stats_keys(path: str, columns: Iterable[str]) -> set[str]:
     return {partition_stats_key(column, path) for column in columns}
 
 
-def _whole_stats(
+def _stats_update_from_files(
     collector: FactCollector, form: RecordFormat, commit: CommitMetadata, listed: Sequence[FileSlice] | None
 ) -> PartitionUpdate:
     """Return the update of ``partition_stats`` from all files of the data partitions that a commit touched.
@@ -556,7 +302,7 @@ def copies_of_rollback(record: Mapping[str, Any]) -> dict[str, Any]:
     Parameters:
         record: the body of the completed rollback.
     """
-    if not any(target.get("action") in _CLUSTERINGS for target in record.get("instantsRollback") or ()):
+    if not any(target.get("action") in _CLUSTERING_ACTIONS for target in record.get("instantsRollback") or ()):
         return {}
     parts = (record.get("partitionMetadata") or {}).items()
     names = {
@@ -564,17 +310,6 @@ def copies_of_rollback(record: Mapping[str, Any]) -> dict[str, Any]:
     }
     logs = {str(path): [name for name in of_part if name.startswith(".")] for path, of_part in names.items()}
     return {path: {"successDeleteFiles": of_part} for path, of_part in logs.items() if of_part}
-
-
-def _copied_logs(collector: FactCollector, listed: Mapping[str, Mapping[str, int]]) -> list[DataFile]:
-    """Return what the metadata table keeps of the logs that a pending clustering will make visible."""
-    waiting = collector.before.timeline.pending_clusterings
-    files: list[DataFile] = []
-    for path, sizes in listed.items() if waiting else ():
-        objects = (ObjectInfo(join_path(path, name), size) for name, size in sizes.items())
-        logs = parse_files(PartitionPath(path), objects)[1]
-        files += [collector.data_file(log) for log in logs if log.instant in waiting]
-    return files
 
 
 def first_update(
@@ -618,12 +353,12 @@ def first_update(
         first = FirstKeys(form, partitioned=name in definitions and definitions[name].is_partitioned)
         for each in newest:
             keys = collector.rows(collector.before, each).column(0)
-            first.add(_place_of(each, collector), _one_array(keys))
+            first.add(_location_of_slice(each, collector), _one_array(keys))
         return first
     column = definitions[name].columns
     changes = [
         KeyChange(
-            _place_of(each, collector),
+            _location_of_slice(each, collector),
             collector.rows(collector.before, None, column),
             collector.rows(collector.before, each, column),
         )
@@ -633,10 +368,290 @@ def first_update(
     return secondary_index_update(name, column[0], changes, form, by_value=by_value)
 
 
-def _place_of(file_slice: FileSlice, collector: FactCollector) -> RecordLocation:
+def _copied_logs(collector: FactCollector, listed: Mapping[str, Mapping[str, int]]) -> list[DataFile]:
+    """Return what the metadata table keeps of the logs that a pending clustering will make visible."""
+    waiting = collector.before.timeline.pending_clusterings
+    files: list[DataFile] = []
+    for path, sizes in listed.items() if waiting else ():
+        objects = (ObjectInfo(join_path(path, name), size) for name, size in sizes.items())
+        logs = parse_files(PartitionPath(path), objects)[1]
+        files += [collector.data_file(log) for log in logs if log.instant in waiting]
+    return files
+
+
+def _location_of_slice(file_slice: FileSlice, collector: FactCollector) -> RecordLocation:
     millis = instant_millis(InstantTime(file_slice.instant), collector.before)
     return RecordLocation(file_slice.partition, file_slice.file_id, millis)
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], pa.string())
+
+
+# ----------------------------------------------------------------------------------- statistics of partitions that grow
+
+
+def only_adds_files(commit: CommitMetadata) -> bool:
+    """Return whether every file that was live before a commit is live after it.
+
+    Parameters:
+        commit: its metadata.
+
+    Example:
+        >>> only_adds_files(CommitMetadata(WriteOperation.INSERT)), only_adds_files(CommitMetadata(WriteOperation.COMPACT))
+        (True, False)
+    """
+    if commit.compacted or commit.replaced_file_ids or commit.operation in _SERVICE_OPERATIONS:
+        return False
+    return all(stat.log_files or stat.prev_commit in _NO_PREVIOUS_COMMIT for stat in commit.stats)
+
+
+def only_opens_groups(commit: CommitMetadata) -> bool:
+    """Return whether a commit wrote base files of new file groups and nothing else."""
+    return only_adds_files(commit) and not any(stat.log_files for stat in commit.stats)
+
+
+def widened_partition_stats(
+    stored: Mapping[str, MetadataRecord],
+    added: Mapping[str, Mapping[str, ColumnRange]],
+    types: Mapping[str, pa.DataType],
+    form: RecordFormat,
+    new: Collection[str] = (),
+) -> PartitionUpdate | None:
+    """Return the update of ``partition_stats`` for files that were added; None: all files have to be asked.
+
+    Parameters:
+        stored: records of the partition by key, as they were before the commit.
+        added: by data partition and column the values of the new files.
+        types: the indexed columns' types in the table.
+        form: how records are written.
+        new: data partitions that had no file before the commit.
+    """
+    records: dict[str, MetadataRecord] = {}
+    for path, columns in added.items():
+        for column, values in columns.items():
+            key = partition_stats_key(column, path)
+            name = partition_identifier(path)
+            newer = column_stats_of(values, types[column], name, form.version, is_tight=True)
+            older = stored[key].column_stats if key in stored else None
+            if older is None:
+                widened = newer if path in new else None
+            else:
+                widened = _widened_record(older, newer)
+            if widened is None:
+                return None
+            records[key] = MetadataRecord(RecordType.PARTITION_STATS, column_stats=widened)
+    return update_of(PartitionKind.PARTITION_STATS.value, records, form)
+
+
+def _widened_record(older: ColumnStats, newer: ColumnStats) -> ColumnStats | None:
+    """Return the range of both; None where the older one is no range of live rows, or is of another type."""
+    kinds = {stats.value_type for stats in (older, newer) if stats.value_count}
+    wrappers = {stats.wrapper for stats in (older, newer) if stats.wrapper is not None}
+    if older.is_deleted or not older.is_tight or len(kinds) > 1 or len(wrappers) > 1:
+        return None
+    kind = next(iter(kinds), newer.value_type)
+    records = [
+        MetadataRecord(RecordType.PARTITION_STATS, column_stats=replace(stats, is_tight=False, value_type=kind))
+        for stats in (older, newer)
+    ]
+    both = combine_records(*records).column_stats
+    return None if both is None else replace(both, is_tight=True)
+
+
+# ---------------------------------------------------------------------------------------------- keys that came and went
+
+#: Operations that move rows to other files without changing them or where a key's file group is.
+_OPERATIONS_WITHIN_GROUPS = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
+#: Logs whose deletes are counted once; bytes of rows of file groups that are held, lest they be read a second time.
+_MOST_COUNTED_LOGS, _MOST_HELD_BYTES = 100_000, 32 << 20
+
+_FileGroup = tuple[PartitionPath, FileId]
+_num_deletes_by_reader: WeakKeyDictionary[BaseFileReader, dict[str, int]] = WeakKeyDictionary()
+_num_deletes_guard = Lock()
+
+
+def changed_file_groups(
+    collector: FactCollector,
+    befores: Sequence[FileSlice],
+    afters: Sequence[FileSlice],
+    commit: CommitMetadata,
+    columns: Sequence[str] = (),
+) -> tuple[list[ChangedKeys], list[KeyChange]]:
+    """Return which keys came and went in each file group that a commit changed, and its rows if columns are asked for.
+
+    Parameters:
+        collector: reads files of the table.
+        befores: the slices without the commit.
+        afters: the slices with it.
+        commit: what it wrote and replaced.
+        columns: columns with a secondary index, which are returned beside the keys.
+    """
+    if commit.operation in _OPERATIONS_WITHIN_GROUPS or commit.compacted:
+        return [], []
+    changed = _ChangedGroups(collector, befores, afters, commit, columns)
+    by_group = {group: changed.compare(group, counted=commit.counts_new_keys) for group in changed.groups}
+    changes = changed.with_kept(by_group)
+    if commit.operation is not WriteOperation.DELETE and lost_keys([keys for keys, _ in changes]):
+        # A key that was stored twice may be in a group with updates only.
+        more = {group: changed.compare(group, counted=False) for group, each in by_group.items() if each is None}
+        if any(each is not None for each in more.values()):
+            changes = changed.with_kept(by_group | more)
+    return [keys for keys, _ in changes], [rows for _, rows in changes if rows is not None and columns]
+
+
+@dataclass(frozen=True, slots=True)
+class _ComparedGroup:
+    """What came and went in a file group, its rows as far as they are held, and its slice with the instant."""
+
+    keys: ChangedKeys
+    rows: KeyChange | None
+    after: FileSlice | None
+
+
+@dataclass
+class _ChangedGroups:
+    """The file groups that a commit changed, one after the other; arguments as for :func:`changed_file_groups`."""
+
+    collector: FactCollector
+    befores: Sequence[FileSlice]
+    afters: Sequence[FileSlice]
+    commit: CommitMetadata
+    columns: Sequence[str]
+    _stats: dict[_FileGroup, list[WriteStat]] = field(default_factory=dict)
+    _held_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self._old = {(each.partition, each.file_id): each for each in self.befores}
+        self._new = {(each.partition, each.file_id): each for each in self.afters}
+        for stat in self.commit.stats:
+            self._stats.setdefault((stat.partition_path, stat.file_id), []).append(stat)
+        self._millis = instant_millis(self.collector.time, self.collector.before)
+
+    @property
+    def groups(self) -> list[_FileGroup]:
+        """The file groups that the commit wrote, then those that it replaced."""
+        replaced = {(path, file_id) for path, ids in self.commit.replaced_file_ids.items() for file_id in ids}
+        return list(dict.fromkeys((*self._stats, *sorted(replaced))))
+
+    def compare(self, group: _FileGroup, *, counted: bool) -> _ComparedGroup | None:
+        """Return what came and went in a file group; None: every key was there before, and is there now.
+
+        Parameters:
+            group: its data partition and file id.
+            counted: what the commit counts tells whether there are new keys.
+        """
+        collector, location = self.collector, RecordLocation(*group, self._millis)
+        before, after, stats = self._old.get(group), self._new.get(group), self._stats.get(group, ())
+        only_updates = counted and stats and not any(stat.num_inserts or stat.num_deletes for stat in stats)
+        # Rows of logs that are marked as deleted count as updates.
+        marks = _marks_deletes(collector) and any(stat.log_files for stat in stats)
+        is_whole = only_updates and not self.columns and not marks
+        if is_whole and before is not None and not _may_have_deleted(collector, before):
+            return None
+        if not self.columns and (recorded := self._recorded(before, after)) is not None:
+            return _ComparedGroup(ChangedKeys(location, recorded.added, recorded.left), None, after)
+        keys = None
+        if before is not None and after is not None and before.base == after.base:
+            written = {stat.path for stat in stats}
+            new = [collector.log_rows(log) for log in after.logs if log.path in written]
+            keys = _keys_of_logs(new).unique()
+            if not self.columns:
+                keys = _without_unchanged_keys(collector, keys, new, location)
+                if not len(keys):
+                    return None
+        return self._read(location, before, after, keys)
+
+    def _recorded(self, before: FileSlice | None, after: FileSlice | None) -> FileKeyChange | None:
+        """Return the keys that came and went as the writer of a base file knew them; None: they have to be read."""
+        written = self.collector.written_keys
+        if written is None or after is None or after.base is None or after.logs:
+            return None
+        if before is not None and (before.base is None or before.logs):
+            return None
+        recorded = written.of_file(after.base.path)
+        base = None if before is None or before.base is None else before.base.path
+        return recorded if recorded is not None and recorded.base == base else None
+
+    def _read(
+        self, location: RecordLocation, before: FileSlice | None, after: FileSlice | None, keys: pa.Array | None
+    ) -> _ComparedGroup:
+        collector = self.collector
+        old = collector.rows(collector.before, before, self.columns, keys)
+        new = collector.rows(collector.after, after, self.columns, keys)
+        added, left = compared_keys(keys_of(old.column(0)), keys_of(new.column(0)))
+        size = old.nbytes + new.nbytes
+        if self.columns or keys is not None or self._held_bytes + size <= _MOST_HELD_BYTES:
+            self._held_bytes += size
+            return _ComparedGroup(ChangedKeys(location, added, left), KeyChange(location, old, new), after)
+        # Copies: parts of the file's keys would hold all of them.
+        return _ComparedGroup(ChangedKeys(location, pa.concat_arrays([added]), pa.concat_arrays([left])), None, after)
+
+    def with_kept(
+        self, by_group: dict[_FileGroup, _ComparedGroup | None]
+    ) -> list[tuple[ChangedKeys, KeyChange | None]]:
+        """Return the changes, each with the keys that left another file group and that it had before and has now."""
+        changes = [each for each in by_group.values() if each is not None]
+        leaves = [number for number, each in enumerate(changes) if len(each.keys.left)]
+        left = concatenated([changes[number].keys.left for number in leaves])
+        kept = []
+        for number, each in enumerate(changes):
+            # What left this file group only is not in it.
+            asked = bool(leaves) and leaves != [number] and each.after is not None
+            keys = replace(each.keys, kept=self._kept(each, left)) if asked else each.keys
+            kept.append((keys, each.rows))
+        return kept
+
+    def _kept(self, change: _ComparedGroup, left: pa.Array) -> pa.Array:
+        held, collector = change.rows, self.collector
+        rows = collector.rows(collector.after, change.after) if held is None else held.after
+        column = rows.column(0)
+        return without(keys_of(column.filter(pc.is_in(column, value_set=left))), change.keys.added)
+
+
+def _without_unchanged_keys(
+    collector: FactCollector, keys: pa.Array, logs: Sequence[LogRows], location: RecordLocation
+) -> pa.Array:
+    """Return keys without those that are in a file group before and after logs: indexed, and not deleted by them.
+
+    So the logs that the file group has had before are not read again with every commit.
+    """
+    if collector.indexed_keys is None or merge_rule(collector.before.config).custom is not None:
+        return keys
+    deleted = _keys_of_logs([only_rows(each, each.deletes) for each in logs])
+    asked = without(keys, deleted)
+    return without(keys, collector.indexed_keys(asked, location.partition, location.file_id))
+
+
+def _marks_deletes(collector: FactCollector) -> bool:
+    """Return whether rows of logs may delete their key without being counted as deletes."""
+    rule = merge_rule(collector.before.config)
+    return rule.custom is not None or rule.delete is not None or IS_DELETED in collector.schema.names
+
+
+def _may_have_deleted(collector: FactCollector, file_slice: FileSlice) -> bool:
+    """Return whether the logs of a slice may have deleted keys, which an update would bring back.
+
+    Commits that are not archived tell, of logs that are named by them (from version 8 on); a handle remembers it.
+    """
+    if not file_slice.logs:
+        return False
+    timeline = collector.before.timeline
+    if timeline.layout == 1 or _marks_deletes(collector):
+        return True
+    with _num_deletes_guard:
+        num_deletes = _num_deletes_by_reader.setdefault(collector.client.reader, {})
+    asked = {log.path: log.instant for log in file_slice.logs if log.path not in num_deletes}
+    active = {instant.time: instant for instant in timeline.commits} if asked else {}
+    if any(time not in active for time in asked.values()):
+        return True
+    if len(num_deletes) > _MOST_COUNTED_LOGS:
+        num_deletes.clear()
+    for time in set(asked.values()):
+        stats = collector.client.commit_metadata(collector.before, active[time]).stats
+        num_deletes |= {stat.path: stat.num_deletes for stat in stats if stat.log_files}
+    return any(num_deletes.get(log.path) != 0 for log in file_slice.logs)
+
+
+def _keys_of_logs(logs: Sequence[LogRows]) -> pa.Array:
+    return concatenated([chunk.cast(pa.string()) for each in logs for chunk in each.table.column(RECORD_KEY).chunks])

@@ -1,7 +1,11 @@
-"""Archive of the metadata table's timeline: old instants leave it after every commit that is due (under the table lock).
+"""Make, rebuild and remove the metadata table and its partitions (effects, under the table lock).
 
-What no base file holds yet stays: readers look for the instants of log blocks on the active timeline. What is not older
-than the first commit of the data table stays, too (docs/format.md, Metadata table).
+A partition is made from what is committed, and advertised in the table's properties when it is whole. It is removed the
+other way round: first from the properties, then its directory, so that no reader looks for what is gone.
+
+Old instants leave the metadata table's timeline for its archive after every commit that is due (:func:`archive_metadata_timeline`).
+What no base file holds yet stays: readers look for the instants of log blocks on the active timeline. What is not older than the
+first commit of the data table stays, too (docs/format.md, Metadata table).
 """
 
 from __future__ import annotations
@@ -78,95 +82,6 @@ __all__ = [
     "partitions_by_settings",
     "wanted_partitions",
 ]
-
-
-def metadata_archive_rules(settings: Settings, retained: int) -> ArchiveRules:
-    """Return how long the metadata table's timeline may be: one commit more than the data table's. Pure.
-
-    Parameters:
-        settings: of the call.
-        retained: how many of its newest commits a clean leaves readable; they stay on the timeline.
-    """
-    least = max(settings.integer("hoodie.keep.min.commits"), retained) + 1
-    most = max(settings.integer("hoodie.keep.max.commits") + 1, least + 1)
-    return ArchiveRules(least, most, settings.integer("hoodie.metadata.compact.max.delta.commits"))
-
-
-def metadata_archive_plan(timeline: Timeline, data_timeline: Timeline, rules: ArchiveRules) -> ArchivePlan:
-    """Return the instants of the metadata table that leave its timeline. Pure.
-
-    Parameters:
-        timeline: the metadata table's, with all its files.
-        data_timeline: the data table's.
-        rules: how long the timeline may be.
-    """
-    compactions = timeline.completed_of(Action.COMMIT)
-    first = [i.time for i in (*data_timeline.commits[:1], *data_timeline.pending[:1])]
-    edges = ArchiveEdges(
-        has_metadata_table=True,
-        metadata_compacted=compactions[-1].time if compactions else None,
-        others=tuple((time, f"{time}, which is on the table's own timeline") for time in first),
-    )
-    return plan_archive(timeline, rules, edges)
-
-
-def archive_metadata_timeline(
-    writer: MetadataTableWriter, metadata_timeline: MetadataTimeline, pending: PendingCompletion, rules: ArchiveRules
-) -> None:
-    """Move old instants of the metadata table into its archive, if its timeline is too long.
-
-    Parameters:
-        writer: writes the metadata table.
-        metadata_timeline: its timeline.
-        pending: the instant that is about to be recorded, with the data table's timeline.
-        rules: how long the timeline may be.
-
-    Raises:
-        LeaseLost: the lock was lost.
-        StorageError: the store failed; the next call goes on.
-    """
-    if len(metadata_timeline.completed(*COMMIT_ACTIONS)) <= rules.max_commits:
-        return
-    store = writer.timeline_store
-    timeline = store.load_files()
-    instants = metadata_archive_plan(timeline, pending.timeline, rules).instants
-    if not instants:
-        return
-    new = _without_archived(writer, store.archive_directory, instants)
-    pending.prove_lock()
-    if new:
-        ArchiveDirectory(
-            writer.store,
-            store.archive_directory,
-            lambda file: store.read_body(file.file_name),
-            writer.config.zone,
-            writer.durable,
-        ).append(timeline, new)
-    # First the pending files: without its completed file an instant would look pending.
-    store.remove_files(file for i in instants for file in timeline.files_of(i) if not file.is_completed)
-    for instant in instants:
-        store.remove_files([instant])
-
-
-def archived_initialisations(writer: MetadataTableWriter) -> frozenset[str]:
-    """Return the instants of initialisations that are archived: a new one must not be named like an old one.
-
-    In version 6 they are named after an instant of the data table, and never twice the same.
-    """
-    store = writer.timeline_store
-    if store.layout == 1:
-        return frozenset()
-    archived = HistoryStore(writer.store, store.archive_directory, store.layout).load()
-    return frozenset(i.time for i in archived.instants if i.time.startswith(INITIALISATION))
-
-
-def _without_archived(writer: MetadataTableWriter, directory: str, instants: tuple[Instant, ...]) -> list[Instant]:
-    """Return the instants that are not archived yet: a process may have died after it had archived some."""
-    layout = writer.config.version.layout
-    if layout == 1:
-        return list(instants)  # of two entries of one instant in an archived log readers take the later one
-    archived = {i.time for i in HistoryStore(writer.store, directory, layout).find(instants)}
-    return [i for i in instants if i.time not in archived]
 
 
 PARTITIONS_KEY = "hoodie.table.metadata.partitions"
@@ -601,3 +516,95 @@ def committed_files(
     state = TableState(config, timeline)
     bases, logs = listing.files(None)
     return listed, build_slices(bases, logs, client.slicing(state, bases, logs), client.replaced(state))
+
+
+# -------------------------------------------------------------------------------------------------------------- archive
+
+
+def metadata_archive_rules(settings: Settings, retained: int) -> ArchiveRules:
+    """Return how long the metadata table's timeline may be: one commit more than the data table's. Pure.
+
+    Parameters:
+        settings: of the call.
+        retained: how many of its newest commits a clean leaves readable; they stay on the timeline.
+    """
+    least = max(settings.integer("hoodie.keep.min.commits"), retained) + 1
+    most = max(settings.integer("hoodie.keep.max.commits") + 1, least + 1)
+    return ArchiveRules(least, most, settings.integer("hoodie.metadata.compact.max.delta.commits"))
+
+
+def metadata_archive_plan(timeline: Timeline, data_timeline: Timeline, rules: ArchiveRules) -> ArchivePlan:
+    """Return the instants of the metadata table that leave its timeline. Pure.
+
+    Parameters:
+        timeline: the metadata table's, with all its files.
+        data_timeline: the data table's.
+        rules: how long the timeline may be.
+    """
+    compactions = timeline.completed_of(Action.COMMIT)
+    first = [i.time for i in (*data_timeline.commits[:1], *data_timeline.pending[:1])]
+    edges = ArchiveEdges(
+        has_metadata_table=True,
+        metadata_compacted=compactions[-1].time if compactions else None,
+        others=tuple((time, f"{time}, which is on the table's own timeline") for time in first),
+    )
+    return plan_archive(timeline, rules, edges)
+
+
+def archive_metadata_timeline(
+    writer: MetadataTableWriter, metadata_timeline: MetadataTimeline, pending: PendingCompletion, rules: ArchiveRules
+) -> None:
+    """Move old instants of the metadata table into its archive, if its timeline is too long.
+
+    Parameters:
+        writer: writes the metadata table.
+        metadata_timeline: its timeline.
+        pending: the instant that is about to be recorded, with the data table's timeline.
+        rules: how long the timeline may be.
+
+    Raises:
+        LeaseLost: the lock was lost.
+        StorageError: the store failed; the next call goes on.
+    """
+    if len(metadata_timeline.completed(*COMMIT_ACTIONS)) <= rules.max_commits:
+        return
+    store = writer.timeline_store
+    timeline = store.load_files()
+    instants = metadata_archive_plan(timeline, pending.timeline, rules).instants
+    if not instants:
+        return
+    new = _not_archived_yet(writer, store.archive_directory, instants)
+    pending.prove_lock()
+    if new:
+        ArchiveDirectory(
+            writer.store,
+            store.archive_directory,
+            lambda file: store.read_body(file.file_name),
+            writer.config.zone,
+            writer.durable,
+        ).append(timeline, new)
+    # First the pending files: without its completed file an instant would look pending.
+    store.remove_files(file for i in instants for file in timeline.files_of(i) if not file.is_completed)
+    for instant in instants:
+        store.remove_files([instant])
+
+
+def archived_initialisations(writer: MetadataTableWriter) -> frozenset[str]:
+    """Return the instants of initialisations that are archived: a new one must not be named like an old one.
+
+    In version 6 they are named after an instant of the data table, and never twice the same.
+    """
+    store = writer.timeline_store
+    if store.layout == 1:
+        return frozenset()
+    archived = HistoryStore(writer.store, store.archive_directory, store.layout).load()
+    return frozenset(i.time for i in archived.instants if i.time.startswith(INITIALISATION))
+
+
+def _not_archived_yet(writer: MetadataTableWriter, directory: str, instants: tuple[Instant, ...]) -> list[Instant]:
+    """Return the instants that are not archived yet: a process may have died after it had archived some."""
+    layout = writer.config.version.layout
+    if layout == 1:
+        return list(instants)  # of two entries of one instant in an archived log readers take the later one
+    archived = {i.time for i in HistoryStore(writer.store, directory, layout).find(instants)}
+    return [i for i in instants if i.time not in archived]

@@ -1,7 +1,12 @@
-"""The Avro schema of the metadata table's records in each table version. Pure.
+"""Records of the metadata table: their Avro schema in each table version, encoded and decoded, and the rules that merge them. Pure.
 
-All partitions share one schema, HoodieMetadataRecord. Later releases added fields at the ends of records and branches at
-the ends of unions, so records of two releases differ in their bytes (docs/format.md, Metadata table).
+All partitions share one schema, HoodieMetadataRecord; which of its fields is filled says the record's type. Later releases added
+fields at the ends of records and branches at the ends of unions, so records of two releases differ in their bytes. The field
+``key`` is empty in every record: the key in the HFile is the only copy. Values are encoded one by one; where many keys
+share a value, as in the record index, it is encoded once (docs/format.md, Metadata table).
+
+Which of two records of one key is shown is one rule per partition. Log records are merged onto a base file's by these rules, oldest
+first (:func:`combine_records`).
 """
 
 from __future__ import annotations
@@ -49,10 +54,12 @@ __all__ = [
     "update_of",
 ]
 
+# --------------------------------------------------------------------------------------------------------------- schema
+
 _NAMESPACE = "org.apache.hudi.avro.model"
 #: Releases before 1.2 cannot read texts whose schema does not name Java's class for them.
-_JAVA = "String"
-_TEXT: object = {"type": "string", "avro.java.string": _JAVA}
+_JAVA_STRING = "String"
+_JAVA_TEXT: object = {"type": "string", "avro.java.string": _JAVA_STRING}
 
 #: The records that hold a smallest or largest value, in the order of the union's branches behind null.
 WRAPPERS: tuple[tuple[str, object], ...] = (
@@ -62,7 +69,7 @@ WRAPPERS: tuple[tuple[str, object], ...] = (
     ("FloatWrapper", "float"),
     ("DoubleWrapper", "double"),
     ("BytesWrapper", "bytes"),
-    ("StringWrapper", _TEXT),
+    ("StringWrapper", _JAVA_TEXT),
     ("DateWrapper", "int"),
     ("DecimalWrapper", {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15}),
     ("TimeMicrosWrapper", {"type": "long", "logicalType": "time-micros"}),
@@ -75,54 +82,58 @@ DECIMAL_ORDINAL = 10
 _NUMWRAPPERS_V6 = 11
 
 
-def _nullable(name: str, kind: object) -> dict[str, object]:
+def _nullable_field(name: str, kind: object) -> dict[str, object]:
     return {"name": name, "type": ["null", kind], "default": None}
 
 
-def _record(name: str, *fields: dict[str, object]) -> dict[str, object]:
+def _record_type(name: str, *fields: dict[str, object]) -> dict[str, object]:
     return {"type": "record", "name": name, "fields": list(fields)}
 
 
-def _plain(name: str, kind: object) -> dict[str, object]:
+def _plain_field(name: str, kind: object) -> dict[str, object]:
     return {"name": name, "type": kind}
 
 
-def _column_stats(version: TableVersion) -> dict[str, object]:
+def _column_stats_type(version: TableVersion) -> dict[str, object]:
     wrappers = WRAPPERS[:_NUMWRAPPERS_V6] if version is TableVersion.SIX else WRAPPERS
     names: list[object] = ["null", *(name for name, _ in wrappers)]
-    first: list[object] = ["null", *(_record(name, _plain("value", kind)) for name, kind in wrappers)]
+    first: list[object] = ["null", *(_record_type(name, _plain_field("value", kind)) for name, kind in wrappers)]
     if version is TableVersion.NINE:
-        first.append(_record("ArrayWrapper", _nullable("wrappedValues", {"type": "array", "items": list(names)})))
+        first.append(
+            _record_type("ArrayWrapper", _nullable_field("wrappedValues", {"type": "array", "items": list(names)}))
+        )
         names.append("ArrayWrapper")
     fields: list[dict[str, object]] = [
-        _nullable("fileName", _TEXT),
-        _nullable("columnName", _TEXT),
+        _nullable_field("fileName", _JAVA_TEXT),
+        _nullable_field("columnName", _JAVA_TEXT),
         {"name": "minValue", "type": first, "default": None},
         {"name": "maxValue", "type": names, "default": None},
-        *(_nullable(name, "long") for name in ("valueCount", "nullCount", "totalSize", "totalUncompressedSize")),
-        _plain("isDeleted", "boolean"),
+        *(_nullable_field(name, "long") for name in ("valueCount", "nullCount", "totalSize", "totalUncompressedSize")),
+        _plain_field("isDeleted", "boolean"),
     ]
     if version is not TableVersion.SIX:
         fields.append({"name": "isTightBound", "type": "boolean", "default": False})
     if version is TableVersion.NINE:
-        kind = _record("HoodieValueTypeInfo", _plain("typeOrdinal", "int"), _nullable("additionalInfo", _TEXT))
-        fields.append(_nullable("valueType", kind))
-    return _record("HoodieMetadataColumnStats", *fields)
+        kind = _record_type(
+            "HoodieValueTypeInfo", _plain_field("typeOrdinal", "int"), _nullable_field("additionalInfo", _JAVA_TEXT)
+        )
+        fields.append(_nullable_field("valueType", kind))
+    return _record_type("HoodieMetadataColumnStats", *fields)
 
 
-def _record_index(version: TableVersion) -> dict[str, object]:
+def _record_index_type(version: TableVersion) -> dict[str, object]:
     fields: list[dict[str, object]] = [
-        _nullable("partitionName", _TEXT),
-        _nullable("fileIdHighBits", "long"),
-        _nullable("fileIdLowBits", "long"),
-        _nullable("fileIndex", "int"),
-        _nullable("fileId", _TEXT),
-        _nullable("instantTime", "long"),
+        _nullable_field("partitionName", _JAVA_TEXT),
+        _nullable_field("fileIdHighBits", "long"),
+        _nullable_field("fileIdLowBits", "long"),
+        _nullable_field("fileIndex", "int"),
+        _nullable_field("fileId", _JAVA_TEXT),
+        _nullable_field("instantTime", "long"),
         {"name": "fileIdEncoding", "type": "int", "default": 0},
     ]
     if version is not TableVersion.SIX:
-        fields.append(_nullable("position", "long"))
-    return _record("HoodieRecordIndexInfo", *fields)
+        fields.append(_nullable_field("position", "long"))
+    return _record_type("HoodieRecordIndexInfo", *fields)
 
 
 @lru_cache(maxsize=8)
@@ -137,26 +148,30 @@ def record_schema(version: TableVersion, *, meta_columns: bool = True) -> str:
         >>> [len(json.loads(record_schema(version))["fields"]) for version in TableVersion]
         [11, 12, 12]
     """
-    file_info = _record("HoodieMetadataFileInfo", _plain("size", "long"), _plain("isDeleted", "boolean"))
-    bloom = _record(
+    file_info = _record_type(
+        "HoodieMetadataFileInfo", _plain_field("size", "long"), _plain_field("isDeleted", "boolean")
+    )
+    bloom = _record_type(
         "HoodieMetadataBloomFilter",
-        _plain("type", _TEXT),
-        _plain("timestamp", _TEXT),
-        _plain("bloomFilter", "bytes"),
-        _plain("isDeleted", "boolean"),
+        _plain_field("type", _JAVA_TEXT),
+        _plain_field("timestamp", _JAVA_TEXT),
+        _plain_field("bloomFilter", "bytes"),
+        _plain_field("isDeleted", "boolean"),
     )
     fields: list[dict[str, object]] = [
-        *(_nullable(name, "string") for name in META_COLUMNS if meta_columns),
-        _plain("key", _TEXT),
-        _plain("type", "int"),
-        _plain("filesystemMetadata", ["null", {"type": "map", "values": file_info, "avro.java.string": _JAVA}]),
-        _nullable("BloomFilterMetadata", bloom),
-        _nullable("ColumnStatsMetadata", _column_stats(version)),
-        _nullable("recordIndexMetadata", _record_index(version)),
+        *(_nullable_field(name, "string") for name in META_COLUMNS if meta_columns),
+        _plain_field("key", _JAVA_TEXT),
+        _plain_field("type", "int"),
+        _plain_field(
+            "filesystemMetadata", ["null", {"type": "map", "values": file_info, "avro.java.string": _JAVA_STRING}]
+        ),
+        _nullable_field("BloomFilterMetadata", bloom),
+        _nullable_field("ColumnStatsMetadata", _column_stats_type(version)),
+        _nullable_field("recordIndexMetadata", _record_index_type(version)),
     ]
     if version is not TableVersion.SIX:
-        deleted = _record("HoodieSecondaryIndexInfo", _plain("isDeleted", "boolean"))
-        fields.append(_nullable("SecondaryIndexMetadata", deleted))
+        deleted = _record_type("HoodieSecondaryIndexInfo", _plain_field("isDeleted", "boolean"))
+        fields.append(_nullable_field("SecondaryIndexMetadata", deleted))
     schema = {"type": "record", "name": "HoodieMetadataRecord", "namespace": _NAMESPACE, "fields": fields}
     return json.dumps(schema, separators=(",", ":"))
 
@@ -256,7 +271,7 @@ _WRAPPER_NAMES = frozenset(name for name, _ in WRAPPERS)
 
 
 @lru_cache(maxsize=64)
-def _decoder(schema: str) -> Decode:
+def _record_decoder(schema: str) -> Decode:
     try:
         stored = parse_avro_schema(json.dumps(_with_named_values(json.loads(schema))))
         wanted = parse_avro_schema(json.dumps(_with_named_values(json.loads(record_schema(TableVersion.NINE)))))
@@ -266,7 +281,7 @@ def _decoder(schema: str) -> Decode:
 
 
 @lru_cache(maxsize=8)
-def _encoder(version: TableVersion) -> Encode:
+def _record_encoder(version: TableVersion) -> Encode:
     return compile_encoder(parse_avro_schema(json.dumps(_with_named_values(json.loads(record_schema(version))))))
 
 
@@ -366,7 +381,7 @@ class MetadataRecord:
 
 # ------------------------------------------------------------------------------------------------------------ encoding
 
-_EMPTY: Mapping[str, object] = {"key": "", "filesystemMetadata": None}
+_EMPTY_RECORD: Mapping[str, object] = {"key": "", "filesystemMetadata": None}
 
 
 def encode_record(record: MetadataRecord, version: TableVersion) -> bytes:
@@ -383,7 +398,7 @@ def encode_record(record: MetadataRecord, version: TableVersion) -> bytes:
         >>> encode_record(MetadataRecord(RecordType.ALL_PARTITIONS, files={}), TableVersion.EIGHT).hex()
         '00000000000002020000000000'
     """
-    values: dict[str, object] = {**_EMPTY, "type": int(record.type)}
+    values: dict[str, object] = {**_EMPTY_RECORD, "type": int(record.type)}
     if record.files is not None:
         values["filesystemMetadata"] = {
             name: {"size": info.size, "isDeleted": info.is_deleted} for name, info in record.files.items()
@@ -404,7 +419,7 @@ def encode_record(record: MetadataRecord, version: TableVersion) -> bytes:
         values["SecondaryIndexMetadata"] = {"isDeleted": record.secondary_deleted}
     parts: list[bytes] = []
     try:
-        _encoder(version)(parts.append, values)
+        _record_encoder(version)(parts.append, values)
     except MalformedAvro as error:
         raise InternalError(f"a metadata record cannot be encoded: {error}") from None
     return b"".join(parts)
@@ -509,7 +524,7 @@ def decode_record(data: bytes, schema: str, what: str = "a metadata record") -> 
         CorruptFile: the bytes are no such record.
     """
     try:
-        decoded, end = _decoder(schema)(data, 0)
+        decoded, end = _record_decoder(schema)(data, 0)
     except (ValueError, IndexError, OverflowError, RecursionError, MemoryError) as error:
         raise CorruptFile(f"{what} is damaged: {error!r:.200}") from None
     if end != len(data):
@@ -519,14 +534,14 @@ def decode_record(data: bytes, schema: str, what: str = "a metadata record") -> 
     return MetadataRecord(
         values["type"],
         None if files is None else {name: FileInfo(info["size"], info["isDeleted"]) for name, info in files.items()},
-        _bloom_filter(values["BloomFilterMetadata"]),
+        _read_bloom_filter(values["BloomFilterMetadata"]),
         _read_stats(values["ColumnStatsMetadata"], what),
         _read_location(values["recordIndexMetadata"]),
         None if values["SecondaryIndexMetadata"] is None else values["SecondaryIndexMetadata"]["isDeleted"],
     )
 
 
-def _bloom_filter(values: Mapping[str, Any] | None) -> BloomFilterRecord | None:
+def _read_bloom_filter(values: Mapping[str, Any] | None) -> BloomFilterRecord | None:
     if values is None:
         return None
     return BloomFilterRecord(values["type"], values["timestamp"], values["bloomFilter"], values["isDeleted"])
@@ -629,8 +644,10 @@ def repeat_value(value: bytes, count: int) -> pa.BinaryArray:
     return pa.array([value], pa.binary()).take(from_numpy(np.zeros(count, np.int64)))
 
 
-_LISTS = frozenset({RecordType.ALL_PARTITIONS, RecordType.FILES})
-_STATISTICS = frozenset({RecordType.COLUMN_STATS, RecordType.PARTITION_STATS})
+# -------------------------------------------------------------------------------------------------------------- merging
+
+_FILE_LISTS = frozenset({RecordType.ALL_PARTITIONS, RecordType.FILES})
+_STATISTICS_TYPES = frozenset({RecordType.COLUMN_STATS, RecordType.PARTITION_STATS})
 
 
 def combine_records(older: MetadataRecord, newer: MetadataRecord) -> MetadataRecord:
@@ -646,9 +663,9 @@ def combine_records(older: MetadataRecord, newer: MetadataRecord) -> MetadataRec
         >>> sorted(combine_records(first, second).files)
         ['a', 'c']
     """
-    if newer.type in _LISTS:
+    if newer.type in _FILE_LISTS:
         return MetadataRecord(newer.type, files=combine_files(older.files or {}, newer.files or {}))
-    if newer.type in _STATISTICS and older.column_stats is not None and newer.column_stats is not None:
+    if newer.type in _STATISTICS_TYPES and older.column_stats is not None and newer.column_stats is not None:
         return MetadataRecord(newer.type, column_stats=_combine_stats(older.column_stats, newer.column_stats))
     return newer
 
@@ -668,7 +685,7 @@ def combine_log_records(older: MetadataRecord, newer: MetadataRecord) -> Metadat
         >>> combine_log_records(first, second).files
         {'a': FileInfo(size=0, is_deleted=True)}
     """
-    if newer.type in _LISTS:
+    if newer.type in _FILE_LISTS:
         files = combine_files(older.files or {}, newer.files or {}, keep_removals=True)
         return MetadataRecord(newer.type, files=files)
     return combine_records(older, newer)
@@ -717,8 +734,8 @@ def _combine_stats(older: ColumnStats, newer: ColumnStats) -> ColumnStats:
         newer.file_name,
         newer.column,
         kind,
-        min(lows, key=_order(older, newer), default=None),
-        max(highs, key=_order(older, newer), default=None),
+        min(lows, key=_order_of_ends(older, newer), default=None),
+        max(highs, key=_order_of_ends(older, newer), default=None),
         older.value_count + newer.value_count,
         older.null_count + newer.null_count,
         older.total_size + newer.total_size,
@@ -728,7 +745,7 @@ def _combine_stats(older: ColumnStats, newer: ColumnStats) -> ColumnStats:
     )
 
 
-def _order(older: ColumnStats, newer: ColumnStats) -> Callable[[Any], Any]:
+def _order_of_ends(older: ColumnStats, newer: ColumnStats) -> Callable[[Any], Any]:
     """Return by what ends are compared: decimals are stored as the bytes of a number."""
     kind = newer.value_type or older.value_type
     wrapper = newer.wrapper or older.wrapper

@@ -1,4 +1,9 @@
-"""What the keys that came and went change in the record index. Pure."""
+"""Plan what a completed instant of the data table changes in the metadata table, partition by partition. Pure.
+
+Every function takes facts (files written, their statistics, keys that came and went) and returns the update of one
+partition. Nothing but the commit's metadata and the files themselves is needed for the facts, so an instant of another
+process can be recorded as well (docs/format.md, Metadata table).
+"""
 
 from __future__ import annotations
 
@@ -56,118 +61,12 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedKeys:
-    """Which keys an instant changed in a file group; arrays of strings.
-
-    Attributes:
-        location: the file group.
-        added: keys that it has with the instant, and had not before.
-        left: keys that it had, and has no more.
-        kept: of the keys that left some file group with the instant those that this one has, now as before.
-    """
-
-    location: RecordLocation
-    added: pa.Array
-    left: pa.Array
-    kept: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
+I64 = npt.NDArray[np.int64]
 
 
 def concatenated(arrays: Sequence[pa.Array], kind: pa.DataType | None = None) -> pa.Array:
     """Return arrays as one; none of them: an empty one, of strings unless said otherwise."""
     return pa.concat_arrays(arrays) if arrays else pa.array([], kind or pa.string())
-
-
-def compared_keys(before: pa.Array, after: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the keys that are only in the second array, and those that are only in the first.
-
-    A rewritten file has its keys in their order, and new ones behind them: then a set of the new ones alone is made.
-
-    Parameters:
-        before: keys of a file group, some of them perhaps several times.
-        after: its keys later.
-
-    Example:
-        >>> [keys.to_pylist() for keys in compared_keys(pa.array(["a", "b"]), pa.array(["b", "c"]))]
-        [['c'], ['a']]
-    """
-    new = after.slice(len(before))
-    if not after.slice(0, len(before)).equals(before):
-        return without(after, before), without(before, after)
-    stored = before.filter(pc.is_in(before, value_set=new)) if len(before) and len(new) else before.slice(0, 0)
-    return without(new, stored), before.slice(0, 0)
-
-
-def lost_keys(changes: Sequence[ChangedKeys]) -> bool:
-    """Return whether a key left one of some file groups and is in none of them any more."""
-    left = concatenated([change.left for change in changes])
-    return bool(len(without(left, concatenated([keys for change in changes for keys in (change.added, change.kept)]))))
-
-
-def record_index_update(
-    changes: Sequence[ChangedKeys], form: RecordFormat, *, partitioned: bool = False
-) -> PartitionUpdate:
-    """Return the update of ``record_index``: keys that are new in a file group, and keys that are gone.
-
-    A key that leaves one file group and is in another one is written, not removed; also where the other one had it before,
-    as when an overwrite stored it twice.
-
-    Parameters:
-        changes: the file groups that the instant changed.
-        form: how records are written.
-        partitioned: keys are unique in their data partition only, and each of them has its own file groups.
-    """
-    if not partitioned:
-        return _index_update(changes, form, partitioned=False)
-    paths = dict.fromkeys(change.location.partition for change in changes)
-    parts = [
-        _index_update([change for change in changes if change.location.partition == path], form, partitioned=True)
-        for path in paths
-    ]
-    return _joined_updates(parts)
-
-
-def _index_update(changes: Sequence[ChangedKeys], form: RecordFormat, *, partitioned: bool) -> PartitionUpdate:
-    left = concatenated([change.left for change in changes])
-    added = [(change.location, change.added) for change in changes]
-    for change in changes:
-        # What left another data partition alone is no news where each has its own file groups.
-        kept = change.kept.filter(pc.is_in(change.kept, value_set=left)) if partitioned else change.kept
-        if len(kept):
-            added.append((change.location, kept))
-    keys = concatenated([of_group for _, of_group in added])
-    counts = [len(of_group) for _, of_group in added]
-    values = record_index_values([location for location, _ in added], form)
-    removed = without(left.unique(), keys)
-    data_partitions = None
-    if partitioned:
-        path = changes[0].location.partition
-        data_partitions = repeat_value(path.encode(), len(keys) + len(removed)).cast(pa.string())
-    return PartitionUpdate(
-        PartitionKind.RECORD_INDEX.value,
-        keys,
-        values.take(from_numpy(np.repeat(np.arange(len(added)), counts))),
-        removed,
-        data_partitions=data_partitions,
-    )
-
-
-def _joined_updates(parts: Sequence[PartitionUpdate]) -> PartitionUpdate:
-    keys = [part.keys for part in parts]
-    deleted = [part.deleted for part in parts]
-    paths = [part.data_partitions for part in parts if part.data_partitions is not None]
-    of_keys = [path.slice(0, len(key)) for path, key in zip(paths, keys, strict=True)]
-    of_deleted = [path.slice(len(key)) for path, key in zip(paths, keys, strict=True)]
-    return PartitionUpdate(
-        PartitionKind.RECORD_INDEX.value,
-        concatenated(keys),
-        concatenated([part.values for part in parts], pa.binary()),
-        concatenated(deleted),
-        data_partitions=concatenated([*of_keys, *of_deleted]),
-    )
-
-
-I64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +219,116 @@ def bloom_filters_update(
 
 
 @dataclass(frozen=True, slots=True)
+class ChangedKeys:
+    """Which keys an instant changed in a file group; arrays of strings.
+
+    Attributes:
+        location: the file group.
+        added: keys that it has with the instant, and had not before.
+        left: keys that it had, and has no more.
+        kept: of the keys that left some file group with the instant those that this one has, now as before.
+    """
+
+    location: RecordLocation
+    added: pa.Array
+    left: pa.Array
+    kept: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
+
+
+def compared_keys(before: pa.Array, after: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return the keys that are only in the second array, and those that are only in the first.
+
+    A rewritten file has its keys in their order, and new ones behind them: then a set of the new ones alone is made.
+
+    Parameters:
+        before: keys of a file group, some of them perhaps several times.
+        after: its keys later.
+
+    Example:
+        >>> [keys.to_pylist() for keys in compared_keys(pa.array(["a", "b"]), pa.array(["b", "c"]))]
+        [['c'], ['a']]
+    """
+    new = after.slice(len(before))
+    if not after.slice(0, len(before)).equals(before):
+        return without(after, before), without(before, after)
+    stored = before.filter(pc.is_in(before, value_set=new)) if len(before) and len(new) else before.slice(0, 0)
+    return without(new, stored), before.slice(0, 0)
+
+
+def lost_keys(changes: Sequence[ChangedKeys]) -> bool:
+    """Return whether a key left one of some file groups and is in none of them any more."""
+    left = concatenated([change.left for change in changes])
+    return bool(len(without(left, concatenated([keys for change in changes for keys in (change.added, change.kept)]))))
+
+
+def record_index_update(
+    changes: Sequence[ChangedKeys], form: RecordFormat, *, partitioned: bool = False
+) -> PartitionUpdate:
+    """Return the update of ``record_index``: keys that are new in a file group, and keys that are gone.
+
+    A key that leaves one file group and is in another one is written, not removed; also where the other one had it before,
+    as when an overwrite stored it twice.
+
+    Parameters:
+        changes: the file groups that the instant changed.
+        form: how records are written.
+        partitioned: keys are unique in their data partition only, and each of them has its own file groups.
+    """
+    if not partitioned:
+        return _record_index_update_of_groups(changes, form, partitioned=False)
+    paths = dict.fromkeys(change.location.partition for change in changes)
+    parts = [
+        _record_index_update_of_groups(
+            [change for change in changes if change.location.partition == path], form, partitioned=True
+        )
+        for path in paths
+    ]
+    return _joined_record_index_updates(parts)
+
+
+def _record_index_update_of_groups(
+    changes: Sequence[ChangedKeys], form: RecordFormat, *, partitioned: bool
+) -> PartitionUpdate:
+    left = concatenated([change.left for change in changes])
+    added = [(change.location, change.added) for change in changes]
+    for change in changes:
+        # What left another data partition alone is no news where each has its own file groups.
+        kept = change.kept.filter(pc.is_in(change.kept, value_set=left)) if partitioned else change.kept
+        if len(kept):
+            added.append((change.location, kept))
+    keys = concatenated([of_group for _, of_group in added])
+    counts = [len(of_group) for _, of_group in added]
+    values = record_index_values([location for location, _ in added], form)
+    removed = without(left.unique(), keys)
+    data_partitions = None
+    if partitioned:
+        path = changes[0].location.partition
+        data_partitions = repeat_value(path.encode(), len(keys) + len(removed)).cast(pa.string())
+    return PartitionUpdate(
+        PartitionKind.RECORD_INDEX.value,
+        keys,
+        values.take(from_numpy(np.repeat(np.arange(len(added)), counts))),
+        removed,
+        data_partitions=data_partitions,
+    )
+
+
+def _joined_record_index_updates(parts: Sequence[PartitionUpdate]) -> PartitionUpdate:
+    keys = [part.keys for part in parts]
+    deleted = [part.deleted for part in parts]
+    paths = [part.data_partitions for part in parts if part.data_partitions is not None]
+    of_keys = [path.slice(0, len(key)) for path, key in zip(paths, keys, strict=True)]
+    of_deleted = [path.slice(len(key)) for path, key in zip(paths, keys, strict=True)]
+    return PartitionUpdate(
+        PartitionKind.RECORD_INDEX.value,
+        concatenated(keys),
+        concatenated([part.values for part in parts], pa.binary()),
+        concatenated(deleted),
+        data_partitions=concatenated([*of_keys, *of_deleted]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class KeyChange:
     """What an instant changed in a file group.
 
@@ -346,30 +355,30 @@ def secondary_index_update(
         form: how records are written.
         by_value: the file group is chosen by the value (version 2 of the index), not by the whole key.
     """
-    befores = [_pairs(change.before, column) for change in changes]
-    afters = [_pairs(change.after, column) for change in changes]
+    befores = [_value_key_pairs(change.before, column) for change in changes]
+    afters = [_value_key_pairs(change.after, column) for change in changes]
     before, after = _joined_pairs(befores), _joined_pairs(afters)
     is_new = pc.invert(pc.is_in(after.column("pair"), value_set=before.column("pair")))
     is_gone = pc.invert(pc.is_in(before.column("pair"), value_set=after.column("pair")))
     new, removed = after.filter(is_new), before.filter(is_gone)
     value = encode_record(MetadataRecord(RecordType.SECONDARY_INDEX, secondary_deleted=False), form.schema_version)
-    routing = _flat(pa.concat_tables([new, removed]).column("prefix")) if by_value else None
+    routing = _one_array(pa.concat_tables([new, removed]).column("prefix")) if by_value else None
     return PartitionUpdate(
         partition,
-        _flat(new.column("pair")),
+        _one_array(new.column("pair")),
         repeat_value(value, new.num_rows),
-        _flat(removed.column("pair")),
+        _one_array(removed.column("pair")),
         routing=routing,
     )
 
 
-def _flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+def _one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     flat = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     return concatenated(flat.chunks) if isinstance(flat, pa.ChunkedArray) else flat
 
 
-def _pairs(rows: pa.Table, column: str) -> pa.Table:
-    values = _flat(rows.column(column))
+def _value_key_pairs(rows: pa.Table, column: str) -> pa.Table:
+    values = _one_array(rows.column(column))
     return pa.table(
         {"pair": secondary_index_keys(values, keys_of(rows.column(0))), "prefix": secondary_index_prefixes(values)},
         schema=pa.schema([("pair", pa.string()), ("prefix", pa.string())]),
@@ -411,8 +420,8 @@ def by_file_group(
     num_keys = len(update.keys)
     for ids, rows in runs:
         numbers = file_group_numbers(everything.take(from_numpy(rows)), len(ids))
-        kept_rows, kept_ends = _grouped(rows, numbers, rows < num_keys, len(ids))
-        removed_rows, removed_ends = _grouped(rows, numbers, rows >= num_keys, len(ids))
+        kept_rows, kept_ends = _rows_by_file_group(rows, numbers, rows < num_keys, len(ids))
+        removed_rows, removed_ends = _rows_by_file_group(rows, numbers, rows >= num_keys, len(ids))
         keys, values = plain.take(from_numpy(kept_rows)), update.values.take(from_numpy(kept_rows))
         deleted = update.deleted.take(from_numpy(removed_rows - num_keys))
         for number in map(int, distinct(numbers)):
@@ -425,7 +434,7 @@ def by_file_group(
             )
 
 
-def _grouped(rows: I64, numbers: I64, chosen: npt.NDArray[np.bool_], count: int) -> tuple[I64, I64]:
+def _rows_by_file_group(rows: I64, numbers: I64, chosen: npt.NDArray[np.bool_], count: int) -> tuple[I64, I64]:
     """Return chosen rows by the number of their file group, and where those of each of `count` groups begin, and the end."""
     rows, numbers = rows[chosen], numbers[chosen]
     order = np.argsort(numbers, kind="stable")

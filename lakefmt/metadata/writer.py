@@ -1,4 +1,9 @@
-"""How the records of a metadata table are written: as the newest file of its file listing has them (effects on reading only)."""
+"""Write the metadata table: its properties, new partitions, and one deltacommit per instant of the data table (effects).
+
+Everything here runs under the data table's lock. A deltacommit has the requested time of the instant that it belongs to
+and completes before it; until that one is complete, readers pass the deltacommit over. Records are written as the newest file of
+the file listing has them (:func:`load_record_form`).
+"""
 
 from __future__ import annotations
 
@@ -56,58 +61,7 @@ __all__ = [
     "load_record_form",
 ]
 
-_DIRECTORY = f"{METADATA_DIRECTORY}/{PartitionKind.FILES.value}"
-
-
-class KnownForms(dict[str, str]):
-    """The schema of the newest file of the file listing, by the name of the file."""
-
-
-def known_forms(client: TableClient) -> KnownForms:
-    """Return the schema of the newest file of the file listing, where a handle that this one knows of wrote it."""
-    return handle_memory(client).of(KnownForms)
-
-
-def load_record_form(
-    store: ObjectStore,
-    version: TableVersion,
-    files: Sequence[MetadataFileName],
-    forms: dict[str, str],
-    cache: MetadataFileCache | None = None,
-    directory: TableDirectory | None = None,
-) -> RecordFormat:
-    """Return how records are written.
-
-    Parameters:
-        store: the data table's store.
-        version: the table version.
-        files: of the file listing.
-        forms: schemas of files that need not be read, by name.
-        cache: keeps what is read.
-        directory: shows which files are those that were kept.
-    """
-    for file in sorted(files, key=lambda file: (file.instant, file.version or 0), reverse=True):
-        schema = forms.get(file.name) or _schema_of(store, file, cache, directory)
-        if schema is not None:
-            return RecordFormat.of_schema(version, schema)
-    return RecordFormat.of_new_table(version)
-
-
-def _schema_of(
-    store: ObjectStore, file: MetadataFileName, cache: MetadataFileCache | None, directory: TableDirectory | None
-) -> str | None:
-    """Return the schema that a file names; None for a log without records."""
-    path = f"{_DIRECTORY}/{file.name}"
-    info = None if directory is None else directory.info(path)
-    data = None if cache is None or info is None else cache.bytes_of(path, info.mark)
-    if data is None:
-        data = store.read(path, MAX_LOG_BYTES)
-        if cache is not None:
-            cache.keep_bytes(path, data)
-    if file.version is None:
-        return HFileReader.from_bytes(data, path).schema
-    blocks = scan_blocks(lambda offset, size: data[offset : offset + size], len(data), path)
-    return next((block.schema for block in blocks if block.schema is not None), None)
+_FILES_DIRECTORY = f"{METADATA_DIRECTORY}/{PartitionKind.FILES.value}"
 
 
 #: Keys that are looked for in a wrong file group would be stored twice.
@@ -342,7 +296,7 @@ class MetadataTableWriter:
                 self.put_log,
                 instant,
                 update.partition,
-                _slice_of(file_id, files, done),
+                _newest_slice_of(file_id, files, done),
                 MetadataLog(deleted[:0], keys, values, deleted),
             )
             for file_id, keys, values, deleted in by_file_group(update, groups)
@@ -506,7 +460,61 @@ class MetadataTableWriter:
         return next((block.instant_time for block in blocks), None)
 
 
-# ------------------------------------------------------------------------------------------------------ pure functions
+# -------------------------------------------------------------------------------------------------- form of the records
+
+
+class KnownForms(dict[str, str]):
+    """The schema of the newest file of the file listing, by the name of the file."""
+
+
+def known_forms(client: TableClient) -> KnownForms:
+    """Return the schema of the newest file of the file listing, where a handle that this one knows of wrote it."""
+    return handle_memory(client).of(KnownForms)
+
+
+def load_record_form(
+    store: ObjectStore,
+    version: TableVersion,
+    files: Sequence[MetadataFileName],
+    forms: dict[str, str],
+    cache: MetadataFileCache | None = None,
+    directory: TableDirectory | None = None,
+) -> RecordFormat:
+    """Return how records are written.
+
+    Parameters:
+        store: the data table's store.
+        version: the table version.
+        files: of the file listing.
+        forms: schemas of files that need not be read, by name.
+        cache: keeps what is read.
+        directory: shows which files are those that were kept.
+    """
+    for file in sorted(files, key=lambda file: (file.instant, file.version or 0), reverse=True):
+        schema = forms.get(file.name) or _schema_in_file(store, file, cache, directory)
+        if schema is not None:
+            return RecordFormat.of_schema(version, schema)
+    return RecordFormat.of_new_table(version)
+
+
+def _schema_in_file(
+    store: ObjectStore, file: MetadataFileName, cache: MetadataFileCache | None, directory: TableDirectory | None
+) -> str | None:
+    """Return the schema that a file names; None for a log without records."""
+    path = f"{_FILES_DIRECTORY}/{file.name}"
+    info = None if directory is None else directory.info(path)
+    data = None if cache is None or info is None else cache.bytes_of(path, info.mark)
+    if data is None:
+        data = store.read(path, MAX_LOG_BYTES)
+        if cache is not None:
+            cache.keep_bytes(path, data)
+    if file.version is None:
+        return HFileReader.from_bytes(data, path).schema
+    blocks = scan_blocks(lambda offset, size: data[offset : offset + size], len(data), path)
+    return next((block.schema for block in blocks if block.schema is not None), None)
+
+
+# ------------------------------------------------------------------------------------------------------- pure functions
 
 
 def _write_token(instant: str) -> str:
@@ -532,7 +540,7 @@ class ExtendedSlice:
     files: tuple[MetadataFileName, ...] = ()
 
 
-def _slice_of(file_id: str, files: Iterable[MetadataFileName], completed: frozenset[str]) -> ExtendedSlice:
+def _newest_slice_of(file_id: str, files: Iterable[MetadataFileName], completed: frozenset[str]) -> ExtendedSlice:
     """Return the newest slice of a file group: that of its newest base file that is complete, else its first logs."""
     own = [file for file in files if file.file_id == file_id]
     bases = [file.instant for file in own if file.version is None and file.instant in completed]

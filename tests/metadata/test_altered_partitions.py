@@ -213,7 +213,7 @@ def _always(*given: object) -> pa.ChunkedArray:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("what", "instead"), [("of_all_rows", _all_usable), ("_compared", _always)])
+@pytest.mark.parametrize(("what", "instead"), [("of_all_rows", _all_usable), ("_partitions_where", _always)])
 def test_each_condition_is_needed(what: str, instead: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
     """The sabotage twins: without the count of rows, and without the time at which rows were written, values are missing."""
     monkeypatch.setattr(altered_stats, what, instead)

@@ -258,11 +258,11 @@ def test_records_of_one_wrapper_are_decoded_at_once_with_the_same_result(
     values = pa.array([encoded(ColumnStats(f"f{n}", "c", *each, 5, n)) for n, each in enumerate(ends)], pa.binary())
     schema = record_schema(TableVersion.NINE)
     plain = stats_reader._plain_schema(schema)
-    found = stats_reader._of_one_wrapper(values, plain, schema, "f")
+    found = stats_reader._decoded_with_one_wrapper(values, plain, schema, "f")
     assert (found is not None) == (len({wrapper for wrapper, _, _ in ends}) == 1)
     at_once = decode_stats(values, schema, kind, "f")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stats_reader, "_of_one_wrapper", lambda *_: None)
+        patch.setattr(stats_reader, "_decoded_with_one_wrapper", lambda *_: None)
         assert decode_stats(values, schema, kind, "f").sort_by("name").equals(at_once.sort_by("name"))
 
 

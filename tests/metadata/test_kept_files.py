@@ -13,7 +13,7 @@ import lakefmt.metadata.reading.metadata_files as metadata_files
 from lakefmt.formats.hfile.reader import HFileReader
 from lakefmt.formats.hfile.writer import encode_hfile
 from lakefmt.metadata.reading import handle_memory
-from lakefmt.metadata.reading.metadata_files import MetadataFileCache, WrittenGroups, _Version
+from lakefmt.metadata.reading.metadata_files import MetadataFileCache, WrittenGroups, _ListedFile
 
 KEYS = pa.array([f"key-{number:05}".encode() for number in range(2_000)])
 
@@ -23,11 +23,11 @@ def reader_of(path: str) -> HFileReader:
     return HFileReader.from_bytes(encode_hfile(KEYS, values), path)
 
 
-def names(count: int) -> list[_Version]:
-    return [_Version(f".hoodie/metadata/record_index/f{number}.hfile", 1, 1.0) for number in range(count)]
+def names(count: int) -> list[_ListedFile]:
+    return [_ListedFile(f".hoodie/metadata/record_index/f{number}.hfile", 1, 1.0) for number in range(count)]
 
 
-def use(cache: MetadataFileCache, files: list[_Version]) -> list[bool]:
+def use(cache: MetadataFileCache, files: list[_ListedFile]) -> list[bool]:
     """Look every key up in every file; return which files have their block kept afterwards."""
     readers = []
     for version in files:
@@ -44,11 +44,11 @@ def use(cache: MetadataFileCache, files: list[_Version]) -> list[bool]:
 def test_decoded_blocks_are_bounded_and_files_used_in_turn_keep_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     cache, files = MetadataFileCache(), names(5)
     assert use(cache, files[:1]) == [True]
-    monkeypatch.setattr(metadata_files, "_DECODED_BYTES", 3 * cache._decoded)
+    monkeypatch.setattr(metadata_files, "_KEPT_DECODED_BYTES", 3 * cache._decoded)
     for _ in range(3):
         assert use(cache, files) == [True, True, True, False, False]
     assert use(cache, files[3:]) == [True, True], "the others were not used since"
-    assert cache._decoded <= metadata_files._DECODED_BYTES
+    assert cache._decoded <= metadata_files._KEPT_DECODED_BYTES
 
 
 def test_a_file_that_goes_takes_its_decoded_blocks_along(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_bytes_that_were_written_count_where_the_mark_is_their_digest(monkeypatc
     )
     cache.keep_bytes("a", b"two")
     assert cache.bytes_of("a", mark) is None
-    monkeypatch.setattr(metadata_files, "_STORED_BYTES", 4)
+    monkeypatch.setattr(metadata_files, "_KEPT_STORED_BYTES", 4)
     cache.keep_bytes("c", b"one")
     assert (cache.bytes_of("c", mark), "a" in cache._bytes_of) == (b"one", False)
 

@@ -197,7 +197,7 @@ def test_a_key_that_is_stored_twice_is_indexed_where_it_stays(how: str, monkeypa
     if how != "recorded":
         monkeypatch.setattr(WrittenKeys, "keep", lambda *_: None)
     if how == "read again":
-        monkeypatch.setattr(commit_updates, "_MOST_BYTES", 0)
+        monkeypatch.setattr(commit_updates, "_MOST_HELD_BYTES", 0)
     more = {"hoodie.index.type": "RECORD_INDEX", "hoodie.parquet.small.file.limit": 0}
     table = make("cow", 8, more, partition_by=None)
     table.upsert(rows(0, 6, 1))

@@ -135,7 +135,7 @@ def test_believed_without_conditions_they_lose_rows() -> None:
     assert partitions_left(table, "number = 9") == 1
     with mock.patch.object(
         altered_stats,
-        "_compared",
+        "_partitions_where",
         lambda compare, stats, *rest: pa.chunked_array([[True] * len(stats)], pa.bool_()),
     ):
         assert table.read(filter="number = 9").num_rows == 0

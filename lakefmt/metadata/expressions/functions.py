@@ -1,7 +1,12 @@
-"""Times as texts, by the patterns of Spark's ``date_format`` and ``from_unixtime``. Pure.
+"""The functions of expression indexes, computed by columns with Spark's results. Pure.
 
-Spark formats with Java's ``DateTimeFormatter`` and counts years from before Christ downwards. Of its letters those that
-print numbers are known here (docs/format.md, Expression indexes).
+An index is on one column and has one of the functions that Hudi knows. Those that lakefmt computes exactly as Spark does are
+here; of the others, and of options that would change their results, the index is refused (docs/format.md, Expression
+indexes). Times are read in the zone of the setting ``lakefmt.expression.timezone``, which stands for the time zone of the
+Spark sessions that use the table.
+
+Times become texts by the patterns of Spark's ``date_format`` and ``from_unixtime``. Spark formats with Java's
+``DateTimeFormatter`` and counts years from before Christ downwards. Of its letters those that print numbers are known here.
 """
 
 from __future__ import annotations
@@ -33,104 +38,13 @@ __all__ = [
 ]
 
 I64 = npt.NDArray[np.int64]
-#: Letters with their numbers of digits, or texts.
-TimePattern = tuple[tuple[str, int | str], ...]
-
-_MOST_CHARACTERS = 200
-_PIECE = re.compile(r"''|'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z'#{}\[\]]+")
-#: How often a letter may stand in a row.
-_WIDTHS = {"y": (1, 4), "M": (1, 2), "d": (1, 2), "H": (1, 2), "m": (1, 2), "s": (1, 2), "S": tuple(range(1, 10))}
-_MICROS = 1_000_000
-_DAY_MICROS = 86_400 * _MICROS
-_DIVISORS = {"H": 3600 * _MICROS, "m": 60 * _MICROS, "s": _MICROS}
-_RANGES = {"H": 24, "m": 60, "s": 60}
-#: Years with more digits have their sign printed.
-_FOUR_DIGITS = 9999
-
-
-@lru_cache(maxsize=64)
-def compile_time_pattern(text: str) -> TimePattern:
-    """Return the parts of a pattern.
-
-    Raises:
-        UnsupportedFeature: it has a letter that prints words or depends on a country, or a part in brackets.
-
-    Example:
-        >>> compile_time_pattern("yyyy-MM'T'HH")
-        (('y', 4), ('', '-'), ('M', 2), ('', 'T'), ('H', 2))
-    """
-    parts: list[tuple[str, int | str]] = []
-    place = 0
-    while place < len(text) <= _MOST_CHARACTERS:
-        match = _PIECE.match(text, place)
-        letters = "" if match is None else match.group()
-        if not letters or (
-            letters[0].isascii() and letters[0].isalpha() and len(letters) not in _WIDTHS.get(letters[0], ())
-        ):
-            break
-        if letters[0].isascii() and letters[0].isalpha():
-            parts.append((letters[0], len(letters)))
-        else:
-            inner = letters[1:-1] if letters[0] == "'" and letters != "''" else letters
-            parts.append(("", inner.replace("''", "'")))
-        place += len(letters)
-    if place != len(text) or not text:
-        raise UnsupportedFeature(
-            f"the time pattern {text[:40]!r} is not supported: lakefmt writes yyyy, MM, dd, HH, mm, ss, S and plain text"
-        )
-    return tuple(parts)
-
-
-def format_local_times(micros: I64, pattern: TimePattern) -> pa.Array:
-    """Return local times as texts.
-
-    Parameters:
-        micros: what the clock of a zone shows, in microseconds since 1970.
-        pattern: from :func:`compile_time_pattern`.
-
-    Example:
-        >>> format_local_times(np.array([0, -1]), compile_time_pattern("yyyy/MM/dd HH:mm:ss.SSS")).to_pylist()
-        ['1970/01/01 00:00:00.000', '1969/12/31 23:59:59.999']
-    """
-    days, within = np.divmod(micros, _DAY_MICROS)
-    texts = [
-        pa.scalar(str(width), pa.string()) if not letter else _printed(letter, int(width), days, within)
-        for letter, width in pattern
-    ]
-    empty = pa.array(np.zeros(len(micros), "U1"), pa.string())
-    return pc.binary_join_element_wise(empty, *texts, "")
-
-
-def _printed(letter: str, width: int, days: I64, within: I64) -> pa.Array:
-    if letter in _RANGES:
-        return _padded(within // _DIVISORS[letter] % _RANGES[letter], width)
-    if letter == "S":
-        nanos = _padded(within % _MICROS * 1000, 9)
-        return pc.utf8_slice_codeunits(nanos, 0, width)
-    dates = days.astype("datetime64[D]")
-    months = dates.astype("datetime64[M]")
-    if letter == "d":
-        return _padded((dates - months.astype("datetime64[D]")).astype(np.int64) + 1, width)
-    if letter == "M":
-        return _padded(months.astype(np.int64) % 12 + 1, width)
-    return _years(months.astype("datetime64[Y]").astype(np.int64) + 1970, width)
-
-
-def _padded(numbers: I64, width: int) -> pa.Array:
-    return pc.utf8_lpad(pa.array(numbers).cast(pa.string()), width, "0")
-
-
-def _years(years: I64, width: int) -> pa.Array:
-    plus = "+" if width > 1 else ""
-    sign = pc.if_else(pa.array(years < 0), "-", pc.if_else(pa.array(years > _FOUR_DIGITS), plus, ""))
-    return pc.binary_join_element_wise(sign, _padded(np.abs(years), width), "")
 
 
 Compute = Callable[[pa.Array], pa.Array]
 
 #: Earlier offsets of zones are those of this moment, about the year -9000: Arrow has no rules before the year -32767.
 _EARLIEST_MILLIS = -346_000_000_000_000
-_EXPRESSION = "expr"
+_EXPRESSION_OPTION = "expr"
 _DEFAULT_PATTERN = "yyyy-MM-dd HH:mm:ss"
 #: Letters for private use have neither upper nor lower case.
 _FIRST_PRIVATE = 0xE000
@@ -159,7 +73,7 @@ class Expression:
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _FunctionCall:
     """A function with its options, before the type of its column is known."""
 
     name: str
@@ -203,7 +117,7 @@ def find_expression(definition: IndexDefinition, schema: pa.Schema, zone: str) -
             f"{', '.join(definition.columns) or 'none'}"
         )
     column, (build, allowed) = definition.columns[0], build_function
-    unknown = set(definition.options) - {_EXPRESSION, *allowed, *_BLOOM_OPTIONS}
+    unknown = set(definition.options) - {_EXPRESSION_OPTION, *allowed, *_BLOOM_OPTIONS}
     if unknown:
         raise UnsupportedFeature(f"{refusal}{function} has no option {', '.join(sorted(unknown))}")
     if column not in schema.names:
@@ -213,7 +127,7 @@ def find_expression(definition: IndexDefinition, schema: pa.Schema, zone: str) -
     if zone not in ("UTC", find_zone(zone).region):
         raise UnsupportedFeature(f"{refusal}{zone!r} is neither UTC nor a name of the zone database")
     try:
-        expression = build(_Call(function, definition.options, zone), source)
+        expression = build(_FunctionCall(function, definition.options, zone), source)
     except UnsupportedFeature as error:
         raise UnsupportedFeature(refusal + str(error)) from None
     if expression is None:
@@ -225,18 +139,18 @@ def find_expression(definition: IndexDefinition, schema: pa.Schema, zone: str) -
 #: Sizes of the filters of an index on bloom filters; the function does not depend on them.
 _BLOOM_OPTIONS = ("filtertype", "numentries", "fpp", "maxentries")
 
-Build = Callable[[_Call, pa.DataType], tuple[pa.DataType, Compute] | None]
+Build = Callable[[_FunctionCall, pa.DataType], tuple[pa.DataType, Compute] | None]
 
 # --------------------------------------------------------------------------------------------------------------- texts
 
 
-def _identity(call: _Call, source: pa.DataType) -> tuple[pa.DataType, Compute] | None:
+def _identity(call: _FunctionCall, source: pa.DataType) -> tuple[pa.DataType, Compute] | None:
     # Spark's smallest and largest number take NaN for a number; no index on them is known.
     return (source, lambda values: values) if is_indexable(source) and not pt.is_floating(source) else None
 
 
 def _of_text(compute: Compute, result: pa.DataType | None = None) -> Build:
-    def build(call: _Call, source: pa.DataType) -> tuple[pa.DataType, Compute] | None:
+    def build(call: _FunctionCall, source: pa.DataType) -> tuple[pa.DataType, Compute] | None:
         return (result or pa.string(), compute) if pt.is_string(source) else None
 
     return build
@@ -262,8 +176,8 @@ def _as_one_text(values: pa.Array, boundary: str) -> str:
     return str(pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values), boundary)[0])
 
 
-def _trimmed(plain: Callable[..., pa.Array]) -> Build:
-    def build(call: _Call, source: pa.DataType) -> tuple[pa.DataType, Compute] | None:
+def _trim(plain: Callable[..., pa.Array]) -> Build:
+    def build(call: _FunctionCall, source: pa.DataType) -> tuple[pa.DataType, Compute] | None:
         characters = call.options.get("trimString", " ")
         if not pt.is_string(source):
             return None
@@ -272,7 +186,7 @@ def _trimmed(plain: Callable[..., pa.Array]) -> Build:
     return build
 
 
-def _substring(call: _Call, source: pa.DataType) -> tuple[pa.DataType, Compute] | None:
+def _substring(call: _FunctionCall, source: pa.DataType) -> tuple[pa.DataType, Compute] | None:
     position, length = call.number("pos"), call.number("len")
     if not pt.is_string(source):
         return None
@@ -288,7 +202,7 @@ def _substring(call: _Call, source: pa.DataType) -> tuple[pa.DataType, Compute] 
 # --------------------------------------------------------------------------------------------------------------- times
 
 
-def _numbers(values: pa.Array) -> I64:
+def _as_int64(values: pa.Array) -> I64:
     return np.asarray(pc.fill_null(values, 0).to_numpy(zero_copy_only=False), np.int64)
 
 
@@ -296,7 +210,7 @@ def _with_nulls(made: pa.Array, values: pa.Array) -> pa.Array:
     return pc.if_else(values.is_valid(), made, pa.scalar(None, made.type))
 
 
-def _local(micros: I64, zone: str) -> I64:
+def _local_times(micros: I64, zone: str) -> I64:
     """Return what the clocks of a zone show at moments, both in microseconds."""
     if zone == "UTC":
         return micros
@@ -305,19 +219,19 @@ def _local(micros: I64, zone: str) -> I64:
     return local
 
 
-def _local_micros(call: _Call, source: pa.DataType, *, dates: bool = True) -> Callable[[pa.Array], I64] | None:
+def _local_micros(call: _FunctionCall, source: pa.DataType, *, dates: bool = True) -> Callable[[pa.Array], I64] | None:
     """Return how the local times of a column's values are found; None for a column of another type."""
     if dates and pt.is_date32(source):
-        return lambda values: _numbers(values.cast(pa.int32())) * _DAY_MICROS
+        return lambda values: _as_int64(values.cast(pa.int32())) * _DAY_MICROS
     if not pt.is_timestamp(source) or source.unit not in ("us", "ms"):
         return None
     zone = "UTC" if source.tz is None else call.zone
     factor = 1 if source.unit == "us" else 1000
-    return lambda values: _local(_numbers(values.cast(pa.int64())) * factor, zone)
+    return lambda values: _local_times(_as_int64(values.cast(pa.int64())) * factor, zone)
 
 
 def _part_of_time(take: Callable[[I64], I64], *, dates: bool = True) -> Build:
-    def build(call: _Call, source: pa.DataType) -> tuple[pa.DataType, Compute] | None:
+    def build(call: _FunctionCall, source: pa.DataType) -> tuple[pa.DataType, Compute] | None:
         local = _local_micros(call, source, dates=dates)
         if local is None:
             return None
@@ -347,7 +261,7 @@ def _hour(micros: I64) -> I64:
     return micros // (3600 * _MICROS) % 24
 
 
-def _formatted(call: _Call, source: pa.DataType) -> tuple[pa.DataType, Compute] | None:
+def _date_format(call: _FunctionCall, source: pa.DataType) -> tuple[pa.DataType, Compute] | None:
     if "format" not in call.options:
         raise UnsupportedFeature("date_format needs the option format")
     pattern = compile_time_pattern(call.options["format"])
@@ -358,30 +272,30 @@ def _formatted(call: _Call, source: pa.DataType) -> tuple[pa.DataType, Compute] 
     return pa.string(), lambda values: _with_nulls(format_local_times(local(values), pattern), values)
 
 
-def _from_unixtime(call: _Call, source: pa.DataType) -> tuple[pa.DataType, Compute] | None:
+def _from_unixtime(call: _FunctionCall, source: pa.DataType) -> tuple[pa.DataType, Compute] | None:
     pattern = compile_time_pattern(call.options.get("format", _DEFAULT_PATTERN))
     if not (pt.is_int64(source) or pt.is_int32(source)):
         return None
 
     def compute(values: pa.Array) -> pa.Array:
         with np.errstate(over="ignore"):
-            micros = _numbers(values) * _MICROS  # too large a number wraps around, as in Java
-        return _with_nulls(format_local_times(_local(micros, call.zone), pattern), values)
+            micros = _as_int64(values) * _MICROS  # too large a number wraps around, as in Java
+        return _with_nulls(format_local_times(_local_times(micros, call.zone), pattern), values)
 
     return pa.string(), compute
 
 
-def _without_format(call: _Call) -> None:
+def _without_format(call: _FunctionCall) -> None:
     if "format" in call.options:
         raise UnsupportedFeature(f"lakefmt computes {call.name} without the option format")
 
 
-def _to_date(call: _Call, source: pa.DataType) -> tuple[pa.DataType, Compute] | None:
+def _to_date(call: _FunctionCall, source: pa.DataType) -> tuple[pa.DataType, Compute] | None:
     _without_format(call)
     return _moved_date(call, source, 0)
 
 
-def _moved_date(call: _Call, source: pa.DataType, days: int) -> tuple[pa.DataType, Compute] | None:
+def _moved_date(call: _FunctionCall, source: pa.DataType, days: int) -> tuple[pa.DataType, Compute] | None:
     local = _local_micros(call, source)
     if local is None:
         return None
@@ -393,18 +307,18 @@ def _moved_date(call: _Call, source: pa.DataType, days: int) -> tuple[pa.DataTyp
     return pa.date32(), compute
 
 
-def _to_timestamp(call: _Call, source: pa.DataType) -> tuple[pa.DataType, Compute] | None:
+def _to_timestamp(call: _FunctionCall, source: pa.DataType) -> tuple[pa.DataType, Compute] | None:
     _without_format(call)
     return (source, lambda values: values) if pt.is_timestamp(source) and source == pa.timestamp("us", "UTC") else None
 
 
-def _unix_timestamp(call: _Call, source: pa.DataType) -> tuple[pa.DataType, Compute] | None:
+def _unix_timestamp(call: _FunctionCall, source: pa.DataType) -> tuple[pa.DataType, Compute] | None:
     _without_format(call)
     if not pt.is_timestamp(source) or source.unit != "us" or source.tz is None:
         return None
 
     def compute(values: pa.Array) -> pa.Array:
-        return _with_nulls(pa.array(_numbers(values.cast(pa.int64())) // _MICROS), values)
+        return _with_nulls(pa.array(_as_int64(values.cast(pa.int64())) // _MICROS), values)
 
     return pa.int64(), compute
 
@@ -414,16 +328,16 @@ FUNCTIONS: Mapping[str, tuple[Build, tuple[str, ...]]] = {
     "identity": (_identity, ()),
     "lower": (_of_text(_changed_case(pc.ascii_lower, str.lower)), ()),
     "upper": (_of_text(_changed_case(pc.ascii_upper, str.upper)), ()),
-    "trim": (_trimmed(pc.utf8_trim), ("trimString",)),
-    "ltrim": (_trimmed(pc.utf8_ltrim), ("trimString",)),
-    "rtrim": (_trimmed(pc.utf8_rtrim), ("trimString",)),
+    "trim": (_trim(pc.utf8_trim), ("trimString",)),
+    "ltrim": (_trim(pc.utf8_ltrim), ("trimString",)),
+    "rtrim": (_trim(pc.utf8_rtrim), ("trimString",)),
     "length": (_of_text(pc.utf8_length, pa.int32()), ()),
     "substring": (_substring, ("pos", "len")),
     "year": (_part_of_time(_year), ()),
     "month": (_part_of_time(_month), ()),
     "day": (_part_of_time(_day), ()),
     "hour": (_part_of_time(_hour, dates=False), ()),
-    "date_format": (_formatted, ("format",)),
+    "date_format": (_date_format, ("format",)),
     "from_unixtime": (_from_unixtime, ("format",)),
     "unix_timestamp": (_unix_timestamp, ("format",)),
     "to_date": (_to_date, ("format",)),
@@ -431,3 +345,105 @@ FUNCTIONS: Mapping[str, tuple[Build, tuple[str, ...]]] = {
     "date_add": (lambda call, source: _moved_date(call, source, call.number("days")), ("days",)),
     "date_sub": (lambda call, source: _moved_date(call, source, -call.number("days")), ("days",)),
 }
+
+
+# -------------------------------------------------------------------------------------------------------- time patterns
+
+#: Letters with their numbers of digits, or texts.
+TimePattern = tuple[tuple[str, int | str], ...]
+_MOST_PATTERN_CHARACTERS = 200
+_PATTERN_PIECE = re.compile(r"''|'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z'#{}\[\]]+")
+#: How often a letter may stand in a row.
+_LETTER_WIDTHS = {
+    "y": (1, 4),
+    "M": (1, 2),
+    "d": (1, 2),
+    "H": (1, 2),
+    "m": (1, 2),
+    "s": (1, 2),
+    "S": tuple(range(1, 10)),
+}
+_MICROS = 1_000_000
+_DAY_MICROS = 86_400 * _MICROS
+_LETTER_DIVISORS = {"H": 3600 * _MICROS, "m": 60 * _MICROS, "s": _MICROS}
+_LETTER_RANGES = {"H": 24, "m": 60, "s": 60}
+#: Years with more digits have their sign printed.
+_FOUR_DIGITS = 9999
+
+
+@lru_cache(maxsize=64)
+def compile_time_pattern(text: str) -> TimePattern:
+    """Return the parts of a pattern.
+
+    Raises:
+        UnsupportedFeature: it has a letter that prints words or depends on a country, or a part in brackets.
+
+    Example:
+        >>> compile_time_pattern("yyyy-MM'T'HH")
+        (('y', 4), ('', '-'), ('M', 2), ('', 'T'), ('H', 2))
+    """
+    parts: list[tuple[str, int | str]] = []
+    place = 0
+    while place < len(text) <= _MOST_PATTERN_CHARACTERS:
+        match = _PATTERN_PIECE.match(text, place)
+        letters = "" if match is None else match.group()
+        if not letters or (
+            letters[0].isascii() and letters[0].isalpha() and len(letters) not in _LETTER_WIDTHS.get(letters[0], ())
+        ):
+            break
+        if letters[0].isascii() and letters[0].isalpha():
+            parts.append((letters[0], len(letters)))
+        else:
+            inner = letters[1:-1] if letters[0] == "'" and letters != "''" else letters
+            parts.append(("", inner.replace("''", "'")))
+        place += len(letters)
+    if place != len(text) or not text:
+        raise UnsupportedFeature(
+            f"the time pattern {text[:40]!r} is not supported: lakefmt writes yyyy, MM, dd, HH, mm, ss, S and plain text"
+        )
+    return tuple(parts)
+
+
+def format_local_times(micros: I64, pattern: TimePattern) -> pa.Array:
+    """Return local times as texts.
+
+    Parameters:
+        micros: what the clock of a zone shows, in microseconds since 1970.
+        pattern: from :func:`compile_time_pattern`.
+
+    Example:
+        >>> format_local_times(np.array([0, -1]), compile_time_pattern("yyyy/MM/dd HH:mm:ss.SSS")).to_pylist()
+        ['1970/01/01 00:00:00.000', '1969/12/31 23:59:59.999']
+    """
+    days, within = np.divmod(micros, _DAY_MICROS)
+    texts = [
+        pa.scalar(str(width), pa.string()) if not letter else _printed_letter(letter, int(width), days, within)
+        for letter, width in pattern
+    ]
+    empty = pa.array(np.zeros(len(micros), "U1"), pa.string())
+    return pc.binary_join_element_wise(empty, *texts, "")
+
+
+def _printed_letter(letter: str, width: int, days: I64, within: I64) -> pa.Array:
+    if letter in _LETTER_RANGES:
+        return _padded_numbers(within // _LETTER_DIVISORS[letter] % _LETTER_RANGES[letter], width)
+    if letter == "S":
+        nanos = _padded_numbers(within % _MICROS * 1000, 9)
+        return pc.utf8_slice_codeunits(nanos, 0, width)
+    dates = days.astype("datetime64[D]")
+    months = dates.astype("datetime64[M]")
+    if letter == "d":
+        return _padded_numbers((dates - months.astype("datetime64[D]")).astype(np.int64) + 1, width)
+    if letter == "M":
+        return _padded_numbers(months.astype(np.int64) % 12 + 1, width)
+    return _printed_years(months.astype("datetime64[Y]").astype(np.int64) + 1970, width)
+
+
+def _padded_numbers(numbers: I64, width: int) -> pa.Array:
+    return pc.utf8_lpad(pa.array(numbers).cast(pa.string()), width, "0")
+
+
+def _printed_years(years: I64, width: int) -> pa.Array:
+    plus = "+" if width > 1 else ""
+    sign = pc.if_else(pa.array(years < 0), "-", pc.if_else(pa.array(years > _FOUR_DIGITS), plus, ""))
+    return pc.binary_join_element_wise(sign, _padded_numbers(np.abs(years), width), "")

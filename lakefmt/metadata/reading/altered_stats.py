@@ -1,7 +1,15 @@
-"""Statistics of a column that was altered, found under the names that it had (effects on reading only).
+"""Find the statistics of a column that was altered, of files and of data partitions, under the names that it had (effects on reading only).
 
 What each file needs depends on its instant (:mod:`lakefmt.schema.statistic_names`). A file for which several names are
 looked at has several records, and its values are in one of them at least: they are joined as those of several files are.
+
+A commit makes the statistics of its data partitions anew, under the names that columns have then: those under an older name stay
+as they were. By Hudi they are joined from the statistics of files that stand under the new name, so files from before may be
+missing in them. Here they count only where they are known to have every row of the partition:
+
+* as many values were counted as record keys, which every file has; and
+* none of the values is null (Hudi counts a column as null in each row of a log that was written under another name), or all rows are
+  of commits since the column has the name; or they stand under the first name, and all rows are of commits from before the next one.
 """
 
 from __future__ import annotations
@@ -34,7 +42,7 @@ __all__ = [
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-_RECORD = ("min", "max", "value_count", "null_count")
+_RECORD_COLUMNS = ("min", "max", "value_count", "null_count")
 #: Texts of dates sort like the dates in these years alone; days since 1970.
 _FIRST_DAY, _LAST_DAY = -719162, 2932896
 
@@ -87,11 +95,11 @@ def read_altered_stats(
     for code, instant in enumerate(instants):  # one for each commit that wrote some of the files
         under.setdefault(names.of(column, str(instant)), []).append(code)
     stored = {
-        name: _stats_of(table, name, kind, names.kinds(column), partitions)
+        name: _stats_under(table, name, kind, names.kinds(column), partitions)
         for name in dict.fromkeys(name for each in under for name in each.names)
     }
-    places = {name: _places(stats, files.names) for name, stats in stored.items()}
-    empty = {name: _of_files(_has_only_nulls(stats), places[name]) for name, stats in stored.items()}
+    places = {name: _places_of_files(stats, files.names) for name, stats in stored.items()}
+    empty = {name: _marks_of_files(_has_only_nulls(stats), places[name]) for name, stats in stored.items()}
     is_told = np.zeros(len(codes), bool)
     parts: list[pa.Table] = []
     for each, some in under.items():
@@ -99,23 +107,27 @@ def read_altered_stats(
         if each.is_absent:
             # A log may hold rows of instants that are later than its name.
             chosen = np.flatnonzero(asked & ~files.logs)
-            parts.append(_absent(chosen, kind))
+            parts.append(_absent_records(chosen, kind))
             is_told[chosen] = True
         there = {name: asked & (places[name] >= 0) for name in each.names}
         # Hudi counts a column as null in every row of a log that was written under another name.
         unseen = {
             name: empty[name] & ((files.logs & (not each.is_same)) | (name in each.filled)) for name in each.names
         }
-        for name, chosen in _choose(each, there, unseen):
-            parts.append(_records(chosen, stored[name].select(_RECORD).take(pa.array(places[name][chosen]))))
+        for name, chosen in _choose_names(each, there, unseen):
+            parts.append(
+                _records_of_files(chosen, stored[name].select(_RECORD_COLUMNS).take(pa.array(places[name][chosen])))
+            )
             is_told[chosen] = True
     rest = np.flatnonzero(~is_told)
-    nothing = stats_schema(kind).empty_table().select(_RECORD)
-    parts.append(_records(rest, nothing.take(pa.nulls(len(rest), pa.int64()))))
+    nothing = stats_schema(kind).empty_table().select(_RECORD_COLUMNS)
+    parts.append(_records_of_files(rest, nothing.take(pa.nulls(len(rest), pa.int64()))))
     return pa.concat_tables(parts)
 
 
-def _choose(under: StoredUnder, there: Mapping[str, Mask], unseen: Mapping[str, Mask]) -> Iterator[tuple[str, I64]]:
+def _choose_names(
+    under: StoredUnder, there: Mapping[str, Mask], unseen: Mapping[str, Mask]
+) -> Iterator[tuple[str, I64]]:
     """Yield the names under which statistics tell of a column, and of which files, by position.
 
     Parameters:
@@ -134,20 +146,22 @@ def _choose(under: StoredUnder, there: Mapping[str, Mask], unseen: Mapping[str, 
             yield name, np.flatnonzero(has_all & ~has_own if len(has_own) else has_all)
 
 
-def _stats_of(
+def _stats_under(
     table: MetadataTable, name: str, kind: pa.DataType, kinds: frozenset[str], partitions: Sequence[str] | None
 ) -> pa.Table:
     """Return what stands under a name, with ends of older types as ends of today's."""
     stats = read_stats(table, PartitionKind.COLUMN_STATS, name, kind, partitions)
     if pt.is_float64(kind) and "float" in kinds:
-        return _rounded(stats)
+        return _with_rounded_ends(stats)
     if pt.is_string(kind) and "date" in kinds and kinds <= {"date", "string"}:
         dates = read_stats(table, PartitionKind.COLUMN_STATS, name, pa.date32(), partitions)
-        return pa.concat_tables([stats.filter(_are_known(stats)), _as_texts(dates.filter(_are_known(dates)))])
+        return pa.concat_tables(
+            [stats.filter(_have_both_ends(stats)), _dates_as_texts(dates.filter(_have_both_ends(dates)))]
+        )
     return stats
 
 
-def _rounded(stats: pa.Table) -> pa.Table:
+def _with_rounded_ends(stats: pa.Table) -> pa.Table:
     """Return ends between which values are, whether they were stored as floats or as doubles.
 
     A reader takes the double that is written like the float, Java and Arrow the one that equals it.
@@ -161,10 +175,10 @@ def _rounded(stats: pa.Table) -> pa.Table:
     return stats
 
 
-def _as_texts(dates: pa.Table) -> pa.Table:
+def _dates_as_texts(dates: pa.Table) -> pa.Table:
     for end in ("min", "max"):
         dates = dates.set_column(dates.column_names.index(end), end, texts_of_days(dates[end].combine_chunks()))
-    return dates.filter(_are_known(dates))
+    return dates.filter(_have_both_ends(dates))
 
 
 def texts_of_days(dates: pa.Array) -> pa.Array:
@@ -180,11 +194,11 @@ def texts_of_days(dates: pa.Array) -> pa.Array:
     return convert_stored(pc.if_else(are_in_order, dates, pa.scalar(None, dates.type)), "string")
 
 
-def _are_known(stats: pa.Table) -> pa.ChunkedArray:
+def _have_both_ends(stats: pa.Table) -> pa.ChunkedArray:
     return pc.and_(pc.is_valid(stats["min"]), pc.is_valid(stats["max"]))
 
 
-def _places(stats: pa.Table, files: pa.Array) -> I64:
+def _places_of_files(stats: pa.Table, files: pa.Array) -> I64:
     """Return which statistics are of each file; -1: none, or several."""
     counts = stats["name"].value_counts()
     once = counts.field("values").filter(pc.equal(counts.field("counts"), 1))
@@ -199,24 +213,26 @@ def _has_only_nulls(records: pa.Table) -> Mask:
     return mask
 
 
-def _of_files(marks: Mask, places: I64) -> Mask:
+def _marks_of_files(marks: Mask, places: I64) -> Mask:
     """Return the marks of statistics by file; of those without it is false."""
     return np.append(marks, False)[places]
 
 
-def _records(files: I64, records: pa.Table, *, is_absent: bool = False) -> pa.Table:
+def _records_of_files(files: I64, records: pa.Table, *, is_absent: bool = False) -> pa.Table:
     return records.add_column(0, "file", pa.array(files, pa.int64())).append_column(
         "is_absent", pa.array(np.full(len(files), is_absent))
     )
 
 
-def _absent(files: I64, kind: pa.DataType) -> pa.Table:
+def _absent_records(files: I64, kind: pa.DataType) -> pa.Table:
     single = pa.array(np.ones(len(files), np.int64))
     ends = pa.nulls(len(files), kind)
-    return _records(files, pa.table([ends, ends, single, single], names=_RECORD), is_absent=True)
+    return _records_of_files(files, pa.table([ends, ends, single, single], names=_RECORD_COLUMNS), is_absent=True)
 
 
-_DIGITS = 17
+# ------------------------------------------------------------------------------------------------------ data partitions
+
+_INSTANT_DIGITS = 17
 
 
 def read_altered_partitions(
@@ -275,8 +291,10 @@ def known_partitions(
     current, first = (of_all_rows(stats, keys) for stats in (current, first))
     if names.since is not None:
         has_values = pc.equal(current["null_count"], 0)
-        current = current.filter(pc.or_(has_values, _compared(pc.greater_equal, current, times, "min", names.since)))
-    first = first.filter(_compared(pc.less, first, times, "max", names.until))
+        current = current.filter(
+            pc.or_(has_values, _partitions_where(pc.greater_equal, current, times, "min", names.since))
+        )
+    first = first.filter(_partitions_where(pc.less, first, times, "max", names.until))
     is_other = pc.invert(pc.is_in(first["name"], value_set=current["name"].combine_chunks()))
     return pa.concat_tables([current, first.filter(is_other)])
 
@@ -295,8 +313,10 @@ def of_all_rows(stats: pa.Table, keys: pa.Table) -> pa.Table:
     return stats.filter(pc.fill_null(pc.and_(stats["is_tight"], pc.equal(stats["value_count"], rows)), False))
 
 
-def _compared(compare: object, stats: pa.Table, times: pa.Table, end: str, instant: str) -> pa.ChunkedArray:
+def _partitions_where(compare: object, stats: pa.Table, times: pa.Table, end: str, instant: str) -> pa.ChunkedArray:
     """Return of which partitions an end of the commit times compares with an instant; false where it is not known."""
-    whole = times.filter(pc.and_(pc.equal(times["null_count"], 0), pc.equal(pc.utf8_length(times[end]), _DIGITS)))
+    whole = times.filter(
+        pc.and_(pc.equal(times["null_count"], 0), pc.equal(pc.utf8_length(times[end]), _INSTANT_DIGITS))
+    )
     passing = whole.filter(compare(whole[end], pa.scalar(instant)))  # type: ignore[operator]
     return pc.is_in(stats["name"], value_set=passing["name"].combine_chunks())

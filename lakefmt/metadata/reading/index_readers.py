@@ -1,4 +1,9 @@
-"""Reads the record index, secondary indexes and expression indexes of a metadata table."""
+"""Read the record index, secondary indexes and expression indexes of a metadata table (effects on reading only).
+
+The record index says where record keys are stored. The value of a key depends on its data partition, file group and instant only,
+so few values are distinct: each of those is decoded once. A secondary index has record keys by the value of another column, an
+expression index the ranges of files and data partitions.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +124,7 @@ def locations_of(runs: Sequence[RecordRun]) -> pa.Table:
         rows = newest.filter(pa.compute.equal(newest["schema"], number))
         values = rows["value"].combine_chunks().dictionary_encode()
         # Distinct values, of which there are a few for each file group.
-        places = [_place(value, schema, runs[0].what) for value in values.dictionary.to_pylist()]
+        places = [_location_in_record(value, schema, runs[0].what) for value in values.dictionary.to_pylist()]
         distinct = {
             "partition": pa.array([place.partition for place in places], pa.string()),
             "file_id": pa.array([place.file_id for place in places], pa.string()),
@@ -133,7 +138,7 @@ def locations_of(runs: Sequence[RecordRun]) -> pa.Table:
     return pa.concat_tables([LOCATION_SCHEMA.empty_table(), *parts])
 
 
-def _place(value: bytes, schema: str, what: str) -> RecordLocation:
+def _location_in_record(value: bytes, schema: str, what: str) -> RecordLocation:
     location = decode_record(value, schema, f"a record of {what}").location
     if location is None:
         raise CorruptFile(f"{what}: a record of the record index says no location")

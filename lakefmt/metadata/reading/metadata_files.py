@@ -1,6 +1,11 @@
-"""The base files and logs of the metadata table: listed, opened, kept (effects on reading only).
+"""The base files and logs of the metadata table: listed, opened, kept, and checked for files that are gone (effects on reading only).
 
 Small files are read whole and kept for the next look; of large base files only what is asked for is read.
+
+Which file groups and files there must be is told by the commits that wrote them (:class:`WrittenGroups`). Hudi counts the file
+groups that it finds. A gap in their numbers shows which one is missing, but not when it is the last: then every key is looked for,
+and stored, in a wrong place. Nor does Hudi see that a log is gone, empty or cut: the files or keys in it are passed over, as if
+they had never been written.
 """
 
 from __future__ import annotations
@@ -53,13 +58,20 @@ __all__ = [
 ]
 
 #: Files up to this size are read whole, and kept.
-_READ_WHOLE = 8 << 20
+_READ_WHOLE_BYTES = 8 << 20
 _KEPT_BYTES = 64 << 20
 #: Bytes of decoded blocks that are kept beside them: those of about a million keys.
-_DECODED_BYTES = 64 << 20
+_KEPT_DECODED_BYTES = 64 << 20
 #: Bytes of files as they are stored that are kept, those that this handle wrote, and of one of them.
-_STORED_BYTES, _STORED_FILE_BYTES = 8 << 20, 1 << 20
-_HISTORY = f"{METADATA_DIRECTORY}/.hoodie/timeline/history"
+_KEPT_STORED_BYTES, _MOST_STORED_FILE_BYTES = 8 << 20, 1 << 20
+_HISTORY_DIRECTORY = f"{METADATA_DIRECTORY}/.hoodie/timeline/history"
+
+
+#: More than a timeline holds between two archives.
+_MOST_KNOWN_COMMITS = 512
+#: Digits of the longest instant of the data table; in layout 1 those of services and of first records are longer.
+_INSTANT_DIGITS = 17
+_REPAIR_ADVICE = "make it anew with Table.index.check(repair=True) or `lakefmt index check --repair`"
 
 
 class OpenedBlock:
@@ -105,10 +117,10 @@ class OpenedBlock:
         return decode_delete_content(self._content, what=self._what).keys.cast(pa.binary())
 
 
-_Content = HFileReader | tuple[OpenedBlock, ...]
+_OpenedFile = HFileReader | tuple[OpenedBlock, ...]
 
 
-class _Version(NamedTuple):
+class _ListedFile(NamedTuple):
     """A file as it was listed: a metadata table that is made anew may use a name again."""
 
     path: str
@@ -127,7 +139,7 @@ class _KeptFile:
         decoded: bytes of its decoded blocks.
     """
 
-    content: _Content
+    content: _OpenedFile
     used: int
     used_before: int = 0
     decoded: int = 0
@@ -144,7 +156,7 @@ class MetadataFileCache:
     """Files of the metadata table that were read before, the last used ones; for all readers of one table."""
 
     def __init__(self) -> None:
-        self._files: OrderedDict[_Version, _KeptFile] = OrderedDict()
+        self._files: OrderedDict[_ListedFile, _KeptFile] = OrderedDict()
         self._bytes = 0
         self._decoded = 0
         self._uses = 0
@@ -170,17 +182,17 @@ class MetadataFileCache:
 
         with self._lock:
             if layout not in self._histories:
-                self._histories[layout] = HistoryStore(store, _HISTORY, layout)
+                self._histories[layout] = HistoryStore(store, _HISTORY_DIRECTORY, layout)
             return self._histories[layout]
 
     def keep_bytes(self, path: str, data: bytes) -> None:
         """Keep the bytes of a file that this handle puts or has read."""
         with self._lock:
             self._bytes_of.pop(path, None)
-            if len(data) <= _STORED_FILE_BYTES:
+            if len(data) <= _MOST_STORED_FILE_BYTES:
                 self._bytes_of[path] = data
             kept = sum(map(len, self._bytes_of.values()))
-            while kept > _STORED_BYTES:
+            while kept > _KEPT_STORED_BYTES:
                 kept -= len(self._bytes_of.popitem(last=False)[1])
 
     def bytes_of(self, path: str, mark: str) -> bytes | None:
@@ -191,13 +203,13 @@ class MetadataFileCache:
             return None
         return data
 
-    def has(self, version: _Version, mark: str) -> bool:
+    def has(self, version: _ListedFile, mark: str) -> bool:
         """Return whether a file need not be read."""
         with self._lock:
             kept = version in self._files
         return kept or self.bytes_of(version.path, mark) is not None
 
-    def get(self, version: _Version) -> _Content | None:
+    def get(self, version: _ListedFile) -> _OpenedFile | None:
         """Return a file that was read before."""
         with self._lock:
             kept = self._files.get(version)
@@ -208,7 +220,7 @@ class MetadataFileCache:
             self._files.move_to_end(version)
             return kept.content
 
-    def put(self, version: _Version, content: _Content) -> None:
+    def put(self, version: _ListedFile, content: _OpenedFile) -> None:
         """Keep a file."""
         if PartitionKind.RECORD_INDEX.value in version.path:  # few of its values are distinct
             for block in (content,) if isinstance(content, HFileReader) else content:
@@ -225,7 +237,7 @@ class MetadataFileCache:
                 self._bytes -= oldest.size
                 self._decoded -= kept.forget_blocks()
 
-    def _reserve(self, version: _Version, size: int) -> bool:
+    def _reserve(self, version: _ListedFile, size: int) -> bool:
         """Return whether a file may keep more decoded blocks; those of files that are used no more make room.
 
         Files that were used since its own last use are as likely to be used again: they keep theirs.
@@ -235,10 +247,10 @@ class MetadataFileCache:
             if own is None:
                 return False
             for kept in self._files.values():
-                if self._decoded + size <= _DECODED_BYTES or kept.used >= own.used_before:
+                if self._decoded + size <= _KEPT_DECODED_BYTES or kept.used >= own.used_before:
                     break
                 self._decoded -= kept.forget_blocks()
-            if self._decoded + size > _DECODED_BYTES:
+            if self._decoded + size > _KEPT_DECODED_BYTES:
                 return False
             own.decoded += size
             self._decoded += size
@@ -299,8 +311,8 @@ class MetadataFiles:
         files += [log for item in slices for log in item.logs]
         return sum(not self._cache.has(self._version(file), self._marks.get(file.path, "")) for file in files)
 
-    def _version(self, file: BaseFile | LogFile) -> _Version:
-        return _Version(file.path, file.size, self._modified.get(file.path, 0.0))
+    def _version(self, file: BaseFile | LogFile) -> _ListedFile:
+        return _ListedFile(file.path, file.size, self._modified.get(file.path, 0.0))
 
     def open_all(
         self, slices: Sequence[FileSlice]
@@ -322,11 +334,11 @@ class MetadataFiles:
         }
         return readers, blocks
 
-    def _open(self, file: BaseFile | LogFile) -> _Content:
+    def _open(self, file: BaseFile | LogFile) -> _OpenedFile:
         from lakefmt.formats.log.blocks import MAX_LOG_BYTES
         from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
 
-        if isinstance(file, BaseFile) and file.size > _READ_WHOLE:
+        if isinstance(file, BaseFile) and file.size > _READ_WHOLE_BYTES:
             return self._open_ranged(file)
         version = self._version(file)
         kept = self._cache.get(version)
@@ -340,7 +352,7 @@ class MetadataFiles:
                 raise SnapshotExpired(
                     f"{file.path} is gone: the metadata table was cleaned meanwhile; read again"
                 ) from None
-        content: _Content
+        content: _OpenedFile
         if isinstance(file, BaseFile):
             content = HFileReader.from_bytes(data, file.path)
         else:
@@ -352,7 +364,7 @@ class MetadataFiles:
                 self.damaged.add(file.path)
                 return content
         # A store that does not say when a file was written would not show that it was written anew.
-        if len(data) <= _READ_WHOLE and version.modified:
+        if len(data) <= _READ_WHOLE_BYTES and version.modified:
             self._cache.put(version, content)
         return content
 
@@ -368,11 +380,7 @@ class MetadataFiles:
         return HFileReader(read_at, source.size(), file.path)
 
 
-#: More than a timeline holds between two archives.
-_MOST_COMMITS = 512
-#: Digits of the longest instant of the data table; in layout 1 those of services and of first records are longer.
-_INSTANT_DIGITS = 17
-_ADVICE = "make it anew with Table.index.check(repair=True) or `lakefmt index check --repair`"
+# -------------------------------------------------------------------------------------------- what commits have written
 
 
 class CommittedFile(NamedTuple):
@@ -392,16 +400,16 @@ class CommittedLog(NamedTuple):
 
 
 #: The files of a commit by partition.
-_Files = Mapping[str, tuple[CommittedFile, ...]]
+_FilesByPartition = Mapping[str, tuple[CommittedFile, ...]]
 
 
 @dataclass
 class KnownCommits:
     """The files of commits of the metadata table, as one handle read or wrote them; a commit never changes."""
 
-    _files: dict[tuple[str, str | None], _Files] = field(default_factory=dict)
+    _files: dict[tuple[str, str | None], _FilesByPartition] = field(default_factory=dict)
 
-    def of(self, instant: MetadataInstant) -> _Files | None:
+    def of(self, instant: MetadataInstant) -> _FilesByPartition | None:
         """Return the files of a commit by partition; None: it has to be read."""
         return self._files.get((instant.time, instant.completion))
 
@@ -415,7 +423,7 @@ class KnownCommits:
         """
         if completion == time and (len(time) > _INSTANT_DIGITS or time.startswith(INITIALISATION)):
             return  # in layout 1 an index that is made anew may have the instants of the one before it
-        if len(self._files) >= _MOST_COMMITS:
+        if len(self._files) >= _MOST_KNOWN_COMMITS:
             self._files = {}
         self._files[time, completion] = _by_partition(files)
 
@@ -440,7 +448,7 @@ class WrittenGroups:
     version: TableVersion
     timeline: MetadataTimeline
     known: KnownCommits = field(default_factory=KnownCommits)
-    _read_now: dict[str, _Files] = field(default_factory=dict, repr=False)
+    _read_now: dict[str, _FilesByPartition] = field(default_factory=dict, repr=False)
 
     def check(self, partition: str, present: Collection[str]) -> None:
         """Raise when commits wrote to file groups of a partition that are not there.
@@ -509,7 +517,7 @@ class WrittenGroups:
         ]
         if doubtful:
             self._check_doubtful(partition, doubtful, present)
-        return {} if self.version.layout > 1 else _logs(named)
+        return {} if self.version.layout > 1 else _committed_logs(named)
 
     @property
     def tells_begin(self) -> bool:
@@ -559,7 +567,7 @@ class WrittenGroups:
             size = present.get(file.name)
             what = "is gone" if size is None else f"has {size:,} of {file.size:,} bytes"
             raise CorruptFile(
-                f"{METADATA_DIRECTORY}/{partition}/{file.name} {what}, as {commit.time} wrote it: {_ADVICE}"
+                f"{METADATA_DIRECTORY}/{partition}/{file.name} {what}, as {commit.time} wrote it: {_REPAIR_ADVICE}"
             )
 
     def _read(self, since: str, *, everything: bool) -> Mapping[str, frozenset[str]]:
@@ -582,7 +590,7 @@ class WrittenGroups:
                 written[name] = written.get(name, frozenset()) | {file.file_id for file in files}
         return written
 
-    def _files_of(self, commit: MetadataInstant) -> _Files | None:
+    def _files_of(self, commit: MetadataInstant) -> _FilesByPartition | None:
         """Return the files of a commit by partition; None: it was not read, or is archived meanwhile."""
         return self._read_now.get(commit.time) or self.known.of(commit)
 
@@ -643,17 +651,17 @@ def log_problem(
 
 def log_damage(path: str, problem: str) -> CorruptFile:
     """Return the error for a log that has lost something."""
-    return CorruptFile(f"{path} {problem}: {_ADVICE}")
+    return CorruptFile(f"{path} {problem}: {_REPAIR_ADVICE}")
 
 
-def _by_partition(files: Iterable[CommittedFile]) -> _Files:
+def _by_partition(files: Iterable[CommittedFile]) -> _FilesByPartition:
     parts: dict[str, list[CommittedFile]] = {}
     for file in files:
         parts.setdefault(file.partition, []).append(file)
     return {partition: tuple(own) for partition, own in parts.items()}
 
 
-def _logs(named: Iterable[tuple[MetadataInstant, CommittedFile]]) -> dict[str, CommittedLog]:
+def _committed_logs(named: Iterable[tuple[MetadataInstant, CommittedFile]]) -> dict[str, CommittedLog]:
     logs: dict[str, CommittedLog] = {}
     for commit, file in named:
         before = logs.get(file.name, CommittedLog(frozenset(), 0))

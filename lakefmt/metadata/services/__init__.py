@@ -1,5 +1,5 @@
 """Services of the metadata table.
 
-``run`` calls them when they are due; ``compaction`` merges logs into new base files, ``log_compaction`` merges logs into
-one log, ``clean`` removes what compactions replaced (``clean_plan`` decides), ``archive`` shortens the timeline.
+``run`` calls them when they are due, and removes what compactions replaced; ``compaction`` merges logs into new base files, or
+into one log.
 """
