@@ -1,4 +1,11 @@
-"""Append tables: creation, appends, queue positions, expiry."""
+"""The methods of append tables: ``append``, ``overwrite``, ``tags``, ``as_of`` and ``expire_partitions``, and what they decide by.
+
+* Properties of a new append table (:func:`append_properties`; docs/append.md, Making one).
+* Paimon's names of table options, and what stands for them here (:data:`OPTIONS`; docs/append.md, Options). ``OPTIONS`` makes the
+  table in the documentation. A name that is not in it is refused with the nearest one that is.
+* Whether an append was done already, and what its commit says (:class:`AppendEntries`; docs/append.md, Once).
+* Which partitions are old (:func:`old_partitions`; docs/append.md, Expiry).
+"""
 
 from __future__ import annotations
 
@@ -64,488 +71,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class PaimonOption:
-    """One of Paimon's table options.
-
-    Attributes:
-        default: Paimon's.
-        becomes: the property that stands for it; empty: see `note`.
-        form: how its value is translated: ``text``, ``number``, ``size`` (in bytes), ``flag``, ``seconds`` or ``hours``.
-        refused: lakefmt has nothing for it, and a table would not do what it asks for.
-        note: what it means here.
-    """
-
-    default: str
-    becomes: str = ""
-    form: str = "text"
-    refused: bool = False
-    note: str = ""
-
-
-_STREAM: Final = "an argument of table.stream"
-_DEFAULT: Final = "what table.stream does unless its argument says otherwise"
-_CALL: Final = "an argument or option of a call"
-
-OPTIONS: Final[Mapping[str, PaimonOption]] = {
-    "bucket": PaimonOption("-1", note="-1: order='none'; a number: order='per_bucket' with as many buckets"),
-    "bucket-key": PaimonOption("", "lakefmt.append.bucket.key"),
-    "bucket-append-ordered": PaimonOption("true", note="false: order='none'"),
-    "target-file-size": PaimonOption(
-        "256 mb", "hoodie.parquet.max.file.size", "size", note="packed files are full at this size, too"
-    ),
-    "compaction.min.file-num": PaimonOption(
-        "5", MIN_FILES, "number", note="by services, 10 without it; of a queue runs of 16 files after commits"
-    ),
-    "compaction.max.file-num": PaimonOption("", note="kept; 0 is off"),
-    "compaction.small-file-ratio": PaimonOption("0.7", note="files below this part of `target-file-size` are packed"),
-    "compaction.delete-ratio-threshold": PaimonOption("0.2", note="kept; an append table has no row deletes"),
-    "compaction.file-num-limit": PaimonOption(
-        "100000", note="kept; see hoodie.clustering.plan.strategy.max.num.groups"
-    ),
-    "full-compaction.delta-commits": PaimonOption("", "hoodie.clustering.inline.max.commits", "number"),
-    "write-only": PaimonOption("false", "lakefmt.write.only", "flag"),
-    "write-buffer-size": PaimonOption("256 mb", "lakefmt.write.window.bytes", "size"),
-    "write-buffer-spillable": PaimonOption("true", note="kept; rows never wait for a commit in memory"),
-    "write-buffer-for-append": PaimonOption("false", note="kept; files are written one after the other"),
-    "write-max-writers-to-spill": PaimonOption("10", "lakefmt.write.open.files", "number"),
-    "file.format": PaimonOption("parquet", note="parquet only"),
-    "file.compression": PaimonOption("zstd", "hoodie.parquet.compression.codec"),
-    "dynamic-partition-overwrite": PaimonOption("true", note="the argument mode= of table.overwrite"),
-    "snapshot.time-retained": PaimonOption("1 h", "hoodie.clean.hours.retained", "hours"),
-    "snapshot.num-retained.min": PaimonOption("10", "hoodie.clean.commits.retained", "number"),
-    "snapshot.num-retained.max": PaimonOption(
-        "unlimited", note="kept; a clean removes what is older than the retained"
-    ),
-    "snapshot.expire.limit": PaimonOption("50", note="kept; a clean removes what it may at once"),
-    "continuous.discovery-interval": PaimonOption("10 s", POLL_SECONDS, "seconds", note=_DEFAULT),
-    "scan.plan-sort-partition": PaimonOption("false", SORTS_PARTITIONS, "flag", note=_DEFAULT),
-    "scan.bounded.watermark": PaimonOption("", note=_STREAM),
-    "scan.mode": PaimonOption("default", note=_STREAM),
-    "consumer-id": PaimonOption("", note=_STREAM),
-    "consumer.mode": PaimonOption("exactly-once", CONSUMER_MODE, note=_DEFAULT),
-    "consumer.expiration-time": PaimonOption("", note=_STREAM),
-    "consumer.ignore-progress": PaimonOption("false", note=_STREAM),
-    "scan.watermark.alignment.group": PaimonOption("", note=_STREAM),
-    "scan.watermark.alignment.max-drift": PaimonOption("", note=_STREAM),
-    "scan.watermark.alignment.update-interval": PaimonOption("1 s", note=_STREAM),
-    "scan.watermark.emit.strategy": PaimonOption("on-event", note="kept; Flink's"),
-    "scan.watermark.idle-timeout": PaimonOption("", note=_STREAM),
-    "source.split.target-size": PaimonOption("128 mb", note="kept; a split is a file"),
-    "source.split.open-file-cost": PaimonOption("4 mb", note="kept; a split is a file"),
-    "streaming-read-overwrite": PaimonOption("false", STREAMS_OVERWRITES, "flag", note=_DEFAULT),
-    "precommit-compact": PaimonOption(
-        "false", note="kept; a commit writes one file for each bucket, or more if it is large"
-    ),
-    "tag.automatic-creation": PaimonOption("none", note="call table.tags.create_daily()"),
-    "tag.creation-period": PaimonOption("daily", note="call table.tags.create_daily()"),
-    "tag.creation-delay": PaimonOption("0", note="call table.tags.create_daily()"),
-    "tag.num-retained-max": PaimonOption("none", note="the argument keep= of table.tags.create_daily()"),
-    "partition.expiration-time": PaimonOption("", note="call table.expire_partitions(older_than=…)"),
-    "partition.mark-done-action": PaimonOption("", refused=True, note="no done markers"),
-    "clustering.columns": PaimonOption("", "hoodie.clustering.plan.strategy.sort.columns"),
-    "clustering.strategy": PaimonOption("auto", "hoodie.layout.optimize.strategy", note="order, zorder, hilbert"),
-    "clustering.incremental": PaimonOption("false", refused=True, note="levels of clustered files"),
-    "clustering.history-partition.limit": PaimonOption("5", note="kept; see the clustering partition filters"),
-    "sink.clustering.by-columns": PaimonOption("", note=_CALL + ": table.sort_on_write"),
-    "sink.clustering.sample-factor": PaimonOption("100", note=_CALL),
-    "sort-compaction.range-strategy": PaimonOption("SIZE", note="kept; see hoodie.layout.optimize.curve.build.method"),
-    "sort-compaction.local-sample.magnification": PaimonOption("1000", note="kept"),
-}
-
-_OWN = ("hoodie.", "lakefmt.")
-_SIZE = re.compile(r"(\d{1,15})\s*(b|bytes?|k|kb|kib|m|mb|mib|g|gb|gib)?", re.IGNORECASE)
-_SPAN = re.compile(r"(\d{1,9})\s*(ms|s|sec|min|m|h|hours?|d|days?)", re.IGNORECASE)
-_UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_LAYOUTS = {"order": "linear", "zorder": "z-order", "hilbert": "hilbert"}
-
-
-def translate_options(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties of a table with Paimon's names replaced; Hudi's and lakefmt's own stay as they are.
-
-    Raises:
-        UnknownSetting: a name that neither has; the nearest is named.
-        UnsupportedFeature: an option that lakefmt has nothing for.
-        InvalidInputError: a value that the option does not take, or two options that contradict each other.
-
-    Example:
-        >>> translate_options({"bucket": "4", "bucket-key": "id", "target-file-size": "64 mb"})["hoodie.parquet.max.file.size"]
-        '67108864'
-        >>> translate_options({"bucket-kee": "id"})
-        Traceback (most recent call last):
-        lakefmt.errors.UnknownSetting: unknown table option 'bucket-kee': did you mean 'bucket-key'?
-    """
-    made: dict[str, str] = {}
-    for name, value in properties.items():
-        if name.startswith(_OWN):
-            _take_property(made, name, value, name)
-            continue
-        option = OPTIONS.get(name)
-        if option is None:
-            near = get_close_matches(str(name), OPTIONS, 1)
-            hint = f": did you mean {near[0]!r}?" if near else ": Paimon's options are listed in docs/append.md"
-            raise UnknownSetting(f"unknown table option {name!r}{hint}")
-        if option.refused:
-            raise UnsupportedFeature(f"table option {name}: lakefmt has nothing for it ({option.note})")
-        for key, text in _translated(name, option, str(value).strip(), properties).items():
-            _take_property(made, key, text, name)
-    return made
-
-
-def _take_property(made: dict[str, str], key: str, text: str, name: str) -> None:
-    if made.setdefault(key, text) != text:
-        raise InvalidInputError(f"table option {name}={text} contradicts {key}={made[key]}")
-
-
-def _translated(name: str, option: PaimonOption, value: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties that stand for an option; the option itself is kept under lakefmt's prefix."""
-    kept = {f"lakefmt.paimon.{name}": value}
-    if name == "bucket":
-        if value == "-1" or str(given.get("bucket-append-ordered", "true")).lower() == "false":
-            return {**kept, "lakefmt.append.order": "none"}
-        return {**kept, "lakefmt.append.order": "per_bucket", "lakefmt.append.buckets": _number(name, value)}
-    if name == "file.format" and value.lower() != "parquet":
-        raise UnsupportedFeature(f"table option file.format={value}: base files are Parquet")
-    if name == "consumer.mode":
-        modes = {mode.replace("_", "-"): mode for mode in ("exactly_once", "at_least_once")}
-        if value not in modes:
-            raise InvalidInputError(f"table option {name} takes exactly-once or at-least-once, not {value[:40]!r}")
-        return {**kept, option.becomes: modes[value]}
-    if name == "target-file-size":
-        return {**kept, **_sizes(_bytes(name, value), str(given.get("compaction.small-file-ratio", "0.7")))}
-    if name == "clustering.strategy":
-        return {**kept, option.becomes: _LAYOUTS[value]} if value in _LAYOUTS else kept
-    if not option.becomes:
-        return kept
-    if option.form == "size":
-        value = str(_bytes(name, value))
-    elif option.form == "number":
-        value = _number(name, value)
-    elif option.form == "flag":
-        value = _flag(name, value)
-    elif option.form == "seconds":
-        value = f"{_span(name, value):g}"
-    elif option.form == "hours":
-        value = str(max(1, math.ceil(_span(name, value) / 3600)))
-    return {**kept, option.becomes: value}
-
-
-def _sizes(target: int, ratio: str) -> dict[str, str]:
-    """Return the properties that say when a file is full, and which files are small."""
-    try:
-        part = float(ratio)
-    except ValueError:
-        part = -1.0
-    if not 0 <= part <= 1:
-        raise InvalidInputError(
-            f"table option compaction.small-file-ratio takes a number from 0 to 1, not {ratio[:40]!r}"
-        )
-    return {
-        "hoodie.parquet.max.file.size": str(target),
-        "hoodie.clustering.plan.strategy.target.file.max.bytes": str(target),
-        "hoodie.clustering.plan.strategy.small.file.limit": str(max(1, int(part * target))),
-    }
-
-
-def _flag(name: str, value: str) -> str:
-    if value.lower() not in ("true", "false"):
-        raise InvalidInputError(f"table option {name} takes true or false, not {value[:40]!r}")
-    return value.lower()
-
-
-def _number(name: str, value: str) -> str:
-    if not (value.isascii() and value.isdigit() and 0 < len(value) < 8 and int(value)):
-        raise InvalidInputError(f"table option {name} takes a number from 1 to 9,999,999, not {value[:40]!r}")
-    return str(int(value))
-
-
-def _bytes(name: str, value: str) -> int:
-    match = _SIZE.fullmatch(value)
-    if match is None or not int(match[1]):
-        raise InvalidInputError(f"table option {name} takes a size such as '128 mb', not {value[:40]!r}")
-    return int(match[1]) * _UNITS[(match[2] or "b")[0].lower()]
-
-
-def _span(name: str, value: str) -> float:
-    """Return a span of time in seconds."""
-    match = _SPAN.fullmatch(value)
-    if match is None:
-        raise InvalidInputError(f"table option {name} takes a time such as '1 h', not {value[:40]!r}")
-    unit = match[2].lower()
-    return int(match[1]) * (0.001 if unit == "ms" else _SECONDS[unit[0]])
-
-
-def option_rows() -> list[str]:
-    """Return the rows of the table in docs/append.md."""
-    rows = ["| Paimon's option | its default | here |", "|---|---|---|"]
-    for name, option in OPTIONS.items():
-        here = f"`{option.becomes}`" if option.becomes else ""
-        note = f"refused: {option.note}" if option.refused else option.note
-        rows.append(f"| `{name}` | {option.default or '–'} | {'; '.join(filter(None, (here, note)))} |")
-    return rows
-
-
-def paimon_options_markdown() -> str:
-    """Return the table of Paimon's options for the documentation.
-
-    Example:
-        >>> paimon_options_markdown().splitlines()[1]
-        '|---|---|---|'
-    """
-    lines = ["| option | Paimon's default | here |", "|---|---|---|"]
-    for name, option in OPTIONS.items():
-        meaning = f"`{option.becomes}`" if option.becomes else ""
-        remark = ("refused: " if option.refused else "") + option.note
-        lines.append(f"| `{name}` | {option.default or '–'} | {'; '.join(filter(None, (meaning, remark)))} |")
-    return "\n".join(lines)
-
-
-_INLINE: Final = "hoodie.clustering.inline"
-
-
-def append_properties(
-    schema: pa.Schema,
-    properties: Mapping[str, str],
-    *,
-    kind: object,
-    order: object,
-    bucket_key: Any,
-    buckets: object,
-    keyed_by: Mapping[str, object],
-) -> dict[str, str]:
-    """Return the properties of a new append table.
-
-    Args:
-        schema: its columns.
-        properties: what the caller asks for, Paimon's names included.
-        kind: ``"append"``.
-        order: ``"none"``, ``"per_bucket"``, or None where the properties say it.
-        bucket_key: the columns that tell a row's bucket.
-        buckets: how many there are.
-        keyed_by: arguments that an append table does not take, by name; None is not given.
-
-    Raises:
-        InvalidInputError: an argument that does not go with the others.
-        UnsupportedFeature: what such a table cannot have.
-        SchemaMismatch: a column that is not there, or has no buckets.
-    """
-    if text_argument(kind, "kind") != "append":
-        raise InvalidInputError(f"unknown kind {kind!r}: expected 'keyed' or 'append'")
-    _check_keyless(properties, keyed_by)
-    made = {KIND: "append", **translate_options(properties)}
-    if order is not None:
-        if text_argument(order, "order") not in ("none", "per_bucket"):
-            raise InvalidInputError(f"unknown order {order!r}: expected 'none' or 'per_bucket'")
-        _state(made, ORDER, str(order), "order")
-    made.setdefault(ORDER, "none")
-    if bucket_key is not None:
-        names = texts_argument([bucket_key] if isinstance(bucket_key, str) else bucket_key, "bucket_key")
-        _state(made, BUCKET_KEY, ",".join(names), "bucket_key")
-    if buckets is not None:
-        if type(buckets) is not int or not 0 < buckets < 10_000_000:
-            raise InvalidInputError(f"buckets takes a number from 1 to 9,999,999, not {shown(buckets)}")
-        _state(made, BUCKETS, str(buckets), "buckets")
-    layout = append_layout(made)
-    if layout is None or (not layout.ordered and layout.bucket_key and ORDER in made and bucket_key is not None):
-        raise InvalidInputError("bucket_key= and buckets= go with order='per_bucket'")
-    if layout.bucket_key:
-        check_bucket_key(schema, layout.bucket_key, layout.buckets)
-    elif layout.buckets > 1:
-        raise InvalidInputError("several buckets need bucket_key=: the columns that tell the bucket of a row")
-    if layout.ordered:
-        # Every commit opens files of its own; nothing else would ever pack them.
-        made.setdefault(_INLINE, "true")
-        made.setdefault("hoodie.clustering.inline.max.commits", "16")
-    _check_event_time(schema, made)
-    return made
-
-
-def _check_keyless(properties: Mapping[str, str], keyed_by: Mapping[str, object]) -> None:
-    for name, value in keyed_by.items():
-        if value is not None:
-            raise InvalidInputError(
-                f"an append table has no keys, so {name}= says nothing: leave it out, or kind='append'"
-            )
-    if str(properties.get("hoodie.populate.meta.fields", "true")).lower() != "true":
-        raise UnsupportedFeature(
-            "hoodie.populate.meta.fields=false: generated keys are stored in a meta column only, and Hudi refuses a table "
-            "without both; name a record_key, whose values are then stored in their column alone"
-        )
-
-
-def _state(made: dict[str, str], key: str, text: str, argument: str) -> None:
-    if made.setdefault(key, text) != text:
-        raise InvalidInputError(f"{argument}={text!r} contradicts the property {key}={made[key]!r}")
-
-
-def _check_event_time(schema: pa.Schema, made: Mapping[str, str]) -> None:
-    column, delay = made.get(EVENT_TIME), made.get(DELAY)
-    if column is not None:
-        if column not in schema.names:
-            raise SchemaMismatch(f"{EVENT_TIME}: column {column!r} is not in the schema {schema.names}")
-        if not (pa.types.is_timestamp(schema.field(column).type) or pa.types.is_int64(schema.field(column).type)):
-            raise SchemaMismatch(
-                f"{EVENT_TIME}: column {column!r} has no event time: a timestamp, or milliseconds as int64"
-            )
-    if delay is not None and (column is None or not delay.isdigit()):
-        raise InvalidInputError(f"{DELAY} takes milliseconds and goes with {EVENT_TIME}, not {delay[:40]!r}")
-
-
-_MOST = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class AppendEntries:
-    """What the commit of an append says.
-
-    Attributes:
-        txn: the application and its number; None: the append may be repeated.
-        watermark: event time up to which the rows are complete, in milliseconds since 1970; None: unknown.
-    """
-
-    txn: tuple[str, int] | None = None
-    watermark: int | None = None
-
-    def __call__(self, view: EntryView) -> Mapping[str, str] | AlreadyDone:
-        """Return the entries of the commit, or the commit that has this number of the application, or a later one.
-
-        Example:
-            >>> entries = AppendEntries(("loader", 2), 1500)
-            >>> view = EntryView(None, None, {}, now_ms=5, instant="20260101000000000")
-            >>> told = entries(view)
-            >>> told
-            {'lakefmt.txn.loader': '{"number":2,"instant":"20260101000000000","at":5}', 'lakefmt.watermark': '1500'}
-            >>> entries(EntryView(None, None, told, now_ms=6))
-            AlreadyDone(instant='20260101000000000')
-        """
-        new: dict[str, str] = {}
-        if self.txn is not None:
-            application, number = self.txn
-            name = txn_entry_name(application)
-            last = decode_entry(view.entries, name)
-            if last is not None and type(last.get("number")) is int and number <= last["number"]:
-                instant = last.get("instant")
-                return AlreadyDone(InstantTime(instant) if isinstance(instant, str) else None)
-            new[name] = encode_entry({"number": number, "instant": view.instant}, view.now_ms)
-        if self.watermark is not None:
-            new[WATERMARK] = str(self.watermark)
-        return new
-
-
-def parse_txn(txn: object) -> tuple[str, int] | None:
-    """Return the application and the number of an append; None: it has none.
-
-    Raises:
-        InvalidInputError: it is no pair of a name and a number.
-
-    Example:
-        >>> parse_txn(("loader", 17))
-        ('loader', 17)
-    """
-    if txn is None:
-        return None
-    if not isinstance(txn, tuple | list) or len(txn) != 2:
-        raise InvalidInputError(f"txn takes the name of an application and a number that grows, unlike {shown(txn)}")
-    application, number = txn
-    txn_entry_name(application)
-    if type(number) is not int or not 0 <= number <= _MOST:
-        raise InvalidInputError(f"the number of an append is an integer from 0 to 2^63-1, not {shown(number)}")
-    return application, number
-
-
-def parse_watermark(watermark: object) -> int | None:
-    """Return a watermark in milliseconds since 1970.
-
-    Args:
-        watermark: a time with its zone, milliseconds since 1970, or None.
-
-    Raises:
-        InvalidInputError: it is neither.
-
-    Example:
-        >>> from datetime import UTC
-        >>> parse_watermark(datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC)), parse_watermark(5)
-        (2000, 5)
-    """
-    if watermark is None:
-        return None
-    if isinstance(watermark, datetime):
-        if watermark.tzinfo is None:
-            raise InvalidInputError("a watermark is a time with its zone: give it tzinfo, such as datetime.UTC")
-        return milliseconds_of(watermark)
-    if type(watermark) is not int or abs(watermark) > _MOST:
-        raise InvalidInputError(f"a watermark is a time, or milliseconds since 1970, not {shown(watermark)}")
-    return watermark
-
-
-def parse_cutoff(older_than: object, now: datetime) -> datetime:
-    """Return the moment before which a partition is old.
-
-    Raises:
-        InvalidInputError: it is no span of time and no moment.
-
-    Example:
-        >>> from datetime import UTC
-        >>> parse_cutoff(timedelta(days=1), datetime(2026, 1, 2, tzinfo=UTC)).isoformat()
-        '2026-01-01T00:00:00+00:00'
-    """
-    if isinstance(older_than, timedelta) and older_than >= timedelta(0):
-        return now - older_than
-    if isinstance(older_than, datetime) and older_than.tzinfo is not None:
-        return older_than
-    raise InvalidInputError(f"older_than takes a timedelta or a time with its zone, not {shown(older_than)}")
-
-
-def partition_time(values: Mapping[str, object] | None, zone: tzinfo) -> datetime | None:
-    """Return the time that the first dated value of a partition names; None: no value is a date.
-
-    Example:
-        >>> from datetime import UTC
-        >>> partition_time({"city": "oslo", "day": "2026-01-31"}, UTC).isoformat()
-        '2026-01-31T00:00:00+00:00'
-    """
-    for value in (values or {}).values():
-        when = value
-        if isinstance(value, str):
-            try:
-                when = datetime.fromisoformat(value.replace("/", "-"))
-            except ValueError:
-                continue
-        if isinstance(when, datetime):
-            return when if when.tzinfo is not None else when.replace(tzinfo=zone)
-        if isinstance(when, date):
-            return datetime.combine(when, time(0), zone)
-    return None
-
-
-def old_partitions(
-    times: Mapping[PartitionPath, datetime | None],
-    newest: Mapping[PartitionPath, InstantTime],
-    cutoff: datetime,
-    zone: tzinfo,
-    by: str,
-) -> tuple[PartitionPath, ...]:
-    """Return the partitions that are older than a moment.
-
-    Args:
-        times: what the values of each partition name.
-        newest: requested time of the last write to each partition.
-        cutoff: the moment.
-        zone: of instant times.
-        by: ``"values"``: by the time that a partition's values name, and those without are kept; ``"update"``: by its last
-            write.
-
-    Raises:
-        InvalidInputError: another word for `by`.
-    """
-    if by not in ("values", "update"):
-        raise InvalidInputError(f"unknown by {shown(by)}: expected 'values' or 'update'")
-    ages = times if by == "values" else {path: parse_instant_time(last, zone) for path, last in newest.items()}
-    return tuple(sorted(path for path, when in ages.items() if when is not None and when < cutoff))
-
-
-_MODE = "hoodie.write.concurrency.mode"
+_CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
 #: Files in one commit above which the commit warns: partitions times buckets.
 _MANY_FILES = 100
 
@@ -630,13 +156,13 @@ class AppendVerbs(TableVerbs):
             options is not None and not isinstance(options, Mapping)
         ):
             return options
-        if _MODE in given or _MODE in self.client.options or _MODE in properties:
+        if _CONCURRENCY_MODE in given or _CONCURRENCY_MODE in self.client.options or _CONCURRENCY_MODE in properties:
             return options
         from lakefmt.storage.local.process_lock import process_locks
 
         store = self.client.store
         locked = process_locks(store) is not None or store.url.startswith("memory://")
-        return {**given, _MODE: "optimistic_concurrency_control"} if locked else options
+        return {**given, _CONCURRENCY_MODE: "optimistic_concurrency_control"} if locked else options
 
     def overwrite(
         self, data: object, *, mode: str = "dynamic", partitions: Partitions | None = None, **call: Any
@@ -775,3 +301,492 @@ class AppendVerbs(TableVerbs):
 def _is_held(data: object) -> bool:
     """Return whether data are held in memory; the other kinds are streams that can be read once."""
     return not (hasattr(data, "__next__") or hasattr(data, "read_next_batch"))
+
+
+# ----------------------------------------------------------------------------------------------------- Paimon's options
+
+
+@dataclass(frozen=True, slots=True)
+class PaimonOption:
+    """One of Paimon's table options.
+
+    Attributes:
+        default: Paimon's.
+        becomes: the property that stands for it; empty: see `note`.
+        form: how its value is translated: ``text``, ``number``, ``size`` (in bytes), ``flag``, ``seconds`` or ``hours``.
+        refused: lakefmt has nothing for it, and a table would not do what it asks for.
+        note: what it means here.
+    """
+
+    default: str
+    becomes: str = ""
+    form: str = "text"
+    refused: bool = False
+    note: str = ""
+
+
+_STREAM_ARGUMENT: Final = "an argument of table.stream"
+_STREAM_DEFAULT: Final = "what table.stream does unless its argument says otherwise"
+_CALL_ARGUMENT: Final = "an argument or option of a call"
+
+OPTIONS: Final[Mapping[str, PaimonOption]] = {
+    "bucket": PaimonOption("-1", note="-1: order='none'; a number: order='per_bucket' with as many buckets"),
+    "bucket-key": PaimonOption("", "lakefmt.append.bucket.key"),
+    "bucket-append-ordered": PaimonOption("true", note="false: order='none'"),
+    "target-file-size": PaimonOption(
+        "256 mb", "hoodie.parquet.max.file.size", "size", note="packed files are full at this size, too"
+    ),
+    "compaction.min.file-num": PaimonOption(
+        "5", MIN_FILES, "number", note="by services, 10 without it; of a queue runs of 16 files after commits"
+    ),
+    "compaction.max.file-num": PaimonOption("", note="kept; 0 is off"),
+    "compaction.small-file-ratio": PaimonOption("0.7", note="files below this part of `target-file-size` are packed"),
+    "compaction.delete-ratio-threshold": PaimonOption("0.2", note="kept; an append table has no row deletes"),
+    "compaction.file-num-limit": PaimonOption(
+        "100000", note="kept; see hoodie.clustering.plan.strategy.max.num.groups"
+    ),
+    "full-compaction.delta-commits": PaimonOption("", "hoodie.clustering.inline.max.commits", "number"),
+    "write-only": PaimonOption("false", "lakefmt.write.only", "flag"),
+    "write-buffer-size": PaimonOption("256 mb", "lakefmt.write.window.bytes", "size"),
+    "write-buffer-spillable": PaimonOption("true", note="kept; rows never wait for a commit in memory"),
+    "write-buffer-for-append": PaimonOption("false", note="kept; files are written one after the other"),
+    "write-max-writers-to-spill": PaimonOption("10", "lakefmt.write.open.files", "number"),
+    "file.format": PaimonOption("parquet", note="parquet only"),
+    "file.compression": PaimonOption("zstd", "hoodie.parquet.compression.codec"),
+    "dynamic-partition-overwrite": PaimonOption("true", note="the argument mode= of table.overwrite"),
+    "snapshot.time-retained": PaimonOption("1 h", "hoodie.clean.hours.retained", "hours"),
+    "snapshot.num-retained.min": PaimonOption("10", "hoodie.clean.commits.retained", "number"),
+    "snapshot.num-retained.max": PaimonOption(
+        "unlimited", note="kept; a clean removes what is older than the retained"
+    ),
+    "snapshot.expire.limit": PaimonOption("50", note="kept; a clean removes what it may at once"),
+    "continuous.discovery-interval": PaimonOption("10 s", POLL_SECONDS, "seconds", note=_STREAM_DEFAULT),
+    "scan.plan-sort-partition": PaimonOption("false", SORTS_PARTITIONS, "flag", note=_STREAM_DEFAULT),
+    "scan.bounded.watermark": PaimonOption("", note=_STREAM_ARGUMENT),
+    "scan.mode": PaimonOption("default", note=_STREAM_ARGUMENT),
+    "consumer-id": PaimonOption("", note=_STREAM_ARGUMENT),
+    "consumer.mode": PaimonOption("exactly-once", CONSUMER_MODE, note=_STREAM_DEFAULT),
+    "consumer.expiration-time": PaimonOption("", note=_STREAM_ARGUMENT),
+    "consumer.ignore-progress": PaimonOption("false", note=_STREAM_ARGUMENT),
+    "scan.watermark.alignment.group": PaimonOption("", note=_STREAM_ARGUMENT),
+    "scan.watermark.alignment.max-drift": PaimonOption("", note=_STREAM_ARGUMENT),
+    "scan.watermark.alignment.update-interval": PaimonOption("1 s", note=_STREAM_ARGUMENT),
+    "scan.watermark.emit.strategy": PaimonOption("on-event", note="kept; Flink's"),
+    "scan.watermark.idle-timeout": PaimonOption("", note=_STREAM_ARGUMENT),
+    "source.split.target-size": PaimonOption("128 mb", note="kept; a split is a file"),
+    "source.split.open-file-cost": PaimonOption("4 mb", note="kept; a split is a file"),
+    "streaming-read-overwrite": PaimonOption("false", STREAMS_OVERWRITES, "flag", note=_STREAM_DEFAULT),
+    "precommit-compact": PaimonOption(
+        "false", note="kept; a commit writes one file for each bucket, or more if it is large"
+    ),
+    "tag.automatic-creation": PaimonOption("none", note="call table.tags.create_daily()"),
+    "tag.creation-period": PaimonOption("daily", note="call table.tags.create_daily()"),
+    "tag.creation-delay": PaimonOption("0", note="call table.tags.create_daily()"),
+    "tag.num-retained-max": PaimonOption("none", note="the argument keep= of table.tags.create_daily()"),
+    "partition.expiration-time": PaimonOption("", note="call table.expire_partitions(older_than=…)"),
+    "partition.mark-done-action": PaimonOption("", refused=True, note="no done markers"),
+    "clustering.columns": PaimonOption("", "hoodie.clustering.plan.strategy.sort.columns"),
+    "clustering.strategy": PaimonOption("auto", "hoodie.layout.optimize.strategy", note="order, zorder, hilbert"),
+    "clustering.incremental": PaimonOption("false", refused=True, note="levels of clustered files"),
+    "clustering.history-partition.limit": PaimonOption("5", note="kept; see the clustering partition filters"),
+    "sink.clustering.by-columns": PaimonOption("", note=_CALL_ARGUMENT + ": table.sort_on_write"),
+    "sink.clustering.sample-factor": PaimonOption("100", note=_CALL_ARGUMENT),
+    "sort-compaction.range-strategy": PaimonOption("SIZE", note="kept; see hoodie.layout.optimize.curve.build.method"),
+    "sort-compaction.local-sample.magnification": PaimonOption("1000", note="kept"),
+}
+
+_OWN_PREFIXES = ("hoodie.", "lakefmt.")
+_SIZE_TEXT = re.compile(r"(\d{1,15})\s*(b|bytes?|k|kb|kib|m|mb|mib|g|gb|gib)?", re.IGNORECASE)
+_SPAN_TEXT = re.compile(r"(\d{1,9})\s*(ms|s|sec|min|m|h|hours?|d|days?)", re.IGNORECASE)
+_SIZE_UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_SPAN_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_CLUSTERING_LAYOUTS = {"order": "linear", "zorder": "z-order", "hilbert": "hilbert"}
+
+
+def translate_options(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of a table with Paimon's names replaced; Hudi's and lakefmt's own stay as they are.
+
+    Raises:
+        UnknownSetting: a name that neither has; the nearest is named.
+        UnsupportedFeature: an option that lakefmt has nothing for.
+        InvalidInputError: a value that the option does not take, or two options that contradict each other.
+
+    Example:
+        >>> translate_options({"bucket": "4", "bucket-key": "id", "target-file-size": "64 mb"})["hoodie.parquet.max.file.size"]
+        '67108864'
+        >>> translate_options({"bucket-kee": "id"})
+        Traceback (most recent call last):
+        lakefmt.errors.UnknownSetting: unknown table option 'bucket-kee': did you mean 'bucket-key'?
+    """
+    made: dict[str, str] = {}
+    for name, value in properties.items():
+        if name.startswith(_OWN_PREFIXES):
+            _take_property(made, name, value, name)
+            continue
+        option = OPTIONS.get(name)
+        if option is None:
+            near = get_close_matches(str(name), OPTIONS, 1)
+            hint = f": did you mean {near[0]!r}?" if near else ": Paimon's options are listed in docs/append.md"
+            raise UnknownSetting(f"unknown table option {name!r}{hint}")
+        if option.refused:
+            raise UnsupportedFeature(f"table option {name}: lakefmt has nothing for it ({option.note})")
+        for key, text in _translated_option(name, option, str(value).strip(), properties).items():
+            _take_property(made, key, text, name)
+    return made
+
+
+def _take_property(made: dict[str, str], key: str, text: str, name: str) -> None:
+    if made.setdefault(key, text) != text:
+        raise InvalidInputError(f"table option {name}={text} contradicts {key}={made[key]}")
+
+
+def _translated_option(name: str, option: PaimonOption, value: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties that stand for an option; the option itself is kept under lakefmt's prefix."""
+    kept = {f"lakefmt.paimon.{name}": value}
+    if name == "bucket":
+        if value == "-1" or str(given.get("bucket-append-ordered", "true")).lower() == "false":
+            return {**kept, "lakefmt.append.order": "none"}
+        return {**kept, "lakefmt.append.order": "per_bucket", "lakefmt.append.buckets": _number_value(name, value)}
+    if name == "file.format" and value.lower() != "parquet":
+        raise UnsupportedFeature(f"table option file.format={value}: base files are Parquet")
+    if name == "consumer.mode":
+        modes = {mode.replace("_", "-"): mode for mode in ("exactly_once", "at_least_once")}
+        if value not in modes:
+            raise InvalidInputError(f"table option {name} takes exactly-once or at-least-once, not {value[:40]!r}")
+        return {**kept, option.becomes: modes[value]}
+    if name == "target-file-size":
+        return {
+            **kept,
+            **_file_size_properties(_size_value(name, value), str(given.get("compaction.small-file-ratio", "0.7"))),
+        }
+    if name == "clustering.strategy":
+        return {**kept, option.becomes: _CLUSTERING_LAYOUTS[value]} if value in _CLUSTERING_LAYOUTS else kept
+    if not option.becomes:
+        return kept
+    if option.form == "size":
+        value = str(_size_value(name, value))
+    elif option.form == "number":
+        value = _number_value(name, value)
+    elif option.form == "flag":
+        value = _flag_value(name, value)
+    elif option.form == "seconds":
+        value = f"{_span_value(name, value):g}"
+    elif option.form == "hours":
+        value = str(max(1, math.ceil(_span_value(name, value) / 3600)))
+    return {**kept, option.becomes: value}
+
+
+def _file_size_properties(target: int, ratio: str) -> dict[str, str]:
+    """Return the properties that say when a file is full, and which files are small."""
+    try:
+        part = float(ratio)
+    except ValueError:
+        part = -1.0
+    if not 0 <= part <= 1:
+        raise InvalidInputError(
+            f"table option compaction.small-file-ratio takes a number from 0 to 1, not {ratio[:40]!r}"
+        )
+    return {
+        "hoodie.parquet.max.file.size": str(target),
+        "hoodie.clustering.plan.strategy.target.file.max.bytes": str(target),
+        "hoodie.clustering.plan.strategy.small.file.limit": str(max(1, int(part * target))),
+    }
+
+
+def _flag_value(name: str, value: str) -> str:
+    if value.lower() not in ("true", "false"):
+        raise InvalidInputError(f"table option {name} takes true or false, not {value[:40]!r}")
+    return value.lower()
+
+
+def _number_value(name: str, value: str) -> str:
+    if not (value.isascii() and value.isdigit() and 0 < len(value) < 8 and int(value)):
+        raise InvalidInputError(f"table option {name} takes a number from 1 to 9,999,999, not {value[:40]!r}")
+    return str(int(value))
+
+
+def _size_value(name: str, value: str) -> int:
+    match = _SIZE_TEXT.fullmatch(value)
+    if match is None or not int(match[1]):
+        raise InvalidInputError(f"table option {name} takes a size such as '128 mb', not {value[:40]!r}")
+    return int(match[1]) * _SIZE_UNITS[(match[2] or "b")[0].lower()]
+
+
+def _span_value(name: str, value: str) -> float:
+    """Return a span of time in seconds."""
+    match = _SPAN_TEXT.fullmatch(value)
+    if match is None:
+        raise InvalidInputError(f"table option {name} takes a time such as '1 h', not {value[:40]!r}")
+    unit = match[2].lower()
+    return int(match[1]) * (0.001 if unit == "ms" else _SPAN_SECONDS[unit[0]])
+
+
+def option_rows() -> list[str]:
+    """Return the rows of the table in docs/append.md."""
+    rows = ["| Paimon's option | its default | here |", "|---|---|---|"]
+    for name, option in OPTIONS.items():
+        here = f"`{option.becomes}`" if option.becomes else ""
+        note = f"refused: {option.note}" if option.refused else option.note
+        rows.append(f"| `{name}` | {option.default or '–'} | {'; '.join(filter(None, (here, note)))} |")
+    return rows
+
+
+def paimon_options_markdown() -> str:
+    """Return the table of Paimon's options for the documentation.
+
+    Example:
+        >>> paimon_options_markdown().splitlines()[1]
+        '|---|---|---|'
+    """
+    lines = ["| option | Paimon's default | here |", "|---|---|---|"]
+    for name, option in OPTIONS.items():
+        meaning = f"`{option.becomes}`" if option.becomes else ""
+        remark = ("refused: " if option.refused else "") + option.note
+        lines.append(f"| `{name}` | {option.default or '–'} | {'; '.join(filter(None, (meaning, remark)))} |")
+    return "\n".join(lines)
+
+
+# ----------------------------------------------------------------------------------------------------------- new tables
+
+_INLINE_CLUSTERING: Final = "hoodie.clustering.inline"
+
+
+def append_properties(
+    schema: pa.Schema,
+    properties: Mapping[str, str],
+    *,
+    kind: object,
+    order: object,
+    bucket_key: Any,
+    buckets: object,
+    keyed_by: Mapping[str, object],
+) -> dict[str, str]:
+    """Return the properties of a new append table.
+
+    Args:
+        schema: its columns.
+        properties: what the caller asks for, Paimon's names included.
+        kind: ``"append"``.
+        order: ``"none"``, ``"per_bucket"``, or None where the properties say it.
+        bucket_key: the columns that tell a row's bucket.
+        buckets: how many there are.
+        keyed_by: arguments that an append table does not take, by name; None is not given.
+
+    Raises:
+        InvalidInputError: an argument that does not go with the others.
+        UnsupportedFeature: what such a table cannot have.
+        SchemaMismatch: a column that is not there, or has no buckets.
+    """
+    if text_argument(kind, "kind") != "append":
+        raise InvalidInputError(f"unknown kind {kind!r}: expected 'keyed' or 'append'")
+    _check_keyless(properties, keyed_by)
+    made = {KIND: "append", **translate_options(properties)}
+    if order is not None:
+        if text_argument(order, "order") not in ("none", "per_bucket"):
+            raise InvalidInputError(f"unknown order {order!r}: expected 'none' or 'per_bucket'")
+        _state_argument(made, ORDER, str(order), "order")
+    made.setdefault(ORDER, "none")
+    if bucket_key is not None:
+        names = texts_argument([bucket_key] if isinstance(bucket_key, str) else bucket_key, "bucket_key")
+        _state_argument(made, BUCKET_KEY, ",".join(names), "bucket_key")
+    if buckets is not None:
+        if type(buckets) is not int or not 0 < buckets < 10_000_000:
+            raise InvalidInputError(f"buckets takes a number from 1 to 9,999,999, not {shown(buckets)}")
+        _state_argument(made, BUCKETS, str(buckets), "buckets")
+    layout = append_layout(made)
+    if layout is None or (not layout.ordered and layout.bucket_key and ORDER in made and bucket_key is not None):
+        raise InvalidInputError("bucket_key= and buckets= go with order='per_bucket'")
+    if layout.bucket_key:
+        check_bucket_key(schema, layout.bucket_key, layout.buckets)
+    elif layout.buckets > 1:
+        raise InvalidInputError("several buckets need bucket_key=: the columns that tell the bucket of a row")
+    if layout.ordered:
+        # Every commit opens files of its own; nothing else would ever pack them.
+        made.setdefault(_INLINE_CLUSTERING, "true")
+        made.setdefault("hoodie.clustering.inline.max.commits", "16")
+    _check_event_time(schema, made)
+    return made
+
+
+def _check_keyless(properties: Mapping[str, str], keyed_by: Mapping[str, object]) -> None:
+    for name, value in keyed_by.items():
+        if value is not None:
+            raise InvalidInputError(
+                f"an append table has no keys, so {name}= says nothing: leave it out, or kind='append'"
+            )
+    if str(properties.get("hoodie.populate.meta.fields", "true")).lower() != "true":
+        raise UnsupportedFeature(
+            "hoodie.populate.meta.fields=false: generated keys are stored in a meta column only, and Hudi refuses a table "
+            "without both; name a record_key, whose values are then stored in their column alone"
+        )
+
+
+def _state_argument(made: dict[str, str], key: str, text: str, argument: str) -> None:
+    if made.setdefault(key, text) != text:
+        raise InvalidInputError(f"{argument}={text!r} contradicts the property {key}={made[key]!r}")
+
+
+def _check_event_time(schema: pa.Schema, made: Mapping[str, str]) -> None:
+    column, delay = made.get(EVENT_TIME), made.get(DELAY)
+    if column is not None:
+        if column not in schema.names:
+            raise SchemaMismatch(f"{EVENT_TIME}: column {column!r} is not in the schema {schema.names}")
+        if not (pa.types.is_timestamp(schema.field(column).type) or pa.types.is_int64(schema.field(column).type)):
+            raise SchemaMismatch(
+                f"{EVENT_TIME}: column {column!r} has no event time: a timestamp, or milliseconds as int64"
+            )
+    if delay is not None and (column is None or not delay.isdigit()):
+        raise InvalidInputError(f"{DELAY} takes milliseconds and goes with {EVENT_TIME}, not {delay[:40]!r}")
+
+
+_MOST_WATERMARK = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class AppendEntries:
+    """What the commit of an append says.
+
+    Attributes:
+        txn: the application and its number; None: the append may be repeated.
+        watermark: event time up to which the rows are complete, in milliseconds since 1970; None: unknown.
+    """
+
+    txn: tuple[str, int] | None = None
+    watermark: int | None = None
+
+    def __call__(self, view: EntryView) -> Mapping[str, str] | AlreadyDone:
+        """Return the entries of the commit, or the commit that has this number of the application, or a later one.
+
+        Example:
+            >>> entries = AppendEntries(("loader", 2), 1500)
+            >>> view = EntryView(None, None, {}, now_ms=5, instant="20260101000000000")
+            >>> told = entries(view)
+            >>> told
+            {'lakefmt.txn.loader': '{"number":2,"instant":"20260101000000000","at":5}', 'lakefmt.watermark': '1500'}
+            >>> entries(EntryView(None, None, told, now_ms=6))
+            AlreadyDone(instant='20260101000000000')
+        """
+        new: dict[str, str] = {}
+        if self.txn is not None:
+            application, number = self.txn
+            name = txn_entry_name(application)
+            last = decode_entry(view.entries, name)
+            if last is not None and type(last.get("number")) is int and number <= last["number"]:
+                instant = last.get("instant")
+                return AlreadyDone(InstantTime(instant) if isinstance(instant, str) else None)
+            new[name] = encode_entry({"number": number, "instant": view.instant}, view.now_ms)
+        if self.watermark is not None:
+            new[WATERMARK] = str(self.watermark)
+        return new
+
+
+def parse_txn(txn: object) -> tuple[str, int] | None:
+    """Return the application and the number of an append; None: it has none.
+
+    Raises:
+        InvalidInputError: it is no pair of a name and a number.
+
+    Example:
+        >>> parse_txn(("loader", 17))
+        ('loader', 17)
+    """
+    if txn is None:
+        return None
+    if not isinstance(txn, tuple | list) or len(txn) != 2:
+        raise InvalidInputError(f"txn takes the name of an application and a number that grows, unlike {shown(txn)}")
+    application, number = txn
+    txn_entry_name(application)
+    if type(number) is not int or not 0 <= number <= _MOST_WATERMARK:
+        raise InvalidInputError(f"the number of an append is an integer from 0 to 2^63-1, not {shown(number)}")
+    return application, number
+
+
+def parse_watermark(watermark: object) -> int | None:
+    """Return a watermark in milliseconds since 1970.
+
+    Args:
+        watermark: a time with its zone, milliseconds since 1970, or None.
+
+    Raises:
+        InvalidInputError: it is neither.
+
+    Example:
+        >>> from datetime import UTC
+        >>> parse_watermark(datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC)), parse_watermark(5)
+        (2000, 5)
+    """
+    if watermark is None:
+        return None
+    if isinstance(watermark, datetime):
+        if watermark.tzinfo is None:
+            raise InvalidInputError("a watermark is a time with its zone: give it tzinfo, such as datetime.UTC")
+        return milliseconds_of(watermark)
+    if type(watermark) is not int or abs(watermark) > _MOST_WATERMARK:
+        raise InvalidInputError(f"a watermark is a time, or milliseconds since 1970, not {shown(watermark)}")
+    return watermark
+
+
+def parse_cutoff(older_than: object, now: datetime) -> datetime:
+    """Return the moment before which a partition is old.
+
+    Raises:
+        InvalidInputError: it is no span of time and no moment.
+
+    Example:
+        >>> from datetime import UTC
+        >>> parse_cutoff(timedelta(days=1), datetime(2026, 1, 2, tzinfo=UTC)).isoformat()
+        '2026-01-01T00:00:00+00:00'
+    """
+    if isinstance(older_than, timedelta) and older_than >= timedelta(0):
+        return now - older_than
+    if isinstance(older_than, datetime) and older_than.tzinfo is not None:
+        return older_than
+    raise InvalidInputError(f"older_than takes a timedelta or a time with its zone, not {shown(older_than)}")
+
+
+def partition_time(values: Mapping[str, object] | None, zone: tzinfo) -> datetime | None:
+    """Return the time that the first dated value of a partition names; None: no value is a date.
+
+    Example:
+        >>> from datetime import UTC
+        >>> partition_time({"city": "oslo", "day": "2026-01-31"}, UTC).isoformat()
+        '2026-01-31T00:00:00+00:00'
+    """
+    for value in (values or {}).values():
+        when = value
+        if isinstance(value, str):
+            try:
+                when = datetime.fromisoformat(value.replace("/", "-"))
+            except ValueError:
+                continue
+        if isinstance(when, datetime):
+            return when if when.tzinfo is not None else when.replace(tzinfo=zone)
+        if isinstance(when, date):
+            return datetime.combine(when, time(0), zone)
+    return None
+
+
+def old_partitions(
+    times: Mapping[PartitionPath, datetime | None],
+    newest: Mapping[PartitionPath, InstantTime],
+    cutoff: datetime,
+    zone: tzinfo,
+    by: str,
+) -> tuple[PartitionPath, ...]:
+    """Return the partitions that are older than a moment.
+
+    Args:
+        times: what the values of each partition name.
+        newest: requested time of the last write to each partition.
+        cutoff: the moment.
+        zone: of instant times.
+        by: ``"values"``: by the time that a partition's values name, and those without are kept; ``"update"``: by its last
+            write.
+
+    Raises:
+        InvalidInputError: another word for `by`.
+    """
+    if by not in ("values", "update"):
+        raise InvalidInputError(f"unknown by {shown(by)}: expected 'values' or 'update'")
+    ages = times if by == "values" else {path: parse_instant_time(last, zone) for path, last in newest.items()}
+    return tuple(sorted(path for path, when in ages.items() if when is not None and when < cutoff))

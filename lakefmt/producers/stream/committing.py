@@ -1,4 +1,8 @@
-"""The stored rows of the keys that a stream changes (effects: reads only)."""
+"""Turn the segments of a stream into one commit, and count what a stream has done (effects).
+
+The rows are written as the verbs of a table write. Under the table lock the commit looks at what the table has of the stream: what another
+process committed meanwhile is not committed again.
+"""
 
 from __future__ import annotations
 
@@ -70,103 +74,15 @@ __all__ = [
 ]
 
 
-def stored_rows(
-    client: TableClient,
-    state: TableState,
-    options: Mapping[str, object],
-    keys: pa.Array,
-    partitions: pa.Array,
-    columns: Sequence[str] | None = None,
-) -> pa.Table:
-    """Return the stored rows of record keys: the table's index tells the files, and no other is read.
-
-    Args:
-        client: the table.
-        state: as it is looked at.
-        options: settings of the stream's commits.
-        keys: record keys.
-        partitions: the partition path of each.
-        columns: that are read; None: all, with meta columns.
-    """
-    slices = slices_of_keys(client, state, options, keys, partitions)
-    wanted = pc.field(RECORD_KEY).isin(keys.unique())
-    return scan_slices(Snapshot(client, state), slices, columns, wanted, meta_columns=columns is None).read_all()
+_CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
+_LOCK_PROVIDER = "hoodie.write.lock.provider"
+#: Bytes of segments that one commit holds in memory, unless a mark needs more.
+_MOST_COMMIT_BYTES: Final = 32 << 20
 
 
 #: Upper bounds of the classes of a histogram, in seconds.
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-
-@dataclass(slots=True)
-class StreamMetrics:
-    """What a stream has done; :meth:`as_dict` gives a copy.
-
-    Example:
-        >>> metrics = StreamMetrics()
-        >>> metrics.flushed("rows", 10, 0.002)
-        >>> metrics.as_dict()["flushes"], metrics.as_dict()["rows_durable"]
-        ({'rows': 1}, 10)
-    """
-
-    rows_applied: int = 0
-    rows_durable: int = 0
-    rows_committed: int = 0
-    rows_rejected: int = 0
-    rows_truncated: int = 0
-    dead_letter_rows: int = 0
-    backpressure_seconds: float = 0.0
-    commit_seconds: float = 0.0
-    commits: int = 0
-    commit_failures: int = 0
-    last_commit_error: str | None = None
-    last_commit_instant: str | None = None
-    flushes: Counter[str] = field(default_factory=Counter)
-    retries: Counter[str] = field(default_factory=Counter)
-    flush_seconds: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
-    flush_seconds_sum: float = 0.0
-    _lock: Lock = field(default_factory=Lock)
-
-    def flushed(self, trigger: str, rows: int, seconds: float) -> None:
-        """Count a segment that became durable."""
-        with self._lock:
-            self.rows_durable += rows
-            self.flushes[trigger] += 1
-            self.flush_seconds[bisect_left(BOUNDS, seconds)] += 1
-            self.flush_seconds_sum += seconds
-
-    def committed(self, rows: int, seconds: float, instant: str | None) -> None:
-        """Count a commit."""
-        with self._lock:
-            self.rows_committed += rows
-            self.commits += 1
-            self.commit_seconds += seconds
-            self.last_commit_instant = instant or self.last_commit_instant
-            self.last_commit_error = None
-
-    def commit_failed(self, error: BaseException) -> None:
-        """Count a commit that failed, after all its attempts."""
-        with self._lock:
-            self.commit_failures += 1
-            self.last_commit_error = f"{type(error).__name__}: {error}"
-
-    def retried(self, status: str) -> None:
-        """Count an attempt after a failure."""
-        with self._lock:
-            self.retries[status] += 1
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return every counter by name."""
-        with self._lock:
-            made = {name: getattr(self, name) for name in self.__slots__ if not name.startswith("_")}
-            classes = dict(zip(map(str, (*BOUNDS, "inf")), self.flush_seconds, strict=True))
-            made |= {"flushes": dict(self.flushes), "retries": dict(self.retries), "flush_seconds": classes}
-            return made
-
-
-_MODE = "hoodie.write.concurrency.mode"
-_PROVIDER = "hoodie.write.lock.provider"
-#: Bytes of segments that one commit holds in memory, unless a mark needs more.
-_MOST_BYTES: Final = 32 << 20
 
 _log = logging.getLogger("lakefmt.streams")
 
@@ -180,14 +96,14 @@ def commit_options(client: TableClient, asked: Mapping[str, object]) -> dict[str
     """
     options = dict(asked)
     stated = {**client.load_config().properties, **client.options, **options}
-    if _MODE in stated:
+    if _CONCURRENCY_MODE in stated:
         return options
     store = client.store
-    if _PROVIDER not in stated and process_locks(store) is None and not store.url.startswith("memory://"):
+    if _LOCK_PROVIDER not in stated and process_locks(store) is None and not store.url.startswith("memory://"):
         if with_versions(store) is None:
             return options  # several writers have no lock there: this one is alone, or the caller names a provider
-        options[_PROVIDER] = "StorageBasedLockProvider"
-    return {**options, _MODE: "optimistic_concurrency_control"}
+        options[_LOCK_PROVIDER] = "StorageBasedLockProvider"
+    return {**options, _CONCURRENCY_MODE: "optimistic_concurrency_control"}
 
 
 def has_record_keys(client: TableClient, state: TableState) -> bool:
@@ -264,7 +180,7 @@ class SegmentCommit:
             results.append(done)
         if not results:
             return CommitResult(None, operation=self._request.operation, skipped=True)
-        return _together(results)
+        return _joined_results(results)
 
     def _attempt(self) -> CommitResult | None:
         client = self._client
@@ -280,7 +196,7 @@ class SegmentCommit:
             return None
         plans = plan_streams(client, state, others)
         ordered = in_order([left, *(plan.to_commit for plan in plans)], times, self._stream)
-        part = first_bytes(ordered, _MOST_BYTES)
+        part = first_bytes(ordered, _MOST_COMMIT_BYTES)
         schema = client.schema(state)
         try:
             rows = self._rows(state, part, schema)
@@ -289,7 +205,7 @@ class SegmentCommit:
                 raise
             _log.warning("%s: segments of other streams are left for later: %s", client.store.url, error)
             ordered, others = left, []
-            part = first_bytes(ordered, _MOST_BYTES)
+            part = first_bytes(ordered, _MOST_COMMIT_BYTES)
             rows = self._rows(state, part, schema)
         self._has_more = len(part) < len(ordered)
         columns = client.internal_schema(state) or ""
@@ -428,7 +344,7 @@ def _entry(headers: Sequence[SegmentHeader], offset: object) -> dict[str, object
     }
 
 
-def _together(results: Sequence[CommitResult]) -> CommitResult:
+def _joined_results(results: Sequence[CommitResult]) -> CommitResult:
     """Return the last of some commits with the counts and files of all."""
     return replace(
         results[-1],
@@ -444,3 +360,92 @@ def _together(results: Sequence[CommitResult]) -> CommitResult:
 
 def _without_marks(rows: pa.Table) -> pa.Table:
     return rows.drop_columns([name for name in (OPERATOR, COLUMNS) if name in rows.column_names])
+
+
+def stored_rows(
+    client: TableClient,
+    state: TableState,
+    options: Mapping[str, object],
+    keys: pa.Array,
+    partitions: pa.Array,
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """Return the stored rows of record keys: the table's index tells the files, and no other is read.
+
+    Args:
+        client: the table.
+        state: as it is looked at.
+        options: settings of the stream's commits.
+        keys: record keys.
+        partitions: the partition path of each.
+        columns: that are read; None: all, with meta columns.
+    """
+    slices = slices_of_keys(client, state, options, keys, partitions)
+    wanted = pc.field(RECORD_KEY).isin(keys.unique())
+    return scan_slices(Snapshot(client, state), slices, columns, wanted, meta_columns=columns is None).read_all()
+
+
+@dataclass(slots=True)
+class StreamMetrics:
+    """What a stream has done; :meth:`as_dict` gives a copy.
+
+    Example:
+        >>> metrics = StreamMetrics()
+        >>> metrics.flushed("rows", 10, 0.002)
+        >>> metrics.as_dict()["flushes"], metrics.as_dict()["rows_durable"]
+        ({'rows': 1}, 10)
+    """
+
+    rows_applied: int = 0
+    rows_durable: int = 0
+    rows_committed: int = 0
+    rows_rejected: int = 0
+    rows_truncated: int = 0
+    dead_letter_rows: int = 0
+    backpressure_seconds: float = 0.0
+    commit_seconds: float = 0.0
+    commits: int = 0
+    commit_failures: int = 0
+    last_commit_error: str | None = None
+    last_commit_instant: str | None = None
+    flushes: Counter[str] = field(default_factory=Counter)
+    retries: Counter[str] = field(default_factory=Counter)
+    flush_seconds: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    flush_seconds_sum: float = 0.0
+    _lock: Lock = field(default_factory=Lock)
+
+    def flushed(self, trigger: str, rows: int, seconds: float) -> None:
+        """Count a segment that became durable."""
+        with self._lock:
+            self.rows_durable += rows
+            self.flushes[trigger] += 1
+            self.flush_seconds[bisect_left(BOUNDS, seconds)] += 1
+            self.flush_seconds_sum += seconds
+
+    def committed(self, rows: int, seconds: float, instant: str | None) -> None:
+        """Count a commit."""
+        with self._lock:
+            self.rows_committed += rows
+            self.commits += 1
+            self.commit_seconds += seconds
+            self.last_commit_instant = instant or self.last_commit_instant
+            self.last_commit_error = None
+
+    def commit_failed(self, error: BaseException) -> None:
+        """Count a commit that failed, after all its attempts."""
+        with self._lock:
+            self.commit_failures += 1
+            self.last_commit_error = f"{type(error).__name__}: {error}"
+
+    def retried(self, status: str) -> None:
+        """Count an attempt after a failure."""
+        with self._lock:
+            self.retries[status] += 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every counter by name."""
+        with self._lock:
+            made = {name: getattr(self, name) for name in self.__slots__ if not name.startswith("_")}
+            classes = dict(zip(map(str, (*BOUNDS, "inf")), self.flush_seconds, strict=True))
+            made |= {"flushes": dict(self.flushes), "retries": dict(self.retries), "flush_seconds": classes}
+            return made

@@ -1,4 +1,8 @@
-"""Commits the segments of an open stream: once a minute, by size, or with every flush (effects)."""
+"""The buffers of a stream and who empties them, and its commits: once a minute, by size, or with every flush (effects).
+
+One lock protects the buffers and is held for moments; another one orders the writing of segments, a third one commits. No lock
+is held while a row waits for a place.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +69,7 @@ __all__ = [
 _log = logging.getLogger("lakefmt.streams")
 
 #: So many commits in a row may fail for a reason that passes before the program is told.
-_MOST_QUIET: Final = 2
+_MOST_QUIET_FAILURES: Final = 2
 
 
 class Committer:
@@ -154,7 +158,7 @@ class Committer:
             self.commit(whole=False)
         except CommitFailed as error:
             cause = error.__cause__ or error
-            if not passes_by_itself(cause) or self._failed_in_a_row > _MOST_QUIET:
+            if not passes_by_itself(cause) or self._failed_in_a_row > _MOST_QUIET_FAILURES:
                 self._note(error)
             _log.warning("%s", error)
             with self._lock:

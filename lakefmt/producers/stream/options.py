@@ -1,4 +1,8 @@
-"""What a row of a stream does to its key, under the name that callers import; see :mod:`lakefmt.segments.names`."""
+"""The options of a stream: their defaults, which values are valid, and when an error is tried again. Pure.
+
+An error has a status (:func:`retry_status_of`); rows that could not be made durable are a :class:`FailedBatch`. What a row does to
+its key is in :mod:`lakefmt.segments.names`; callers import :class:`RowOperator` from here.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +97,7 @@ DEFAULT_RETRY_STATUS: Final = frozenset(
 )
 
 _MIB: Final = 1024 * 1024
-_POSITIVE: Final = (
+_POSITIVE_NUMBERS: Final = (
     "mutation_buffer_lines_num",
     "mutation_buffer_space",
     "mutation_buffer_max_num",
@@ -102,11 +106,15 @@ _POSITIVE: Final = (
     "request_failed_retry_interval_ms",
     "lease_interval_ms",
 )
-_NOT_NEGATIVE: Final = ("flush_interval", "commit_interval", "commit_bytes")
-_TYPES: Final = {
+_NOT_NEGATIVE_NUMBERS: Final = ("flush_interval", "commit_interval", "commit_bytes")
+_OPTION_TYPES: Final = {
     "flush_mode": FlushMode,
     "request_failed_retry_mode": RetryMode,
 }
+
+
+_LONGEST_PAUSE_SECONDS: Final = 60.0
+
 
 ErrorHandler = Callable[["FailedBatch", BaseException], str]
 
@@ -197,11 +205,13 @@ flush_interval must be at least 0, not -1
     def _wrong_numbers(self) -> list[str]:
         """Return what is wrong with numbers, a sentence each."""
         wrong = [
-            f"{name} must be above 0, not {value!r}" for name in _POSITIVE if not _is_count(value := self[name], 1)
+            f"{name} must be above 0, not {value!r}"
+            for name in _POSITIVE_NUMBERS
+            if not _is_count(value := self[name], 1)
         ]
         wrong += [
             f"{name} must be at least 0, not {value!r}"
-            for name in _NOT_NEGATIVE
+            for name in _NOT_NEGATIVE_NUMBERS
             if not _is_count(value := self[name], 0)
         ]
         if not wrong and self.mutation_buffer_space > self.grpc_max_message_length:
@@ -221,7 +231,7 @@ flush_interval must be at least 0, not -1
         """Return what is wrong with the rest, a sentence each."""
         wrong = [
             f"{name} must be a {kind.__name__}, not {self[name]!r}"
-            for name, kind in _TYPES.items()
+            for name, kind in _OPTION_TYPES.items()
             if not isinstance(self[name], kind)
         ]
         # The caller may have given anything.
@@ -253,9 +263,6 @@ flush_interval must be at least 0, not -1
 
 def _is_count(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-_LONGEST_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,4 +379,4 @@ def pause_seconds(options: StreamOptions, attempts: int, jitter: float, seconds:
     """
     pause = options.request_failed_retry_interval_ms / 1000 * float(2 ** min(attempts - 1, 20))
     left = max(0.0, options.retry_deadline_seconds - seconds)
-    return min(left, min(_LONGEST_SECONDS, pause) * (1 - jitter / 5))
+    return min(left, min(_LONGEST_PAUSE_SECONDS, pause) * (1 - jitter / 5))

@@ -1,6 +1,7 @@
 """Rows of a stream: checked when they are applied, turned into columns when their buffer is sealed.
 
-A row is a list of values in the order of the columns. What can be refused is refused here, in the caller's thread.
+A row is a list of values in the order of the columns. What can be refused is refused here, in the caller's thread. Arrow data come
+in the table's columns, with what each row does (:func:`arrow_rows`).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ __all__ = [
 ]
 
 Values: TypeAlias = Sequence[Any]
-_Check: TypeAlias = Callable[[Any], Any]
+_ValueCheck: TypeAlias = Callable[[Any], Any]
 #: The position of a column, and the names of the fields inside it.
 _Place: TypeAlias = tuple[Any, ...]
 
@@ -55,7 +56,7 @@ _Place: TypeAlias = tuple[Any, ...]
 _ROW_BYTES: Final = 16
 _VALUE_BYTES: Final = 8
 #: Texts that are part of a partition path as they are.
-_PLAIN_PART: Final = re.compile(r"\w[\w.\- ]{0,60}", re.ASCII)
+_PLAIN_PATH_PART: Final = re.compile(r"\w[\w.\- ]{0,60}", re.ASCII)
 
 
 def row_mapping(row: object) -> Mapping[str, Any]:
@@ -115,7 +116,7 @@ class RowChecker:
         required = [field.name in self._key_set or not field.nullable for field in schema]
         self.null_elements = null_elements
         checks = [
-            _check_of(field, needed=needed, null_elements=null_elements)
+            _value_check(field, needed=needed, null_elements=null_elements)
             for field, needed in zip(schema, required, strict=True)
         ]
         self._pairs = list(zip(self.names, checks, strict=True))
@@ -183,7 +184,7 @@ class RowChecker:
             raise InvalidKey(f"the record key ({names}) must not be empty")
         for place in self._path_texts:
             value = _value_at(values, place)
-            if value and not _PLAIN_PART.fullmatch(value) and self._spec is not None:
+            if value and not _PLAIN_PATH_PART.fullmatch(value) and self._spec is not None:
                 build = build_new_partition_paths if stores else build_partition_paths
                 build(self._spec, self.columns([values]))
 
@@ -246,7 +247,7 @@ class RowChecker:
         for place in self._sized:
             value = values[place]
             if value is not None:
-                total += len(value) if type(value) is str or type(value) is bytes else _size(value)
+                total += len(value) if type(value) is str or type(value) is bytes else _value_size(value)
         return total
 
     def columns(self, rows: Sequence[Values]) -> pa.Table:
@@ -277,14 +278,14 @@ def _has_fixed_size(kind: pa.DataType) -> bool:
     return bool(pt.is_primitive(kind) or pt.is_decimal(kind))
 
 
-def _size(value: object) -> int:
+def _value_size(value: object) -> int:
     """Return about how many bytes a value takes."""
     if isinstance(value, str | bytes | bytearray):
         return len(value)
     if isinstance(value, Mapping):
-        return _ROW_BYTES + _all(value.keys()) + _all(value.values())
+        return _ROW_BYTES + _sizes_of_all(value.keys()) + _sizes_of_all(value.values())
     if isinstance(value, list | tuple):
-        return _ROW_BYTES + _all(value)
+        return _ROW_BYTES + _sizes_of_all(value)
     return _VALUE_BYTES
 
 
@@ -297,11 +298,11 @@ def _value_at(values: Values, place: _Place) -> Any:
     return value
 
 
-def _all(values: Iterable[object]) -> int:
-    return sum(map(_size, values))
+def _sizes_of_all(values: Iterable[object]) -> int:
+    return sum(map(_value_size, values))
 
 
-def _check_of(field: pa.Field, *, needed: bool, null_elements: bool) -> _Check:
+def _value_check(field: pa.Field, *, needed: bool, null_elements: bool) -> _ValueCheck:
     """Return the function that checks a value of a column and returns it as it is stored; most values pass at once."""
     name, kind = field.name, field.type
     convert = value_converter(name, kind, required=needed, null_elements=null_elements)
@@ -317,7 +318,7 @@ def _check_of(field: pa.Field, *, needed: bool, null_elements: bool) -> _Check:
     if pt.is_string(kind) or pt.is_large_string(kind):
         return lambda value: value if type(value) is str and value.isascii() else slow(value)
     if pt.is_integer(kind):
-        low, high = _bounds(kind)
+        low, high = _integer_bounds(kind)
         return lambda value: value if type(value) is int and low <= value <= high else slow(value)
     exact = _exact_type(kind)
     if exact is not None:
@@ -336,7 +337,7 @@ def _exact_type(kind: pa.DataType) -> type | None:
     return bytes if pt.is_binary(kind) or pt.is_large_binary(kind) else None
 
 
-def _bounds(kind: pa.DataType) -> tuple[int, int]:
+def _integer_bounds(kind: pa.DataType) -> tuple[int, int]:
     if pt.is_unsigned_integer(kind):
         return 0, 2**kind.bit_width - 1
     return -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
@@ -350,7 +351,7 @@ def _refuse_paths(spec: KeySpec, rows: pa.Table, deletes: Mask) -> None:
 
 Numbers: TypeAlias = npt.NDArray[np.int8]
 
-_PARTIAL: Final = DELETES | {RowOperator.UPDATE}
+_PARTIAL_OPERATORS: Final = DELETES | {RowOperator.UPDATE}
 
 
 def operator_numbers(column: pa.ChunkedArray, default: RowOperator) -> Numbers:
@@ -412,10 +413,12 @@ def arrow_rows(
     named = rows.column(COLUMNS) if COLUMNS in rows.column_names else None
     rows = rows if named is None else rows.drop_columns([COLUMNS])
     allow = checker.null_elements
-    made = conform(rows, _wanted(checker, partial=bool(kinds & _PARTIAL)), allow_null_list_elements=allow)
+    made = conform(
+        rows, _needed_columns(checker, partial=bool(kinds & _PARTIAL_OPERATORS)), allow_null_list_elements=allow
+    )
     whole = np.isin(numbers, [kind.value for kind in WHOLE_ROWS])
-    if kinds & _PARTIAL and whole.any():
-        conform(rows.filter(pa.array(whole)), _wanted(checker, partial=False), allow_null_list_elements=allow)
+    if kinds & _PARTIAL_OPERATORS and whole.any():
+        conform(rows.filter(pa.array(whole)), _needed_columns(checker, partial=False), allow_null_list_elements=allow)
     checker.refuse_odd_table(made, np.isin(numbers, [each.value for each in DELETES]))
     made = made.cast(nullable(made.schema)).append_column(OPERATOR, pa.array(numbers))
     if RowOperator.UPDATE not in kinds:
@@ -445,7 +448,7 @@ def without_column(rows: pa.Table, name: str, checker: RowChecker) -> tuple[pa.T
     return rows.drop_columns([name]), rows.column(name)
 
 
-def _wanted(checker: RowChecker, *, partial: bool) -> pa.Schema:
+def _needed_columns(checker: RowChecker, *, partial: bool) -> pa.Schema:
     """Return the columns that rows need: those of the key are never null."""
     keys = frozenset(checker.keys)
     return pa.schema(

@@ -1,4 +1,4 @@
-"""A stream: what a program holds while it sends rows (effects)."""
+"""A stream: what a program holds while it sends rows; :class:`AsyncStream` is the same for programs that await (effects)."""
 
 from __future__ import annotations
 
