@@ -44,7 +44,6 @@ _DECIMAL_BYTES = 16
 _DECIMAL_DIGITS = 38
 #: Units of numbers in statistics of version 9, by the number of their type; of version 8 they are microseconds.
 _UNITS_BY_TYPE = {13: "ms", 14: "us", 15: "ms", 16: "us", 17: "ns", 18: "ms", 19: "us", 20: "ns"}
-_NULL_TYPE = 1
 #: Milliseconds of the year 10000, and a little more.
 _MOST_MILLIS = 260_000_000_000_000
 
