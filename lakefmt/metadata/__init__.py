@@ -1,6 +1,6 @@
 """The metadata table: a table of Hudi's inside the table, with its file listing, column statistics and indexes.
 
 ``observer`` keeps it right with every completion of an instant and ``writer`` writes its file slices; ``collect`` and
-``updates`` say which records a commit changes. ``records`` and ``keys`` have the records, ``layout``
-the file groups of its partitions. ``manage`` makes and drops it, and archives its timeline. ``reading`` and ``services`` are packages of their own.
+``updates`` say which records a commit changes. ``records`` and ``keys`` have the records, ``layout`` the file groups of its
+partitions. ``manage`` makes and drops it, and archives its timeline. ``reading`` and ``services`` are packages of their own.
 """
