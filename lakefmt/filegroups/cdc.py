@@ -334,11 +334,11 @@ def write_change_file(
     info = store.info(path)
     if info is None:
         raise StorageError(f"the store does not say whether {path} was written", transient=True)
-    _check_own(store, path, instant, rows.num_rows)
+    _check_own_changes(store, path, instant, rows.num_rows)
     return info.size
 
 
-def _check_own(store: ObjectStore, path: str, instant: InstantTime, expected: int) -> None:
+def _check_own_changes(store: ObjectStore, path: str, instant: InstantTime, expected: int) -> None:
     """Raise if an existing file with our name does not contain our changes."""
     num_changes = 0
     for whole in _read_change_blocks(store, path):

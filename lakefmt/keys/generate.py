@@ -178,7 +178,7 @@ def check_colliding_keys(
     names = spec.record_key_fields
     if len(names) < 2:
         return
-    columns = [_plain(_key_or_path_column(table, name)) for name in names]
+    columns = [_plain_column(_key_or_path_column(table, name)) for name in names]
     suspicious = _may_collide(names, columns)
     if suspicious is None or not any(chunk.true_count for chunk in suspicious.chunks):
         return
@@ -215,7 +215,7 @@ def _may_collide(names: tuple[str, ...], columns: list[pa.ChunkedArray]) -> pa.C
     return ambiguous
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([plain_array(chunk) for chunk in column.chunks], storage_type(column.type))
 
 
