@@ -169,7 +169,12 @@ def test_pieces_are_the_same_as_one_call(limit, cuts, memory, worth, own_pages, 
     whole.add(before)
     pieces.add(before)
     whole.add(keys)
-    patched = {"_WORTH_UNPACKING": worth, "_OWN_PAGES_BYTES": own_pages, "_PACKED_TOGETHER_BYTES": 3, "_FEW_POSITIONS": 100}
+    patched = {
+        "_WORTH_UNPACKING": worth,
+        "_OWN_PAGES_BYTES": own_pages,
+        "_PACKED_TOGETHER_BYTES": 3,
+        "_FEW_POSITIONS": 100,
+    }
     with mock.patch.multiple(bloom_filter, _SORTED_TOGETHER=sorted_together, **patched):
         parts = (keys[a:b] for a, b in itertools.pairwise(bounds))
         pieces.add_pieces(parts, memory, in_order=sorted_together is not None)

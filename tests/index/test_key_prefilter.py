@@ -66,5 +66,7 @@ def test_few_stored_keys_are_compared_at_once(monkeypatch):
 
     monkeypatch.setattr("lakefmt.index.lookup.prefilter_rows", refused)
     stored = pa.chunked_array([[f"key-{n:06}" for n in range(1000)]])
-    flags, places = _stored_flags_and_rows(pa.array(["key-000007", "key-001000"]), stored, pc.add(pa.array(range(1000)), 5).to_numpy())
+    flags, places = _stored_flags_and_rows(
+        pa.array(["key-000007", "key-001000"]), stored, pc.add(pa.array(range(1000)), 5).to_numpy()
+    )
     assert (flags.tolist(), places.tolist()) == ([True, False], [12, -1])
