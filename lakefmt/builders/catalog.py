@@ -1,4 +1,8 @@
-"""Conditions on rows, by the names of pypaimon's predicate builder. Pure."""
+"""The names of pypaimon over lakefmt tables: a catalog of a warehouse folder, and the builders of reads, writes and streams.
+
+A scan plans splits, and a read turns them into rows. A batch write collects rows, and one commit adds them or replaces partitions
+by them. Stream reads are ``table.stream``. :class:`PredicateBuilder` makes conditions on rows.
+"""
 
 from __future__ import annotations
 
@@ -51,75 +55,289 @@ __all__ = [
     "TableScan",
 ]
 
+_CATALOG_NAME = re.compile(r"[\w][-\w]{0,127}")
 
-class PredicateBuilder:
-    """Makes conditions on the columns of a table.
 
-    Example:
-        >>> where = PredicateBuilder(pa.schema([("n", pa.int64())]))
-        >>> str(where.and_predicates([where.greater_than("n", 1), where.is_not_null("n")]))
-        '((n > 1) and invert(is_null(n, {nan_is_null=false})))'
+class CatalogFactory:
+    """Opens catalogs."""
+
+    @staticmethod
+    def create(catalog_options: Mapping[str, str]) -> Catalog:
+        """Return the catalog of a folder.
+
+        Args:
+            catalog_options: ``warehouse``: a local path or URL; other entries are settings of the store.
+
+        Raises:
+            InvalidInputError: there is no warehouse, or the catalog is of another kind than folders.
+        """
+        options = dict(catalog_options)
+        warehouse = options.pop("warehouse", None)
+        if not warehouse or options.pop("metastore", "filesystem") != "filesystem":
+            raise InvalidInputError(
+                "a catalog here is a folder: give its path or URL as 'warehouse', and no other metastore"
+            )
+        return Catalog(str(warehouse).rstrip("/"), options)
+
+
+class Catalog:
+    """The tables of a folder: ``<warehouse>/<database>.db/<table>``."""
+
+    def __init__(self, warehouse: str, storage_options: Mapping[str, object]) -> None:
+        self._warehouse = warehouse
+        self._storage = dict(storage_options)
+
+    def create_database(self, name: str, ignore_if_exists: bool, properties: Mapping[str, str] | None = None) -> None:
+        """Check the name of a database; its folder is made with its first table."""
+        _checked_name(name)
+
+    def create_table(self, identifier: str, schema: Schema, ignore_if_exists: bool) -> None:
+        """Make a table: of a schema without primary keys an append table.
+
+        Raises:
+            TableExists: there is one already.
+        """
+        partition_by = list(schema.partition_keys) or None
+        place, exists = self._path(identifier), "open" if ignore_if_exists else "error"
+        if schema.primary_keys:
+            create_table(
+                place,
+                schema=schema.columns,
+                record_key=list(schema.primary_keys),
+                partition_by=partition_by,
+                properties=dict(schema.options),
+                storage_options=self._storage,
+                if_exists=exists,
+            )
+            return
+        create_table(
+            place,
+            schema=schema.columns,
+            partition_by=partition_by,
+            properties=dict(schema.options),
+            storage_options=self._storage,
+            if_exists=exists,
+            kind="append",
+        )
+
+    def get_table(self, identifier: str) -> BuilderTable:
+        """Open a table.
+
+        Raises:
+            TableNotFound: there is none.
+        """
+        return BuilderTable(open_table(self._path(identifier), storage_options=self._storage))
+
+    def list_tables(self, database_name: str) -> list[str]:
+        """Return the names of the tables of a database."""
+        place = f"{self._warehouse}/{_checked_name(database_name)}.db"
+        try:
+            folders = open_store(place, self._storage).list_directories()
+        except TableNotFound:
+            return []
+        return sorted(folders)
+
+    def _path(self, identifier: str) -> str:
+        database, dot, table = str(identifier).partition(".")
+        if not dot:
+            raise InvalidInputError(f"a table is named 'database.table', not {str(identifier)[:80]!r}")
+        return f"{self._warehouse}/{_checked_name(database)}.db/{_checked_name(table)}"
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str) or not _CATALOG_NAME.fullmatch(name):
+        raise InvalidInputError(f"a name has letters, digits, '_' and '-', unlike {str(name)[:80]!r}")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What a new table is made of.
+
+    Attributes:
+        columns: its columns.
+        partition_keys: the columns that make partitions.
+        primary_keys: the columns that make a row's key; none: an append table.
+        options: Paimon's table options, or properties of Hudi and lakefmt.
     """
 
+    columns: pa.Schema
+    partition_keys: tuple[str, ...] = ()
+    primary_keys: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_pyarrow_schema(
+        cls,
+        pa_schema: pa.Schema,
+        partition_keys: Sequence[str] | None = None,
+        primary_keys: Sequence[str] | None = None,
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+    ) -> Schema:
+        """Return a schema; the comment is not kept."""
+        return cls(pa_schema, tuple(partition_keys or ()), tuple(primary_keys or ()), dict(options or {}))
+
+
+class BuilderTable:
+    """A table with the builders of pypaimon; ``table`` is the lakefmt table below."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def new_batch_write_builder(self) -> BatchWriteBuilder:
+        """Return what makes a batch write."""
+        return BatchWriteBuilder(self.table)
+
+    def new_read_builder(self) -> ReadBuilder:
+        """Return what makes a batch read."""
+        return ReadBuilder(self.table)
+
+    def new_stream_read_builder(self) -> StreamReadBuilder:
+        """Return what makes a stream read."""
+        return StreamReadBuilder(self.table)
+
+    def create_tag(self, tag_name: str, snapshot_id: str | None = None) -> Tag:
+        """Name the state of a commit."""
+        return self.table.tags.create(tag_name, snapshot_id)
+
+    def delete_tag(self, tag_name: str) -> bool:
+        """Delete a tag."""
+        self.table.tags.delete(tag_name)
+        return True
+
+    def list_tags(self) -> list[str]:
+        """Return the names of the tags."""
+        return [tag.name for tag in self.table.tags.list()]
+
+    def rollback_to(self, target: str) -> RestoreResult:
+        """Bring back the state of a tag or an instant; later commits are undone."""
+        if target in self.list_tags():
+            return self.table.tags.restore(target)
+        return self.table.restore(target)
+
+
+class BatchWriteBuilder:
+    """Makes the two halves of a batch write."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._replaced: Mapping[str, object] | None = None
+
+    def overwrite(self, static_partition: Mapping[str, object] | None = None) -> BatchWriteBuilder:
+        """Replace partitions instead of adding rows.
+
+        Args:
+            static_partition: the partition that is replaced; None: those that the rows are for, or all of an unpartitioned
+                table.
+        """
+        self._replaced = dict(static_partition or {})
+        return self
+
+    def new_write(self) -> BatchTableWrite:
+        """Return the half that takes rows."""
+        return BatchTableWrite(self._table.schema)
+
+    def new_commit(self) -> BatchTableCommit:
+        """Return the half that makes them visible."""
+        return BatchTableCommit(self._table, self._replaced)
+
+
+class BatchTableWrite:
+    """Collects the rows of one commit."""
+
     def __init__(self, schema: pa.Schema) -> None:
-        self._names = frozenset(schema.names)
+        self._schema = schema
+        self._tables: list[pa.Table] = []
+        self._prepared = False
 
-    def _field(self, name: str) -> pc.Expression:
-        if name not in self._names:
-            raise InvalidFilter(f"the table has no column {name!r}")
-        return pc.field(name)
+    def write_arrow(self, table: pa.Table) -> None:
+        """Take rows.
 
-    def equal(self, field: str, literal: object) -> pc.Expression:
-        """Return ``field = literal``."""
-        return self._field(field) == literal
+        Raises:
+            SchemaMismatch: their columns are not those of the table.
+        """
+        if set(table.column_names) != set(self._schema.names):
+            raise SchemaMismatch(f"the rows have the columns {table.column_names}, the table {self._schema.names}")
+        try:
+            self._tables.append(table.select(self._schema.names).cast(self._schema))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SchemaMismatch(f"the rows do not fit the table: {error}") from None
 
-    def not_equal(self, field: str, literal: object) -> pc.Expression:
-        """Return ``field != literal``."""
-        return self._field(field) != literal
+    def write_arrow_batch(self, batch: pa.RecordBatch) -> None:
+        """Take a batch of rows."""
+        self.write_arrow(pa.Table.from_batches([batch]))
 
-    def less_than(self, field: str, literal: object) -> pc.Expression:
-        """Return ``field < literal``."""
-        return self._field(field) < literal
+    def write_pandas(self, dataframe: object) -> None:
+        """Take a pandas frame."""
+        self.write_arrow(pa.Table.from_pandas(dataframe, preserve_index=False))
 
-    def less_or_equal(self, field: str, literal: object) -> pc.Expression:
-        """Return ``field <= literal``."""
-        return self._field(field) <= literal
+    def prepare_commit(self) -> list[CommitMessage]:
+        """Return the rows for the commit; once.
 
-    def greater_than(self, field: str, literal: object) -> pc.Expression:
-        """Return ``field > literal``."""
-        return self._field(field) > literal
+        Raises:
+            StateError: this was asked before.
+        """
+        if self._prepared:
+            raise StateError("a batch write prepares one commit: make another write")
+        self._prepared = True
+        return [CommitMessage(pa.concat_tables(self._tables))] if self._tables else []
 
-    def greater_or_equal(self, field: str, literal: object) -> pc.Expression:
-        """Return ``field >= literal``."""
-        return self._field(field) >= literal
+    def close(self) -> None:
+        """Forget the rows."""
+        self._tables.clear()
 
-    def is_null(self, field: str) -> pc.Expression:
-        """Return that a column has no value."""
-        return self._field(field).is_null()
 
-    def is_not_null(self, field: str) -> pc.Expression:
-        """Return that a column has a value."""
-        return ~self._field(field).is_null()
+class BatchTableCommit:
+    """Makes prepared rows visible in one commit."""
 
-    def is_in(self, field: str, literals: Sequence[object]) -> pc.Expression:
-        """Return that a column has one of some values."""
-        return self._field(field).isin(list(literals))
+    def __init__(self, table: Table, replaced: Mapping[str, object] | None) -> None:
+        self._table = table
+        self._replaced = replaced
+        self._committed = False
 
-    def is_not_in(self, field: str, literals: Sequence[object]) -> pc.Expression:
-        """Return that a column has a value, and none of these."""
-        return ~self._field(field).isin(list(literals)) & self.is_not_null(field)
+    def commit(self, commit_messages: Sequence[CommitMessage]) -> CommitResult:
+        """Commit; once.
 
-    def between(self, field: str, low: object, high: object) -> pc.Expression:
-        """Return ``low <= field <= high``."""
-        return self.greater_or_equal(field, low) & self.less_or_equal(field, high)
+        Raises:
+            StateError: this was asked before.
+        """
+        if self._committed:
+            raise StateError("a batch commit commits once: make another one")
+        self._committed = True
+        rows = [message.rows for message in commit_messages]
+        data = pa.concat_tables(rows) if rows else self._table.schema.empty_table()
+        if self._replaced is None:
+            return self._table.append(data)
+        if not self._replaced:
+            return self._table.overwrite(data)
+        return self._table.overwrite(data, mode="static", partitions=self._replaced)
 
-    def and_predicates(self, predicates: Sequence[pc.Expression]) -> pc.Expression | None:
-        """Return that all conditions hold; None for none."""
-        return reduce(and_, predicates) if predicates else None
+    def truncate_table(self) -> CommitResult:
+        """Remove every row."""
+        return self._table.overwrite(self._table.schema.empty_table(), mode="static")
 
-    def or_predicates(self, predicates: Sequence[pc.Expression]) -> pc.Expression | None:
-        """Return that one of the conditions holds; None for none."""
-        return reduce(or_, predicates) if predicates else None
+    def truncate_partitions(self, partitions: Sequence[Mapping[str, object]]) -> CommitResult:
+        """Remove every row of some partitions."""
+        return self._table.delete_partitions(list(partitions))
+
+    def abort(self, commit_messages: Sequence[CommitMessage]) -> None:
+        """Forget prepared rows; nothing of them is stored."""
+        self._committed = True
+
+    def close(self) -> None:
+        """End the commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMessage:
+    """Rows that a write has prepared and no commit has made visible.
+
+    Attributes:
+        rows: the rows, in the order in which they came.
+    """
+
+    rows: pa.Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,16 +427,16 @@ class TableScan:
         client = self._table.client
         state = client.load()
         slices = in_queue_order(client, state, sorted(client.slices(state), key=lambda each: each.instant))
-        slices.sort(key=lambda each: (each.partition, _bucket(each)))
+        slices.sort(key=lambda each: (each.partition, _bucket_of_slice(each)))
         if any(each.logs for each in slices):
             raise UnsupportedFeature("the table has logs: read it by table.read or table.scan, which merge them")
         number, count = self._shard
-        splits = tuple(Split(each.partition, _bucket(each), (each,)) for each in slices[number::count])
+        splits = tuple(Split(each.partition, _bucket_of_slice(each), (each,)) for each in slices[number::count])
         latest = state.timeline.latest_commit
         return Plan(splits, None if latest is None else latest.time)
 
 
-def _bucket(each: FileSlice) -> int:
+def _bucket_of_slice(each: FileSlice) -> int:
     if has_bucket_number(each.file_id):
         return int(each.file_id[:8])
     return queue_bucket_of(each.file_id) or 0
@@ -372,303 +590,88 @@ class StreamingTableScan:
     def stream_sync(self) -> Iterator[Plan]:
         """Yield plans until the scan is closed."""
         for batch in self._stream:
-            yield _plan(batch)
+            yield _plan_of_batch(batch)
 
     async def stream(self) -> AsyncIterator[Plan]:
         """Yield plans until the scan is closed."""
         async for batch in self._stream:
-            yield _plan(batch)
+            yield _plan_of_batch(batch)
 
     def close(self) -> None:
         """End the scan."""
         self._stream.close()
 
 
-def _plan(batch: StreamBatch) -> Plan:
+def _plan_of_batch(batch: StreamBatch) -> Plan:
     rows = pa.Table.from_batches([batch.rows])
     return Plan((Split(batch.partition, batch.bucket or 0, (), rows),), batch.instant)
 
 
-@dataclass(frozen=True, slots=True)
-class CommitMessage:
-    """Rows that a write has prepared and no commit has made visible.
+class PredicateBuilder:
+    """Makes conditions on the columns of a table.
 
-    Attributes:
-        rows: the rows, in the order in which they came.
+    Example:
+        >>> where = PredicateBuilder(pa.schema([("n", pa.int64())]))
+        >>> str(where.and_predicates([where.greater_than("n", 1), where.is_not_null("n")]))
+        '((n > 1) and invert(is_null(n, {nan_is_null=false})))'
     """
-
-    rows: pa.Table
-
-
-class BatchWriteBuilder:
-    """Makes the two halves of a batch write."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-        self._replaced: Mapping[str, object] | None = None
-
-    def overwrite(self, static_partition: Mapping[str, object] | None = None) -> BatchWriteBuilder:
-        """Replace partitions instead of adding rows.
-
-        Args:
-            static_partition: the partition that is replaced; None: those that the rows are for, or all of an unpartitioned
-                table.
-        """
-        self._replaced = dict(static_partition or {})
-        return self
-
-    def new_write(self) -> BatchTableWrite:
-        """Return the half that takes rows."""
-        return BatchTableWrite(self._table.schema)
-
-    def new_commit(self) -> BatchTableCommit:
-        """Return the half that makes them visible."""
-        return BatchTableCommit(self._table, self._replaced)
-
-
-class BatchTableWrite:
-    """Collects the rows of one commit."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
-        self._tables: list[pa.Table] = []
-        self._prepared = False
+        self._names = frozenset(schema.names)
 
-    def write_arrow(self, table: pa.Table) -> None:
-        """Take rows.
+    def _field(self, name: str) -> pc.Expression:
+        if name not in self._names:
+            raise InvalidFilter(f"the table has no column {name!r}")
+        return pc.field(name)
 
-        Raises:
-            SchemaMismatch: their columns are not those of the table.
-        """
-        if set(table.column_names) != set(self._schema.names):
-            raise SchemaMismatch(f"the rows have the columns {table.column_names}, the table {self._schema.names}")
-        try:
-            self._tables.append(table.select(self._schema.names).cast(self._schema))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise SchemaMismatch(f"the rows do not fit the table: {error}") from None
+    def equal(self, field: str, literal: object) -> pc.Expression:
+        """Return ``field = literal``."""
+        return self._field(field) == literal
 
-    def write_arrow_batch(self, batch: pa.RecordBatch) -> None:
-        """Take a batch of rows."""
-        self.write_arrow(pa.Table.from_batches([batch]))
+    def not_equal(self, field: str, literal: object) -> pc.Expression:
+        """Return ``field != literal``."""
+        return self._field(field) != literal
 
-    def write_pandas(self, dataframe: object) -> None:
-        """Take a pandas frame."""
-        self.write_arrow(pa.Table.from_pandas(dataframe, preserve_index=False))
+    def less_than(self, field: str, literal: object) -> pc.Expression:
+        """Return ``field < literal``."""
+        return self._field(field) < literal
 
-    def prepare_commit(self) -> list[CommitMessage]:
-        """Return the rows for the commit; once.
+    def less_or_equal(self, field: str, literal: object) -> pc.Expression:
+        """Return ``field <= literal``."""
+        return self._field(field) <= literal
 
-        Raises:
-            StateError: this was asked before.
-        """
-        if self._prepared:
-            raise StateError("a batch write prepares one commit: make another write")
-        self._prepared = True
-        return [CommitMessage(pa.concat_tables(self._tables))] if self._tables else []
+    def greater_than(self, field: str, literal: object) -> pc.Expression:
+        """Return ``field > literal``."""
+        return self._field(field) > literal
 
-    def close(self) -> None:
-        """Forget the rows."""
-        self._tables.clear()
+    def greater_or_equal(self, field: str, literal: object) -> pc.Expression:
+        """Return ``field >= literal``."""
+        return self._field(field) >= literal
 
+    def is_null(self, field: str) -> pc.Expression:
+        """Return that a column has no value."""
+        return self._field(field).is_null()
 
-class BatchTableCommit:
-    """Makes prepared rows visible in one commit."""
+    def is_not_null(self, field: str) -> pc.Expression:
+        """Return that a column has a value."""
+        return ~self._field(field).is_null()
 
-    def __init__(self, table: Table, replaced: Mapping[str, object] | None) -> None:
-        self._table = table
-        self._replaced = replaced
-        self._committed = False
+    def is_in(self, field: str, literals: Sequence[object]) -> pc.Expression:
+        """Return that a column has one of some values."""
+        return self._field(field).isin(list(literals))
 
-    def commit(self, commit_messages: Sequence[CommitMessage]) -> CommitResult:
-        """Commit; once.
+    def is_not_in(self, field: str, literals: Sequence[object]) -> pc.Expression:
+        """Return that a column has a value, and none of these."""
+        return ~self._field(field).isin(list(literals)) & self.is_not_null(field)
 
-        Raises:
-            StateError: this was asked before.
-        """
-        if self._committed:
-            raise StateError("a batch commit commits once: make another one")
-        self._committed = True
-        rows = [message.rows for message in commit_messages]
-        data = pa.concat_tables(rows) if rows else self._table.schema.empty_table()
-        if self._replaced is None:
-            return self._table.append(data)
-        if not self._replaced:
-            return self._table.overwrite(data)
-        return self._table.overwrite(data, mode="static", partitions=self._replaced)
+    def between(self, field: str, low: object, high: object) -> pc.Expression:
+        """Return ``low <= field <= high``."""
+        return self.greater_or_equal(field, low) & self.less_or_equal(field, high)
 
-    def truncate_table(self) -> CommitResult:
-        """Remove every row."""
-        return self._table.overwrite(self._table.schema.empty_table(), mode="static")
+    def and_predicates(self, predicates: Sequence[pc.Expression]) -> pc.Expression | None:
+        """Return that all conditions hold; None for none."""
+        return reduce(and_, predicates) if predicates else None
 
-    def truncate_partitions(self, partitions: Sequence[Mapping[str, object]]) -> CommitResult:
-        """Remove every row of some partitions."""
-        return self._table.delete_partitions(list(partitions))
-
-    def abort(self, commit_messages: Sequence[CommitMessage]) -> None:
-        """Forget prepared rows; nothing of them is stored."""
-        self._committed = True
-
-    def close(self) -> None:
-        """End the commit."""
-
-
-_NAME = re.compile(r"[\w][-\w]{0,127}")
-
-
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """What a new table is made of.
-
-    Attributes:
-        columns: its columns.
-        partition_keys: the columns that make partitions.
-        primary_keys: the columns that make a row's key; none: an append table.
-        options: Paimon's table options, or properties of Hudi and lakefmt.
-    """
-
-    columns: pa.Schema
-    partition_keys: tuple[str, ...] = ()
-    primary_keys: tuple[str, ...] = ()
-    options: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def from_pyarrow_schema(
-        cls,
-        pa_schema: pa.Schema,
-        partition_keys: Sequence[str] | None = None,
-        primary_keys: Sequence[str] | None = None,
-        options: Mapping[str, str] | None = None,
-        comment: str | None = None,
-    ) -> Schema:
-        """Return a schema; the comment is not kept."""
-        return cls(pa_schema, tuple(partition_keys or ()), tuple(primary_keys or ()), dict(options or {}))
-
-
-class CatalogFactory:
-    """Opens catalogs."""
-
-    @staticmethod
-    def create(catalog_options: Mapping[str, str]) -> Catalog:
-        """Return the catalog of a folder.
-
-        Args:
-            catalog_options: ``warehouse``: a local path or URL; other entries are settings of the store.
-
-        Raises:
-            InvalidInputError: there is no warehouse, or the catalog is of another kind than folders.
-        """
-        options = dict(catalog_options)
-        warehouse = options.pop("warehouse", None)
-        if not warehouse or options.pop("metastore", "filesystem") != "filesystem":
-            raise InvalidInputError(
-                "a catalog here is a folder: give its path or URL as 'warehouse', and no other metastore"
-            )
-        return Catalog(str(warehouse).rstrip("/"), options)
-
-
-class Catalog:
-    """The tables of a folder: ``<warehouse>/<database>.db/<table>``."""
-
-    def __init__(self, warehouse: str, storage_options: Mapping[str, object]) -> None:
-        self._warehouse = warehouse
-        self._storage = dict(storage_options)
-
-    def create_database(self, name: str, ignore_if_exists: bool, properties: Mapping[str, str] | None = None) -> None:
-        """Check the name of a database; its folder is made with its first table."""
-        _checked(name)
-
-    def create_table(self, identifier: str, schema: Schema, ignore_if_exists: bool) -> None:
-        """Make a table: of a schema without primary keys an append table.
-
-        Raises:
-            TableExists: there is one already.
-        """
-        partition_by = list(schema.partition_keys) or None
-        place, exists = self._path(identifier), "open" if ignore_if_exists else "error"
-        if schema.primary_keys:
-            create_table(
-                place,
-                schema=schema.columns,
-                record_key=list(schema.primary_keys),
-                partition_by=partition_by,
-                properties=dict(schema.options),
-                storage_options=self._storage,
-                if_exists=exists,
-            )
-            return
-        create_table(
-            place,
-            schema=schema.columns,
-            partition_by=partition_by,
-            properties=dict(schema.options),
-            storage_options=self._storage,
-            if_exists=exists,
-            kind="append",
-        )
-
-    def get_table(self, identifier: str) -> BuilderTable:
-        """Open a table.
-
-        Raises:
-            TableNotFound: there is none.
-        """
-        return BuilderTable(open_table(self._path(identifier), storage_options=self._storage))
-
-    def list_tables(self, database_name: str) -> list[str]:
-        """Return the names of the tables of a database."""
-        place = f"{self._warehouse}/{_checked(database_name)}.db"
-        try:
-            folders = open_store(place, self._storage).list_directories()
-        except TableNotFound:
-            return []
-        return sorted(folders)
-
-    def _path(self, identifier: str) -> str:
-        database, dot, table = str(identifier).partition(".")
-        if not dot:
-            raise InvalidInputError(f"a table is named 'database.table', not {str(identifier)[:80]!r}")
-        return f"{self._warehouse}/{_checked(database)}.db/{_checked(table)}"
-
-
-def _checked(name: object) -> str:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidInputError(f"a name has letters, digits, '_' and '-', unlike {str(name)[:80]!r}")
-    return name
-
-
-class BuilderTable:
-    """A table with the builders of pypaimon; ``table`` is the lakefmt table below."""
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-
-    def new_batch_write_builder(self) -> BatchWriteBuilder:
-        """Return what makes a batch write."""
-        return BatchWriteBuilder(self.table)
-
-    def new_read_builder(self) -> ReadBuilder:
-        """Return what makes a batch read."""
-        return ReadBuilder(self.table)
-
-    def new_stream_read_builder(self) -> StreamReadBuilder:
-        """Return what makes a stream read."""
-        return StreamReadBuilder(self.table)
-
-    def create_tag(self, tag_name: str, snapshot_id: str | None = None) -> Tag:
-        """Name the state of a commit."""
-        return self.table.tags.create(tag_name, snapshot_id)
-
-    def delete_tag(self, tag_name: str) -> bool:
-        """Delete a tag."""
-        self.table.tags.delete(tag_name)
-        return True
-
-    def list_tags(self) -> list[str]:
-        """Return the names of the tags."""
-        return [tag.name for tag in self.table.tags.list()]
-
-    def rollback_to(self, target: str) -> RestoreResult:
-        """Bring back the state of a tag or an instant; later commits are undone."""
-        if target in self.list_tags():
-            return self.table.tags.restore(target)
-        return self.table.restore(target)
+    def or_predicates(self, predicates: Sequence[pc.Expression]) -> pc.Expression | None:
+        """Return that one of the conditions holds; None for none."""
+        return reduce(or_, predicates) if predicates else None
