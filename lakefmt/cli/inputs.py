@@ -1,12 +1,8 @@
-"""Parse a schema from one line of text: ``id:string!,ts:timestamp[us],tags:list<string>,price:decimal(10,2)`` (pure).
+"""Reads what a command is given: rows from Parquet, CSV and JSON lines, batch by batch, and a schema from one line of text.
 
-::
-
-    schema  = field ("," field)*
-    field   = name ":" type ["!"]                     "!": no nulls
-    type    = word | "decimal(" precision "," scale ")" | "timestamp[" unit ["," zone] "]" | "time[" unit "]"
-            | "list<" type ">" | "map<" type "," type ">" | "struct<" schema ">"
-    name    = letters, digits and "_", not beginning with a digit
+Rows come from files or standard input. Text is UTF-8, or UTF-16 or UTF-32 with a byte order mark. Columns of the table are parsed
+as the table's types: strings keep leading zeros, and timestamps without a zone are UTC. The types of other columns are guessed
+from their first values, such that no two values become one: what is not the own form of a number is text (docs/cli.md, write).
 """
 
 from __future__ import annotations
@@ -43,10 +39,9 @@ __all__ = [
     "read_schema",
 ]
 
-_MAX_TEXT = 1 << 20
-_MAX_DEPTH = 32
-
-_WORDS: dict[str, Callable[[], pa.DataType]] = {
+_MAX_SCHEMA_TEXT = 1 << 20
+_MAX_TYPE_DEPTH = 32
+_TYPE_WORDS: dict[str, Callable[[], pa.DataType]] = {
     "string": pa.string,
     "binary": pa.binary,
     "bool": pa.bool_,
@@ -61,166 +56,12 @@ _WORDS: dict[str, Callable[[], pa.DataType]] = {
     "float64": pa.float64,
     "date": pa.date32,
 }
-_TOKEN = re.compile(r"\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<number>[0-9]{1,3})|(?P<sign>[:,!<>()\[\]]))")
-_ZONE = "UTC"
-
-
-def parse_schema(text: str) -> pa.Schema:
-    """Return the schema of a text; a timestamp without a unit has microseconds and the zone UTC.
-
-    Raises:
-        InvalidInputError: a syntax error; the message contains its position.
-
-    Example:
-        >>> parse_schema("id:string!, tags:list<string>, at:timestamp").field("at").type
-        TimestampType(timestamp[us, tz=UTC])
-    """
-    if len(text) > _MAX_TEXT:
-        raise InvalidInputError(f"a schema of {len(text):,} characters is too long")
-    reader = _Reader(text)
-    fields = reader.fields()
-    reader.expect_end()
-    return pa.schema(fields)
-
-
-@dataclass
-class _Reader:
-    """Reads a text from left to right; each method moves `place` past what it has read."""
-
-    text: str
-    place: int = 0
-    began: int = 0
-    depth: int = 0
-
-    def fields(self) -> list[pa.Field]:
-        members = [self.field()]
-        while self.accept(","):
-            members.append(self.field())
-        names = [field.name for field in members]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise self.wrong(f"column {twice[0]} appears twice", self.place)
-        return members
-
-    def field(self) -> pa.Field:
-        name = self.take("word", "a column name")
-        self.expect(":")
-        kind = self.kind()
-        return pa.field(name, kind, nullable=not self.accept("!"))
-
-    def kind(self) -> pa.DataType:
-        self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            raise self.wrong(f"types are nested more than {_MAX_DEPTH} deep")
-        word = self.take("word", "a type")
-        reader = _NESTED.get(word)
-        if reader is None and word not in _WORDS:
-            raise self.wrong(f"unknown type {word!r}: expected one of {', '.join(sorted({*_WORDS, *_NESTED}))}")
-        parsed = _WORDS[word]() if reader is None else reader(self)
-        self.depth -= 1
-        return parsed
-
-    def list_(self) -> pa.DataType:
-        self.expect("<")
-        item = self.kind()
-        self.expect(">")
-        return pa.list_(item)
-
-    def map_(self) -> pa.DataType:
-        self.expect("<")
-        key = self.kind()
-        self.expect(",")
-        value = self.kind()
-        self.expect(">")
-        return pa.map_(key, value)
-
-    def struct(self) -> pa.DataType:
-        self.expect("<")
-        fields = self.fields()
-        self.expect(">")
-        return pa.struct(fields)
-
-    def decimal(self) -> pa.DataType:
-        self.expect("(")
-        precision = int(self.take("number", "a precision"))
-        self.expect(",")
-        scale = int(self.take("number", "a scale"))
-        self.expect(")")
-        if not (1 <= precision <= 38 and scale <= precision):
-            raise self.wrong(
-                f"decimal({precision},{scale}) is not a decimal type: precision is 1 to 38, scale at most the precision"
-            )
-        return pa.decimal128(precision, scale)
-
-    def timestamp(self) -> pa.DataType:
-        if not self.accept("["):
-            return pa.timestamp("us", _ZONE)
-        unit = self.unit(("ms", "us"))
-        zone = None
-        if self.accept(","):
-            zone = self.take("word", "a zone")
-            if zone != _ZONE:
-                raise self.wrong(f"zone {zone!r} is not supported: tables store timestamps in UTC")
-        self.expect("]")
-        return pa.timestamp(unit, zone)
-
-    def time(self) -> pa.DataType:
-        unit = "us"
-        if self.accept("["):
-            unit = self.unit(("ms", "us"))
-            self.expect("]")
-        return pa.time64("us") if unit == "us" else pa.time32("ms")
-
-    def unit(self, units: tuple[str, ...]) -> str:
-        unit = self.take("word", "a unit")
-        if unit not in units:
-            raise self.wrong(f"unknown unit {unit!r}: expected {' or '.join(units)}")
-        return unit
-
-    # --- signs ---------------------------------------------------------------------------------------------------
-
-    def take(self, group: str, wanted: str) -> str:
-        match = _TOKEN.match(self.text, self.place)
-        if match is None or match[group] is None:
-            raise self.wrong(f"expected {wanted}", self.place)
-        self.began, self.place = match.start(group), match.end()
-        return match[group]
-
-    def accept(self, sign: str) -> bool:
-        match = _TOKEN.match(self.text, self.place)
-        if match is None or match["sign"] != sign:
-            return False
-        self.place = match.end()
-        return True
-
-    def expect(self, sign: str) -> None:
-        if not self.accept(sign):
-            raise self.wrong(f"expected {sign!r}", self.place)
-
-    def expect_end(self) -> None:
-        if self.text[self.place :].strip():
-            raise self.wrong("expected ',' or the end", self.place)
-
-    def wrong(self, why: str, place: int | None = None) -> InvalidInputError:
-        place = self.began if place is None else place
-        rest = self.text[place : place + 20]
-        return InvalidInputError(f"{why} at character {place + 1}" + (f", {rest!r}" if rest else ", the end"))
-
-
-_NESTED: dict[str, Callable[[_Reader], pa.DataType]] = {
-    "list": _Reader.list_,
-    "map": _Reader.map_,
-    "struct": _Reader.struct,
-    "decimal": _Reader.decimal,
-    "timestamp": _Reader.timestamp,
-    "time": _Reader.time,
-}
-
+_SCHEMA_TOKEN = re.compile(r"\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<number>[0-9]{1,3})|(?P<sign>[:,!<>()\[\]]))")
+_SCHEMA_ZONE = "UTC"
 FORMATS = ("parquet", "csv", "jsonl")
 STDIN = "-"
-
 _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
-_BLOCK = 4 << 20
+_BLOCK_BYTES = 4 << 20
 #: Byte order marks and their encodings; longer ones first, because the UTF-32 mark begins with the UTF-16 one.
 _BYTE_ORDER_MARKS: Final = (
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -232,6 +73,16 @@ _BYTE_ORDER_MARKS: Final = (
 #: Longer lines are refused, so that memory stays bounded.
 _MAX_LINE_BYTES = 64 << 20
 _BATCH_ROWS = 65_536
+#: Whole numbers: in canonical form with at most 38 digits, with spaces or a sign around it, with leading zeros.
+_CANONICAL_WHOLE: Final = r"^(0|-?[1-9][0-9]{0,37})$"
+_PLAIN_WHOLE: Final = r"^\s*[+-]?(0|[1-9][0-9]*)\s*$"
+_WHOLE: Final = r"^\s*[+-]?[0-9]+\s*$"
+_LEADING_ZERO: Final = r"^\s*[+-]?0[0-9]"
+#: A double holds these and not all larger whole numbers.
+_EXACT_DIGITS: Final = r"^\s*[+-]?[0-9]{1,15}\s*$"
+_WIDE_DECIMAL: Final = pa.decimal256(76, 38)
+_BIG_WHOLE_TYPE: Final = pa.decimal128(38, 0)
+_MOST_EXACT_DOUBLE: Final = 1 << 53
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +120,7 @@ def guess_format(place: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Guesses:
+class _GuessedTypes:
     """The types of columns that the table does not have, guessed from the first values of the first input.
 
     Attributes:
@@ -302,12 +153,12 @@ def open_batches(
         SchemaMismatch: inputs have different columns.
     """
     first: pa.Schema | None = None
-    guesses = _Guesses(frozenset(keys))
+    guesses = _GuessedTypes(frozenset(keys))
     for source in sources:
-        for batch in _guarded(source, schema, guesses):
+        for batch in _read_source(source, schema, guesses):
             first = first or batch.schema
             count(batch.num_rows)
-            yield batch if batch.schema.equals(first) else _aligned(batch, first, source)
+            yield batch if batch.schema.equals(first) else _as_first_input(batch, first, source)
 
 
 def read_schema(source: Source, keys: Iterable[str] = ()) -> pa.Schema:
@@ -321,12 +172,12 @@ def read_schema(source: Source, keys: Iterable[str] = ()) -> pa.Schema:
         InvalidInputError: it is not in its format, or is empty.
     """
     nothing = pa.schema([])
-    for batch in _guarded(source, nothing, _Guesses(frozenset(keys))):
+    for batch in _read_source(source, nothing, _GuessedTypes(frozenset(keys))):
         return without_index(batch.schema).remove_metadata()
     raise InvalidInputError(f"{source.shown} is empty: it has no schema")
 
 
-def _aligned(batch: pa.RecordBatch, first: pa.Schema, source: Source) -> pa.RecordBatch:
+def _as_first_input(batch: pa.RecordBatch, first: pa.Schema, source: Source) -> pa.RecordBatch:
     """Return a batch with the columns and types of the first input."""
     if sorted(batch.schema.names) != sorted(first.names):
         raise SchemaMismatch(
@@ -338,7 +189,7 @@ def _aligned(batch: pa.RecordBatch, first: pa.Schema, source: Source) -> pa.Reco
         raise SchemaMismatch(f"{source.shown} has other column types than earlier inputs: {error}") from error
 
 
-def _guarded(source: Source, schema: pa.Schema, guesses: _Guesses) -> Iterator[pa.RecordBatch]:
+def _read_source(source: Source, schema: pa.Schema, guesses: _GuessedTypes) -> Iterator[pa.RecordBatch]:
     reader = {"parquet": _read_parquet, "csv": _read_csv, "jsonl": _read_json_lines}[source.format]
     try:
         yield from reader(source, schema, guesses)
@@ -352,7 +203,7 @@ def _guarded(source: Source, schema: pa.Schema, guesses: _Guesses) -> Iterator[p
         raise InvalidInputError(f"{source.shown} cannot be read as {source.format}: {what}") from error
 
 
-def _opened(source: Source) -> BinaryIO:
+def _opened_text(source: Source) -> BinaryIO:
     """Open a text file and convert it to UTF-8 if it begins with the byte order mark of another encoding."""
     file = sys.stdin.buffer if source.place == STDIN else Path(source.place).open("rb")  # noqa: SIM115 - the caller closes it
     if file.seekable():
@@ -379,7 +230,7 @@ class _AsUtf8(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         room = memoryview(buffer).cast("B")
         while not self._held and not self._ended:
-            block = self._file.read(_BLOCK)
+            block = self._file.read(_BLOCK_BYTES)
             self._ended = not block
             self._held = self._decoder.decode(block, final=self._ended).encode()
         count = min(len(room), len(self._held))
@@ -394,7 +245,7 @@ class _AsUtf8(io.RawIOBase):
 # --- Parquet ------------------------------------------------------------------------------------------------------
 
 
-def _read_parquet(source: Source, _schema: pa.Schema, _guesses: _Guesses) -> Iterator[pa.RecordBatch]:
+def _read_parquet(source: Source, _schema: pa.Schema, _guesses: _GuessedTypes) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
     with _seekable(source) as file:
@@ -412,7 +263,7 @@ def _seekable(source: Source) -> BinaryIO:
     if source.place != STDIN:
         return Path(source.place).open("rb")
     copy = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
-    while block := sys.stdin.buffer.read(_BLOCK):
+    while block := sys.stdin.buffer.read(_BLOCK_BYTES):
         copy.write(block)
     copy.seek(0)
     return copy
@@ -421,14 +272,14 @@ def _seekable(source: Source) -> BinaryIO:
 # --- CSV ----------------------------------------------------------------------------------------------------------
 
 
-def _read_csv(source: Source, schema: pa.Schema, guesses: _Guesses) -> Iterator[pa.RecordBatch]:
-    with _opened(source) as file:
-        head = file.read(_BLOCK)
-        whole = cast("BinaryIO", io.BufferedReader(_Continued(head, file)))
-        yield from _csv_batches(source, schema, guesses, whole, _header(head, source.delimiter))
+def _read_csv(source: Source, schema: pa.Schema, guesses: _GuessedTypes) -> Iterator[pa.RecordBatch]:
+    with _opened_text(source) as file:
+        head = file.read(_BLOCK_BYTES)
+        whole = cast("BinaryIO", io.BufferedReader(_WithHead(head, file)))
+        yield from _csv_batches(source, schema, guesses, whole, _csv_header(head, source.delimiter))
 
 
-def _header(head: bytes, delimiter: str) -> list[str]:
+def _csv_header(head: bytes, delimiter: str) -> list[str]:
     """Return the names of the columns."""
     lines = csv_texts.reader(io.StringIO(head.decode("utf-8-sig", "replace"), newline=""), delimiter=delimiter)
     try:
@@ -437,7 +288,7 @@ def _header(head: bytes, delimiter: str) -> list[str]:
         return []  # Arrow says what is wrong
 
 
-class _Continued(io.RawIOBase):
+class _WithHead(io.RawIOBase):
     """A file whose first bytes were read already."""
 
     def __init__(self, head: bytes, rest: BinaryIO) -> None:
@@ -454,7 +305,7 @@ class _Continued(io.RawIOBase):
 
 
 def _csv_batches(
-    source: Source, schema: pa.Schema, guesses: _Guesses, file: BinaryIO, header: Sequence[str]
+    source: Source, schema: pa.Schema, guesses: _GuessedTypes, file: BinaryIO, header: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     convert = csv.ConvertOptions(
         column_types={name: pa.string() for name in header}
@@ -466,16 +317,18 @@ def _csv_batches(
     )
     reader = csv.open_csv(
         file,
-        read_options=csv.ReadOptions(block_size=_BLOCK),
+        read_options=csv.ReadOptions(block_size=_BLOCK_BYTES),
         parse_options=csv.ParseOptions(delimiter=source.delimiter, newlines_in_values=True),
         convert_options=convert,
     )
     empty = True
     for batch in reader:
         empty = False
-        yield _typed(_guessed(batch, schema, guesses), schema)
+        yield _parsed_columns(_with_guessed_types(batch, schema, guesses), schema)
     if empty:
-        yield _typed(_guessed(pa.RecordBatch.from_pylist([], reader.schema), schema, guesses), schema)
+        yield _parsed_columns(
+            _with_guessed_types(pa.RecordBatch.from_pylist([], reader.schema), schema, guesses), schema
+        )
 
 
 def _type_in_csv(kind: pa.DataType) -> pa.DataType:
@@ -484,19 +337,8 @@ def _type_in_csv(kind: pa.DataType) -> pa.DataType:
 
 # --- types that are guessed ---------------------------------------------------------------------------------------
 
-#: Whole numbers: in canonical form with at most 38 digits, with spaces or a sign around it, with leading zeros.
-_OWN_WHOLE: Final = r"^(0|-?[1-9][0-9]{0,37})$"
-_PLAIN_WHOLE: Final = r"^\s*[+-]?(0|[1-9][0-9]*)\s*$"
-_WHOLE: Final = r"^\s*[+-]?[0-9]+\s*$"
-_LEADING_ZERO: Final = r"^\s*[+-]?0[0-9]"
-#: A double holds these and not all larger whole numbers.
-_EXACT_DIGITS: Final = r"^\s*[+-]?[0-9]{1,15}\s*$"
-_WIDE: Final = pa.decimal256(76, 38)
-_BIG_WHOLE: Final = pa.decimal128(38, 0)
-_MOST_EXACT: Final = 1 << 53
 
-
-def _guessed(batch: pa.RecordBatch, schema: pa.Schema, guesses: _Guesses) -> pa.RecordBatch:
+def _with_guessed_types(batch: pa.RecordBatch, schema: pa.Schema, guesses: _GuessedTypes) -> pa.RecordBatch:
     """Return a batch in which columns that the table does not have are cast to their guessed types."""
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -506,7 +348,7 @@ def _guessed(batch: pa.RecordBatch, schema: pa.Schema, guesses: _Guesses) -> pa.
         is_key = name in guesses.keys
         if name not in guesses.types:
             guesses.types[name] = _type_of_texts(column, is_key=is_key)
-        columns.append(_of_guessed_type(name, column, guesses.types[name], is_key=is_key))
+        columns.append(_parsed_as_guessed(name, column, guesses.types[name], is_key=is_key))
     return pa.record_batch(columns, names=batch.schema.names)
 
 
@@ -523,15 +365,17 @@ def _type_of_texts(texts: pa.Array, *, is_key: bool) -> pa.DataType:
         ),
     ).schema.types[0]
     if pt.is_int64(kind) or pt.is_floating(kind):
-        return next((each for each in (kind, _BIG_WHOLE) if _keeps(texts, each, is_key=is_key)), pa.string())
+        return next(
+            (each for each in (kind, _BIG_WHOLE_TYPE) if _keeps_texts_apart(texts, each, is_key=is_key)), pa.string()
+        )
     is_exact = pt.is_date(kind) or not is_key
     return pa.string() if pt.is_null(kind) or not is_exact else kind
 
 
-def _keeps(texts: pa.Array, kind: pa.DataType, *, is_key: bool) -> bool:
+def _keeps_texts_apart(texts: pa.Array, kind: pa.DataType, *, is_key: bool) -> bool:
     """Return whether different texts are different numbers of a type: in columns that are no keys but for their form."""
     if pt.is_decimal(kind) or (pt.is_integer(kind) and is_key):
-        return _all_match(texts, _OWN_WHOLE)
+        return _all_match(texts, _CANONICAL_WHOLE)
     if pt.is_integer(kind):
         return _all_match(texts, _PLAIN_WHOLE)
     wholes = texts.filter(pc.fill_null(pc.match_substring_regex(texts, _WHOLE), False))
@@ -545,11 +389,11 @@ def _all_match(texts: pa.Array, pattern: str) -> bool:
     return pc.all(pc.match_substring_regex(texts, pattern)).as_py() is not False
 
 
-def _of_guessed_type(name: str, texts: pa.Array, kind: pa.DataType, *, is_key: bool) -> pa.Array:
+def _parsed_as_guessed(name: str, texts: pa.Array, kind: pa.DataType, *, is_key: bool) -> pa.Array:
     if not (pt.is_int64(kind) or pt.is_floating(kind) or pt.is_decimal(kind)):
         return parse_texts(name, texts, kind)
     numbers = pc.replace_substring_regex(pc.utf8_trim_whitespace(texts), r"^\+", "")
-    pattern = _OWN_WHOLE if is_key or pt.is_decimal(kind) else _PLAIN_WHOLE
+    pattern = _CANONICAL_WHOLE if is_key or pt.is_decimal(kind) else _PLAIN_WHOLE
     fits = _all_match(texts, pattern) if not pt.is_floating(kind) else not _all_zeros(texts)
     if not fits:
         raise SchemaMismatch(
@@ -563,7 +407,7 @@ def _all_zeros(texts: pa.Array) -> bool:
     return bool(pc.any(pc.match_substring_regex(texts, _LEADING_ZERO)).as_py())
 
 
-def _guess_json(block: bytes, inferred: pa.Schema, known: pa.Schema, guesses: _Guesses) -> None:
+def _guess_json(block: bytes, inferred: pa.Schema, known: pa.Schema, guesses: _GuessedTypes) -> None:
     """Guess the types of columns of JSON that the table does not have.
 
     Raises:
@@ -573,18 +417,18 @@ def _guess_json(block: bytes, inferred: pa.Schema, known: pa.Schema, guesses: _G
         if each.name in known.names or each.name in guesses.types:
             continue
         kind = each.type
-        if _holds(kind, pt.is_floating):
-            wide = pa.schema([(each.name, _with_leaf(kind, pt.is_floating, _WIDE))])
+        if _has_leaf(kind, pt.is_floating):
+            wide = pa.schema([(each.name, _with_leaf_type(kind, pt.is_floating, _WIDE_DECIMAL))])
             parse = json.ParseOptions(explicit_schema=wide, unexpected_field_behavior="ignore")
             try:
                 numbers = json.read_json(io.BytesIO(block), json.ReadOptions(block_size=len(block)), parse)
-                kind = _narrowed(numbers.column(0).combine_chunks(), kind, each.name, guesses)
+                kind = _narrowed_type(numbers.column(0).combine_chunks(), kind, each.name, guesses)
             except pa.ArrowInvalid:  # numbers of other magnitudes than whole ones have
                 _refuse_doubles(kind, each.name, guesses)
-        guesses.types[each.name] = _with_texts(kind, each.name, guesses)
+        guesses.types[each.name] = _with_text_keys(kind, each.name, guesses)
 
 
-def _narrowed(numbers: pa.Array, kind: pa.DataType, path: str, guesses: _Guesses) -> pa.DataType:
+def _narrowed_type(numbers: pa.Array, kind: pa.DataType, path: str, guesses: _GuessedTypes) -> pa.DataType:
     """Return a type with the doubles that are whole numbers of more digits as decimals.
 
     Args:
@@ -595,18 +439,20 @@ def _narrowed(numbers: pa.Array, kind: pa.DataType, path: str, guesses: _Guesses
     """
     if pt.is_struct(kind):
         parts = zip(numbers.flatten(), struct_fields(kind), strict=True)
-        return pa.struct([f.with_type(_narrowed(part, f.type, f"{path}.{f.name}", guesses)) for part, f in parts])
+        return pa.struct([f.with_type(_narrowed_type(part, f.type, f"{path}.{f.name}", guesses)) for part, f in parts])
     if pt.is_list(kind):
-        return pa.list_(_narrowed(numbers.flatten(), kind.value_type, f"{path}.element", guesses))
+        return pa.list_(_narrowed_type(numbers.flatten(), kind.value_type, f"{path}.element", guesses))
     if not pt.is_floating(kind):
         return kind
     wholes = pc.equal(numbers, pc.floor(numbers))
     is_whole = pc.all(wholes).as_py() is not False
-    is_big = bool(pc.any(pc.greater(pc.abs(numbers), pa.scalar(_MOST_EXACT, pa.int64()).cast(_WIDE))).as_py())
+    is_big = bool(
+        pc.any(pc.greater(pc.abs(numbers), pa.scalar(_MOST_EXACT_DOUBLE, pa.int64()).cast(_WIDE_DECIMAL))).as_py()
+    )
     if is_whole and is_big:
-        return _BIG_WHOLE
+        return _BIG_WHOLE_TYPE
     if is_whole and path in guesses.keys and "." not in path:
-        guesses.read_as[path] = _BIG_WHOLE  # 1.0 is the number 1
+        guesses.read_as[path] = _BIG_WHOLE_TYPE  # 1.0 is the number 1
         return pa.int64()
     if is_big:
         raise InvalidInputError(
@@ -617,7 +463,7 @@ def _narrowed(numbers: pa.Array, kind: pa.DataType, path: str, guesses: _Guesses
     return kind
 
 
-def _refuse_doubles(kind: pa.DataType, path: str, guesses: _Guesses) -> None:
+def _refuse_doubles(kind: pa.DataType, path: str, guesses: _GuessedTypes) -> None:
     """Raise for a key of floating point numbers, whose texts may become one number."""
     if pt.is_struct(kind):
         for field_ in struct_fields(kind):
@@ -629,29 +475,31 @@ def _refuse_doubles(kind: pa.DataType, path: str, guesses: _Guesses) -> None:
         )
 
 
-def _with_texts(kind: pa.DataType, path: str, guesses: _Guesses) -> pa.DataType:
+def _with_text_keys(kind: pa.DataType, path: str, guesses: _GuessedTypes) -> pa.DataType:
     """Return a type whose keys are texts where JSON has texts; Arrow guesses times."""
     if pt.is_struct(kind):
-        return pa.struct([f.with_type(_with_texts(f.type, f"{path}.{f.name}", guesses)) for f in struct_fields(kind)])
+        return pa.struct(
+            [f.with_type(_with_text_keys(f.type, f"{path}.{f.name}", guesses)) for f in struct_fields(kind)]
+        )
     return pa.string() if path in guesses.keys and pt.is_timestamp(kind) else kind
 
 
-def _holds(kind: pa.DataType, check: Callable[[pa.DataType], bool]) -> bool:
-    return check(kind) or any(_holds(kind.field(i).type, check) for i in range(kind.num_fields))
+def _has_leaf(kind: pa.DataType, check: Callable[[pa.DataType], bool]) -> bool:
+    return check(kind) or any(_has_leaf(kind.field(i).type, check) for i in range(kind.num_fields))
 
 
-def _with_leaf(kind: pa.DataType, check: Callable[[pa.DataType], bool], leaf: pa.DataType) -> pa.DataType:
+def _with_leaf_type(kind: pa.DataType, check: Callable[[pa.DataType], bool], leaf: pa.DataType) -> pa.DataType:
     if pt.is_struct(kind):
-        return pa.struct([f.with_type(_with_leaf(f.type, check, leaf)) for f in struct_fields(kind)])
+        return pa.struct([f.with_type(_with_leaf_type(f.type, check, leaf)) for f in struct_fields(kind)])
     if pt.is_list(kind):
-        return pa.list_(_with_leaf(kind.value_type, check, leaf))
+        return pa.list_(_with_leaf_type(kind.value_type, check, leaf))
     return leaf if check(kind) else kind
 
 
 # --- JSON lines ---------------------------------------------------------------------------------------------------
 
 
-def _read_json_lines(source: Source, schema: pa.Schema, guesses: _Guesses) -> Iterator[pa.RecordBatch]:
+def _read_json_lines(source: Source, schema: pa.Schema, guesses: _GuessedTypes) -> Iterator[pa.RecordBatch]:
     expected = pa.schema([(field.name, _type_in_json(field.type)) for field in schema])
     for block in _whole_lines(source):
         options = json.ReadOptions(block_size=max(len(block), 1))
@@ -672,10 +520,10 @@ def _read_json_lines(source: Source, schema: pa.Schema, guesses: _Guesses) -> It
             parse = json.ParseOptions(explicit_schema=pa.schema([*wanted, *own]), unexpected_field_behavior="infer")
             table = json.read_json(io.BytesIO(block), options, parse)
         for batch in table.combine_chunks().to_batches():
-            yield _typed(_as_guessed(batch, guesses), schema)
+            yield _parsed_columns(_cast_as_guessed(batch, guesses), schema)
 
 
-def _as_guessed(batch: pa.RecordBatch, guesses: _Guesses) -> pa.RecordBatch:
+def _cast_as_guessed(batch: pa.RecordBatch, guesses: _GuessedTypes) -> pa.RecordBatch:
     columns = [
         column.cast(guesses.types[name]) if name in guesses.read_as else column
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
@@ -698,8 +546,8 @@ def _holds_binary(kind: pa.DataType) -> bool:
 def _whole_lines(source: Source) -> Iterator[bytes]:
     """Yield blocks of whole lines; blank blocks are skipped."""
     held = b""
-    with _opened(source) as file:
-        while block := file.read(_BLOCK):
+    with _opened_text(source) as file:
+        while block := file.read(_BLOCK_BYTES):
             held += block
             head, newline, rest = held.rpartition(b"\n")
             if newline:
@@ -715,7 +563,7 @@ def _whole_lines(source: Source) -> Iterator[bytes]:
 # --- texts in the columns of a table --------------------------------------------------------------------------------
 
 
-def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _parsed_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch with its text columns parsed to the table's timestamps, dates and times."""
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -752,3 +600,168 @@ def _with_zone(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         return texts
     texts = pc.replace_substring_regex(texts, r"^(\d{4}-\d\d-\d\d)$", r"\1T00:00:00")
     return pc.replace_substring_regex(texts, r"([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)$", r"\1Z")
+
+
+# --- a schema in one line ------------------------------------------------------------------------------------------
+
+
+def parse_schema(text: str) -> pa.Schema:
+    """Return the schema of a text such as ``id:string!,ts:timestamp[us],tags:list<string>,price:decimal(10,2)``. Pure.
+
+    A timestamp without a unit has microseconds and the zone UTC. The grammar::
+
+        schema  = field ("," field)*
+        field   = name ":" type ["!"]                     "!": no nulls
+        type    = word | "decimal(" precision "," scale ")" | "timestamp[" unit ["," zone] "]" | "time[" unit "]"
+                | "list<" type ">" | "map<" type "," type ">" | "struct<" schema ">"
+        name    = letters, digits and "_", not beginning with a digit
+
+    Raises:
+        InvalidInputError: a syntax error; the message contains its position.
+
+    Example:
+        >>> parse_schema("id:string!, tags:list<string>, at:timestamp").field("at").type
+        TimestampType(timestamp[us, tz=UTC])
+    """
+    if len(text) > _MAX_SCHEMA_TEXT:
+        raise InvalidInputError(f"a schema of {len(text):,} characters is too long")
+    reader = _SchemaReader(text)
+    fields = reader.fields()
+    reader.expect_end()
+    return pa.schema(fields)
+
+
+@dataclass
+class _SchemaReader:
+    """Reads a text from left to right; each method moves `place` past what it has read."""
+
+    text: str
+    place: int = 0
+    began: int = 0
+    depth: int = 0
+
+    def fields(self) -> list[pa.Field]:
+        members = [self.field()]
+        while self.accept(","):
+            members.append(self.field())
+        names = [field.name for field in members]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise self.wrong(f"column {twice[0]} appears twice", self.place)
+        return members
+
+    def field(self) -> pa.Field:
+        name = self.take("word", "a column name")
+        self.expect(":")
+        kind = self.kind()
+        return pa.field(name, kind, nullable=not self.accept("!"))
+
+    def kind(self) -> pa.DataType:
+        self.depth += 1
+        if self.depth > _MAX_TYPE_DEPTH:
+            raise self.wrong(f"types are nested more than {_MAX_TYPE_DEPTH} deep")
+        word = self.take("word", "a type")
+        reader = _NESTED_TYPES.get(word)
+        if reader is None and word not in _TYPE_WORDS:
+            raise self.wrong(
+                f"unknown type {word!r}: expected one of {', '.join(sorted({*_TYPE_WORDS, *_NESTED_TYPES}))}"
+            )
+        parsed = _TYPE_WORDS[word]() if reader is None else reader(self)
+        self.depth -= 1
+        return parsed
+
+    def list_(self) -> pa.DataType:
+        self.expect("<")
+        item = self.kind()
+        self.expect(">")
+        return pa.list_(item)
+
+    def map_(self) -> pa.DataType:
+        self.expect("<")
+        key = self.kind()
+        self.expect(",")
+        value = self.kind()
+        self.expect(">")
+        return pa.map_(key, value)
+
+    def struct(self) -> pa.DataType:
+        self.expect("<")
+        fields = self.fields()
+        self.expect(">")
+        return pa.struct(fields)
+
+    def decimal(self) -> pa.DataType:
+        self.expect("(")
+        precision = int(self.take("number", "a precision"))
+        self.expect(",")
+        scale = int(self.take("number", "a scale"))
+        self.expect(")")
+        if not (1 <= precision <= 38 and scale <= precision):
+            raise self.wrong(
+                f"decimal({precision},{scale}) is not a decimal type: precision is 1 to 38, scale at most the precision"
+            )
+        return pa.decimal128(precision, scale)
+
+    def timestamp(self) -> pa.DataType:
+        if not self.accept("["):
+            return pa.timestamp("us", _SCHEMA_ZONE)
+        unit = self.unit(("ms", "us"))
+        zone = None
+        if self.accept(","):
+            zone = self.take("word", "a zone")
+            if zone != _SCHEMA_ZONE:
+                raise self.wrong(f"zone {zone!r} is not supported: tables store timestamps in UTC")
+        self.expect("]")
+        return pa.timestamp(unit, zone)
+
+    def time(self) -> pa.DataType:
+        unit = "us"
+        if self.accept("["):
+            unit = self.unit(("ms", "us"))
+            self.expect("]")
+        return pa.time64("us") if unit == "us" else pa.time32("ms")
+
+    def unit(self, units: tuple[str, ...]) -> str:
+        unit = self.take("word", "a unit")
+        if unit not in units:
+            raise self.wrong(f"unknown unit {unit!r}: expected {' or '.join(units)}")
+        return unit
+
+    # --- signs ---------------------------------------------------------------------------------------------------
+
+    def take(self, group: str, wanted: str) -> str:
+        match = _SCHEMA_TOKEN.match(self.text, self.place)
+        if match is None or match[group] is None:
+            raise self.wrong(f"expected {wanted}", self.place)
+        self.began, self.place = match.start(group), match.end()
+        return match[group]
+
+    def accept(self, sign: str) -> bool:
+        match = _SCHEMA_TOKEN.match(self.text, self.place)
+        if match is None or match["sign"] != sign:
+            return False
+        self.place = match.end()
+        return True
+
+    def expect(self, sign: str) -> None:
+        if not self.accept(sign):
+            raise self.wrong(f"expected {sign!r}", self.place)
+
+    def expect_end(self) -> None:
+        if self.text[self.place :].strip():
+            raise self.wrong("expected ',' or the end", self.place)
+
+    def wrong(self, why: str, place: int | None = None) -> InvalidInputError:
+        place = self.began if place is None else place
+        rest = self.text[place : place + 20]
+        return InvalidInputError(f"{why} at character {place + 1}" + (f", {rest!r}" if rest else ", the end"))
+
+
+_NESTED_TYPES: dict[str, Callable[[_SchemaReader], pa.DataType]] = {
+    "list": _SchemaReader.list_,
+    "map": _SchemaReader.map_,
+    "struct": _SchemaReader.struct,
+    "decimal": _SchemaReader.decimal,
+    "timestamp": _SchemaReader.timestamp,
+    "time": _SchemaReader.time,
+}
