@@ -279,6 +279,9 @@ def _filtered_read_amounts(profile: TableProfile, choice: TableChoice, layout: _
     return {"reads": 1.0, "read_files": files, "read_mb": mb, "read_rows": profile.rows * share / 1e6}
 
 
+# ---------------------------------------------------------------------------------------------------------------- costs
+
+
 @dataclass(frozen=True)
 class CostCurves:
     """What each unit of an amount costs in seconds, by operation, on the machine that measured.

@@ -265,6 +265,9 @@ def _cost_text(cost: ExpectedCost) -> str:
     return f"{cost.total:.3g} s (write {cost.write:.3g}, services {cost.service:.3g}, reads {cost.read:.3g})"
 
 
+# -------------------------------------------------------------------------------------------------------------- reasons
+
+
 def give_reasons(
     profile: TableProfile, choice: TableChoice, cost: ExpectedCost, today: ExpectedCost
 ) -> tuple[str, str, str]:

@@ -332,6 +332,9 @@ def seconds_per_commit(figures: Mapping[str, Any], reads_per_commit: float, cloc
     return {"write": write, "service": service, "read": read, "total": write + service + read}
 
 
+# ---------------------------------------------------------------------------------------------------------- clusterings
+
+
 def measure_clustering(cell: BenchCell, folder: Path) -> dict[str, Any]:
     """Load a table in no order, read by filters, cluster it, and read by the same filters.
 
@@ -397,6 +400,9 @@ def _read_by_filters(place: str, options: dict[str, Any], filters: list[str]) ->
     clock, processor = mean(each[0] for each in seconds), mean(each[1] for each in seconds)
     shown = {"bytes": round(mean(read)), "files": mean(files), "seconds": [round(clock, 6), round(processor, 6)]}
     return shown, rows
+
+
+# ------------------------------------------------------------------------------------------- bloom filters on their own
 
 
 def measure_filter(cell: BenchCell) -> dict[str, Any]:
@@ -490,6 +496,9 @@ def _filter_figures(
         "filter_bytes": size,
         "keys": keys,
     }
+
+
+# ------------------------------------------------------------------------------------------------- rows after a profile
 
 
 @dataclass(frozen=True)
@@ -627,6 +636,9 @@ def _mixed_bits(values: _Numbers) -> _Numbers:
         values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         mixed: _Numbers = values ^ (values >> np.uint64(31))
     return mixed
+
+
+# --------------------------------------------------------------------------------------------------- seconds and memory
 
 
 def timed(work: Callable[[], T]) -> tuple[T, Seconds]:

@@ -150,6 +150,9 @@ def _html_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'
 
 
+# --------------------------------------------------------------------------------------------------------------- tables
+
+
 def _milliseconds_text(value: float | None) -> str:
     return "–" if value is None else f"{1e3 * value:,.1f}"
 
@@ -253,6 +256,9 @@ def draw_table(suite: str, report: BenchReport) -> Iterator[DrawnTable]:
         for texts in rows:
             drawn.add_row(*texts)
         yield drawn
+
+
+# --------------------------------------------------------------------------------------------------------------- charts
 
 
 @dataclass(frozen=True)

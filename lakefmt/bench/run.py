@@ -168,6 +168,9 @@ def measure_apart(cell: BenchCell, seconds: float) -> dict[str, Any] | str:
     return figures if isinstance(figures, dict) else "the process answered with something else than figures"
 
 
+# -------------------------------------------------------------------------------------------------------------- results
+
+
 def append_record(path: Path, record: CellRecord) -> None:
     """Append a record as one line; a line that a process could not finish is closed first, and ignored by readers."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -221,6 +224,9 @@ def machine_text() -> str:
     named = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
     processor = named or platform.processor() or platform.machine()
     return f"{processor}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
+
+
+# ---------------------------------------------------------------------------------------------------------------- costs
 
 
 def measured_seconds(record: CellRecord, clock: str = "clock") -> dict[str, float]:

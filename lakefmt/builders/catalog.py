@@ -217,6 +217,9 @@ class BuilderTable:
         return self.table.restore(target)
 
 
+# --------------------------------------------------------------------------------------------------------- batch writes
+
+
 class BatchWriteBuilder:
     """Makes the two halves of a batch write."""
 
@@ -338,6 +341,9 @@ class CommitMessage:
     """
 
     rows: pa.Table
+
+
+# ---------------------------------------------------------------------------------------------------------- batch reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -506,6 +512,9 @@ def partition_values(table: Table, split: Split) -> dict[str, object]:
     return parse_partition_values(spec, split.partition, table.schema) or {}
 
 
+# --------------------------------------------------------------------------------------------------------- stream reads
+
+
 class StreamReadBuilder:
     """Makes the two halves of a stream read."""
 
@@ -605,6 +614,9 @@ class StreamingTableScan:
 def _plan_of_batch(batch: StreamBatch) -> Plan:
     rows = pa.Table.from_batches([batch.rows])
     return Plan((Split(batch.partition, batch.bucket or 0, (), rows),), batch.instant)
+
+
+# ----------------------------------------------------------------------------------------------------------- conditions
 
 
 class PredicateBuilder:

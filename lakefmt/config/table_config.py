@@ -359,6 +359,9 @@ def _check_logs_writable(config: TableConfig) -> None:
         raise UnsupportedFeature(f"logs of format {log_format} are not written, only HOODIE_LOG")
 
 
+# -------------------------------------------------------------------------------------------------- tables without keys
+
+
 @dataclass(frozen=True, slots=True)
 class AppendLayout:
     """Where rows of an append table go.
