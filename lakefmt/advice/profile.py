@@ -33,7 +33,7 @@ _LOG_FORMATS: Final = ("avro", "parquet")
 _MOST_BUCKETS: Final = 65_536
 _INDEX_SETTINGS: Final = {"record": "GLOBAL_RECORD_LEVEL_INDEX", "partitioned_record": "RECORD_LEVEL_INDEX"}
 _MOST_COUNT: Final = 1 << 50
-_SHARES: Final = ("update_share", "delete_share", "hot_share", "late_share")
+_SHARE_FIELDS: Final = ("update_share", "delete_share", "hot_share", "late_share")
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class TableProfile:
         check_count(self.key_bytes, "key_bytes", 1, 1 << 20)
         check_count(self.batch_rows, "batch_rows", 1, _MOST_COUNT)
         number_argument(self.row_bytes, "row_bytes", 0.01, float(1 << 40))
-        for name in (*_SHARES, "filter_share"):
+        for name in (*_SHARE_FIELDS, "filter_share"):
             number_argument(getattr(self, name), name, 0.0, 1.0)
         number_argument(self.batch_partitions, "batch_partitions", 1.0, float(_MOST_COUNT))
         number_argument(self.commits_per_day, "commits_per_day", 0.0, 1e9)

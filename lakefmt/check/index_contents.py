@@ -343,7 +343,8 @@ def compare_ranges(index: str, column: str, indexed: pa.Table, stored: pa.Table,
         {name: _one_array(indexed[name]).take(positions) for name in ("min", "max", "value_count", "null_count")}
     )
     narrow = pc.or_(
-        _excludes(pc.greater, recorded["min"], stored["min"]), _excludes(pc.less, recorded["max"], stored["max"])
+        _end_excludes(pc.greater, recorded["min"], stored["min"]),
+        _end_excludes(pc.less, recorded["max"], stored["max"]),
     )
     # Said to be nulls alone, and they are not.
     nothing = pc.and_(
@@ -375,7 +376,7 @@ def compare_read_ranges(
     positions = _one_array(pc.index_in(stored["name"], value_set=names))
     of_file = {name: _one_array(taken[name]).take(positions) for name in taken.column_names}
     narrow = pc.or_(
-        _excludes(pc.greater, of_file["min"], stored["min"]), _excludes(pc.less, of_file["max"], stored["max"])
+        _end_excludes(pc.greater, of_file["min"], stored["min"]), _end_excludes(pc.less, of_file["max"], stored["max"])
     )
     no_values = pc.and_(pc.invert(of_file["has_values"]), pc.is_valid(_one_array(stored["min"])))
     no_nulls = pc.and_(pc.invert(of_file["has_nulls"]), pc.greater(_one_array(stored["null_count"]), 0))
@@ -404,7 +405,7 @@ def _finding_of_column(kind: IndexDamage, index: str, column: str, names: pa.Chu
     yield from _finding_of_names(kind, index, flat, pa.array([f"(column {column})"] * len(flat), pa.string()))
 
 
-def _excludes(compare: object, indexed: pa.ChunkedArray, stored: pa.ChunkedArray) -> pa.Array:
+def _end_excludes(compare: object, indexed: pa.ChunkedArray, stored: pa.ChunkedArray) -> pa.Array:
     """Return where an end excludes a value; an end that is not known or no number excludes none."""
     kind = stored.type
     if pt.is_null(kind):

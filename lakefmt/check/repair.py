@@ -108,7 +108,7 @@ _MOST_COPIES = 1000
 _REPAIR_KEY = "lakefmt.repair"
 _MAX_SMALL_FILE_BYTES = 16 * 1024 * 1024
 _COPY_CHUNK_BYTES = 8 << 20
-_Group = tuple[PartitionPath, FileId]
+_FileGroup = tuple[PartitionPath, FileId]
 
 
 class Check(Protocol):
@@ -302,14 +302,14 @@ class _StepRunner:
                 return [Outcome(steps[0], "failed", str(error))]
         return [self.run(step) for step in steps]
 
-    def _with_logs(self, groups: Iterable[_Group]) -> dict[_Group, FileSlice]:
+    def _with_logs(self, groups: Iterable[_FileGroup]) -> dict[_FileGroup, FileSlice]:
         """Return the file groups with logs, whose rows would be lost with a rewritten or hidden base file."""
         wanted = set(groups)
         slices = self._client.slices(self._client.load(), sorted({partition for partition, _ in wanted}))
         by_group = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in slices if file_slice.logs}
         return {group: by_group[group] for group in sorted(wanted & by_group.keys())}
 
-    def _check_no_logs(self, groups: Iterable[_Group]) -> None:
+    def _check_no_logs(self, groups: Iterable[_FileGroup]) -> None:
         for file_slice in self._with_logs(groups).values():
             raise UnsupportedFeature(
                 f"the rows of {file_slice.paths[0]} are merged with {len(file_slice.logs)} log files, which would go with it: put a "
@@ -384,7 +384,7 @@ class _StepRunner:
         self._basis = instant_file_name(time, action, State.COMPLETED, layout, completion)
 
 
-def _group_of(step: RewriteFile) -> _Group:
+def _group_of(step: RewriteFile) -> _FileGroup:
     return (step.source.partition, step.source.file_id)
 
 

@@ -60,7 +60,7 @@ _SCHEMA_TOKEN = re.compile(r"\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<number>[
 _SCHEMA_ZONE = "UTC"
 FORMATS = ("parquet", "csv", "jsonl")
 STDIN = "-"
-_SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
+_FORMAT_OF_SUFFIX = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 _BLOCK_BYTES = 4 << 20
 #: Byte order marks and their encodings; longer ones first, because the UTF-32 mark begins with the UTF-16 one.
 _BYTE_ORDER_MARKS: Final = (
@@ -76,7 +76,7 @@ _BATCH_ROWS = 65_536
 #: Whole numbers: in canonical form with at most 38 digits, with spaces or a sign around it, with leading zeros.
 _CANONICAL_WHOLE: Final = r"^(0|-?[1-9][0-9]{0,37})$"
 _PLAIN_WHOLE: Final = r"^\s*[+-]?(0|[1-9][0-9]*)\s*$"
-_WHOLE: Final = r"^\s*[+-]?[0-9]+\s*$"
+_WHOLE_NUMBER: Final = r"^\s*[+-]?[0-9]+\s*$"
 _LEADING_ZERO: Final = r"^\s*[+-]?0[0-9]"
 #: A double holds these and not all larger whole numbers.
 _EXACT_DIGITS: Final = r"^\s*[+-]?[0-9]{1,15}\s*$"
@@ -116,7 +116,7 @@ def guess_format(place: str) -> str | None:
         >>> guess_format("a/b.ndjson"), guess_format("-")
         ('jsonl', None)
     """
-    return _SUFFIXES.get(Path(place).suffix.lower())
+    return _FORMAT_OF_SUFFIX.get(Path(place).suffix.lower())
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +275,7 @@ def _seekable(source: Source) -> BinaryIO:
 def _read_csv(source: Source, schema: pa.Schema, guesses: _GuessedTypes) -> Iterator[pa.RecordBatch]:
     with _opened_text(source) as file:
         head = file.read(_BLOCK_BYTES)
-        whole = cast("BinaryIO", io.BufferedReader(_WithHead(head, file)))
+        whole = cast("BinaryIO", io.BufferedReader(_FileWithHead(head, file)))
         yield from _csv_batches(source, schema, guesses, whole, _csv_header(head, source.delimiter))
 
 
@@ -288,7 +288,7 @@ def _csv_header(head: bytes, delimiter: str) -> list[str]:
         return []  # Arrow says what is wrong
 
 
-class _WithHead(io.RawIOBase):
+class _FileWithHead(io.RawIOBase):
     """A file whose first bytes were read already."""
 
     def __init__(self, head: bytes, rest: BinaryIO) -> None:
@@ -378,7 +378,7 @@ def _keeps_texts_apart(texts: pa.Array, kind: pa.DataType, *, is_key: bool) -> b
         return _all_match(texts, _CANONICAL_WHOLE)
     if pt.is_integer(kind):
         return _all_match(texts, _PLAIN_WHOLE)
-    wholes = texts.filter(pc.fill_null(pc.match_substring_regex(texts, _WHOLE), False))
+    wholes = texts.filter(pc.fill_null(pc.match_substring_regex(texts, _WHOLE_NUMBER), False))
     has_zeros = pc.any(pc.match_substring_regex(texts, _LEADING_ZERO)).as_py()
     # Whole numbers alone are doubles only where int64 does not hold them.
     is_mixed = len(wholes) < len(texts) - texts.null_count or not len(wholes)

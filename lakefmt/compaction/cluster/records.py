@@ -238,7 +238,7 @@ def check_groups_unchanged(client: TableClient, state: TableState, time: Instant
 
 def _changed_by(client: TableClient, state: TableState, time: InstantTime, plan: ClusteringPlan) -> Instant | None:
     completed = (i for i in state.timeline.completed_of(*COMMIT_ACTIONS) if i.order_time > time)
-    later = next((i for i in completed if _hides(plan, client.commit_metadata(state, i).file_ids())), None)
+    later = next((i for i in completed if _hides_changes(plan, client.commit_metadata(state, i).file_ids())), None)
     # Layout 1 does not say when a commit completed: one that began before the plan may have done so after it.
     return later or (_unseen_commit(client, state, time, plan) if state.timeline.layout == 1 else None)
 
@@ -264,7 +264,7 @@ def _base_instant(planned: ClusteringSlice) -> str:
     return "" if parsed is None else parsed.instant
 
 
-def _hides(plan: ClusteringPlan, changed: Collection[tuple[PartitionPath, FileId]]) -> bool:
+def _hides_changes(plan: ClusteringPlan, changed: Collection[tuple[PartitionPath, FileId]]) -> bool:
     """Return whether a clustering would hide what a commit wrote to some file groups.
 
     What Spark wrote to the new buckets of a group, too, comes with them.
