@@ -1,4 +1,7 @@
-"""What a choice reads and writes for a profile: numbers of files, megabytes and keys of a usual commit and a full read."""
+"""What a choice reads and writes for a profile, and what that costs by measured seconds. Pure.
+
+Amounts are numbers of files, megabytes and keys of a usual commit and a full read; a cost curve has the seconds of each unit.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,13 @@ Amounts = dict[str, float]
 OPERATIONS: Final = ("write", "service", "read", "filter", "load")
 _MB: Final = 1e6
 #: Commits over which a table is imagined: files that new rows open pile up until small files are merged.
-_HORIZON: Final = 10
+_IMAGINED_COMMITS: Final = 10
 _MOST_SMALL_FILES: Final = 16
 #: Bytes of a row in a log over those in a base file: rows of Avro are not compressed, blocks of Parquet are small.
 _LOG_FACTORS: Final = {"avro": 2.0, "parquet": 1.3}
+_CURVES_FORMAT: Final = 1
+_MOST_UNIT_SECONDS: Final = 1e6
+_MOST_UNITS: Final = 200
 
 
 @dataclass(frozen=True)
@@ -54,20 +60,22 @@ def predict_amounts(profile: TableProfile, choice: TableChoice) -> dict[str, Amo
         >>> cow["rewritten_mb"] > 10 * mor["avro_log_mb"]
         True
     """
-    layout = _layout(profile, choice)
-    write = _look_up(profile, choice, layout) | _deletes(profile, choice, layout)
-    for name, amount in (_write_cow if choice.table_type == "cow" else _write_mor)(profile, choice, layout).items():
+    layout = _layout_of(profile, choice)
+    write = _look_up_amounts(profile, choice, layout) | _delete_amounts(profile, choice, layout)
+    for name, amount in (_cow_write_amounts if choice.table_type == "cow" else _mor_write_amounts)(
+        profile, choice, layout
+    ).items():
         write[name] = write.get(name, 0.0) + amount
     return {
         "write": write,
-        "service": _services(profile, choice, layout),
-        "read": _read(profile, choice, layout),
-        "filter": _filtered_read(profile, choice, layout),
-        "load": _load(profile, choice, layout),
+        "service": _service_amounts(profile, choice, layout),
+        "read": _read_amounts(profile, choice, layout),
+        "filter": _filtered_read_amounts(profile, choice, layout),
+        "load": _load_amounts(profile, choice, layout),
     }
 
 
-def _load(profile: TableProfile, choice: TableChoice, layout: _Layout) -> Amounts:
+def _load_amounts(profile: TableProfile, choice: TableChoice, layout: _Layout) -> Amounts:
     amounts = {"load_commit": 1.0, "load_files": layout.table_files, "load_mb": layout.table_mb}
     if _keeps_keys(choice):
         amounts |= {"load_metadata": 1.0, "load_record_keys": profile.rows / 1e6}
@@ -81,7 +89,7 @@ def _keeps_keys(choice: TableChoice) -> bool:
     return choice.index in ("record", "partitioned_record")
 
 
-def _layout(profile: TableProfile, choice: TableChoice) -> _Layout:
+def _layout_of(profile: TableProfile, choice: TableChoice) -> _Layout:
     each = profile.rows * profile.row_bytes / profile.partitions
     files = float(max(1, choice.buckets)) if choice.index == "bucket" else max(1.0, -(-each // choice.file_bytes))
     keys = profile.rows * profile.key_bytes / profile.partitions
@@ -94,11 +102,11 @@ def _layout(profile: TableProfile, choice: TableChoice) -> _Layout:
     )
 
 
-def _touched(files: float, rows: float) -> float:
+def _touched_files(files: float, rows: float) -> float:
     """Return how many of `files` files get at least one of `rows` rows that fall on them at random.
 
     Example:
-        >>> _touched(1, 5), round(_touched(10, 10), 2), _touched(3, 0)
+        >>> _touched_files(1, 5), round(_touched_files(10, 10), 2), _touched_files(3, 0)
         (1.0, 6.51, 0.0)
     """
     if rows <= 0:
@@ -106,7 +114,7 @@ def _touched(files: float, rows: float) -> float:
     return files * (1.0 - (1.0 - 1.0 / files) ** rows) if files > 1 else min(1.0, rows)
 
 
-def _batches(profile: TableProfile) -> Iterator[tuple[float, float, float]]:
+def _rows_per_partition(profile: TableProfile) -> Iterator[tuple[float, float, float]]:
     """Yield the number of partitions, updates and new rows in each of them: of the upsert, then of the deletes."""
     for count, rows in profile.spread:
         yield count, rows * profile.update_share, rows * (1.0 - profile.update_share)
@@ -115,7 +123,7 @@ def _batches(profile: TableProfile) -> Iterator[tuple[float, float, float]]:
         yield float(profile.partitions), deletes / profile.partitions, 0.0
 
 
-def _deletes(profile: TableProfile, choice: TableChoice, layout: _Layout) -> Amounts:
+def _delete_amounts(profile: TableProfile, choice: TableChoice, layout: _Layout) -> Amounts:
     """Return what a commit of deletes by key does beside what upserts do, too: it looks for its keys by itself."""
     if not profile.delete_share:
         return {}
@@ -125,7 +133,7 @@ def _deletes(profile: TableProfile, choice: TableChoice, layout: _Layout) -> Amo
     return {f"{choice.table_type}_delete_{name}": amount for name, amount in zip(names, amounts, strict=True)}
 
 
-def _look_up(profile: TableProfile, choice: TableChoice, layout: _Layout) -> Amounts:
+def _look_up_amounts(profile: TableProfile, choice: TableChoice, layout: _Layout) -> Amounts:
     """Return what the index reads to find a batch's keys."""
     if choice.index == "bucket":
         return {"bucket_keys": profile.batch_rows / 1e6}
@@ -144,7 +152,7 @@ def _look_up(profile: TableProfile, choice: TableChoice, layout: _Layout) -> Amo
         new = rows_of_each - updates
         partitions = float(profile.partitions) if everywhere else count
         rows = (updates + new) * (count if everywhere else 1.0)
-        opened = layout.files if choice.index.endswith("simple") else _touched(layout.files, updates)
+        opened = layout.files if choice.index.endswith("simple") else _touched_files(layout.files, updates)
         others = 0.0 if not everywhere or not choice.index.endswith("simple") else (partitions - count) * layout.files
         amounts["footers"] += partitions * layout.files
         amounts["probes"] += 0.0 if choice.index.endswith("simple") else partitions * layout.files * rows / 1e6
@@ -154,11 +162,11 @@ def _look_up(profile: TableProfile, choice: TableChoice, layout: _Layout) -> Amo
     return amounts
 
 
-def _write_cow(profile: TableProfile, choice: TableChoice, layout: _Layout) -> Amounts:
+def _cow_write_amounts(profile: TableProfile, choice: TableChoice, layout: _Layout) -> Amounts:
     amounts: Amounts = {"commits": 1.0, "batch_mb": profile.batch_rows * profile.row_bytes / _MB}
     rewritten = opened = 0.0
-    for count, updates, new in _batches(profile):
-        touched = _touched(layout.files, updates + new if choice.index == "bucket" else updates)
+    for count, updates, new in _rows_per_partition(profile):
+        touched = _touched_files(layout.files, updates + new if choice.index == "bucket" else updates)
         rewritten += count * touched
         opened += count * max(0.0, min(1.0, new) - touched)
     if choice.index == "bucket":
@@ -172,11 +180,11 @@ def _write_cow(profile: TableProfile, choice: TableChoice, layout: _Layout) -> A
     }
 
 
-def _write_mor(profile: TableProfile, choice: TableChoice, layout: _Layout) -> Amounts:
+def _mor_write_amounts(profile: TableProfile, choice: TableChoice, layout: _Layout) -> Amounts:
     logs = opened = logged = 0.0
-    for count, updates, new in _batches(profile):
+    for count, updates, new in _rows_per_partition(profile):
         in_logs = updates + new if choice.index == "bucket" else updates
-        logs += count * _touched(layout.files, in_logs)
+        logs += count * _touched_files(layout.files, in_logs)
         logged += count * in_logs
         opened += 0.0 if choice.index == "bucket" else count * min(1.0, new)
     kind = choice.log_format
@@ -198,19 +206,19 @@ def _with_logs(profile: TableProfile, choice: TableChoice, layout: _Layout, comm
     if choice.table_type == "cow" or not commits:
         return 0.0, 0.0
     groups = rows = 0.0
-    for number, (count, updates, new) in enumerate(_batches(profile)):
+    for number, (count, updates, new) in enumerate(_rows_per_partition(profile)):
         each = updates + new if choice.index == "bucket" else updates
         rows += commits * count * each
         if number == 0 or profile.partitions == 1 or count >= profile.partitions - 1:
-            groups += count * _touched(layout.files, each * commits)
+            groups += count * _touched_files(layout.files, each * commits)
             continue
         others = float(profile.partitions - 1)
         hit = 1.0 - (1.0 - min(1.0, count / others)) ** commits
-        groups += others * hit * _touched(layout.files, each * commits * count / others / hit) if hit else 0.0
+        groups += others * hit * _touched_files(layout.files, each * commits * count / others / hit) if hit else 0.0
     return min(groups, layout.table_files), rows
 
 
-def _services(profile: TableProfile, choice: TableChoice, layout: _Layout) -> Amounts:
+def _service_amounts(profile: TableProfile, choice: TableChoice, layout: _Layout) -> Amounts:
     amounts: Amounts = {}
     if choice.table_type == "mor" and choice.compact_after:
         groups, rows = _with_logs(profile, choice, layout, choice.compact_after)
@@ -229,23 +237,23 @@ def _services(profile: TableProfile, choice: TableChoice, layout: _Layout) -> Am
     return amounts
 
 
-def _read(profile: TableProfile, choice: TableChoice, layout: _Layout) -> Amounts:
+def _read_amounts(profile: TableProfile, choice: TableChoice, layout: _Layout) -> Amounts:
     """Return what a full read reads, on the average over the commits between two compactions."""
     amounts: Amounts = {"reads": 1.0, "read_files": layout.table_files, "read_mb": layout.table_mb}
     amounts["read_rows"] = profile.rows / 1e6
     if _keeps_keys(choice) or choice.metadata:
         amounts["metadata_reads"] = 1.0
-    opens = sum(count * min(1.0, new) for count, _, new in _batches(profile))
+    opens = sum(count * min(1.0, new) for count, _, new in _rows_per_partition(profile))
     if choice.index != "bucket" and choice.table_type == "mor":
-        amounts["read_files"] += min(opens * _HORIZON / 2, float(_MOST_SMALL_FILES * profile.partitions))
+        amounts["read_files"] += min(opens * _IMAGINED_COMMITS / 2, float(_MOST_SMALL_FILES * profile.partitions))
     if choice.table_type == "cow":
         return amounts
-    cycle = range(choice.compact_after) if choice.compact_after else range(1, _HORIZON + 1)
+    cycle = range(choice.compact_after) if choice.compact_after else range(1, _IMAGINED_COMMITS + 1)
     merged = logs = rows = 0.0
     for commits in cycle:
         groups, logged = _with_logs(profile, choice, layout, commits)
         merged, rows = merged + groups / len(cycle), rows + logged / len(cycle)
-        logs += commits * _write_mor(profile, choice, layout)[f"{choice.log_format}_logs"] / len(cycle)
+        logs += commits * _mor_write_amounts(profile, choice, layout)[f"{choice.log_format}_logs"] / len(cycle)
     return amounts | {
         "merged_files": merged,
         "merged_mb": merged * layout.mb,
@@ -257,7 +265,7 @@ def _read(profile: TableProfile, choice: TableChoice, layout: _Layout) -> Amount
     }
 
 
-def _filtered_read(profile: TableProfile, choice: TableChoice, layout: _Layout) -> Amounts:
+def _filtered_read_amounts(profile: TableProfile, choice: TableChoice, layout: _Layout) -> Amounts:
     """Return what a read reads whose filter names the profile's columns, one row group per file."""
     share = 1.0
     if choice.cluster_by and profile.filter_columns:
@@ -271,9 +279,7 @@ def _filtered_read(profile: TableProfile, choice: TableChoice, layout: _Layout) 
     return {"reads": 1.0, "read_files": files, "read_mb": mb, "read_rows": profile.rows * share / 1e6}
 
 
-_FORMAT: Final = 1
-_MOST_SECONDS: Final = 1e6
-_MOST_UNITS: Final = 200
+# ---------------------------------------------------------------------------------------------------------------- costs
 
 
 @dataclass(frozen=True)
@@ -306,7 +312,7 @@ class CostCurves:
     def as_json(self) -> dict[str, Any]:
         """Return the costs as JSON holds them."""
         return {
-            "format": _FORMAT,
+            "format": _CURVES_FORMAT,
             "machine": self.machine,
             "clock": self.clock,
             "factors": dict(self.factors),
@@ -362,26 +368,29 @@ def parse_curves(data: bytes) -> CostCurves:
         given = json.loads(data)
     except (ValueError, RecursionError):
         raise InvalidInputError("costs must be JSON") from None
-    if not isinstance(given, Mapping) or given.get("format") != _FORMAT:
-        raise InvalidInputError(f"costs must be a JSON object of format {_FORMAT}")
+    if not isinstance(given, Mapping) or given.get("format") != _CURVES_FORMAT:
+        raise InvalidInputError(f"costs must be a JSON object of format {_CURVES_FORMAT}")
     clock = given.get("clock", "clock")
     if clock not in ("clock", "processor"):
         raise InvalidInputError("the clock of costs must be 'clock' or 'processor'")
     return CostCurves(
-        {name: _numbers(units, f"the costs of {name}", 0.0) for name, units in _operations(given.get("seconds"))},
+        {
+            name: _checked_numbers(units, f"the costs of {name}", 0.0)
+            for name, units in _checked_operations(given.get("seconds"))
+        },
         str(given.get("machine", ""))[:200],
-        _numbers(dict(_operations(given.get("factors", {}))), "factors", 1e-6),
+        _checked_numbers(dict(_checked_operations(given.get("factors", {}))), "factors", 1e-6),
         clock,
     )
 
 
-def _operations(given: object) -> list[tuple[str, Any]]:
+def _checked_operations(given: object) -> list[tuple[str, Any]]:
     if not isinstance(given, Mapping) or not set(given) <= set(OPERATIONS):
         raise InvalidInputError(f"costs have operations other than {', '.join(OPERATIONS)}")
     return list(given.items())
 
 
-def _numbers(given: object, what: str, least: float) -> dict[str, float]:
+def _checked_numbers(given: object, what: str, least: float) -> dict[str, float]:
     if not isinstance(given, Mapping) or len(given) > _MOST_UNITS:
         raise InvalidInputError(f"{what} must be an object of at most {_MOST_UNITS} numbers")
-    return {str(name): number_argument(value, what, least, _MOST_SECONDS) for name, value in given.items()}
+    return {str(name): number_argument(value, what, least, _MOST_UNIT_SECONDS) for name, value in given.items()}

@@ -1,4 +1,7 @@
-"""What can be chosen for a table: its type, its index, its logs, its services and the size of its files."""
+"""The profile of a table (its size, its keys, what a usual commit does), and how a table can be set up. Pure.
+
+A choice is a table's type, its index, its logs, its services and the size of its files.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,9 @@ _OTHER_INDEXES: Final = ("partitioned_record",)
 _TABLE_TYPES: Final = ("cow", "mor")
 _LOG_FORMATS: Final = ("avro", "parquet")
 _MOST_BUCKETS: Final = 65_536
+_INDEX_SETTINGS: Final = {"record": "GLOBAL_RECORD_LEVEL_INDEX", "partitioned_record": "RECORD_LEVEL_INDEX"}
+_MOST_COUNT: Final = 1 << 50
+_SHARE_FIELDS: Final = ("update_share", "delete_share", "hot_share", "late_share")
 
 
 @dataclass(frozen=True)
@@ -66,10 +72,10 @@ class TableChoice:
     cluster_after: int = 0
 
     def __post_init__(self) -> None:
-        _one_of(self.table_type, _TABLE_TYPES, "table_type")
-        _one_of(self.index, (*INDEXES, *GLOBAL_INDEXES, *_OTHER_INDEXES), "index")
-        _one_of(self.log_format, _LOG_FORMATS, "log_format")
-        _one_of(self.cluster_order, ("linear", "zorder", "hilbert"), "cluster_order")
+        _check_one_of(self.table_type, _TABLE_TYPES, "table_type")
+        _check_one_of(self.index, (*INDEXES, *GLOBAL_INDEXES, *_OTHER_INDEXES), "index")
+        _check_one_of(self.log_format, _LOG_FORMATS, "log_format")
+        _check_one_of(self.cluster_order, ("linear", "zorder", "hilbert"), "cluster_order")
         for name in ("compact_after", "buckets", "cluster_after"):
             check_count(getattr(self, name), name, 0, _MOST_BUCKETS)
         check_count(self.file_bytes, "file_bytes", 1024, 1 << 50)
@@ -109,7 +115,7 @@ class TableChoice:
         """The settings of writes, by Hudi's names."""
         given: dict[str, str] = {}
         if self.index != "bucket":
-            given["hoodie.index.type"] = _SETTING_NAMES.get(self.index, self.index.upper())
+            given["hoodie.index.type"] = _INDEX_SETTINGS.get(self.index, self.index.upper())
             given["hoodie.parquet.max.file.size"] = str(self.file_bytes)
         if self.metadata:
             given["hoodie.bloom.index.use.metadata"] = "true"
@@ -143,50 +149,6 @@ class TableChoice:
         if isinstance(values.get("cluster_by"), list):
             values["cluster_by"] = tuple(values["cluster_by"])
         return cls(**values)
-
-
-_SETTING_NAMES: Final = {"record": "GLOBAL_RECORD_LEVEL_INDEX", "partitioned_record": "RECORD_LEVEL_INDEX"}
-
-
-def _one_of(value: object, allowed: tuple[str, ...], name: str) -> None:
-    if not isinstance(value, str) or value not in allowed:
-        raise InvalidInputError(f"unknown {name} {value!r}: expected one of {', '.join(allowed)}")
-
-
-def check_count(value: object, name: str, least: int, most: int) -> int:
-    """Return a whole number within bounds.
-
-    Raises:
-        InvalidInputError: it is none, or outside.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InvalidInputError(f"{name} must be a whole number from {least:,} to {most:,}")
-    return value
-
-
-def check_names_tuple(value: object, name: str) -> None:
-    """Raise unless a value is a tuple of texts."""
-    if not isinstance(value, tuple) or not all(isinstance(each, str) for each in value):
-        raise InvalidInputError(f"{name} must be a tuple of column names")
-
-
-def checked_fields(kind: type, given: object, what: str) -> dict[str, Any]:
-    """Return the fields of a JSON object for a dataclass.
-
-    Raises:
-        InvalidInputError: it is no object, or has other fields.
-    """
-    if not isinstance(given, Mapping):
-        raise InvalidInputError(f"{what} must be a JSON object")
-    names = {field.name for field in fields(kind)}
-    others = sorted(str(name) for name in given if name not in names)
-    if others:
-        raise InvalidInputError(f"{what} has unknown fields: {', '.join(others[:5])}")
-    return dict(given)
-
-
-_MOST: Final = 1 << 50
-_SHARES: Final = ("update_share", "delete_share", "hot_share", "late_share")
 
 
 @dataclass(frozen=True)
@@ -240,14 +202,14 @@ class TableProfile:
     version: int = 8
 
     def __post_init__(self) -> None:
-        check_count(self.rows, "rows", 0, _MOST)
-        check_count(self.partitions, "partitions", 1, _MOST)
+        check_count(self.rows, "rows", 0, _MOST_COUNT)
+        check_count(self.partitions, "partitions", 1, _MOST_COUNT)
         check_count(self.key_bytes, "key_bytes", 1, 1 << 20)
-        check_count(self.batch_rows, "batch_rows", 1, _MOST)
+        check_count(self.batch_rows, "batch_rows", 1, _MOST_COUNT)
         number_argument(self.row_bytes, "row_bytes", 0.01, float(1 << 40))
-        for name in (*_SHARES, "filter_share"):
+        for name in (*_SHARE_FIELDS, "filter_share"):
             number_argument(getattr(self, name), name, 0.0, 1.0)
-        number_argument(self.batch_partitions, "batch_partitions", 1.0, float(_MOST))
+        number_argument(self.batch_partitions, "batch_partitions", 1.0, float(_MOST_COUNT))
         number_argument(self.commits_per_day, "commits_per_day", 0.0, 1e9)
         number_argument(self.reads_per_commit, "reads_per_commit", 0.0, 1e6)
         if not isinstance(self.rising_keys, bool):
@@ -258,7 +220,7 @@ class TableProfile:
 
     def scaled(self, rows: int) -> TableProfile:
         """Return the profile of a table of `rows` rows that is written and read likewise."""
-        check_count(rows, "rows", 1, _MOST)
+        check_count(rows, "rows", 1, _MOST_COUNT)
         factor = rows / max(1, self.rows)
         return replace(self, rows=rows, batch_rows=max(1, round(self.batch_rows * factor)))
 
@@ -292,3 +254,40 @@ class TableProfile:
         if "today" in values:
             values["today"] = TableChoice.from_json(values["today"])
         return cls(**values)
+
+
+def _check_one_of(value: object, allowed: tuple[str, ...], name: str) -> None:
+    if not isinstance(value, str) or value not in allowed:
+        raise InvalidInputError(f"unknown {name} {value!r}: expected one of {', '.join(allowed)}")
+
+
+def check_count(value: object, name: str, least: int, most: int) -> int:
+    """Return a whole number within bounds.
+
+    Raises:
+        InvalidInputError: it is none, or outside.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidInputError(f"{name} must be a whole number from {least:,} to {most:,}")
+    return value
+
+
+def check_names_tuple(value: object, name: str) -> None:
+    """Raise unless a value is a tuple of texts."""
+    if not isinstance(value, tuple) or not all(isinstance(each, str) for each in value):
+        raise InvalidInputError(f"{name} must be a tuple of column names")
+
+
+def checked_fields(kind: type, given: object, what: str) -> dict[str, Any]:
+    """Return the fields of a JSON object for a dataclass.
+
+    Raises:
+        InvalidInputError: it is no object, or has other fields.
+    """
+    if not isinstance(given, Mapping):
+        raise InvalidInputError(f"{what} must be a JSON object")
+    names = {field.name for field in fields(kind)}
+    others = sorted(str(name) for name in given if name not in names)
+    if others:
+        raise InvalidInputError(f"{what} has unknown fields: {', '.join(others[:5])}")
+    return dict(given)

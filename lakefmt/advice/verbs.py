@@ -1,4 +1,7 @@
-"""Three sentences that say why a choice is advised: what commits do, what reads do, and what the index and services do."""
+"""``table.advise``: compare all choices for a table by measured costs, and return the cheapest beside today's.
+
+Three sentences say why it is advised: what commits do, what reads do, and what the index and the services do.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ __all__ = [
     "give_reasons",
 ]
 
-_LOOK_UPS = {
+_LOOK_UP_SENTENCES = {
     "bloom": "The bloom index opens only files whose key range and filter admit a key",
     "global_bloom": "The global bloom index opens only files of any partition whose key range and filter admit a key",
     "simple": "The simple index reads the keys of every file of the partitions that a commit writes to",
@@ -31,75 +34,48 @@ _LOOK_UPS = {
     "record": "The record index looks each key up in the metadata table and opens no data file",
     "partitioned_record": "The record index looks each key up in the metadata table and opens no data file",
 }
-
-
-def give_reasons(
-    profile: TableProfile, choice: TableChoice, cost: ExpectedCost, today: ExpectedCost
-) -> tuple[str, str, str]:
-    """Return the three sentences.
-
-    Example:
-        >>> profile = TableProfile(rows=1000, batch_rows=10)
-        >>> print(give_reasons(profile, TableChoice(), ExpectedCost(1, 0, 1), ExpectedCost(1, 0, 1))[2])
-        The bloom index opens only files whose key range and filter admit a key, and no service rewrites files.
-    """
-    return (_of_commits(profile, choice), _of_reads(profile, choice, cost, today), _of_index(choice))
-
-
-def _of_commits(profile: TableProfile, choice: TableChoice) -> str:
-    written, before = (_written(profile, each) for each in (choice, profile.today))
-    text = (
-        f"A usual commit brings {profile.batch_rows:,} rows, {profile.update_share:.0%} of them updates, to "
-        f"{profile.batch_partitions:.3g} of {profile.partitions:,} partitions and writes about {_megabytes(written)}"
-    )
-    return f"{text}." if choice == profile.today else f"{text}, today {_megabytes(before)}."
-
-
-def _of_reads(profile: TableProfile, choice: TableChoice, cost: ExpectedCost, today: ExpectedCost) -> str:
-    amounts = predict_amounts(profile, choice)["read"]
-    merged = amounts.get("merged_mb", 0.0)
-    reads = (
-        "reads plain base files"
-        if choice.table_type == "cow"
-        else f"merges logs into {_megabytes(merged)} of base files"
-    )
-    share = f"{profile.reads_per_commit:.3g} of them per commit cost {cost.read:.3g} s"
-    text = f"A full read {reads}, and {share}"
-    return f"{text}." if choice == profile.today else f"{text}, today {today.read:.3g} s."
-
-
-def _of_index(choice: TableChoice) -> str:
-    services = []
-    if choice.table_type == "mor" and choice.compact_after:
-        services.append(f"a compaction after {choice.compact_after} commits keeps logs short")
-    if choice.cluster_by:
-        columns = ", ".join(choice.cluster_by)
-        services.append(f"a clustering by {columns} after {choice.cluster_after} commits lets filters leave files out")
-    return f"{_LOOK_UPS[choice.index]}, and {' and '.join(services) or 'no service rewrites files'}."
-
-
-def _written(profile: TableProfile, choice: TableChoice) -> float:
-    """Return the megabytes that a commit writes, services included."""
-    amounts = predict_amounts(profile, choice)
-    write, service = amounts["write"], amounts["service"]
-    logs = write.get("avro_log_mb", 0.0) + write.get("parquet_log_mb", 0.0)
-    new = profile.batch_rows * (1.0 - profile.update_share) * profile.row_bytes / 1e6
-    services = service.get("compacted_mb", 0.0) + service.get("clustered_mb", 0.0)
-    return write.get("rewritten_mb", 0.0) + logs + new + services
-
-
-def _megabytes(value: float) -> str:
-    return f"{value:,.3g} MB" if value < 1000 else f"{value:,.0f} MB"
-
-
 #: Another choice is advised only when it is expected to cost at most this part of today's.
 WORTH_IT: Final = 0.9
 _COMPACT_AFTER: Final = (2, 5, 10, 20)
-_FILE_BYTES: Final = (16 << 20, 32 << 20, 64 << 20, DEFAULT_FILE_BYTES)
+_FILE_SIZES: Final = (16 << 20, 32 << 20, 64 << 20, DEFAULT_FILE_BYTES)
 _CLUSTER_AFTER: Final = (4, 20, 100)
 _MOST_CLUSTER_COLUMNS: Final = 3
-_SHOWN: Final = 5
-_GROWTH: Final = 2.0
+_OTHERS_SHOWN: Final = 5
+_BUCKET_GROWTH: Final = 2.0
+
+
+class AdviceVerbs(TableVerbs):
+    """Advice on a table."""
+
+    def advise(self, *, reads_per_commit: float = 1.0, filter_columns: Sequence[str] | None = None) -> TableAdvice:
+        """Return which index, table type, services and file sizes are expected to cost least; nothing is changed.
+
+        The table's commits, file names and some footers are read, no row. Costs are those that ``lakefmt bench`` has
+        measured on this machine, else shipped ones (docs/choices.md).
+
+        Args:
+            reads_per_commit: full reads between two commits.
+            filter_columns: columns that filters of readers name: what rows could be clustered by.
+
+        Raises:
+            InvalidInputError: the table has no rows or no such column, or a number is out of range.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> data = pa.table({"id": [str(n) for n in range(100)]})
+            >>> t = lakefmt.create_table("memory://doc-advise", data=data, record_key="id")
+            >>> _ = t.upsert(data), t.upsert(data.slice(0, 10))
+            >>> advice = t.advise(reads_per_commit=2)
+            >>> advice.profile.rows, advice.profile.batch_rows, len(advice.reasons)
+            (100, 10, 3)
+        """
+        # Imported here: few programs ask for advice, and all wait for the import.
+        from lakefmt.advice.kept_curves import load_curves
+        from lakefmt.advice.profiling import profile_table
+
+        reads = number_argument(reads_per_commit, "reads_per_commit", 0.0, 1e6)
+        columns = [] if filter_columns is None else texts_argument(filter_columns, "filter_columns")
+        return advise_choice(profile_table(self.client, reads_per_commit=reads, filter_columns=columns), load_curves())
 
 
 @dataclass(frozen=True)
@@ -222,7 +198,7 @@ def advise_choice(profile: TableProfile, curves: CostCurves, among: Sequence[Tab
     loading = predict_amounts(profile, choice)["load"]
     reading = predict_amounts(profile, profile.today)["read"]
     moving = curves.of("load", loading) + curves.of("read", reading) if needs_new_table(profile.today, choice) else 0.0
-    others = tuple(pair for pair in costs if pair[0] not in (choice, profile.today))[:_SHOWN]
+    others = tuple(pair for pair in costs if pair[0] not in (choice, profile.today))[:_OTHERS_SHOWN]
     reasons = give_reasons(profile, choice, cost, today)
     return TableAdvice(profile, choice, cost, today, reasons, others, curves.machine, moving)
 
@@ -245,12 +221,12 @@ def candidate_choices(profile: TableProfile) -> list[TableChoice]:
         ['global_bloom', 'global_simple', 'record']
     """
     partition_bytes = profile.rows * profile.row_bytes / profile.partitions
-    sizes = [size for size in _FILE_BYTES if size < partition_bytes or size == DEFAULT_FILE_BYTES]
+    sizes = [size for size in _FILE_SIZES if size < partition_bytes or size == DEFAULT_FILE_BYTES]
     choices: list[TableChoice] = [profile.today]
-    for index in _indexes(profile):
+    for index in _indexes_as_unique(profile):
         for size in sizes:
             # The number of buckets is fixed: room for a table that doubles.
-            buckets = math.ceil(max(1.0, _GROWTH * partition_bytes / size)) if index == "bucket" else 0
+            buckets = math.ceil(max(1.0, _BUCKET_GROWTH * partition_bytes / size)) if index == "bucket" else 0
             made = TableChoice("cow", index, file_bytes=size, buckets=min(buckets, 65_536))
             choices.append(made)
             choices += [
@@ -270,7 +246,7 @@ def candidate_choices(profile: TableProfile) -> list[TableChoice]:
     return list(dict.fromkeys(choices))
 
 
-def _indexes(profile: TableProfile) -> tuple[str, ...]:
+def _indexes_as_unique(profile: TableProfile) -> tuple[str, ...]:
     """Return the indexes by which keys are as unique as they are today."""
     today = profile.today
     if profile.partitions == 1:
@@ -289,35 +265,67 @@ def _cost_text(cost: ExpectedCost) -> str:
     return f"{cost.total:.3g} s (write {cost.write:.3g}, services {cost.service:.3g}, reads {cost.read:.3g})"
 
 
-class AdviceVerbs(TableVerbs):
-    """Advice on a table."""
+# -------------------------------------------------------------------------------------------------------------- reasons
 
-    def advise(self, *, reads_per_commit: float = 1.0, filter_columns: Sequence[str] | None = None) -> TableAdvice:
-        """Return which index, table type, services and file sizes are expected to cost least; nothing is changed.
 
-        The table's commits, file names and some footers are read, no row. Costs are those that ``lakefmt bench`` has
-        measured on this machine, else shipped ones (docs/choices.md).
+def give_reasons(
+    profile: TableProfile, choice: TableChoice, cost: ExpectedCost, today: ExpectedCost
+) -> tuple[str, str, str]:
+    """Return the three sentences.
 
-        Args:
-            reads_per_commit: full reads between two commits.
-            filter_columns: columns that filters of readers name: what rows could be clustered by.
+    Example:
+        >>> profile = TableProfile(rows=1000, batch_rows=10)
+        >>> print(give_reasons(profile, TableChoice(), ExpectedCost(1, 0, 1), ExpectedCost(1, 0, 1))[2])
+        The bloom index opens only files whose key range and filter admit a key, and no service rewrites files.
+    """
+    return (
+        _reason_of_commits(profile, choice),
+        _reason_of_reads(profile, choice, cost, today),
+        _reason_of_index(choice),
+    )
 
-        Raises:
-            InvalidInputError: the table has no rows or no such column, or a number is out of range.
 
-        Example:
-            >>> import lakefmt, pyarrow as pa
-            >>> data = pa.table({"id": [str(n) for n in range(100)]})
-            >>> t = lakefmt.create_table("memory://doc-advise", data=data, record_key="id")
-            >>> _ = t.upsert(data), t.upsert(data.slice(0, 10))
-            >>> advice = t.advise(reads_per_commit=2)
-            >>> advice.profile.rows, advice.profile.batch_rows, len(advice.reasons)
-            (100, 10, 3)
-        """
-        # Imported here: few programs ask for advice, and all wait for the import.
-        from lakefmt.advice.kept_curves import load_curves
-        from lakefmt.advice.profiling import profile_table
+def _reason_of_commits(profile: TableProfile, choice: TableChoice) -> str:
+    written, before = (_written_megabytes(profile, each) for each in (choice, profile.today))
+    text = (
+        f"A usual commit brings {profile.batch_rows:,} rows, {profile.update_share:.0%} of them updates, to "
+        f"{profile.batch_partitions:.3g} of {profile.partitions:,} partitions and writes about {_megabytes_text(written)}"
+    )
+    return f"{text}." if choice == profile.today else f"{text}, today {_megabytes_text(before)}."
 
-        reads = number_argument(reads_per_commit, "reads_per_commit", 0.0, 1e6)
-        columns = [] if filter_columns is None else texts_argument(filter_columns, "filter_columns")
-        return advise_choice(profile_table(self.client, reads_per_commit=reads, filter_columns=columns), load_curves())
+
+def _reason_of_reads(profile: TableProfile, choice: TableChoice, cost: ExpectedCost, today: ExpectedCost) -> str:
+    amounts = predict_amounts(profile, choice)["read"]
+    merged = amounts.get("merged_mb", 0.0)
+    reads = (
+        "reads plain base files"
+        if choice.table_type == "cow"
+        else f"merges logs into {_megabytes_text(merged)} of base files"
+    )
+    share = f"{profile.reads_per_commit:.3g} of them per commit cost {cost.read:.3g} s"
+    text = f"A full read {reads}, and {share}"
+    return f"{text}." if choice == profile.today else f"{text}, today {today.read:.3g} s."
+
+
+def _reason_of_index(choice: TableChoice) -> str:
+    services = []
+    if choice.table_type == "mor" and choice.compact_after:
+        services.append(f"a compaction after {choice.compact_after} commits keeps logs short")
+    if choice.cluster_by:
+        columns = ", ".join(choice.cluster_by)
+        services.append(f"a clustering by {columns} after {choice.cluster_after} commits lets filters leave files out")
+    return f"{_LOOK_UP_SENTENCES[choice.index]}, and {' and '.join(services) or 'no service rewrites files'}."
+
+
+def _written_megabytes(profile: TableProfile, choice: TableChoice) -> float:
+    """Return the megabytes that a commit writes, services included."""
+    amounts = predict_amounts(profile, choice)
+    write, service = amounts["write"], amounts["service"]
+    logs = write.get("avro_log_mb", 0.0) + write.get("parquet_log_mb", 0.0)
+    new = profile.batch_rows * (1.0 - profile.update_share) * profile.row_bytes / 1e6
+    services = service.get("compacted_mb", 0.0) + service.get("clustered_mb", 0.0)
+    return write.get("rewritten_mb", 0.0) + logs + new + services
+
+
+def _megabytes_text(value: float) -> str:
+    return f"{value:,.3g} MB" if value < 1000 else f"{value:,.0f} MB"

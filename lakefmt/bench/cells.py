@@ -1,4 +1,8 @@
-"""What the suite measures: cells, each a choice under a workload, a clustering or a bloom filter, with a name of its own."""
+"""The cells that the suite measures, and the workloads that they imitate. Pure.
+
+A cell is a choice under a workload, a clustering or a bloom filter, with a name of its own. Workloads are the three of Hudi's
+index guide, as profiles of a table of any size.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +26,10 @@ __all__ = [
 ]
 
 #: Raised when what a cell measures changes, so that older results are not taken for new ones.
-_VERSION: Final = 1
+_CELL_VERSION: Final = 1
 SUITES: Final = ("index", "compaction", "clustering")
-_KINDS: Final = ("choice", "clustering", "filter")
-_STRATEGIES: Final = ("LogFileNumBased", "BoundedIO", "UnBounded", "DayBased")
+_CELL_KINDS: Final = ("choice", "clustering", "filter")
+_COMPACTION_STRATEGIES: Final = ("LogFileNumBased", "BoundedIO", "UnBounded", "DayBased")
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class BenchCell:
     @property
     def id(self) -> str:
         """A text that is the same for the same measurement only."""
-        text = json.dumps([_VERSION, self.as_json()], sort_keys=True)
+        text = json.dumps([_CELL_VERSION, self.as_json()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def as_json(self) -> dict[str, Any]:
@@ -93,7 +97,7 @@ class BenchCell:
             InvalidInputError: it is not one.
         """
         values = checked_fields(cls, given, "a cell")
-        if values.get("kind") not in _KINDS or not {"workload", "profile", "choice"} <= set(values):
+        if values.get("kind") not in _CELL_KINDS or not {"workload", "profile", "choice"} <= set(values):
             raise InvalidInputError("a cell needs a kind, a workload, a profile and a choice")
         values["profile"] = TableProfile.from_json(values["profile"])
         values["choice"] = TableChoice.from_json(values["choice"])
@@ -200,7 +204,7 @@ def _compaction_cells(name: str, profile: TableProfile) -> list[BenchCell]:
             text = f"compacted after {after}" if after else "never compacted"
             cells.append(cell(f"{logs} logs, {text}", TableChoice("mor", "bloom", logs, compact_after=after)))
     after_five = TableChoice("mor", "bloom", compact_after=5)
-    for strategy in _STRATEGIES:
+    for strategy in _COMPACTION_STRATEGIES:
         set_to = {"hoodie.compaction.strategy": f"{strategy}CompactionStrategy"}
         if strategy == "BoundedIO":  # MB: less than there is, so that the bound shows
             set_to["hoodie.compaction.target.io"] = str(max(1, round(profile.rows * profile.row_bytes / (2 << 20))))
@@ -229,7 +233,7 @@ def _clustering_cells(name: str, profile: TableProfile) -> list[BenchCell]:
     ]
 
 
-def _facts(rows: int) -> TableProfile:
+def _facts_profile(rows: int) -> TableProfile:
     return TableProfile(
         rows=rows,
         row_bytes=130.0,
@@ -243,7 +247,7 @@ def _facts(rows: int) -> TableProfile:
     )
 
 
-def _events(rows: int) -> TableProfile:
+def _events_profile(rows: int) -> TableProfile:
     return TableProfile(
         rows=rows,
         row_bytes=90.0,
@@ -258,7 +262,7 @@ def _events(rows: int) -> TableProfile:
     )
 
 
-def _dimension(rows: int) -> TableProfile:
+def _dimension_profile(rows: int) -> TableProfile:
     return TableProfile(
         rows=rows,
         row_bytes=130.0,
@@ -270,9 +274,9 @@ def _dimension(rows: int) -> TableProfile:
 
 
 WORKLOADS: Final[dict[str, Callable[[int], TableProfile]]] = {
-    "facts": _facts,
-    "events": _events,
-    "dimension": _dimension,
+    "facts": _facts_profile,
+    "events": _events_profile,
+    "dimension": _dimension_profile,
 }
 
 

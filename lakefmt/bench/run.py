@@ -1,4 +1,8 @@
-"""Results of cells, one JSON object per line of a file; a cell whose result is there is not run again."""
+"""Runs cells one after the other, each in a process of its own, keeps their results, and turns these into costs.
+
+A run ends after a number of minutes. Results are one JSON object per line of a file; a cell whose result is there is not run
+again. Costs are fitted by least squares without negative ones, or are the shipped ones with the factors of this machine.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,16 @@ __all__ = [
     "run_cells",
 ]
 
-_MOST_BYTES: Final = 256 << 20
+_MOST_RESULTS_BYTES: Final = 256 << 20
+#: Measures one cell within a number of seconds: returns its figures, or the reason why there are none.
+Measure = Callable[[BenchCell, float], dict[str, Any] | str]
+_OUT_OF_TIME = "out of time"
+#: Another machine is at most this much slower or quicker than the one whose costs are shipped.
+_MOST_FACTOR: Final = 50.0
+_LEAST_CELLS: Final = 4
+#: Rounds of weighing, and the relative error below which all errors count alike.
+_FIT_ROUNDS: Final = 10
+_SMALL_FIT_ERROR: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -63,55 +76,6 @@ class CellRecord:
             "error": self.error,
             "machine": self.machine,
         }
-
-
-def append_record(path: Path, record: CellRecord) -> None:
-    """Append a record as one line; a line that a process could not finish is closed first, and ignored by readers."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    line = json.dumps(record.as_json(), sort_keys=True)
-    with path.open("ab+") as file:
-        size = file.seek(0, 2)
-        torn = False
-        if size:
-            file.seek(size - 1)
-            torn = file.read(1) != b"\n"
-        file.write((b"\n" if torn else b"") + line.encode() + b"\n")
-
-
-def load_records(path: Path) -> list[CellRecord]:
-    """Return the records of a file, the newest of each cell; none if there is no file. Torn lines are ignored.
-
-    Raises:
-        CorruptFile: the file is larger than any that the suite writes, or has a line that is no record.
-    """
-    if not path.exists():
-        return []
-    if path.stat().st_size > _MOST_BYTES:
-        raise CorruptFile(f"{path.name} is larger than {_MOST_BYTES:,} bytes: not a file of results")
-    newest: dict[str, CellRecord] = {}
-    for number, line in enumerate(path.read_text("utf-8", errors="replace").splitlines(), 1):
-        try:
-            given = json.loads(line)
-        except (ValueError, RecursionError):
-            continue  # the process ended while it wrote this line
-        record = _record(given, f"{path.name}, line {number}")
-        newest[record.cell.id] = record
-    return list(newest.values())
-
-
-def _record(given: object, place: str) -> CellRecord:
-    if not isinstance(given, dict) or not isinstance(given.get("figures"), dict):
-        raise CorruptFile(f"{place} is not a result of the suite")
-    try:
-        cell = BenchCell.from_json(given.get("cell"))
-    except (InvalidInputError, TypeError) as error:
-        raise CorruptFile(f"{place} is not a result of the suite: {error}") from None
-    return CellRecord(cell, given["figures"], str(given.get("error", "")), str(given.get("machine", "")))
-
-
-#: Measures one cell within a number of seconds: returns its figures, or the reason why there are none.
-Measure = Callable[[BenchCell, float], dict[str, Any] | str]
-_OUT_OF_TIME = "out of time"
 
 
 @dataclass(frozen=True)
@@ -204,6 +168,53 @@ def measure_apart(cell: BenchCell, seconds: float) -> dict[str, Any] | str:
     return figures if isinstance(figures, dict) else "the process answered with something else than figures"
 
 
+# -------------------------------------------------------------------------------------------------------------- results
+
+
+def append_record(path: Path, record: CellRecord) -> None:
+    """Append a record as one line; a line that a process could not finish is closed first, and ignored by readers."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    line = json.dumps(record.as_json(), sort_keys=True)
+    with path.open("ab+") as file:
+        size = file.seek(0, 2)
+        torn = False
+        if size:
+            file.seek(size - 1)
+            torn = file.read(1) != b"\n"
+        file.write((b"\n" if torn else b"") + line.encode() + b"\n")
+
+
+def load_records(path: Path) -> list[CellRecord]:
+    """Return the records of a file, the newest of each cell; none if there is no file. Torn lines are ignored.
+
+    Raises:
+        CorruptFile: the file is larger than any that the suite writes, or has a line that is no record.
+    """
+    if not path.exists():
+        return []
+    if path.stat().st_size > _MOST_RESULTS_BYTES:
+        raise CorruptFile(f"{path.name} is larger than {_MOST_RESULTS_BYTES:,} bytes: not a file of results")
+    newest: dict[str, CellRecord] = {}
+    for number, line in enumerate(path.read_text("utf-8", errors="replace").splitlines(), 1):
+        try:
+            given = json.loads(line)
+        except (ValueError, RecursionError):
+            continue  # the process ended while it wrote this line
+        record = _parsed_record(given, f"{path.name}, line {number}")
+        newest[record.cell.id] = record
+    return list(newest.values())
+
+
+def _parsed_record(given: object, place: str) -> CellRecord:
+    if not isinstance(given, dict) or not isinstance(given.get("figures"), dict):
+        raise CorruptFile(f"{place} is not a result of the suite")
+    try:
+        cell = BenchCell.from_json(given.get("cell"))
+    except (InvalidInputError, TypeError) as error:
+        raise CorruptFile(f"{place} is not a result of the suite: {error}") from None
+    return CellRecord(cell, given["figures"], str(given.get("error", "")), str(given.get("machine", "")))
+
+
 def machine_text() -> str:
     """Return which machine measures: figures without it say nothing."""
     try:
@@ -215,12 +226,7 @@ def machine_text() -> str:
     return f"{processor}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
 
 
-#: Another machine is at most this much slower or quicker than the one whose costs are shipped.
-_MOST_FACTOR: Final = 50.0
-_LEAST_CELLS: Final = 4
-#: Rounds of weighing, and the relative error below which all errors count alike.
-_ROUNDS: Final = 10
-_SMALL_ERROR: Final = 0.05
+# ---------------------------------------------------------------------------------------------------------------- costs
 
 
 def measured_seconds(record: CellRecord, clock: str = "clock") -> dict[str, float]:
@@ -245,7 +251,7 @@ def fit_curves(records: Iterable[CellRecord], machine: str, clock: str = "clock"
         machine: which machine measured.
         clock: ``"clock"`` or ``"processor"``.
     """
-    samples = _samples(records, clock)
+    samples = _samples_by_operation(records, clock)
     seconds: dict[str, dict[str, float]] = {}
     for operation, rows in samples.items():
         names = sorted({name for amounts, _ in rows for name in amounts})
@@ -263,16 +269,16 @@ def _robust_fit(matrix: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> S
     base = 1.0 / np.maximum(target, 1e-6)
     weights = base
     fitted: Sequence[float] = []
-    for _ in range(_ROUNDS):
+    for _ in range(_FIT_ROUNDS):
         fitted = nonnegative_fit(matrix * weights[:, None], target * weights)
         errors = np.abs(matrix @ np.asarray(fitted) - target) * base
-        weights = base / np.sqrt(np.maximum(errors, _SMALL_ERROR))
+        weights = base / np.sqrt(np.maximum(errors, _SMALL_FIT_ERROR))
     return fitted
 
 
 def machine_factors(records: Iterable[CellRecord], shipped: CostCurves, machine: str) -> CostCurves | None:
     """Return the shipped costs with factors for the machine that measured `records`; None with too few of them."""
-    samples = _samples(records, shipped.clock)
+    samples = _samples_by_operation(records, shipped.clock)
     factors: dict[str, float] = {}
     for operation, rows in samples.items():
         ratios = [value / wanted for amounts, value in rows if (wanted := shipped.of(operation, amounts)) > 0]
@@ -281,7 +287,7 @@ def machine_factors(records: Iterable[CellRecord], shipped: CostCurves, machine:
     return CostCurves(shipped.seconds, machine, factors, shipped.clock) if {"write", "read"} <= set(factors) else None
 
 
-def _samples(records: Iterable[CellRecord], clock: str) -> dict[str, list[tuple[Amounts, float]]]:
+def _samples_by_operation(records: Iterable[CellRecord], clock: str) -> dict[str, list[tuple[Amounts, float]]]:
     """Return pairs of predicted amounts and measured seconds by operation."""
     samples: dict[str, list[tuple[Amounts, float]]] = {}
     for record in records:

@@ -1,7 +1,7 @@
 """The names of pypaimon over lakefmt tables: a program written for it changes its imports (docs/append.md, Builders).
 
-``catalog`` finds and makes tables under a warehouse folder, ``writing`` and ``reading`` are the builders of batches, ``streaming``
-those of streams, ``predicates`` the conditions. Rows, files and rules are those of :class:`lakefmt.Table`.
+``catalog`` has all of them: the catalog of a warehouse folder, the builders of batches and streams, and the conditions. Rows,
+files and rules are those of :class:`lakefmt.Table`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""Looks at the segments of streams for a check (effects: reads only)."""
+"""Collects the facts of a table for a check (effects: reads only).
+
+Others may write meanwhile, so the timeline is read before and after the listing. Files in the first
+reading must exist; files outside of the second belong to no one. Caches are not used, because they
+could hide damage.
+
+Properties, their backup and lakefmt's table file are read first; of logs only the blocks, not the rows.
+"""
 
 from __future__ import annotations
 
@@ -95,171 +102,28 @@ __all__ = [
     "look_at_properties",
 ]
 
-_CONSEQUENCE = "the stream cannot be recovered, and uncommitted rows cannot be read, while it is there"
-
-
-def find_stream_damage(client: TableClient, *, whole: bool) -> list[Finding]:
-    """Return what is wrong with the segments of streams.
-
-    Args:
-        client: the table.
-        whole: also read their rows.
-    """
-    store = client.store
-    if not store.list_directories(STREAMS):
-        return []
-    return [
-        finding
-        for stream in list_streams(store)
-        for finding in _of_stream(store, stream, client.clock.now().timestamp(), whole=whole)
-    ]
-
-
-def _of_stream(store: ObjectStore, stream: str, now: float, *, whole: bool) -> Iterator[Finding]:
-    headers, headless = list_positions(store, stream)
-    for position in headers:
-        problem = _problem(store, stream, position, whole=whole)
-        if problem is not None:
-            names = (header_name(stream, position), data_name(stream, position))
-            loses = f"the rows of segment {position.epoch}-{position.sequence} of stream {stream}, which were flushed"
-            steps = tuple(SetAside(name, "", loses) for name in names)
-            yield Finding(Kind.CORRUPT_SEGMENT, names[0], problem, _CONSEQUENCE, "give the segment up", steps)
-    yield from _of_owners(store, stream, now)
-    if not headless:
-        return
-    try:
-        claims = list_claims(store, stream)
-    except CorruptFile:
-        return  # it is among the owners' files
-    if claims and is_owned(store, stream, claims[-1], now):
-        return  # its owner may be about to write the header
-    for position in headless:
-        name = data_name(stream, position)
-        why = "a flush ended before its header was written, and its writer is dead"
-        yield Finding(
-            Kind.ORPHAN_FILE, name, why, "it takes room; no reader sees it", "delete it", (DeleteFiles((name,)),)
-        )
-
-
-def _of_owners(store: ObjectStore, stream: str, now: float) -> Iterator[Finding]:
-    """Yield what is wrong with the claims on a stream, and with what their owners have noted."""
-    for epoch in list_epochs(store, stream):
-        name, note = claim_name(stream, epoch), note_name(stream, epoch)
-        try:
-            data = store.read(name, MAX_HEADER_BYTES)
-        except ObjectNotFound:
-            continue
-        if is_blank(data):
-            claim = Claim(epoch, "", "", 0)
-            if not is_owned(store, stream, claim, now):
-                why = "the owner that made it has written nothing to it, and is gone"
-                steps = (DeleteFiles((name,)),)
-                yield Finding(Kind.ORPHAN_FILE, name, why, "it takes room; the next owner goes on", "delete it", steps)
-            continue
-        try:
-            claim = decode_claim(data, None, name)
-        except CorruptFile as error:
-            loses = "nothing but who owned the stream"
-            yield Finding(
-                Kind.CORRUPT_SEGMENT, name, str(error), _CONSEQUENCE, "set it aside", (SetAside(name, "", loses),)
-            )
-            continue
-        try:
-            decode_note(store.read(note, MAX_HEADER_BYTES), claim, note)
-        except ObjectNotFound:
-            continue
-        except CorruptFile as error:
-            loses = "which segments of earlier owners count: what one of them wrote too late would be committed"
-            yield Finding(
-                Kind.CORRUPT_SEGMENT, note, str(error), _CONSEQUENCE, "set it aside", (SetAside(note, "", loses),)
-            )
-
-
-def _problem(store: ObjectStore, stream: str, position: SegmentPosition, *, whole: bool) -> str | None:
-    """Return what is wrong with a segment; None: nothing, or it was deleted meanwhile."""
-    name = header_name(stream, position)
-    try:
-        header = decode_header(store.read(name, MAX_HEADER_BYTES), name)
-    except ObjectNotFound:
-        return None
-    except CorruptFile as error:
-        return str(error)
-    if (header.stream, header.position) != (stream, position):
-        return "it is the header of another segment"
-    return _problem_of_rows(store, header, whole=whole)
-
-
-def _problem_of_rows(store: ObjectStore, header: SegmentHeader, *, whole: bool) -> str | None:
-    info = store.info(data_name(header.stream, header.position))
-    if info is None:
-        was_deleted = store.info(header_name(header.stream, header.position)) is None
-        return None if was_deleted else "its rows are gone"
-    if info.size != header.bytes:
-        return f"its rows have {info.size} bytes, not {header.bytes}"
-    if whole:
-        try:
-            read_segments(store, [header])
-        except CorruptFile as error:
-            return str(error)
-        except ObjectNotFound:
-            return None
-    return None
-
-
-def find_spare_files(client: TableClient, now: TableState, facts: TableFacts) -> frozenset[str]:
-    """Return the missing base files whose sources all exist, so that no row is missing.
-
-    Without a newer base file, the newest slice must consist of these sources.
-
-    Args:
-        client: the table client, without caches.
-        now: the timeline read after the listing.
-        facts: the facts so far.
-    """
-    commits = {file.instant for file in facts.missing.values()}
-    compactions = {t for t in commits if t in facts.commits and facts.commits[t].operation is WriteOperation.COMPACT}
-    if not compactions:
-        return frozenset()
-    timeline = facts.before if facts.slicing is None else facts.slicing
-    slices = build_slices(facts.bases, facts.logs, timeline, facts.replaced)
-    newest = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in slices}
-    present = facts.present | {log.path for log in facts.logs}
-    spare = set()
-    for time in compactions:
-        plan = _plan_of(client, now, time)
-        merged = {(o.partition, o.file_id): o.paths for o in (() if plan is None else plan.operations)}
-        for path, file in facts.missing.items():
-            group = (file.partition, file.file_id)
-            if file.instant != time or group not in merged or not present.issuperset(merged[group]):
-                continue
-            file_slice = newest.get(group)
-            is_behind = file_slice is not None and file_slice.base is not None and file_slice.base.instant > time
-            if is_behind or (file_slice is not None and set(file_slice.paths).issuperset(merged[group])):
-                spare.add(path)
-    return frozenset(spare)
-
-
-def _plan_of(client: TableClient, now: TableState, time: InstantTime) -> CompactionPlan | None:
-    """Return the plan of a completed compaction; None if it is archived or damaged."""
-    completed = next((instant for instant in now.timeline.commits if instant.time == time), None)
-    files: tuple[Instant, ...] = () if completed is None else tuple(now.timeline.files_of(completed))
-    requested = next((f for f in files if f.action is Action.COMPACTION and f.state is State.REQUESTED), None)
-    if requested is None:
-        return None
-    try:
-        return read_plan_of(client, now.config, requested)
-    except LakefmtError:
-        return None
-
-
+_STREAM_CONSEQUENCE = "the stream cannot be recovered, and uncommitted rows cannot be read, while it is there"
 _MAX_PROPERTIES = 16 * 1024 * 1024
 _MAX_NOTES = 1 << 20
-_INDEX_NAMED = re.compile(rb'"index"\s*:\s*"([a-z_]{1,40})"')
+_INDEX_IN_NOTES = re.compile(rb'"index"\s*:\s*"([a-z_]{1,40})"')
+Run = Callable[..., Iterable[tuple[str, LogInspection | None]]]
+_MARKER_DIRECTORY = ".hoodie/.temp"
+_STAT_KEY = "lakefmt.write_stat"
+_INSERT_OPERATIONS = frozenset(
+    {
+        WriteOperation.INSERT,
+        WriteOperation.BULK_INSERT,
+        WriteOperation.INSERT_OVERWRITE,
+        WriteOperation.INSERT_OVERWRITE_TABLE,
+    }
+)
+
+# -------------------------------------------------------------------------------------------- properties and table file
 
 
 def look_at_properties(store: ObjectStore) -> PropertiesFacts:
     """Return the state of the table properties and their backup."""
-    original, backup = _judged(store, PROPERTIES), _judged(store, BACKUP)
+    original, backup = _judged_properties(store, PROPERTIES), _judged_properties(store, BACKUP)
     left = None if backup.is_absent else backup.problem
     if not original.problem:
         # Without a checksum the file may be truncated: a backup with one is better.
@@ -274,30 +138,30 @@ def look_at_properties(store: ObjectStore) -> PropertiesFacts:
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _JudgedProperties:
     values: dict[str, str]
     problem: str = ""
     checksum_only: bool = False
     is_absent: bool = False
 
 
-def _judged(store: ObjectStore, name: str) -> _Judged:
+def _judged_properties(store: ObjectStore, name: str) -> _JudgedProperties:
     try:
         data = store.read(name, _MAX_PROPERTIES)
         values = decode_properties(data, what=name)
     except ObjectNotFound:
-        return _Judged({}, "it is missing", is_absent=True)
+        return _JudgedProperties({}, "it is missing", is_absent=True)
     except CorruptFile as error:
-        return _Judged({}, str(error))
+        return _JudgedProperties({}, str(error))
     if not values:
-        return _Judged({}, "it is empty")
+        return _JudgedProperties({}, "it is empty")
     if not data.endswith((b"\n", b"\r")):
-        return _Judged(values, "its last line has no end")
+        return _JudgedProperties(values, "its last line has no end")
     if not check_table_checksum(values):
         right = table_checksum(values.get("hoodie.database.name"), values.get("hoodie.table.name", ""))
         problem = f"its checksum is {values[CHECKSUM_KEY]:.40}, its table's name gives {right}"
-        return _Judged(values, problem, checksum_only="hoodie.table.name" in values)
-    return _Judged(values)
+        return _JudgedProperties(values, problem, checksum_only="hoodie.table.name" in values)
+    return _JudgedProperties(values)
 
 
 def _look_at_notes(store: ObjectStore) -> NotesFacts:
@@ -308,7 +172,7 @@ def _look_at_notes(store: ObjectStore) -> NotesFacts:
         return NotesFacts()
     except CorruptFile as error:
         return NotesFacts(str(error))
-    named = _INDEX_NAMED.search(data)
+    named = _INDEX_IN_NOTES.search(data)
     stored_index = named[1].decode() if named and named[1].decode() in TABLE_INDEX_NAMES else None
     try:
         notes = json.loads(data)
@@ -320,88 +184,6 @@ def _look_at_notes(store: ObjectStore) -> NotesFacts:
     if index is not None and str(index).lower() not in TABLE_INDEX_NAMES:
         return NotesFacts(f"it names the index {index!r:.60}, which lakefmt does not have")
     return NotesFacts()
-
-
-Run = Callable[..., Iterable[tuple[str, LogInspection | None]]]
-
-
-def _with_logs(client: TableClient, now: TableState, facts: TableFacts, level: str, run: Run) -> TableFacts:
-    """Return the facts with the block headers of logs.
-
-    A fast check reads the logs of the newest slices and those that no commit names; a full check
-    reads all, and the keys of the newest.
-
-    Args:
-        client: the table client, without caches.
-        now: the timeline read after the listing.
-        facts: the facts so far, log names included.
-        level: ``"fast"`` or ``"full"``.
-        run: maps a function over values concurrently.
-    """
-    unnamed = [log for log in facts.logs if log.path not in facts.log_owners]
-    # Command blocks of a log may be in any log of its group.
-    groups = {(log.partition, log.file_id) for log in unnamed}
-    wanted = [
-        log
-        for log in facts.logs
-        if level == "full" or log.path in facts.latest_logs or (log.partition, log.file_id) in groups
-    ]
-    reads = facts.latest_logs if level == "full" else frozenset()
-    read_looks = run(lambda log: (log.path, _look(client, log, contents=log.path in reads)), wanted)
-    looks = {path: look for path, look in read_looks if look is not None}
-    facts = replace(facts, log_looks=looks)
-    doubtful = {log.path for log in unnamed if log.path in looks and _needs_archive(looks[log.path])}
-    if not doubtful:
-        return facts
-    return replace(facts, archived_owners=_archived_owners(client, now, doubtful))
-
-
-def _needs_archive(look: LogInspection) -> bool:
-    """Return whether only the commit of a log can name its writer."""
-    return bool(look.damaged) or not (look.writers or look.targets)
-
-
-def _look(client: TableClient, log: LogFile, *, contents: bool) -> LogInspection | None:
-    """Return a log's block headers; None if it was removed meanwhile."""
-    try:
-        look = read_log_look(client.store, log)
-        if not contents or look.problem:
-            return look
-        unreadable, unknown = find_unreadable_blocks(client.store, log)
-        return replace(look, unreadable=unreadable, unknown=unknown)
-    except SnapshotExpired:
-        return None
-    except UnsupportedError as error:
-        return LogInspection(log.size, problem=str(error), unknown=str(error))
-    except LakefmtError as error:
-        raise_if_transient(error)
-        return LogInspection(log.size, problem=str(error))
-
-
-def _archived_owners(
-    client: TableClient, now: TableState, paths: set[str]
-) -> Mapping[str, Sequence[tuple[InstantTime, WriteStat]]]:
-    full_state = client.with_history(now)
-    owners: dict[str, list[tuple[InstantTime, WriteStat]]] = {}
-    for instant in full_state.timeline.archived:
-        if instant.action not in COMMIT_ACTIONS:
-            continue
-        for stat in client.commit_metadata(full_state, instant).stats:
-            if stat.path in paths:
-                owners.setdefault(stat.path, []).append((instant.time, stat))
-    return owners
-
-
-_MARKERS = ".hoodie/.temp"
-_STAT_KEY = "lakefmt.write_stat"
-_INSERTS = frozenset(
-    {
-        WriteOperation.INSERT,
-        WriteOperation.BULK_INSERT,
-        WriteOperation.INSERT_OVERWRITE,
-        WriteOperation.INSERT_OVERWRITE_TABLE,
-    }
-)
 
 
 # ------------------------------------------------------------------------------------------------------- the whole table
@@ -426,10 +208,12 @@ def gather_facts(
     check_readable(config)
     before = client.timeline_store(config).load()
     state = TableState(config, before)
-    commits, unreadable, unknown = _commits(client, state)
+    commits, unreadable, unknown = _read_commits(client, state)
     objects = list(client.store.list())
     after = client.timeline_store(config).load()
-    places = _Places(config, objects, {PartitionPath(s.partition_path) for c in commits.values() for s in c.stats})
+    places = _PartitionFiles(
+        config, objects, {PartitionPath(s.partition_path) for c in commits.values() for s in c.stats}
+    )
     wanted = None if partitions is None else frozenset(partitions)
     facts = TableFacts(
         config=config,
@@ -442,13 +226,13 @@ def gather_facts(
         commits=commits,
         unreadable=unreadable,
         unknown=unknown,
-        lost=_given_up(commits.values()),
-        temporaries=_temporaries(client.store),
+        lost=_given_up_files(commits.values()),
+        temporaries=_temporary_files(client.store),
         logs=tuple(log for log in places.logs if wanted is None or log.partition in wanted),
         partitions=wanted,
     )
     now = TableState(config, after)
-    facts = replace(facts, removed=_removed(client, now, facts), planned=_planned(client, now))
+    facts = replace(facts, removed=_removed_files(client, now, facts), planned=_planned_clusterings(client, now))
     facts = replace(facts, slicing=client.slicing(TableState(config, before), facts.bases, facts.logs))
     facts = _with_signs_of_life(client, facts, objects)
     without = [i for i in after.pending if i.time not in facts.claims | facts.marked]
@@ -458,10 +242,10 @@ def gather_facts(
     if level == "full" and any(time < (after.first_active or "") for time in times):
         archived = client.with_history(now).timeline.archived
         facts = replace(facts, archived_times=frozenset(i.time for i in archived if i.action in COMMIT_ACTIONS))
-    return _with_contents(client, now, facts, level)
+    return _with_file_contents(client, now, facts, level)
 
 
-def _commits(
+def _read_commits(
     client: TableClient, state: TableState
 ) -> tuple[dict[InstantTime, CommitMetadata], dict[Instant, str], dict[str, str]]:
     """Return the commits, those that cannot be read, and what of these is not known here."""
@@ -478,7 +262,7 @@ def _commits(
     return commits, unreadable, unknown
 
 
-class _Places:
+class _PartitionFiles:
     """The objects of a table's partitions, from one listing."""
 
     def __init__(self, config: TableConfig, objects: Sequence[ObjectInfo], named: set[PartitionPath]) -> None:
@@ -489,7 +273,9 @@ class _Places:
                 inside.setdefault(item.name.rpartition("/")[0], []).append(item)
         levels = partition_levels(key_spec_from_properties(config.properties))
         marked = {path for path, items in inside.items() if _has_metadata(items)}
-        partitions = {p for p in marked if levels is None or _depth(p) == levels} | (set(named) & inside.keys())
+        partitions = {p for p in marked if levels is None or _partition_depth(p) == levels} | (
+            set(named) & inside.keys()
+        )
         self.bases: list[BaseFile] = []
         self._marked = marked
         self.logs: list[LogFile] = []
@@ -510,7 +296,7 @@ class _Places:
         return first_commits
 
 
-def _depth(path: str) -> int:
+def _partition_depth(path: str) -> int:
     return path.count("/") + 1 if path else 0
 
 
@@ -518,7 +304,7 @@ def _has_metadata(items: Iterable[ObjectInfo]) -> bool:
     return any(item.name.rpartition("/")[2] in PARTITION_METADATA_NAMES for item in items)
 
 
-def _given_up(commits: Iterable[CommitMetadata]) -> frozenset[str]:
+def _given_up_files(commits: Iterable[CommitMetadata]) -> frozenset[str]:
     """Return the files that repairs gave up."""
     paths: set[str] = set()
     for text in (commit.extra_metadata.get(LOST_KEY) for commit in commits):
@@ -530,18 +316,20 @@ def _given_up(commits: Iterable[CommitMetadata]) -> frozenset[str]:
     return frozenset(paths)
 
 
-def _removed(client: TableClient, now: TableState, facts: TableFacts) -> frozenset[str]:
+def _removed_files(client: TableClient, now: TableState, facts: TableFacts) -> frozenset[str]:
     """Return the files that cleans removed or will remove; reads the archive only if needed."""
-    removed = {path for clean in now.timeline if clean.action is Action.CLEAN for path in _cleaned(client, now, clean)}
+    removed = {
+        path for clean in now.timeline if clean.action is Action.CLEAN for path in _cleaned_paths(client, now, clean)
+    }
     if (facts.expected.keys() - facts.present - removed) or (facts.missing_logs.keys() - removed):
         full_state = client.with_history(now)
         for clean in full_state.timeline.archived:
             if clean.action is Action.CLEAN:
-                removed.update(_cleaned(client, full_state, clean))
+                removed.update(_cleaned_paths(client, full_state, clean))
     return frozenset(removed)
 
 
-def _planned(client: TableClient, now: TableState) -> frozenset[InstantTime]:
+def _planned_clusterings(client: TableClient, now: TableState) -> frozenset[InstantTime]:
     """Return the pending replacecommits of layout 1 that are clusterings; later layouts have an action for them."""
     times = set()
     for pending in now.timeline.pending if now.timeline.layout == 1 else ():
@@ -557,7 +345,7 @@ def _planned(client: TableClient, now: TableState) -> frozenset[InstantTime]:
     return frozenset(times)
 
 
-def _cleaned(client: TableClient, state: TableState, clean: Instant) -> list[str]:
+def _cleaned_paths(client: TableClient, state: TableState, clean: Instant) -> list[str]:
     try:
         named = cleaned_files(record_of_clean(client, state, clean))
     except SnapshotExpired:
@@ -571,7 +359,7 @@ def _cleaned(client: TableClient, state: TableState, clean: Instant) -> list[str
 def _with_signs_of_life(client: TableClient, facts: TableFacts, objects: Sequence[ObjectInfo]) -> TableFacts:
     """Return the facts with claims and the liveness of writers."""
     claims = {InstantTime(o.name.rpartition("/")[2]) for o in objects if o.name.startswith(f"{HEARTBEATS}/")}
-    marked = {InstantTime(o.name.split("/")[2]) for o in objects if o.name.startswith(f"{_MARKERS}/")}
+    marked = {InstantTime(o.name.split("/")[2]) for o in objects if o.name.startswith(f"{_MARKER_DIRECTORY}/")}
     saved = {saved_write_time(o.name) for o in objects if o.name.startswith(f"{SAVED_WRITES}/")}
     claims, marked, saved = ({t for t in times if t.isdigit()} for times in (claims, marked, saved))
     settings = resolve_settings(client.options, None, facts.config.properties)
@@ -594,7 +382,7 @@ def _with_signs_of_life(client: TableClient, facts: TableFacts, objects: Sequenc
     )
 
 
-def _temporaries(store: ObjectStore) -> tuple[str, ...]:
+def _temporary_files(store: ObjectStore) -> tuple[str, ...]:
     """Return temporary files of ended processes; other stores hide theirs."""
     filesystem, prefix = store.arrow_filesystem()
     if not isinstance(filesystem, pafs.LocalFileSystem):
@@ -607,7 +395,7 @@ def _temporaries(store: ObjectStore) -> tuple[str, ...]:
 # ------------------------------------------------------------------------------------------------------- what files hold
 
 
-def _with_contents(
+def _with_file_contents(
     client: TableClient, now: TableState, facts: TableFacts, level: str
 ) -> tuple[TableFacts, tuple[str, ...]]:
     files = key_files(client)
@@ -616,9 +404,9 @@ def _with_contents(
         wanted = {file.path: file for file in latest}
         if level == "full":
             wanted |= {file.path: file for file in facts.bases if file.path in facts.expected}
-        footers = dict(pool.map(lambda file: _footer(client, file), wanted.values()))
+        footers = dict(pool.map(lambda file: _read_footer(client, file), wanted.values()))
         broken = {p for p, footer in footers.items() if footer.problem} | facts.missing.keys()
-        footers |= _behind(client, facts, broken)
+        footers |= _footers_behind(client, facts, broken)
         facts = _with_logs(client, now, replace(facts, footers=footers), level, pool.map)
         if level != "full" or not facts.config.populate_meta_fields:
             return facts, () if level != "full" else ("keys: the table does not fill meta columns",)
@@ -631,7 +419,7 @@ def _with_contents(
         return keys.look(readable, pool.map), keys.skipped
 
 
-def _footer(client: TableClient, file: BaseFile) -> tuple[str, FooterFacts]:
+def _read_footer(client: TableClient, file: BaseFile) -> tuple[str, FooterFacts]:
     try:
         footer = key_files(client).footer(file)
     except SnapshotExpired:
@@ -653,12 +441,12 @@ def _footer(client: TableClient, file: BaseFile) -> tuple[str, FooterFacts]:
         high=footer.max_key,
         has_filter=has_filter,
         has_meta=RECORD_KEY in footer.schema.names,
-        stat=_counted(footer.entries.get(_STAT_KEY)),
+        stat=_stored_counts(footer.entries.get(_STAT_KEY)),
         filter_problem=problem,
     )
 
 
-def _counted(text: str | None) -> dict[str, int] | None:
+def _stored_counts(text: str | None) -> dict[str, int] | None:
     try:
         stored = json.loads(text or "null")
         return {str(name): int(value) for name, value in stored.items()} if isinstance(stored, dict) else None
@@ -666,23 +454,26 @@ def _counted(text: str | None) -> dict[str, int] | None:
         return None
 
 
-def _behind(client: TableClient, facts: TableFacts, broken: set[str]) -> dict[str, FooterFacts]:
+def _footers_behind(client: TableClient, facts: TableFacts, broken: set[str]) -> dict[str, FooterFacts]:
     """Return footers of earlier files for those that cannot be read, until one is readable."""
     footers: dict[str, FooterFacts] = {}
-    groups = {(file.partition, file.file_id) for path, file in _by_path(facts).items() if path in broken}
+    groups = {(file.partition, file.file_id) for path, file in _bases_by_path(facts).items() if path in broken}
     for group in groups:
         for file_slice in reversed(facts.slices_of.get(group, [])):
             if file_slice.base is None or file_slice.base.path in broken:
                 continue
-            path, footer = _footer(client, file_slice.base)
+            path, footer = _read_footer(client, file_slice.base)
             footers[path] = footer
             if not footer.problem:
                 break
     return footers
 
 
-def _by_path(facts: TableFacts) -> dict[str, BaseFile]:
+def _bases_by_path(facts: TableFacts) -> dict[str, BaseFile]:
     return {**facts.expected, **{file.path: file for file in facts.bases}}
+
+
+# ----------------------------------------------------------------------------------------------------------------- keys
 
 
 def _stored_spec(client: TableClient, state: TableState) -> KeySpec:
@@ -723,7 +514,7 @@ class _KeyCheck:
         self.skipped: tuple[str, ...] = tuple(notes)
         slices = build_slices(facts.bases, facts.logs, facts.slicing or facts.before, facts.replaced)
         self._slice_of = {each.base.path: each for each in slices if each.base is not None}
-        self._inserts = {t for t, c in facts.commits.items() if c.operation in _INSERTS}
+        self._inserts = {t for t, c in facts.commits.items() if c.operation in _INSERT_OPERATIONS}
         self._inserted = {(stat.partition_path, stat.file_id) for t in self._inserts for stat in facts.commits[t].stats}
 
     def _columns(
@@ -748,7 +539,7 @@ class _KeyCheck:
         unknown = dict(self._facts.unknown)
         held: list[tuple[BaseFile, Hashes]] = []
         duplicates: list[DuplicateKeys] = []
-        for group in _by_partition(files):
+        for group in _grouped_by_partition(files):
             here: list[tuple[BaseFile, Hashes]] = []
             for file, seen in run(self._examine, group):
                 if isinstance(seen, KeyFacts):
@@ -826,8 +617,251 @@ class _KeyCheck:
         return is_older or (file.partition, file.file_id) in self._inserted
 
 
-def _by_partition(files: Sequence[BaseFile]) -> Iterator[list[BaseFile]]:
+def _grouped_by_partition(files: Sequence[BaseFile]) -> Iterator[list[BaseFile]]:
     groups: dict[PartitionPath, list[BaseFile]] = {}
     for file in files:
         groups.setdefault(file.partition, []).append(file)
     yield from groups.values()
+
+
+# ----------------------------------------------------------------------------------------------------------------- logs
+
+
+def _with_logs(client: TableClient, now: TableState, facts: TableFacts, level: str, run: Run) -> TableFacts:
+    """Return the facts with the block headers of logs.
+
+    A fast check reads the logs of the newest slices and those that no commit names; a full check
+    reads all, and the keys of the newest.
+
+    Args:
+        client: the table client, without caches.
+        now: the timeline read after the listing.
+        facts: the facts so far, log names included.
+        level: ``"fast"`` or ``"full"``.
+        run: maps a function over values concurrently.
+    """
+    unnamed = [log for log in facts.logs if log.path not in facts.log_owners]
+    # Command blocks of a log may be in any log of its group.
+    groups = {(log.partition, log.file_id) for log in unnamed}
+    wanted = [
+        log
+        for log in facts.logs
+        if level == "full" or log.path in facts.latest_logs or (log.partition, log.file_id) in groups
+    ]
+    reads = facts.latest_logs if level == "full" else frozenset()
+    read_looks = run(lambda log: (log.path, _inspected_log(client, log, contents=log.path in reads)), wanted)
+    looks = {path: look for path, look in read_looks if look is not None}
+    facts = replace(facts, log_looks=looks)
+    doubtful = {log.path for log in unnamed if log.path in looks and _needs_archive(looks[log.path])}
+    if not doubtful:
+        return facts
+    return replace(facts, archived_owners=_archived_owners(client, now, doubtful))
+
+
+def _needs_archive(look: LogInspection) -> bool:
+    """Return whether only the commit of a log can name its writer."""
+    return bool(look.damaged) or not (look.writers or look.targets)
+
+
+def _inspected_log(client: TableClient, log: LogFile, *, contents: bool) -> LogInspection | None:
+    """Return a log's block headers; None if it was removed meanwhile."""
+    try:
+        look = read_log_look(client.store, log)
+        if not contents or look.problem:
+            return look
+        unreadable, unknown = find_unreadable_blocks(client.store, log)
+        return replace(look, unreadable=unreadable, unknown=unknown)
+    except SnapshotExpired:
+        return None
+    except UnsupportedError as error:
+        return LogInspection(log.size, problem=str(error), unknown=str(error))
+    except LakefmtError as error:
+        raise_if_transient(error)
+        return LogInspection(log.size, problem=str(error))
+
+
+def _archived_owners(
+    client: TableClient, now: TableState, paths: set[str]
+) -> Mapping[str, Sequence[tuple[InstantTime, WriteStat]]]:
+    full_state = client.with_history(now)
+    owners: dict[str, list[tuple[InstantTime, WriteStat]]] = {}
+    for instant in full_state.timeline.archived:
+        if instant.action not in COMMIT_ACTIONS:
+            continue
+        for stat in client.commit_metadata(full_state, instant).stats:
+            if stat.path in paths:
+                owners.setdefault(stat.path, []).append((instant.time, stat))
+    return owners
+
+
+# ------------------------------------------------------------------------------------------------------ compacted files
+
+
+def find_spare_files(client: TableClient, now: TableState, facts: TableFacts) -> frozenset[str]:
+    """Return the missing base files of compactions whose sources all exist, so that no row is missing.
+
+    A compaction merges a base file and its logs into a new base file. While the sources exist, readers without the new file
+    use the old files and later logs and see all rows.
+
+    Without a newer base file, the newest slice must consist of these sources.
+
+    Args:
+        client: the table client, without caches.
+        now: the timeline read after the listing.
+        facts: the facts so far.
+    """
+    commits = {file.instant for file in facts.missing.values()}
+    compactions = {t for t in commits if t in facts.commits and facts.commits[t].operation is WriteOperation.COMPACT}
+    if not compactions:
+        return frozenset()
+    timeline = facts.before if facts.slicing is None else facts.slicing
+    slices = build_slices(facts.bases, facts.logs, timeline, facts.replaced)
+    newest = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in slices}
+    present = facts.present | {log.path for log in facts.logs}
+    spare = set()
+    for time in compactions:
+        plan = _compaction_plan_of(client, now, time)
+        merged = {(o.partition, o.file_id): o.paths for o in (() if plan is None else plan.operations)}
+        for path, file in facts.missing.items():
+            group = (file.partition, file.file_id)
+            if file.instant != time or group not in merged or not present.issuperset(merged[group]):
+                continue
+            file_slice = newest.get(group)
+            is_behind = file_slice is not None and file_slice.base is not None and file_slice.base.instant > time
+            if is_behind or (file_slice is not None and set(file_slice.paths).issuperset(merged[group])):
+                spare.add(path)
+    return frozenset(spare)
+
+
+def _compaction_plan_of(client: TableClient, now: TableState, time: InstantTime) -> CompactionPlan | None:
+    """Return the plan of a completed compaction; None if it is archived or damaged."""
+    completed = next((instant for instant in now.timeline.commits if instant.time == time), None)
+    files: tuple[Instant, ...] = () if completed is None else tuple(now.timeline.files_of(completed))
+    requested = next((f for f in files if f.action is Action.COMPACTION and f.state is State.REQUESTED), None)
+    if requested is None:
+        return None
+    try:
+        return read_plan_of(client, now.config, requested)
+    except LakefmtError:
+        return None
+
+
+# -------------------------------------------------------------------------------------------------- segments of streams
+
+
+def find_stream_damage(client: TableClient, *, whole: bool) -> list[Finding]:
+    """Return what is wrong with the segments of streams.
+
+    Args:
+        client: the table.
+        whole: also read their rows.
+    """
+    store = client.store
+    if not store.list_directories(STREAMS):
+        return []
+    return [
+        finding
+        for stream in list_streams(store)
+        for finding in _stream_findings(store, stream, client.clock.now().timestamp(), whole=whole)
+    ]
+
+
+def _stream_findings(store: ObjectStore, stream: str, now: float, *, whole: bool) -> Iterator[Finding]:
+    headers, headless = list_positions(store, stream)
+    for position in headers:
+        problem = _problem_of_segment(store, stream, position, whole=whole)
+        if problem is not None:
+            names = (header_name(stream, position), data_name(stream, position))
+            loses = f"the rows of segment {position.epoch}-{position.sequence} of stream {stream}, which were flushed"
+            steps = tuple(SetAside(name, "", loses) for name in names)
+            yield Finding(Kind.CORRUPT_SEGMENT, names[0], problem, _STREAM_CONSEQUENCE, "give the segment up", steps)
+    yield from _owner_findings(store, stream, now)
+    if not headless:
+        return
+    try:
+        claims = list_claims(store, stream)
+    except CorruptFile:
+        return  # it is among the owners' files
+    if claims and is_owned(store, stream, claims[-1], now):
+        return  # its owner may be about to write the header
+    for position in headless:
+        name = data_name(stream, position)
+        why = "a flush ended before its header was written, and its writer is dead"
+        yield Finding(
+            Kind.ORPHAN_FILE, name, why, "it takes room; no reader sees it", "delete it", (DeleteFiles((name,)),)
+        )
+
+
+def _owner_findings(store: ObjectStore, stream: str, now: float) -> Iterator[Finding]:
+    """Yield what is wrong with the claims on a stream, and with what their owners have noted."""
+    for epoch in list_epochs(store, stream):
+        name, note = claim_name(stream, epoch), note_name(stream, epoch)
+        try:
+            data = store.read(name, MAX_HEADER_BYTES)
+        except ObjectNotFound:
+            continue
+        if is_blank(data):
+            claim = Claim(epoch, "", "", 0)
+            if not is_owned(store, stream, claim, now):
+                why = "the owner that made it has written nothing to it, and is gone"
+                steps = (DeleteFiles((name,)),)
+                yield Finding(Kind.ORPHAN_FILE, name, why, "it takes room; the next owner goes on", "delete it", steps)
+            continue
+        try:
+            claim = decode_claim(data, None, name)
+        except CorruptFile as error:
+            loses = "nothing but who owned the stream"
+            yield Finding(
+                Kind.CORRUPT_SEGMENT,
+                name,
+                str(error),
+                _STREAM_CONSEQUENCE,
+                "set it aside",
+                (SetAside(name, "", loses),),
+            )
+            continue
+        try:
+            decode_note(store.read(note, MAX_HEADER_BYTES), claim, note)
+        except ObjectNotFound:
+            continue
+        except CorruptFile as error:
+            loses = "which segments of earlier owners count: what one of them wrote too late would be committed"
+            yield Finding(
+                Kind.CORRUPT_SEGMENT,
+                note,
+                str(error),
+                _STREAM_CONSEQUENCE,
+                "set it aside",
+                (SetAside(note, "", loses),),
+            )
+
+
+def _problem_of_segment(store: ObjectStore, stream: str, position: SegmentPosition, *, whole: bool) -> str | None:
+    """Return what is wrong with a segment; None: nothing, or it was deleted meanwhile."""
+    name = header_name(stream, position)
+    try:
+        header = decode_header(store.read(name, MAX_HEADER_BYTES), name)
+    except ObjectNotFound:
+        return None
+    except CorruptFile as error:
+        return str(error)
+    if (header.stream, header.position) != (stream, position):
+        return "it is the header of another segment"
+    return _problem_of_rows(store, header, whole=whole)
+
+
+def _problem_of_rows(store: ObjectStore, header: SegmentHeader, *, whole: bool) -> str | None:
+    info = store.info(data_name(header.stream, header.position))
+    if info is None:
+        was_deleted = store.info(header_name(header.stream, header.position)) is None
+        return None if was_deleted else "its rows are gone"
+    if info.size != header.bytes:
+        return f"its rows have {info.size} bytes, not {header.bytes}"
+    if whole:
+        try:
+            read_segments(store, [header])
+        except CorruptFile as error:
+            return str(error)
+        except ObjectNotFound:
+            return None
+    return None

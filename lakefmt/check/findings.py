@@ -1,7 +1,10 @@
-"""Findings of a check, and the steps of a repair. Pure.
+"""What a check knows of a table, and what it finds: facts, findings, and the steps of a repair. Pure.
 
 A finding has what is wrong, where, the consequence and the remedy, and the repair step if there is
 one. A plan has the steps of all findings in order, with at most one rewrite per file group.
+
+Facts are names, the timeline, heartbeats, footers and keys; they are not judged here: :mod:`lakefmt.check.rules` decides
+what is wrong.
 """
 
 from __future__ import annotations
@@ -56,7 +59,6 @@ __all__ = [
 ]
 
 Rows = npt.NDArray[np.int64]
-
 #: The entry of commit metadata with files that were given up: a JSON array of paths.
 LOST_KEY = "lakefmt.repair.lost"
 
@@ -297,7 +299,6 @@ Step = (
     | RebuildIndexes
 )
 
-
 # ------------------------------------------------------------------------------------------------------------ findings
 
 
@@ -531,6 +532,9 @@ def _joined_loss(losses: Sequence[AcceptLoss]) -> AcceptLoss:
     hides = sorted({group for step in losses for group in step.hides})
     text = "; ".join(dict.fromkeys(step.loses for step in losses if step.loses))
     return AcceptLoss(tuple(lost), tuple(hides), text)
+
+
+# ---------------------------------------------------------------------------------------------------------------- facts
 
 
 @dataclass(frozen=True, slots=True)

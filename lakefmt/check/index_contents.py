@@ -1,6 +1,7 @@
-"""What the metadata table says against what is stored, by columns: every difference, and nothing else. Pure.
+"""Compares indexes of the metadata table with what is stored: every difference, and nothing else.
 
-Both sides come as Arrow tables. A difference names the files or keys that it is about, all of them, however many.
+Both sides are read as Arrow tables (:class:`IndexContents`) and compared by columns. A difference names the files or keys that
+it is about, all of them, however many.
 """
 
 from __future__ import annotations
@@ -61,9 +62,15 @@ __all__ = [
 ]
 
 #: As many names of a finding are printed.
-_SHOWN = 5
+_SHOWN_NAMES = 5
 #: Between the parts of a place: no key, path or file id has it.
-_SEPARATOR = "\x1f"
+_PLACE_SEPARATOR = "\x1f"
+#: Files by path, with their sizes in bytes.
+FILES_SCHEMA = pa.schema([("path", pa.string()), ("size", pa.int64())])
+#: Where keys are: ``scope`` is the data partition within which a key is unique, or the empty text.
+PLACES_SCHEMA = pa.schema(
+    [("key", pa.string()), ("scope", pa.string()), ("partition", pa.string()), ("file_id", pa.string())]
+)
 
 
 class IndexDamage(enum.Enum):
@@ -93,7 +100,7 @@ class IndexDamage(enum.Enum):
     DUPLICATE_KEY = "duplicate_key"
 
 
-_SENTENCES = {
+_DAMAGE_SENTENCES = {
     IndexDamage.ABSENT: ("the properties advertise it and there is nothing of it", "readers fail or find nothing"),
     IndexDamage.NOT_ADVERTISED: ("there are files of it and the properties do not advertise it", "they only take room"),
     IndexDamage.UNREADABLE: ("it cannot be read", "reads and writes that need it fail"),
@@ -141,45 +148,42 @@ class IndexFinding:
     @property
     def consequence(self) -> str:
         """What it does to readers and writers."""
-        return _SENTENCES[self.kind][1]
+        return _DAMAGE_SENTENCES[self.kind][1]
 
     def shown(self) -> list[str]:
         """Return the first names, with their details."""
-        names = self.names.slice(0, _SHOWN)
+        names = self.names.slice(0, _SHOWN_NAMES)
         if self.details is not None:
-            names = pc.binary_join_element_wise(names, pc.fill_null(self.details.slice(0, _SHOWN), ""), " ")
+            names = pc.binary_join_element_wise(names, pc.fill_null(self.details.slice(0, _SHOWN_NAMES), ""), " ")
         return [str(name).strip() for name in names.to_pylist()]
 
     def __str__(self) -> str:
-        more = f" and {len(self) - _SHOWN:,} more" if len(self) > _SHOWN else ""
-        return f"{self.index} {self.kind.value}: {_SENTENCES[self.kind][0]}: {', '.join(self.shown())}{more}"
+        more = f" and {len(self) - _SHOWN_NAMES:,} more" if len(self) > _SHOWN_NAMES else ""
+        return f"{self.index} {self.kind.value}: {_DAMAGE_SENTENCES[self.kind][0]}: {', '.join(self.shown())}{more}"
 
 
-def _finding(
+def _finding_of_names(
     kind: IndexDamage, index: str, names: pa.ChunkedArray | pa.Array, details: pa.ChunkedArray | pa.Array | None = None
 ) -> Iterator[IndexFinding]:
     """Yield a finding unless it is about nothing; names come in their order."""
-    flat, texts = _flat(names), None if details is None else _flat(details)
+    flat, texts = _one_array(names), None if details is None else _one_array(details)
     if not len(flat):
         return
     order = pc.sort_indices(flat)
     yield IndexFinding(kind, index, flat.take(order), None if texts is None else texts.take(order))
 
 
-def _flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+def _one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     if not isinstance(column, pa.ChunkedArray):
         return column
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def _in(values: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    return pc.is_in(values, value_set=_flat(others))
+def _is_among(values: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    return pc.is_in(values, value_set=_one_array(others))
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
-
-#: Files by path, with their sizes in bytes.
-FILES_SCHEMA = pa.schema([("path", pa.string()), ("size", pa.int64())])
 
 
 def compare_files(index: str, listed: pa.Table, stored: pa.Table) -> list[IndexFinding]:
@@ -196,25 +200,25 @@ def compare_files(index: str, listed: pa.Table, stored: pa.Table) -> list[IndexF
         >>> [(one.kind.value, one.names.to_pylist()) for one in compare_files("files", listed, stored)]
         [('missing', ['c']), ('unknown', ['a']), ('size', ['b'])]
     """
-    missing = stored.filter(pc.invert(_in(stored["path"], listed["path"])))
-    unknown = listed.filter(pc.invert(_in(listed["path"], stored["path"])))
-    both = stored.filter(_in(stored["path"], listed["path"]))
-    positions = pc.index_in(both["path"], value_set=_flat(listed["path"]))
-    indexed = _flat(listed["size"]).take(_flat(positions))
+    missing = stored.filter(pc.invert(_is_among(stored["path"], listed["path"])))
+    unknown = listed.filter(pc.invert(_is_among(listed["path"], stored["path"])))
+    both = stored.filter(_is_among(stored["path"], listed["path"]))
+    positions = pc.index_in(both["path"], value_set=_one_array(listed["path"]))
+    indexed = _one_array(listed["size"]).take(_one_array(positions))
     differs = pc.not_equal(both["size"], indexed)
     other = both.filter(differs)
     details = pc.binary_join_element_wise(
         "(listed with",
-        indexed.filter(_flat(differs)).cast(pa.string()),
+        indexed.filter(_one_array(differs)).cast(pa.string()),
         "bytes, has",
-        _flat(other["size"]).cast(pa.string()),
+        _one_array(other["size"]).cast(pa.string()),
         "bytes)",
         " ",
     )
     return [
-        *_finding(IndexDamage.MISSING, index, missing["path"]),
-        *_finding(IndexDamage.UNKNOWN, index, unknown["path"]),
-        *_finding(IndexDamage.SIZE, index, other["path"], details),
+        *_finding_of_names(IndexDamage.MISSING, index, missing["path"]),
+        *_finding_of_names(IndexDamage.UNKNOWN, index, unknown["path"]),
+        *_finding_of_names(IndexDamage.SIZE, index, other["path"], details),
     ]
 
 
@@ -225,14 +229,18 @@ def compare_names(
 
     Parameters:
         index: the metadata table's partition.
-        said: what the index has, texts.
+        indexed: what the index has, texts.
         stored: what it should have.
         tolerated: what it may have.
     """
     allowed = stored if tolerated is None else pa.concat_arrays([stored, tolerated])
     return [
-        *_finding(IndexDamage.MISSING, index, stored.filter(pc.invert(pc.is_in(stored, value_set=indexed))).unique()),
-        *_finding(IndexDamage.UNKNOWN, index, indexed.filter(pc.invert(pc.is_in(indexed, value_set=allowed))).unique()),
+        *_finding_of_names(
+            IndexDamage.MISSING, index, stored.filter(pc.invert(pc.is_in(stored, value_set=indexed))).unique()
+        ),
+        *_finding_of_names(
+            IndexDamage.UNKNOWN, index, indexed.filter(pc.invert(pc.is_in(indexed, value_set=allowed))).unique()
+        ),
     ]
 
 
@@ -241,25 +249,20 @@ def compare_texts(index: str, indexed: pa.Table, stored: pa.Table) -> list[Index
 
     Parameters:
         index: the metadata table's partition.
-        said: ``name`` and ``text`` as the index has them.
+        indexed: ``name`` and ``text`` as the index has them.
         stored: as they should be.
     """
-    positions = pc.index_in(stored["name"], value_set=_flat(indexed["name"]))
+    positions = pc.index_in(stored["name"], value_set=_one_array(indexed["name"]))
     there = pc.is_valid(positions)
-    texts = _flat(indexed["text"]).take(_flat(positions))
+    texts = _one_array(indexed["text"]).take(_one_array(positions))
     differs = pc.and_(there, pc.fill_null(pc.not_equal(stored["text"], texts), False))
     return [
-        *compare_names(index, _flat(indexed["name"]), _flat(stored["name"])),
-        *_finding(IndexDamage.WRONG, index, stored.filter(differs)["name"]),
+        *compare_names(index, _one_array(indexed["name"]), _one_array(stored["name"])),
+        *_finding_of_names(IndexDamage.WRONG, index, stored.filter(differs)["name"]),
     ]
 
 
 # --------------------------------------------------------------------------------------------------------------- places
-
-#: Where keys are: ``scope`` is the data partition within which a key is unique, or the empty text.
-PLACES_SCHEMA = pa.schema(
-    [("key", pa.string()), ("scope", pa.string()), ("partition", pa.string()), ("file_id", pa.string())]
-)
 
 
 def compare_places(index: str, indexed: pa.Table, stored: pa.Table) -> list[IndexFinding]:
@@ -267,7 +270,7 @@ def compare_places(index: str, indexed: pa.Table, stored: pa.Table) -> list[Inde
 
     Parameters:
         index: the metadata table's partition.
-        said: where the index says that keys are (:data:`PLACES_SCHEMA`).
+        indexed: where the index says that keys are (:data:`PLACES_SCHEMA`).
         stored: where they are.
 
     Example:
@@ -278,43 +281,45 @@ def compare_places(index: str, indexed: pa.Table, stored: pa.Table) -> list[Inde
         >>> [(one.kind.value, one.names.to_pylist()) for one in compare_places("record_index", said, stored)]
         [('missing', ['c']), ('unknown', ['b']), ('wrong', ['a'])]
     """
-    stored = _distinct(stored)
-    wanted, there = _keys(indexed), _keys(stored)
+    stored = _distinct_places(stored)
+    wanted, there = _scoped_keys(indexed), _scoped_keys(stored)
     is_stored = pc.is_in(wanted, value_set=there)
-    right = pc.is_in(_joined(indexed, PLACES_SCHEMA.names), value_set=_joined(stored, PLACES_SCHEMA.names))
+    right = pc.is_in(
+        _joined_columns(indexed, PLACES_SCHEMA.names), value_set=_joined_columns(stored, PLACES_SCHEMA.names)
+    )
     wrong = indexed.filter(pc.and_(is_stored, pc.invert(right)))
     counts = there.value_counts()
     several = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
     doubled = stored.filter(pc.is_in(there, value_set=several))
     missing = stored.filter(pc.invert(pc.is_in(there, value_set=wanted)))
     return [
-        *_finding(IndexDamage.MISSING, index, *_once(missing, "(stored in")),
-        *_finding(IndexDamage.UNKNOWN, index, indexed.filter(pc.invert(is_stored))["key"]),
-        *_finding(IndexDamage.WRONG, index, *_once(wrong, "(the index says")),
-        *_finding(IndexDamage.DUPLICATE_KEY, index, *_once(doubled, "(one is in")),
+        *_finding_of_names(IndexDamage.MISSING, index, *_keys_with_place(missing, "(stored in")),
+        *_finding_of_names(IndexDamage.UNKNOWN, index, indexed.filter(pc.invert(is_stored))["key"]),
+        *_finding_of_names(IndexDamage.WRONG, index, *_keys_with_place(wrong, "(the index says")),
+        *_finding_of_names(IndexDamage.DUPLICATE_KEY, index, *_keys_with_place(doubled, "(one is in")),
     ]
 
 
-def _joined(table: pa.Table, names: Sequence[str]) -> pa.Array:
-    return pc.binary_join_element_wise(*(_flat(table[name]) for name in names), _SEPARATOR)
+def _joined_columns(table: pa.Table, names: Sequence[str]) -> pa.Array:
+    return pc.binary_join_element_wise(*(_one_array(table[name]) for name in names), _PLACE_SEPARATOR)
 
 
-def _keys(table: pa.Table) -> pa.Array:
-    return _joined(table, ["key", "scope"])
+def _scoped_keys(table: pa.Table) -> pa.Array:
+    return _joined_columns(table, ["key", "scope"])
 
 
-def _distinct(table: pa.Table) -> pa.Table:
+def _distinct_places(table: pa.Table) -> pa.Table:
     """Return the distinct rows: a key may be several times in one file group."""
     return table.group_by(PLACES_SCHEMA.names, use_threads=False).aggregate([]).select(PLACES_SCHEMA.names)
 
 
-def _once(table: pa.Table, before: str) -> tuple[pa.Array, pa.Array]:
+def _keys_with_place(table: pa.Table, before: str) -> tuple[pa.Array, pa.Array]:
     """Return each key once, and a place of it."""
-    codes = _keys(table).dictionary_encode().indices.to_numpy()
+    codes = _scoped_keys(table).dictionary_encode().indices.to_numpy()
     table = table.take(pa.array(np.unique(codes, return_index=True)[1]))
-    end = pc.binary_join_element_wise(_flat(table["file_id"]), ")", "")
-    partitions = pc.if_else(pc.equal(_flat(table["partition"]), ""), ".", _flat(table["partition"]))
-    return _flat(table["key"]), pc.binary_join_element_wise(before, partitions, end, " ")
+    end = pc.binary_join_element_wise(_one_array(table["file_id"]), ")", "")
+    partitions = pc.if_else(pc.equal(_one_array(table["partition"]), ""), ".", _one_array(table["partition"]))
+    return _one_array(table["key"]), pc.binary_join_element_wise(before, partitions, end, " ")
 
 
 # --------------------------------------------------------------------------------------------------------------- ranges
@@ -328,17 +333,18 @@ def compare_ranges(index: str, column: str, indexed: pa.Table, stored: pa.Table,
     Parameters:
         index: the metadata table's partition.
         column: the column's name.
-        said: ``name``, ``min``, ``max``, ``value_count`` and ``null_count`` as the index has them.
+        indexed: ``name``, ``min``, ``max``, ``value_count`` and ``null_count`` as the index has them.
         stored: as they should be.
         counts: whether numbers of rows and nulls have to be equal.
     """
-    positions = _flat(pc.index_in(stored["name"], value_set=_flat(indexed["name"])))
+    positions = _one_array(pc.index_in(stored["name"], value_set=_one_array(indexed["name"])))
     there = pc.is_valid(positions)
     recorded = pa.table(
-        {name: _flat(indexed[name]).take(positions) for name in ("min", "max", "value_count", "null_count")}
+        {name: _one_array(indexed[name]).take(positions) for name in ("min", "max", "value_count", "null_count")}
     )
     narrow = pc.or_(
-        _beyond(pc.greater, recorded["min"], stored["min"]), _beyond(pc.less, recorded["max"], stored["max"])
+        _end_excludes(pc.greater, recorded["min"], stored["min"]),
+        _end_excludes(pc.less, recorded["max"], stored["max"]),
     )
     # Said to be nulls alone, and they are not.
     nothing = pc.and_(
@@ -348,10 +354,10 @@ def compare_ranges(index: str, column: str, indexed: pa.Table, stored: pa.Table,
     if counts:
         for name in ("value_count", "null_count"):
             bad = pc.or_(bad, pc.fill_null(pc.not_equal(recorded[name], stored[name]), False))
-    lacking = pc.and_(pc.invert(there), pc.greater(_flat(stored["value_count"]), 0))
+    lacking = pc.and_(pc.invert(there), pc.greater(_one_array(stored["value_count"]), 0))
     return [
-        *_of_column(IndexDamage.MISSING, index, column, stored.filter(lacking)["name"]),
-        *_of_column(IndexDamage.WRONG, index, column, stored.filter(pc.and_(there, bad))["name"]),
+        *_finding_of_column(IndexDamage.MISSING, index, column, stored.filter(lacking)["name"]),
+        *_finding_of_column(IndexDamage.WRONG, index, column, stored.filter(pc.and_(there, bad))["name"]),
     ]
 
 
@@ -367,13 +373,15 @@ def compare_read_ranges(
         taken: what a read takes from the index of each: ``min``, ``max``, ``has_values``, ``has_nulls``, ``is_known``.
         stored: ``name``, ``min``, ``max`` and ``null_count`` as they are in the files.
     """
-    positions = _flat(pc.index_in(stored["name"], value_set=names))
-    of_file = {name: _flat(taken[name]).take(positions) for name in taken.column_names}
-    narrow = pc.or_(_beyond(pc.greater, of_file["min"], stored["min"]), _beyond(pc.less, of_file["max"], stored["max"]))
-    no_values = pc.and_(pc.invert(of_file["has_values"]), pc.is_valid(_flat(stored["min"])))
-    no_nulls = pc.and_(pc.invert(of_file["has_nulls"]), pc.greater(_flat(stored["null_count"]), 0))
+    positions = _one_array(pc.index_in(stored["name"], value_set=names))
+    of_file = {name: _one_array(taken[name]).take(positions) for name in taken.column_names}
+    narrow = pc.or_(
+        _end_excludes(pc.greater, of_file["min"], stored["min"]), _end_excludes(pc.less, of_file["max"], stored["max"])
+    )
+    no_values = pc.and_(pc.invert(of_file["has_values"]), pc.is_valid(_one_array(stored["min"])))
+    no_nulls = pc.and_(pc.invert(of_file["has_nulls"]), pc.greater(_one_array(stored["null_count"]), 0))
     bad = pc.and_(of_file["is_known"], pc.or_(narrow, pc.or_(no_values, no_nulls)))
-    return [*_of_column(IndexDamage.WRONG, index, column, stored.filter(pc.fill_null(bad, False))["name"])]
+    return [*_finding_of_column(IndexDamage.WRONG, index, column, stored.filter(pc.fill_null(bad, False))["name"])]
 
 
 def excludes_values(indexed: ColumnStats | None, stored: ColumnStats | None) -> bool:
@@ -392,21 +400,24 @@ def excludes_values(indexed: ColumnStats | None, stored: ColumnStats | None) -> 
     return bool((low is not None and low > least) or (high is not None and high < most))
 
 
-def _of_column(kind: IndexDamage, index: str, column: str, names: pa.ChunkedArray) -> Iterator[IndexFinding]:
-    flat = _flat(names)
-    yield from _finding(kind, index, flat, pa.array([f"(column {column})"] * len(flat), pa.string()))
+def _finding_of_column(kind: IndexDamage, index: str, column: str, names: pa.ChunkedArray) -> Iterator[IndexFinding]:
+    flat = _one_array(names)
+    yield from _finding_of_names(kind, index, flat, pa.array([f"(column {column})"] * len(flat), pa.string()))
 
 
-def _beyond(compare: object, indexed: pa.ChunkedArray, stored: pa.ChunkedArray) -> pa.Array:
+def _end_excludes(compare: object, indexed: pa.ChunkedArray, stored: pa.ChunkedArray) -> pa.Array:
     """Return where an end excludes a value; an end that is not known or no number excludes none."""
     kind = stored.type
     if pt.is_null(kind):
         return pa.array(np.zeros(len(stored), bool))
-    excludes = compare(_flat(indexed), _flat(stored))  # type: ignore[operator]
+    excludes = compare(_one_array(indexed), _one_array(stored))  # type: ignore[operator]
     if pt.is_floating(kind):
         for side in (indexed, stored):
-            excludes = pc.and_(excludes, pc.invert(pc.is_nan(_flat(side))))
+            excludes = pc.and_(excludes, pc.invert(pc.is_nan(_one_array(side))))
     return pc.fill_null(excludes, False)
+
+
+# ----------------------------------------------------------------------------------------------- both sides of an index
 
 
 @dataclass
@@ -450,7 +461,7 @@ class IndexContents:
             return self._record_index(name)
         elif kind is PartitionKind.SECONDARY_INDEX:
             return self._secondary_index(name)
-        return [*findings, *_misplaced(name, self._scanned_keys(name))]
+        return [*findings, *_misplaced_keys(name, self._scanned_keys(name))]
 
     # ------------------------------------------------------------------------------------------------------ what is stored
 
@@ -554,7 +565,7 @@ class IndexContents:
             for counts in (True, False):
                 some = [each for each in files if column in each.ranges and each.name.startswith(".") is not counts]
                 stored = self._expected(
-                    column_stats_update(_only(column, some), self._collector.types, self._form), kind
+                    column_stats_update(_only_column(column, some), self._collector.types, self._form), kind
                 )
                 findings += compare_ranges(name, column, indexed, stored, counts=counts)
         absent = sorted(indexed_names - self._paths.keys())
@@ -574,7 +585,7 @@ class IndexContents:
             some = [each for each in files if column in each.ranges]
             kind, layout = self._collector.types[column], self.state.timeline.layout
             taken = altered_ranges(self.table, column, kind, names, self._committed[1], layout, by_file=True)
-            update = column_stats_update(_only(column, some), self._collector.types, self._form)
+            update = column_stats_update(_only_column(column, some), self._collector.types, self._form)
             every = pa.array([each.name for each in files], pa.string())
             findings += compare_read_ranges(name, column, every, taken, self._expected(update, kind))
         return findings
@@ -635,7 +646,7 @@ class IndexContents:
                 indexed[keys.get(key.decode(), key.decode())] = record.content.decode("latin-1")
         stored = {join_path(each.partition, each.name): each.bloom_filter[1] for each in files if each.bloom_filter}
         older = {path: text for path, text in indexed.items() if path in {*keys.values()} - stored.keys()}
-        return compare_texts(name, _texts(indexed), _texts({**stored, **older}))
+        return compare_texts(name, _texts_table(indexed), _texts_table({**stored, **older}))
 
     def _expression_index(self, name: str) -> list[IndexFinding]:
         """Return the records that are missing, or whose ends exclude values; entries of older files may be there."""
@@ -672,12 +683,12 @@ class IndexContents:
         indexed, wandering = [], []
         for group in self.table.scan_groups(name):
             places = locations_of(group.records)
-            keys, scope = _flat(places["key"]), group.run or ""
-            indexed.append(_places(keys, scope, _flat(places["partition"]), _flat(places["file_id"])))
+            keys, scope = _one_array(places["key"]), group.run or ""
+            indexed.append(_places_table(keys, scope, _one_array(places["partition"]), _one_array(places["file_id"])))
             wandering.append((group.number, group.count, keys))
         stored = [
-            _places(
-                _flat(rows.column(RECORD_KEY)),
+            _places_table(
+                _one_array(rows.column(RECORD_KEY)),
                 escape_partition(each.partition) if partitioned else "",
                 each.partition,
                 each.file_id,
@@ -686,7 +697,7 @@ class IndexContents:
         ]
         nothing = PLACES_SCHEMA.empty_table()
         findings = compare_places(name, pa.concat_tables([nothing, *indexed]), pa.concat_tables([nothing, *stored]))
-        return [*findings, *_misplaced(name, wandering)]
+        return [*findings, *_misplaced_keys(name, wandering)]
 
     def _secondary_index(self, name: str) -> list[IndexFinding]:
         check_secondary_column(self.definitions[name], self._collector.schema)
@@ -694,8 +705,8 @@ class IndexContents:
         indexed = [keys for _, _, keys in self._scanned_keys(name)]
         stored, nulls = [], []
         for _, rows in self._rows(column):
-            values = _flat(rows.column(column))
-            pairs = _flat(secondary_index_keys(values, _flat(rows.column(RECORD_KEY))))
+            values = _one_array(rows.column(column))
+            pairs = _one_array(secondary_index_keys(values, _one_array(rows.column(RECORD_KEY))))
             stored.append(pairs.filter(pc.is_valid(values)))
             # Hudi 1.0 has no entries of nulls, later releases have.
             nulls.append(pairs.filter(pc.is_null(values)))
@@ -709,30 +720,30 @@ class IndexContents:
 
 
 def _newest_keys(runs: list[RecordRun]) -> pa.Array:
-    return _flat(newest_records(runs)[0]["key"].cast(pa.string()))
+    return _one_array(newest_records(runs)[0]["key"].cast(pa.string()))
 
 
-def _misplaced(name: str, groups: Iterable[tuple[int, int, pa.Array]]) -> list[IndexFinding]:
+def _misplaced_keys(name: str, groups: Iterable[tuple[int, int, pa.Array]]) -> list[IndexFinding]:
     """Return the keys that are in another file group than their hash names."""
     parts = [keys.filter(pa.array(file_group_numbers(keys, count) != number)) for number, count, keys in groups]
     keys = pa.concat_arrays([pa.array([], pa.string()), *parts])
     return [IndexFinding(IndexDamage.MISPLACED, name, keys)] if len(keys) else []
 
 
-def _only(column: str, files: Iterable[DataFile]) -> list[DataFile]:
+def _only_column(column: str, files: Iterable[DataFile]) -> list[DataFile]:
     return [replace(each, ranges={column: each.ranges[column]}) for each in files]
 
 
-def _texts(by_name: Mapping[str, str]) -> pa.Table:
+def _texts_table(by_name: Mapping[str, str]) -> pa.Table:
     return pa.table({"name": pa.array([*by_name], pa.string()), "text": pa.array([*by_name.values()], pa.string())})
 
 
-def _places(keys: pa.Array, scope: str, partition: pa.Array | PartitionPath, file_id: pa.Array | str) -> pa.Table:
+def _places_table(keys: pa.Array, scope: str, partition: pa.Array | PartitionPath, file_id: pa.Array | str) -> pa.Table:
     columns = [
-        each if isinstance(each, pa.Array) else _repeated(each, len(keys)) for each in (scope, partition, file_id)
+        each if isinstance(each, pa.Array) else _repeated_text(each, len(keys)) for each in (scope, partition, file_id)
     ]
     return pa.table([keys, *columns], PLACES_SCHEMA)
 
 
-def _repeated(text: str, count: int) -> pa.Array:
+def _repeated_text(text: str, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(text, pa.string()), count)

@@ -1,4 +1,4 @@
-"""``table.check``: find damage of a table (effects: reads only).
+"""``table.check``: find damage of a table (effects: reads only); and the method ``vacuum`` of a table.
 
 A *fast* check reads names, the timeline and the footers of the newest files. A *full* check also
 reads the key columns of the newest files and the footers of all others.
@@ -28,9 +28,9 @@ __all__ = [
     "check_table",
 ]
 
-_LEVELS = ("fast", "full")
+_CHECK_LEVELS = ("fast", "full")
 #: How often a table that changes during the check is read again.
-_LOOKS = 3
+_MOST_LOOKS = 3
 
 
 def check_table(client: TableClient, level: str = "fast", partitions: Partitions | None = None) -> CheckReport:
@@ -53,18 +53,18 @@ def check_table(client: TableClient, level: str = "fast", partitions: Partitions
         >>> print(check_table(table.client, "full"))
         memory://doc-check: nothing wrong (full check of 1 files)
     """
-    if level not in _LEVELS:
+    if level not in _CHECK_LEVELS:
         raise InvalidInputError(f"unknown level {level!r}: expected 'fast' or 'full'")
-    places = None if partitions is None else _places(client, partitions)
-    looks_left = _LOOKS
+    places = None if partitions is None else _checked_partitions(client, partitions)
+    looks_left = _MOST_LOOKS
     while True:
         looks_left -= 1
         fresh = TableClient(client.store, client.options, client.clock, client.ids)
         properties = look_at_properties(fresh.store)
         if properties.values is None:
-            return _without_properties(fresh, properties, level, places)
+            return _report_without_properties(fresh, properties, level, places)
         facts, skipped = gather_facts(fresh, properties, level=level, partitions=places)
-        report = _report(facts, client.store.url, level, skipped, places)
+        report = _report_of_facts(facts, client.store.url, level, skipped, places)
         streams = find_stream_damage(fresh, whole=level == "full")
         indexes, unasked = find_metadata_damage(fresh, TableState(facts.config, facts.before), whole=level == "full")
         report = replace(report, findings=(*report.findings, *streams, *indexes), skipped=(*report.skipped, *unasked))
@@ -75,7 +75,7 @@ def check_table(client: TableClient, level: str = "fast", partitions: Partitions
             return report
 
 
-def _places(client: TableClient, partitions: Partitions) -> tuple[PartitionPath, ...]:
+def _checked_partitions(client: TableClient, partitions: Partitions) -> tuple[PartitionPath, ...]:
     """Return the named partitions; if the table is too damaged to resolve them, the paths as given."""
     given = partition_items(partitions)
     try:
@@ -87,7 +87,7 @@ def _places(client: TableClient, partitions: Partitions) -> tuple[PartitionPath,
         return tuple(PartitionPath(check_name(path) if path else path) for path in paths)
 
 
-def _without_properties(
+def _report_without_properties(
     client: TableClient, properties: PropertiesFacts, level: str, places: tuple[PartitionPath, ...] | None
 ) -> CheckReport:
     if next(iter(client.store.list(".hoodie")), None) is None:
@@ -96,7 +96,7 @@ def _without_properties(
     return CheckReport(client.store.url, level, tuple(find_property_damage(properties)), skipped=why, partitions=places)
 
 
-def _report(
+def _report_of_facts(
     facts: TableFacts, url: str, level: str, skipped: tuple[str, ...], places: tuple[PartitionPath, ...] | None
 ) -> CheckReport:
     newest = facts.before.latest_commit

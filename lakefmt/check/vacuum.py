@@ -1,8 +1,11 @@
-"""Which files nothing needs, and may be removed (docs/services.md, Vacuum). Pure.
+"""``table.vacuum``: remove files that nothing needs (docs/services.md, Vacuum).
 
 A file is removed when a rule says why nothing needs it, it is old enough, and nothing names it. What names a file is asked
 apart from the rules: commits of the active and the archived timeline, the metadata table, savepoints, tags, pending
-instants, saved writes. So a rule that is wrong about a file that is needed removes nothing.
+instants, saved writes. So a rule that is wrong about a file that is needed removes nothing; and when any of these cannot be
+read, nothing is removed either.
+
+The rules of the check say which files are left over; :func:`plan_vacuum` and :func:`find_archived_orphans` are pure.
 """
 
 from __future__ import annotations
@@ -43,6 +46,15 @@ __all__ = [
     "plan_vacuum",
     "vacuum_table",
 ]
+
+_TAG_DIRECTORY: Final = ".hoodie/.lakefmt/tags"
+_MAX_TAG_BYTES: Final = 1 << 20
+_AGE_PATTERN: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
+_AGE_UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_FILE_KINDS: Final = frozenset({Kind.ORPHAN_FILE, Kind.ORPHAN_TEMPORARY})
+_DIRECTORY_KINDS: Final = frozenset({Kind.ORPHAN_MARKERS, Kind.ORPHAN_HEARTBEAT, Kind.ORPHAN_SAVED_WRITE})
+#: With damage of these kinds it is not known what is needed.
+_BLOCKING_KINDS: Final = frozenset({Kind.PROPERTIES, Kind.NOTES, Kind.CORRUPT_INSTANT, Kind.MISSING_COMPLETION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +98,31 @@ class VacuumPlan:
         wait = f"; {self.younger:,} younger than {self.older_than:,.0f} s stay" if self.younger else ""
         title = f"vacuum: remove {len(self.items):,} files, {self.num_bytes:,} bytes{wait}"
         return "\n".join([title, *(f"  {item}" for item in self.items)])
+
+
+@dataclass(frozen=True, slots=True)
+class VacuumResult:
+    """What a vacuum removed; prints as one line.
+
+    Attributes:
+        plan: the files.
+        done: False: it is only a plan.
+        seconds: how long it took.
+    """
+
+    plan: VacuumPlan
+    done: bool = False
+    seconds: float = 0.0
+
+    @property
+    def files_deleted(self) -> int:
+        """Files that were removed."""
+        return len(self.plan.items) if self.done else 0
+
+    def __str__(self) -> str:
+        if not self.done:
+            return str(self.plan)
+        return f"vacuum: {self.files_deleted:,} files removed, {self.plan.num_bytes:,} bytes, {self.seconds:.3f} s"
 
 
 @dataclass(frozen=True)
@@ -180,41 +217,6 @@ def find_archived_orphans(
     }
 
 
-_TAGS: Final = ".hoodie/.lakefmt/tags"
-_MAX_TAG_BYTES: Final = 1 << 20
-_AGE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
-_UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_FILES: Final = frozenset({Kind.ORPHAN_FILE, Kind.ORPHAN_TEMPORARY})
-_DIRECTORIES: Final = frozenset({Kind.ORPHAN_MARKERS, Kind.ORPHAN_HEARTBEAT, Kind.ORPHAN_SAVED_WRITE})
-#: With damage of these kinds it is not known what is needed.
-_BLOCKING: Final = frozenset({Kind.PROPERTIES, Kind.NOTES, Kind.CORRUPT_INSTANT, Kind.MISSING_COMPLETION})
-
-
-@dataclass(frozen=True, slots=True)
-class VacuumResult:
-    """What a vacuum removed; prints as one line.
-
-    Attributes:
-        plan: the files.
-        done: False: it is only a plan.
-        seconds: how long it took.
-    """
-
-    plan: VacuumPlan
-    done: bool = False
-    seconds: float = 0.0
-
-    @property
-    def files_deleted(self) -> int:
-        """Files that were removed."""
-        return len(self.plan.items) if self.done else 0
-
-    def __str__(self) -> str:
-        if not self.done:
-            return str(self.plan)
-        return f"vacuum: {self.files_deleted:,} files removed, {self.plan.num_bytes:,} bytes, {self.seconds:.3f} s"
-
-
 def parse_age(text: object) -> float:
     """Return the seconds of an age such as ``1d``, ``90m`` or a number of seconds.
 
@@ -227,12 +229,12 @@ def parse_age(text: object) -> float:
     """
     if isinstance(text, (int, float)) and not isinstance(text, bool) and 0 <= text < float("inf"):
         return float(text)
-    match = _AGE.fullmatch(text.strip()) if isinstance(text, str) else None
+    match = _AGE_PATTERN.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
         raise InvalidInputError(
             f"{shown(text)} is no age: expected seconds, or a number with s, m, h, d or w such as '1d'"
         )
-    return float(match[1]) * _UNITS[match[2]]
+    return float(match[1]) * _AGE_UNITS[match[2]]
 
 
 def vacuum_table(client: TableClient, older_than: float, *, dry_run: bool = False) -> VacuumResult:
@@ -248,20 +250,20 @@ def vacuum_table(client: TableClient, older_than: float, *, dry_run: bool = Fals
     """
     begun = perf_counter()
     fresh = TableClient(client.store, client.options, client.clock, client.ids)
-    plan = _plan(fresh, older_than)
+    plan = _plan_of_table(fresh, older_than)
     if dry_run:
         return VacuumResult(plan, seconds=perf_counter() - begun)
     if plan.items:
         # An instant that has appeared since, or that a process has taken up again, keeps its files.
-        again = {item.path for item in _plan(fresh, older_than).items}
+        again = {item.path for item in _plan_of_table(fresh, older_than).items}
         plan = replace(plan, items=tuple(item for item in plan.items if item.path in again))
         client.store.delete([item.path for item in plan.items])
     return VacuumResult(plan, done=True, seconds=perf_counter() - begun)
 
 
-def _plan(client: TableClient, older_than: float) -> VacuumPlan:
+def _plan_of_table(client: TableClient, older_than: float) -> VacuumPlan:
     try:
-        return plan_vacuum(_facts(client), older_than)
+        return plan_vacuum(_vacuum_facts(client), older_than)
     except StorageError:
         raise
     except StateError:
@@ -270,7 +272,7 @@ def _plan(client: TableClient, older_than: float) -> VacuumPlan:
         raise StateError(f"vacuum removes nothing, because it is not known what the table needs: {error}") from error
 
 
-def _facts(client: TableClient) -> VacuumFacts:
+def _vacuum_facts(client: TableClient) -> VacuumFacts:
     properties = look_at_properties(client.store)
     if properties.problem or properties.values is None:
         raise CorruptFile(f".hoodie/hoodie.properties: {properties.problem}")
@@ -278,42 +280,42 @@ def _facts(client: TableClient) -> VacuumFacts:
     facts, _ = gather_facts(client, properties, level="fast", partitions=None)
     findings = find_damage(facts)
     for finding in findings:
-        if finding.kind in _BLOCKING:
+        if finding.kind in _BLOCKING_KINDS:
             raise StateError(f"vacuum removes nothing before this is repaired (table.check): {finding}")
     state = TableState(facts.config, facts.after)
     files: list[BaseFile | LogFile] = [*facts.bases, *facts.logs]
     unneeded: dict[str, str] = {}
     directories: dict[str, str] = {}
     for finding in findings:
-        if finding.kind in _FILES:
+        if finding.kind in _FILE_KINDS:
             unneeded[finding.where] = finding.what
-        elif finding.kind in _DIRECTORIES:
+        elif finding.kind in _DIRECTORY_KINDS:
             directories[finding.where] = finding.what
-    archived = _archived(client, state)
+    archived = _archived_timeline(client, state)
     named = frozenset(facts.stats) | archived.named | frozenset(saved_files(client, state))
-    older = find_archived_orphans(_judged(facts), facts.after.first_active, archived, named)
+    older = find_archived_orphans(_files_naming_their_writer(facts), facts.after.first_active, archived, named)
     # A tag names an instant, and no files: what readers of that instant see, without files that no commit wrote.
     named |= _tagged_files(client, state) - older.keys()
     unneeded |= older
     unneeded |= _left_of_streams(client)
-    unneeded |= _left_in(client, directories)
+    unneeded |= _left_in_directories(client, directories)
     listed = _listed_by_metadata(client, state, {path.rpartition("/")[0] for path in unneeded})
     return VacuumFacts(
         unneeded,
-        _objects(client, unneeded),
+        _object_infos(client, unneeded),
         named | listed,
-        _held(facts),
+        _held_instants(facts),
         {file.path: file.instant for file in files},
         now,
     )
 
 
-def _judged(facts: TableFacts) -> list[BaseFile | LogFile]:
+def _files_naming_their_writer(facts: TableFacts) -> list[BaseFile | LogFile]:
     """Return the files whose names say who wrote them: in version 6 the name of a log says its base file's instant."""
     return [*facts.bases, *(facts.logs if facts.after.layout > 1 else ())]
 
 
-def _archived(client: TableClient, state: TableState) -> Archived:
+def _archived_timeline(client: TableClient, state: TableState) -> Archived:
     full = client.with_history(state)
     times: set[InstantTime] = set()
     named: set[str] = set()
@@ -327,15 +329,15 @@ def _archived(client: TableClient, state: TableState) -> Archived:
 def _tagged_files(client: TableClient, state: TableState) -> frozenset[str]:
     """Return the files of the states that tags name."""
     named: set[str] = set()
-    for info in client.store.list(_TAGS, recursive=False):
+    for info in client.store.list(_TAG_DIRECTORY, recursive=False):
         if info.name.endswith(".json"):
-            time = _tagged(client, info.name)
+            time = _instant_of_tag(client, info.name)
             for file_slice in client.slices(client.with_history(state).as_of(time)):
                 named.update(file_slice.paths)
     return frozenset(named)
 
 
-def _tagged(client: TableClient, name: str) -> str:
+def _instant_of_tag(client: TableClient, name: str) -> str:
     try:
         content = json.loads(client.store.read(name, _MAX_TAG_BYTES))
     except (ValueError, RecursionError):
@@ -346,12 +348,12 @@ def _tagged(client: TableClient, name: str) -> str:
     return time
 
 
-def _held(facts: TableFacts) -> frozenset[InstantTime]:
+def _held_instants(facts: TableFacts) -> frozenset[InstantTime]:
     pending = {instant.time for instant in (*facts.before.pending, *facts.after.pending)}
     return frozenset(pending | {time for time, life in facts.alive.items() if life.alive})
 
 
-def _left_in(client: TableClient, directories: dict[str, str]) -> dict[str, str]:
+def _left_in_directories(client: TableClient, directories: dict[str, str]) -> dict[str, str]:
     """Return the files of marker directories, heartbeats and saved writes of instants that are over."""
     left = {}
     for where, why in directories.items():
@@ -391,7 +393,7 @@ def _listed_by_metadata(client: TableClient, state: TableState, directories: Ite
     return frozenset([*(base.path for base in bases), *(log.path for log in logs)])
 
 
-def _objects(client: TableClient, paths: Iterable[str]) -> dict[str, ObjectInfo]:
+def _object_infos(client: TableClient, paths: Iterable[str]) -> dict[str, ObjectInfo]:
     """Return size and time of files; those that have vanished since are left out."""
     seen = {}
     for path in paths:

@@ -1,6 +1,6 @@
 """The command line ``lakefmt``: one command for each verb of a table.
 
-Only click is imported here; a command imports Arrow, rich and the table when it runs.
+A command imports rich and the table when it runs, not before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A progress bar on stderr for commands that take more than a second."""
+"""Shows the plan of a command, asks for confirmation where data is removed, and runs it, with a progress bar (effects).
+
+The bar is on stderr, for commands that take more than a second.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +28,27 @@ __all__ = [
     "yes_option",
 ]
 
-_DELAY_SECONDS = 1.0
+_BAR_DELAY_SECONDS = 1.0
+_Result = TypeVar("_Result")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+#: For commands that remove nothing and so do not ask: scripts may pass --yes to every command.
+unneeded_yes_option = click.option(
+    "--yes", "-y", is_flag=True, hidden=True, expose_value=False, help="Accepted; the command does not ask."
+)
+dry_run_option = click.option(
+    "--plan", "--dry-run", "only_plan", is_flag=True, help="Show the plan and exit; nothing is changed."
+)
 
 
-class _Bar:
-    """Counts rows from the start; appears after `_DELAY_SECONDS`."""
+class _ProgressBar:
+    """Counts rows from the start; appears after `_BAR_DELAY_SECONDS`."""
 
     def __init__(self, title: str, total: int | None, unit: str) -> None:
         self._title, self._total, self._done, self._unit = title, total, 0, unit
         self._lock = threading.Lock()
         self._shown: Progress | None = None
         self._ended = False
-        self._timer = threading.Timer(_DELAY_SECONDS, self._show)
+        self._timer = threading.Timer(_BAR_DELAY_SECONDS, self._show)
         self._timer.daemon = True
         self._timer.start()
 
@@ -86,23 +98,11 @@ def progress(title: str, total: int | None = None, unit: str = "rows") -> Iterat
     if not sys.stderr.isatty():
         yield lambda _amount: None
         return
-    bar = _Bar(title, total, unit)
+    bar = _ProgressBar(title, total, unit)
     try:
         yield bar.advance
     finally:
         bar.end()
-
-
-_Result = TypeVar("_Result")
-
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-#: For commands that remove nothing and so do not ask: scripts may pass --yes to every command.
-unneeded_yes_option = click.option(
-    "--yes", "-y", is_flag=True, hidden=True, expose_value=False, help="Accepted; the command does not ask."
-)
-dry_run_option = click.option(
-    "--plan", "--dry-run", "only_plan", is_flag=True, help="Show the plan and exit; nothing is changed."
-)
 
 
 def show_plan(plan: object) -> None:

@@ -1,7 +1,10 @@
-"""Format columns as JSON lines, CSV or table cells, whole columns at a time (pure).
+"""What commands print: rows as JSON lines, CSV, Parquet or a table, timelines and file slices, and results.
 
-Numbers are JSON numbers; not-a-number and the infinities are the texts ``"NaN"``, ``"Infinity"``, ``"-Infinity"``.
-Timestamps are ISO 8601 (in UTC, with a ``Z``, if the column has a zone). Binary is base64. Maps are JSON objects.
+Columns are formatted whole, by functions of arrays (json_lines, csv_lines, cell_texts). Numbers are JSON numbers; not-a-number and
+the infinities are the texts ``"NaN"``, ``"Infinity"``, ``"-Infinity"``. Timestamps are ISO 8601 (in UTC, with a ``Z``, if the
+column has a zone). Binary is base64. Maps are JSON objects.
+
+A result is one line for people, and one JSON object for programs.
 """
 
 from __future__ import annotations
@@ -56,9 +59,16 @@ __all__ = [
     "write_rows",
 ]
 
-_TEXT = pa.large_string()
-_CONTROL = r"[\x00-\x1f\x7f-\x9f]"
-_CONTROLS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))]
+_TEXT_TYPE = pa.large_string()
+_CONTROL_PATTERN = r"[\x00-\x1f\x7f-\x9f]"
+_CONTROL_CHARACTERS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))]
+FORMATS = ("table", "csv", "jsonl", "parquet")
+#: Rows of a table without --limit.
+_PREVIEW_ROWS = 20
+_MAX_CELL_WIDTH = 40
+_BATCH_ROWS = 65_536
+_WIDTH_WITHOUT_TERMINAL = 400
+_STATE_COLOURS = {"○": "yellow", "◐": "yellow", "●": "green", "✗": "red"}
 
 
 def json_lines(batch: pa.RecordBatch) -> pa.Array:
@@ -69,13 +79,13 @@ def json_lines(batch: pa.RecordBatch) -> pa.Array:
         ['{"a": 1, "b": "x"}\n', '{"a": null, "b": "\\u000a"}\n']
     """
     if not batch.num_columns or not batch.num_rows:
-        return pa.array([], _TEXT)
-    return _object(batch.schema.names, [json_texts(column) for column in batch.columns], end="}\n")
+        return pa.array([], _TEXT_TYPE)
+    return _json_objects(batch.schema.names, [json_texts(column) for column in batch.columns], end="}\n")
 
 
 def text_bytes(texts: pa.Array) -> memoryview:
     """Return the concatenated bytes of all texts, without copying."""
-    flat = texts.cast(_TEXT)
+    flat = texts.cast(_TEXT_TYPE)
     data = flat.buffers()[2]
     if data is None or not len(flat):
         return memoryview(b"")
@@ -89,44 +99,44 @@ def json_texts(array: pa.Array) -> pa.Array:
     Raises:
         UnsupportedFeature: values of the type cannot be written as JSON.
     """
-    return pc.fill_null(_json(_plain(array)), _constant("null"))
+    return pc.fill_null(_json_or_null(_plain_array(array)), _text_scalar("null"))
 
 
-def _constant(text: str | None) -> pa.Scalar:
-    return pa.scalar(text, _TEXT)
+def _text_scalar(text: str | None) -> pa.Scalar:
+    return pa.scalar(text, _TEXT_TYPE)
 
 
 def _concatenated(*parts: pa.Array | str) -> pa.Array:
     """Return the parts concatenated row by row; null where a part is null."""
-    typed = [_constant(part) if isinstance(part, str) else part.cast(_TEXT) for part in parts]
-    return pc.binary_join_element_wise(*typed, _constant(""))
+    typed = [_text_scalar(part) if isinstance(part, str) else part.cast(_TEXT_TYPE) for part in parts]
+    return pc.binary_join_element_wise(*typed, _text_scalar(""))
 
 
-def _plain(array: pa.Array) -> pa.Array:
+def _plain_array(array: pa.Array) -> pa.Array:
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     return array.dictionary_decode() if pt.is_dictionary(array.type) else array
 
 
-def _json(array: pa.Array) -> pa.Array:
+def _json_or_null(array: pa.Array) -> pa.Array:
     kind = array.type
     if pt.is_null(kind):
-        return pa.nulls(len(array), _TEXT)
+        return pa.nulls(len(array), _TEXT_TYPE)
     if pt.is_boolean(kind) or pt.is_integer(kind) or pt.is_decimal(kind):
-        return array.cast(_TEXT)
+        return array.cast(_TEXT_TYPE)
     if pt.is_floating(kind):
-        return _floats(array)
+        return _json_floats(array)
     if pt.is_string(kind) or pt.is_large_string(kind):
-        return _quoted(_escaped(array.cast(_TEXT)))
+        return _json_quoted(_json_escaped(array.cast(_TEXT_TYPE)))
     if pt.is_struct(kind):
         children = [json_texts(child) for child in array.flatten()]
-        return _masked(_object([kind.field(i).name for i in range(kind.num_fields)], children), array)
+        return _null_where_null(_json_objects([kind.field(i).name for i in range(kind.num_fields)], children), array)
     if pt.is_map(kind):
-        return _map(array)
+        return _json_maps(array)
     if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
         lengths = pc.fill_null(pc.list_value_length(array), 0)
-        return _masked(_bracketed(json_texts(array.flatten()), lengths, "[]"), array)
-    return _quoted(_leaf_text(array))
+        return _null_where_null(_bracketed(json_texts(array.flatten()), lengths, "[]"), array)
+    return _json_quoted(_leaf_text(array))
 
 
 def _leaf_text(array: pa.Array) -> pa.Array:
@@ -134,47 +144,47 @@ def _leaf_text(array: pa.Array) -> pa.Array:
     kind = array.type
     if pt.is_timestamp(kind):
         instant = array if kind.tz is None else array.cast(pa.timestamp(kind.unit, "UTC"))
-        return pc.replace_substring(instant.cast(_TEXT), " ", "T", max_replacements=1)
+        return pc.replace_substring(instant.cast(_TEXT_TYPE), " ", "T", max_replacements=1)
     if pt.is_date(kind) or pt.is_time(kind):
-        return array.cast(_TEXT)
+        return array.cast(_TEXT_TYPE)
     if pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind):
-        return _masked(_base64(array.cast(pa.large_binary())), array)
+        return _null_where_null(_base64_texts(array.cast(pa.large_binary())), array)
     raise UnsupportedFeature(f"a column of type {kind} cannot be written as text: use --format parquet")
 
 
 def _decimal_texts(array: pa.Array) -> pa.Array:
     """Return floats as their shortest decimals; whole numbers end with ``.0``."""
     kind = pa.float32() if pt.is_float16(array.type) else array.type
-    return pc.replace_substring_regex(array.cast(kind).cast(_TEXT), "^(-?[0-9]+)$", r"\1.0")
+    return pc.replace_substring_regex(array.cast(kind).cast(_TEXT_TYPE), "^(-?[0-9]+)$", r"\1.0")
 
 
-def _floats(array: pa.Array) -> pa.Array:
+def _json_floats(array: pa.Array) -> pa.Array:
     texts = _decimal_texts(array)
     words = (("nan", '"NaN"'), ("-nan", '"NaN"'), ("inf", '"Infinity"'), ("-inf", '"-Infinity"'))
     for arrow_text, json_text in words:
-        texts = pc.if_else(pc.equal(texts, _constant(arrow_text)), _constant(json_text), texts)
+        texts = pc.if_else(pc.equal(texts, _text_scalar(arrow_text)), _text_scalar(json_text), texts)
     return texts
 
 
-def _escaped(texts: pa.Array) -> pa.Array:
+def _json_escaped(texts: pa.Array) -> pa.Array:
     texts = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), '"', '\\"')
     return _without_controls(texts)
 
 
 def _without_controls(texts: pa.Array) -> pa.Array:
     r"""Return texts with control characters as ``\u001b``: JSON requires it, and terminals would obey them."""
-    if not pc.any(pc.match_substring_regex(texts, _CONTROL), min_count=0).equals(pa.scalar(True)):
+    if not pc.any(pc.match_substring_regex(texts, _CONTROL_PATTERN), min_count=0).equals(pa.scalar(True)):
         return texts
-    for control in _CONTROLS:
+    for control in _CONTROL_CHARACTERS:
         texts = pc.replace_substring(texts, control, f"\\u{ord(control):04x}")
     return texts
 
 
-def _quoted(texts: pa.Array) -> pa.Array:
+def _json_quoted(texts: pa.Array) -> pa.Array:
     return _concatenated('"', texts, '"')
 
 
-def _object(names: Sequence[str], columns: Sequence[pa.Array], end: str = "}") -> pa.Array:
+def _json_objects(names: Sequence[str], columns: Sequence[pa.Array], end: str = "}") -> pa.Array:
     """Return JSON objects: one column of texts for each name."""
     if not columns:
         raise UnsupportedFeature("a struct without fields cannot be written as text")
@@ -184,28 +194,30 @@ def _object(names: Sequence[str], columns: Sequence[pa.Array], end: str = "}") -
     return _concatenated(*parts, end)
 
 
-def _map(array: pa.MapArray) -> pa.Array:
+def _json_maps(array: pa.MapArray) -> pa.Array:
     whole = array.take(pa.array(np.arange(len(array))))  # keys and items of a slice are those of its parent
     ends = np.asarray(whole.offsets).astype(np.int64)
     keys, items = (child.slice(int(ends[0]), int(ends[-1] - ends[0])) for child in (whole.keys, whole.items))
     names = json_texts(keys)
     if not (pt.is_string(keys.type) or pt.is_large_string(keys.type)):
-        names = _quoted(pc.replace_substring(names, '"', ""))
-    return _masked(_bracketed(_concatenated(names, ": ", json_texts(items)), pa.array(np.diff(ends)), "{}"), array)
+        names = _json_quoted(pc.replace_substring(names, '"', ""))
+    return _null_where_null(
+        _bracketed(_concatenated(names, ": ", json_texts(items)), pa.array(np.diff(ends)), "{}"), array
+    )
 
 
 def _bracketed(children: pa.Array, lengths: pa.Array, brackets: str) -> pa.Array:
     """Return the elements of each list joined by commas, in brackets; `lengths` holds the number of elements."""
     ends = np.concatenate([[0], np.cumsum(np.asarray(lengths).astype(np.int64))])
-    grouped = pa.LargeListArray.from_arrays(pa.array(ends), children.cast(_TEXT))
-    return _concatenated(brackets[0], pc.binary_join(grouped, _constant(", ")), brackets[1])
+    grouped = pa.LargeListArray.from_arrays(pa.array(ends), children.cast(_TEXT_TYPE))
+    return _concatenated(brackets[0], pc.binary_join(grouped, _text_scalar(", ")), brackets[1])
 
 
-def _masked(texts: pa.Array, like: pa.Array) -> pa.Array:
-    return pc.if_else(like.is_valid(), texts, _constant(None))
+def _null_where_null(texts: pa.Array, like: pa.Array) -> pa.Array:
+    return pc.if_else(like.is_valid(), texts, _text_scalar(None))
 
 
-def _base64(array: pa.Array) -> pa.Array:
+def _base64_texts(array: pa.Array) -> pa.Array:
     """Return the base64 of each value. Padded to a multiple of three bytes, all values are encoded in one call."""
     array = pc.fill_null(array, b"") if array.null_count else array
     starts = text_offsets(array)
@@ -220,17 +232,7 @@ def _base64(array: pa.Array) -> pa.Array:
     missing = threes * 3 - lengths
     text[ends[1:][missing > 0] - 1] = ord("=")
     text[ends[1:][missing > 1] - 2] = ord("=")
-    return pa.Array.from_buffers(_TEXT, len(array), [None, pa.py_buffer(ends), pa.py_buffer(text)])
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    Example:
-        >>> counted(1, "file"), counted(2000, "row")
-        ('1 file', '2,000 rows')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return pa.Array.from_buffers(_TEXT_TYPE, len(array), [None, pa.py_buffer(ends), pa.py_buffer(text)])
 
 
 # --- CSV and terminal ---------------------------------------------------------------------------------------------
@@ -244,31 +246,31 @@ def csv_lines(batch: pa.RecordBatch) -> pa.Array:
         ['1,"x, y"\n', ',""\n']
     """
     if not batch.num_columns or not batch.num_rows:
-        return pa.array([], _TEXT)
-    cells = [pc.fill_null(_cell(_plain(column)), _constant("")) for column in batch.columns]
+        return pa.array([], _TEXT_TYPE)
+    cells = [pc.fill_null(_csv_cells(_plain_array(column)), _text_scalar("")) for column in batch.columns]
     between = [part for cell in cells for part in (",", cell)][1:]
     return _concatenated(*between, "\n")
 
 
 def csv_head(schema: pa.Schema) -> str:
     """Return the header line of CSV."""
-    names = _quoted_if_needed(pa.array(schema.names, _TEXT))
+    names = _csv_quoted(pa.array(schema.names, _TEXT_TYPE))
     return ",".join(map(str, names)) + "\n"
 
 
-def _cell(array: pa.Array) -> pa.Array:
+def _csv_cells(array: pa.Array) -> pa.Array:
     """Return a column's values as CSV cells; null stays null."""
     kind = array.type
     if pt.is_nested(kind):
-        return _quoted_if_needed(_json(array))
+        return _csv_quoted(_json_or_null(array))
     texts = _value_texts(array)
-    return _quoted_if_needed(texts) if pt.is_string(kind) or pt.is_large_string(kind) else texts
+    return _csv_quoted(texts) if pt.is_string(kind) or pt.is_large_string(kind) else texts
 
 
-def _quoted_if_needed(texts: pa.Array) -> pa.Array:
+def _csv_quoted(texts: pa.Array) -> pa.Array:
     quoted = _concatenated('"', pc.replace_substring(texts, '"', '""'), '"')
-    needed = pc.or_(pc.match_substring_regex(texts, '[",\r\n]'), pc.equal(texts, _constant("")))
-    return pc.if_else(needed, quoted, texts.cast(_TEXT))
+    needed = pc.or_(pc.match_substring_regex(texts, '[",\r\n]'), pc.equal(texts, _text_scalar("")))
+    return pc.if_else(needed, quoted, texts.cast(_TEXT_TYPE))
 
 
 def _value_texts(array: pa.Array) -> pa.Array:
@@ -277,7 +279,7 @@ def _value_texts(array: pa.Array) -> pa.Array:
     if pt.is_floating(kind):
         return _decimal_texts(array)
     if pt.is_null(kind):
-        return pa.nulls(len(array), _TEXT)
+        return pa.nulls(len(array), _TEXT_TYPE)
     if (
         pt.is_string(kind)
         or pt.is_large_string(kind)
@@ -285,25 +287,20 @@ def _value_texts(array: pa.Array) -> pa.Array:
         or pt.is_integer(kind)
         or pt.is_decimal(kind)
     ):
-        return array.cast(_TEXT)
+        return array.cast(_TEXT_TYPE)
     return _leaf_text(array)
 
 
 def cell_texts(array: pa.Array, widest: int) -> pa.Array:
     """Return values for a table on the terminal: no quotes, no control characters, at most `widest` characters."""
-    array = _plain(array)
-    texts = _json(array) if pt.is_nested(array.type) else _without_controls(_value_texts(array))
-    texts = pc.fill_null(texts, _constant("null"))
+    array = _plain_array(array)
+    texts = _json_or_null(array) if pt.is_nested(array.type) else _without_controls(_value_texts(array))
+    texts = pc.fill_null(texts, _text_scalar("null"))
     cut = _concatenated(pc.utf8_slice_codeunits(texts, 0, widest - 1), "…")
     return pc.if_else(pc.greater(pc.utf8_length(texts), widest), cut, texts)
 
 
-FORMATS = ("table", "csv", "jsonl", "parquet")
-
-#: Rows of a table without --limit.
-_PREVIEW_ROWS = 20
-_MAX_CELL_WIDTH = 40
-_BATCH_ROWS = 65_536
+# --- rows in a format ---------------------------------------------------------------------------------------------
 
 
 class _RowWriter(Protocol):
@@ -336,12 +333,12 @@ def write_rows(
         UnsupportedFeature: the format cannot represent a column.
     """
     shown = limit if limit is not None or how != "table" else _PREVIEW_ROWS
-    with _opened(output) as target:
+    with _opened_output(output) as target:
         writer = _row_writer(how, schema, target, limit is None)
         complete = False
         try:
             # One row more than a table shows tells whether there are more.
-            for batch in _first(batches, None if shown is None else shown + (how == "table" and limit is None)):
+            for batch in _first_rows(batches, None if shown is None else shown + (how == "table" and limit is None)):
                 for start in range(0, batch.num_rows, _BATCH_ROWS):
                     part = batch.slice(start, _BATCH_ROWS)
                     writer.write(part)
@@ -352,7 +349,7 @@ def write_rows(
 
 
 @contextmanager
-def _opened(output: Path | None) -> Iterator[BinaryIO]:
+def _opened_output(output: Path | None) -> Iterator[BinaryIO]:
     if output is None:
         target = sys.stdout.buffer
         yield target
@@ -367,7 +364,7 @@ def _opened(output: Path | None) -> Iterator[BinaryIO]:
         partial.unlink(missing_ok=True)
 
 
-def _first(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[pa.RecordBatch]:
+def _first_rows(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[pa.RecordBatch]:
     if most is None:
         yield from batches
         return
@@ -381,13 +378,13 @@ def _first(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[pa.R
 
 def _row_writer(how: str, schema: pa.Schema, target: BinaryIO, is_preview: bool) -> _RowWriter:
     if how == "csv":
-        return _Csv(schema, target)
+        return _CsvWriter(schema, target)
     if how == "jsonl":
-        return _JsonLines(target)
-    return _Parquet(schema, target) if how == "parquet" else _Terminal(schema, target, is_preview)
+        return _JsonLinesWriter(target)
+    return _ParquetWriter(schema, target) if how == "parquet" else _TerminalTable(schema, target, is_preview)
 
 
-class _JsonLines:
+class _JsonLinesWriter:
     def __init__(self, target: BinaryIO) -> None:
         self._target = target
 
@@ -398,7 +395,7 @@ class _JsonLines:
         pass
 
 
-class _Csv:
+class _CsvWriter:
     def __init__(self, schema: pa.Schema, target: BinaryIO) -> None:
         self._target = target
         target.write(csv_head(schema).encode())
@@ -410,7 +407,7 @@ class _Csv:
         pass
 
 
-class _Parquet:
+class _ParquetWriter:
     def __init__(self, schema: pa.Schema, target: BinaryIO) -> None:
         import pyarrow.parquet as pq
 
@@ -426,7 +423,7 @@ class _Parquet:
         self._writer.close()
 
 
-class _Terminal:
+class _TerminalTable:
     """An aligned table; columns that do not fit into the terminal are counted below it."""
 
     def __init__(self, schema: pa.Schema, target: BinaryIO, is_preview: bool) -> None:
@@ -444,7 +441,7 @@ class _Terminal:
         table = pa.Table.from_batches(self._batches, self._schema)
         more = self._is_preview and table.num_rows > _PREVIEW_ROWS
         table = table.slice(0, _PREVIEW_ROWS) if more else table
-        drawn = [_padded(name, table.column(i)) for i, name in enumerate(table.column_names)]
+        drawn = [_padded_column(name, table.column(i)) for i, name in enumerate(table.column_names)]
         room = shutil.get_terminal_size().columns if self._target.isatty() else 0
         kept = _columns_that_fit([width for _, width in drawn], room)
         lines = _joined_columns([column for column, _ in drawn[:kept]])
@@ -454,7 +451,7 @@ class _Terminal:
         self._target.write(f"({'; '.join(notes)})\n".encode())
 
 
-def _padded(name: str, column: pa.ChunkedArray) -> tuple[pa.Array, int]:
+def _padded_column(name: str, column: pa.ChunkedArray) -> tuple[pa.Array, int]:
     """Return a column's name, rule and cells padded to one width, and that width."""
     values = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     heads = cell_texts(pa.array([name], pa.large_string()), _MAX_CELL_WIDTH)
@@ -489,8 +486,17 @@ def _joined_columns(columns: list[pa.Array]) -> pa.Array:
     return pc.binary_join_element_wise(trimmed, end, nothing)
 
 
-_WIDTH_WITHOUT_TERMINAL = 400
-_COLOURS = {"○": "yellow", "◐": "yellow", "●": "green", "✗": "red"}
+# --- timelines, file slices and results ---------------------------------------------------------------------------
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    Example:
+        >>> counted(1, "file"), counted(2000, "row")
+        ('1 file', '2,000 rows')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def plain_console() -> Console:
@@ -509,7 +515,7 @@ def draw_timeline(entries: Sequence[TimelineEntry], *, titles: bool = True) -> R
 
     drawn = Text(no_wrap=True, overflow="ellipsis")
     for number, line in enumerate(draw_lines(entries, titles=titles)):
-        colour = _COLOURS.get(line[:1], "dim" if line[:1] in " │" else "")
+        colour = _STATE_COLOURS.get(line[:1], "dim" if line[:1] in " │" else "")
         drawn.append("\n" if number else "")
         drawn.append(line[:1], colour)
         drawn.append(line[1:], "dim" if line.startswith(" ") else "")

@@ -1,8 +1,12 @@
-"""Which file slices a log compaction merges, and when a log compaction is due (docs/format.md, Compaction). Pure.
+"""Log compaction: fold the logs of a file slice into one log (docs/format.md, Compaction).
 
 A candidate is a slice whose logs have at least the threshold of visible blocks and whose file group is in no pending plan.
 Hudi counts log files first, and blocks only when there are few files; counting visible blocks avoids that a slice is
 merged again right after it was merged.
+
+The new log says what the folded ones say together and names their instants; readers take it in their place. It completes
+as a deltacommit, and no row changes. A plan of a log compaction is withdrawn, not executed again, when its process died
+or a compaction was planned after it: planning anew is cheap, and Hudi does the same.
 """
 
 from __future__ import annotations
@@ -51,6 +55,10 @@ __all__ = [
     "plan_log_compaction_of",
     "run_log_compaction",
 ]
+
+_LOG_COMPACTION = Action.LOG_COMPACTION
+
+# ------------------------------------------------------------------------------------------------------------- planning
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +130,17 @@ def is_log_compaction_due(timeline: Timeline, threshold: int) -> bool:
     if any(i.action is Action.LOG_COMPACTION for i in timeline.pending):
         return False
     commits, _ = since_last_compaction(timeline)
-    last = max((i.time for i in timeline.commits if _folds(timeline, i)), default="")
-    return min(commits, sum(_is_delta(i) and i.order_time > last for i in timeline.commits)) >= threshold
+    last = max((i.time for i in timeline.commits if _was_log_compaction(timeline, i)), default="")
+    return min(commits, sum(_is_deltacommit(i) and i.order_time > last for i in timeline.commits)) >= threshold
 
 
-def _is_delta(instant: Instant) -> bool:
+def _is_deltacommit(instant: Instant) -> bool:
     return instant.action is Action.DELTA_COMMIT
 
 
-def _folds(timeline: Timeline, instant: Instant) -> bool:
+def _was_log_compaction(timeline: Timeline, instant: Instant) -> bool:
     """Return whether a deltacommit was a log compaction, by its requested file."""
-    return _is_delta(instant) and any(f.action is Action.LOG_COMPACTION for f in timeline.files_of(instant))
+    return _is_deltacommit(instant) and any(f.action is Action.LOG_COMPACTION for f in timeline.files_of(instant))
 
 
 def find_newer_compaction(timeline: Timeline, time: InstantTime) -> Instant | None:
@@ -151,7 +159,7 @@ def find_newer_compaction(timeline: Timeline, time: InstantTime) -> Instant | No
     return min((i for i in compactions if i.time > time), key=lambda i: i.time, default=None)
 
 
-_ACTION = Action.LOG_COMPACTION
+# -------------------------------------------------------------------------------------------------------------- running
 
 
 def plan_log_compaction_of(client: TableClient, options: Mapping[str, object] | None = None) -> CompactionPlan:
@@ -211,7 +219,7 @@ class _LogCompactionService(MergingService):
 
     @property
     def action(self) -> Action:
-        return _ACTION
+        return _LOG_COMPACTION
 
     def propose(self, state: TableState) -> CompactionPlan:
         write_client = self.write_client
@@ -239,7 +247,7 @@ class _LogCompactionService(MergingService):
         plan = read_plan(self.write_client, state, pending)
         newer_compaction = find_newer_compaction(state.timeline, pending.time)
         if plan is None or newer_compaction is not None or pending.state is not State.REQUESTED:
-            _withdraw(self.write_client, state, pending, plan, lease)
+            _withdraw_log_compaction(self.write_client, state, pending, plan, lease)
             return None
         return replace(plan, log=True)
 
@@ -277,7 +285,7 @@ class _LogCompactionService(MergingService):
                 f"the log compaction {time} is withdrawn: {newer} would leave its logs on top; do it again"
             )
         if state.config.version.layout == 1:
-            _check_nothing_on_top(self.write_client, state, time, plan, output.stats)
+            _check_no_newer_logs(self.write_client, state, time, plan, output.stats)
         output = with_stored_entries(self.write_client.client, state, output)
         return encode_commit(output, state.config.version, replace=False), output
 
@@ -285,11 +293,11 @@ class _LogCompactionService(MergingService):
         """Withdraw this process's own attempt, or delete what is left of it when another process has withdrawn it."""
         with self.write_client.lock.hold() as lease:
             now = load_for_service(self)
-            pending = [i for i in now.timeline.pending if i.action is _ACTION and i.time == time]
+            pending = [i for i in now.timeline.pending if i.action is _LOG_COMPACTION and i.time == time]
             if pending:
-                _withdraw(self.write_client, now, pending[0], plan, lease)
+                _withdraw_log_compaction(self.write_client, now, pending[0], plan, lease)
             elif not now.timeline.is_committed(time):
-                _discard_outputs(self.write_client, now.config, time, partitions_of(plan))
+                _discard_logs(self.write_client, now.config, time, partitions_of(plan))
 
 
 def abandon_log_compaction(
@@ -310,30 +318,30 @@ def abandon_log_compaction(
     write_client = open_write_client(client, options)
     with write_client.lock.hold() as lease:
         state = load_for_service(_LogCompactionService(write_client))
-        pending = find_pending(state.timeline, instant, _ACTION)
+        pending = find_pending(state.timeline, instant, _LOG_COMPACTION)
         if not force:
             check_dead(write_client, state, pending)
-        _withdraw(write_client, state, pending, read_plan(write_client, state, pending), lease)
+        _withdraw_log_compaction(write_client, state, pending, read_plan(write_client, state, pending), lease)
 
 
-def _withdraw(
+def _withdraw_log_compaction(
     write_client: WriteClient, state: TableState, pending: Instant, plan: CompactionPlan | None, lease: Lease
 ) -> None:
     """Delete what a log compaction wrote, then its plan; call under the table lock."""
     store, partitions = write_client.client.store, () if plan is None else partitions_of(plan)
     check_rollback_allowed(write_client, state.config, [pending])
     lease.check()
-    _discard_outputs(write_client, state.config, pending.time, partitions)
+    _discard_logs(write_client, state.config, pending.time, partitions)
     store.delete([heartbeat_name(pending.time)])
-    write_client.timeline(state.config).remove_pending(pending.time, _ACTION)
+    write_client.timeline(state.config).remove_pending(pending.time, _LOG_COMPACTION)
 
 
-def _discard_outputs(
+def _discard_logs(
     write_client: WriteClient, config: TableConfig, time: InstantTime, partitions: tuple[PartitionPath, ...]
 ) -> None:
     """Delete the logs of an attempt; markers name all of them, because a marker is written before its file."""
     store, layout = write_client.client.store, config.version.layout
-    target = Instant(time, _ACTION, State.INFLIGHT)
+    target = Instant(time, _LOG_COMPACTION, State.INFLIGHT)
     plan = plan_rollback_of(store, target, layout, list_marked(store, time) or ())
     store.delete(name for names in plan.files.values() for name in names)
     for partition in partitions:
@@ -341,7 +349,7 @@ def _discard_outputs(
     remove_markers(store, time)
 
 
-def _check_nothing_on_top(
+def _check_no_newer_logs(
     write_client: WriteClient, state: TableState, time: InstantTime, plan: CompactionPlan, stats: tuple[WriteStat, ...]
 ) -> None:
     """Raise when newer logs of version 6 are there.

@@ -1,8 +1,11 @@
-"""The operations of a plan as single calls, for engines that spread them over processes.
+"""The operations of compactions and clusterings as single calls, for engines that spread them over processes.
 
 One process plans, requests and completes, as ever: it gives :func:`lakefmt.compaction.compact.run.run_compaction` a function
 that runs the operations. Workers anywhere call :func:`run_operation`, twice or again after a crash as they like: the name of
 every file is fixed by the attempt of the process that plans, and a file that is there already is taken as it is.
+
+Of a clustering the process that plans fixes the file ids of every group, so a group that runs twice writes files of the same names
+with the same rows. :class:`RewriteResult` is what the results of these services have in common.
 """
 
 from __future__ import annotations

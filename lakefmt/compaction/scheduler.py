@@ -1,4 +1,11 @@
-"""Table services after a commit. A service that fails is reported, whatever the exception; the commit stays."""
+"""Runs table services after a commit: in its call, or in a thread of the writing process.
+
+A service that fails is reported, whatever the exception; the commit stays.
+
+In the background a commit starts the thread; it compacts, cleans and archives as the settings say, under the table lock like every
+writer, and ends when nothing is due. It is a daemon thread: a process that ends waits some seconds for a running service; a
+service that takes longer stays pending, and the next run of the service finishes it.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +39,12 @@ __all__ = [
 
 #: The setting by which commits only plan services, and a thread executes them.
 BACKGROUND: Final = "lakefmt.write.services.background"
+#: Between a commit and the services that it starts; long enough that a burst of commits starts them once.
+_PAUSE_SECONDS = 0.01
+_BUSY_WAIT_SECONDS = 1.0
+#: How long a process that ends waits for running services.
+_ENDING_SECONDS = 10.0
+_log = logging.getLogger("lakefmt.services")
 
 
 class ServicesBeside(Protocol):
@@ -62,11 +75,11 @@ def run_services(
             one, a clean could delete files that it reads, and a compaction of a version 6 table could not begin.
     """
     failures: list[str] = []
-    failures += _attempt("choice of services", lambda: _run_due(client, options, beside, failures))
+    failures += _attempt("choice of services", lambda: _run_due_services(client, options, beside, failures))
     return tuple(failures)
 
 
-def _run_due(
+def _run_due_services(
     client: TableClient,
     options: Mapping[str, object],
     beside: Callable[[], ServicesBeside] | None,
@@ -81,16 +94,18 @@ def _run_due(
     failures += () if services is None else services.take_failures()
     plans_only = services is not None
     if config.table_type is TableType.MERGE_ON_READ:
-        failures += _attempt("compaction", lambda: _compact(client, options, settings, plans_only=plans_only))
+        failures += _attempt("compaction", lambda: _compact_if_due(client, options, settings, plans_only=plans_only))
         if settings.flag("hoodie.log.compaction.inline"):
-            failures += _attempt("log compaction", lambda: _fold(client, options, config, plans_only=plans_only))
+            failures += _attempt(
+                "log compaction", lambda: _log_compact_if_due(client, options, config, plans_only=plans_only)
+            )
         seen = client.seen()
     if _wants_clustering(settings, plans_only=plans_only):
-        failures += _attempt("clustering", lambda: _cluster(client, options, settings, plans_only=plans_only))
+        failures += _attempt("clustering", lambda: _cluster_if_due(client, options, settings, plans_only=plans_only))
         seen = client.seen()
-    failures += _attempt("clean", lambda: _clean(client, options, settings, seen, plans_only=plans_only))
+    failures += _attempt("clean", lambda: _clean_if_due(client, options, settings, seen, plans_only=plans_only))
     if services is None:
-        failures += _attempt("archive step", lambda: _archive(client, options, settings, seen))
+        failures += _attempt("archive step", lambda: _archive_if_due(client, options, settings, seen))
     else:
         services.wake(options)
 
@@ -103,31 +118,33 @@ def run_waiting_services(client: TableClient, options: Mapping[str, object]) -> 
         options: settings of the call that committed.
     """
     failures: list[str] = []
-    failures += _attempt("choice of services", lambda: _run_waiting(client, options, failures))
+    failures += _attempt("choice of services", lambda: _run_pending_services(client, options, failures))
     return tuple(failures)
 
 
-def _run_waiting(client: TableClient, options: Mapping[str, object], failures: list[str]) -> None:
+def _run_pending_services(client: TableClient, options: Mapping[str, object], failures: list[str]) -> None:
     config = client.seen().config
     settings = _settings_of(client, options, config)
     if config.table_type is TableType.MERGE_ON_READ:
-        for time in _waiting(client, Action.COMPACTION):
-            failures += _attempt("compaction", partial(_run_one, client, options, time))
+        for time in _pending_times(client, Action.COMPACTION):
+            failures += _attempt("compaction", partial(_run_pending_compaction, client, options, time))
         # In version 6 a log compaction is executed in the call of the commit: one that is pending here is being executed.
-        for time in _waiting(client, Action.LOG_COMPACTION) if config.version.layout > 1 else ():
-            failures += _attempt("log compaction", partial(_fold_one, client, options, time))
+        for time in _pending_times(client, Action.LOG_COMPACTION) if config.version.layout > 1 else ():
+            failures += _attempt("log compaction", partial(_run_pending_log_compaction, client, options, time))
     if settings.flag("hoodie.clustering.async.enabled"):
         failures += _attempt("clustering", partial(_run_clusterings, client, options))
-    if _waiting(client, Action.CLEAN):
+    if _pending_times(client, Action.CLEAN):
         failures += _attempt("clean", lambda: run_waiting_cleans(client, options))
-    failures += _attempt("archive step", lambda: _archive(client, options, settings, client.seen()))
+    failures += _attempt("archive step", lambda: _archive_if_due(client, options, settings, client.seen()))
 
 
 def _settings_of(client: TableClient, options: Mapping[str, object], config: TableConfig) -> Settings:
     return resolve_settings({**client.options, **options}, None, config.properties)
 
 
-def _compact(client: TableClient, options: Mapping[str, object], settings: Settings, *, plans_only: bool) -> None:
+def _compact_if_due(
+    client: TableClient, options: Mapping[str, object], settings: Settings, *, plans_only: bool
+) -> None:
     """Compact, or request a compaction, when the trigger asks for it; pending ones are executed first."""
     inline, planned = settings.flag("hoodie.compact.inline"), settings.flag("hoodie.compact.schedule.inline")
     if not inline and not plans_only and not planned:
@@ -136,18 +153,20 @@ def _compact(client: TableClient, options: Mapping[str, object], settings: Setti
 
     if inline:
         run_compaction(client, options, force=False)
-    elif not _waiting(client, Action.COMPACTION):
+    elif not _pending_times(client, Action.COMPACTION):
         run_compaction(client, options, schedule=True, force=False)
 
 
-def _fold(client: TableClient, options: Mapping[str, object], config: TableConfig, *, plans_only: bool) -> None:
+def _log_compact_if_due(
+    client: TableClient, options: Mapping[str, object], config: TableConfig, *, plans_only: bool
+) -> None:
     """Run or request a log compaction when there are enough deltacommits."""
     from lakefmt.compaction.log_compact import run_log_compaction
 
     if not plans_only or config.version.layout == 1:
         # In version 6 log versions order logs: every later write would come before the result of a plan that waits.
         run_log_compaction(client, options, force=False)
-    elif not _waiting(client, Action.LOG_COMPACTION):
+    elif not _pending_times(client, Action.LOG_COMPACTION):
         run_log_compaction(client, options, schedule=True, force=False)
 
 
@@ -158,7 +177,9 @@ def _wants_clustering(settings: Settings, *, plans_only: bool) -> bool:
     return plans_only and bool(asked["hoodie.clustering.async.enabled"])
 
 
-def _cluster(client: TableClient, options: Mapping[str, object], settings: Settings, *, plans_only: bool) -> None:
+def _cluster_if_due(
+    client: TableClient, options: Mapping[str, object], settings: Settings, *, plans_only: bool
+) -> None:
     """Cluster, or request a clustering, when enough commits came; pending ones are executed first."""
     # Imported here: most commits cluster nothing.
     from lakefmt.compaction.cluster.run import has_pending_clustering, run_clustering
@@ -176,12 +197,12 @@ def _run_clusterings(client: TableClient, options: Mapping[str, object]) -> None
     run_waiting_clusterings(client, options)
 
 
-def _waiting(client: TableClient, action: Action) -> list[InstantTime]:
+def _pending_times(client: TableClient, action: Action) -> list[InstantTime]:
     pending = client.timeline_store(client.load_config()).load().pending
     return [instant.time for instant in pending if instant.action is action]
 
 
-def _run_one(client: TableClient, options: Mapping[str, object], time: InstantTime) -> None:
+def _run_pending_compaction(client: TableClient, options: Mapping[str, object], time: InstantTime) -> None:
     from lakefmt.compaction.compact.run import run_compaction
 
     try:
@@ -190,7 +211,7 @@ def _run_one(client: TableClient, options: Mapping[str, object], time: InstantTi
         return  # another process has executed or withdrawn it
 
 
-def _fold_one(client: TableClient, options: Mapping[str, object], time: InstantTime) -> None:
+def _run_pending_log_compaction(client: TableClient, options: Mapping[str, object], time: InstantTime) -> None:
     from lakefmt.compaction.log_compact import run_log_compaction
 
     try:
@@ -199,10 +220,10 @@ def _fold_one(client: TableClient, options: Mapping[str, object], time: InstantT
         return  # a compaction was planned after it, or another process has executed or withdrawn it
 
 
-def _clean(
+def _clean_if_due(
     client: TableClient, options: Mapping[str, object], settings: Settings, seen: TableState, *, plans_only: bool
 ) -> None:
-    if not settings.flag("hoodie.clean.automatic") or (plans_only and _waiting(client, Action.CLEAN)):
+    if not settings.flag("hoodie.clean.automatic") or (plans_only and _pending_times(client, Action.CLEAN)):
         return
     if _commits_since_clean(seen.timeline) < settings.integer("hoodie.clean.trigger.max.commits"):
         return
@@ -211,7 +232,7 @@ def _clean(
         run_clean(client, options, schedule=plans_only)
 
 
-def _archive(client: TableClient, options: Mapping[str, object], settings: Settings, seen: TableState) -> None:
+def _archive_if_due(client: TableClient, options: Mapping[str, object], settings: Settings, seen: TableState) -> None:
     if not settings.values["hoodie.archive.automatic"]:
         return
     commits = len(seen.timeline.commits)
@@ -239,13 +260,7 @@ def _commits_since_clean(timeline: Timeline) -> int:
     return sum(i.time > last for i in timeline.commits)
 
 
-#: Between a commit and the services that it starts; long enough that a burst of commits starts them once.
-_PAUSE_SECONDS = 0.01
-_PATIENCE_SECONDS = 1.0
-#: How long a process that ends waits for running services.
-_ENDING_SECONDS = 10.0
-
-_log = logging.getLogger("lakefmt.services")
+# ---------------------------------------------------------------------------------------------------- in the background
 
 
 class BackgroundServices:
@@ -293,14 +308,14 @@ class BackgroundServices:
                 raise StateError("these services are closed: ask the table for new ones")
             self._due = {**(self._due or {}), **(options or {})}
             if self._stop is None:
-                _living.add(self)
+                _services_at_work.add(self)
                 self._stop = self._client.time_source.schedule_periodic(
                     _PAUSE_SECONDS, self._beside, "lakefmt-services"
                 )
 
     def wait(self) -> None:
         """Return when nothing is due and nothing runs; what is due may run in this call."""
-        while not self._client.time_source.acquire_lock(self._busy, _PATIENCE_SECONDS):
+        while not self._client.time_source.acquire_lock(self._busy, _BUSY_WAIT_SECONDS):
             pass  # a compaction may take long; it raises when it cannot take the table lock
         try:
             self._run_due()
@@ -381,7 +396,7 @@ class BackgroundServices:
 
 
 #: Background services that ran something.
-_living: WeakSet[BackgroundServices] = WeakSet()
+_services_at_work: WeakSet[BackgroundServices] = WeakSet()
 
 
 def hold_all(seconds: float = _ENDING_SECONDS) -> bool:
@@ -392,11 +407,13 @@ def hold_all(seconds: float = _ENDING_SECONDS) -> bool:
     """
     end = time.monotonic() + seconds
     held = [
-        services.hold(end - time.monotonic()) for services in list(_living)
+        services.hold(end - time.monotonic()) for services in list(_services_at_work)
     ]  # hold all of them, also after one that is slow
     return all(held)
 
 
 atexit.register(hold_all)
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_living.clear)  # the child has no threads of its parent
+    os.register_at_fork(after_in_child=_services_at_work.clear)  # the child has no threads of its parent

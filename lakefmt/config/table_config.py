@@ -1,4 +1,11 @@
-"""What the properties of a table without keys say of the order of its rows (docs/append.md). Pure."""
+"""Table properties, typed and checked (docs/format.md, Property keys; Before a write). Pure.
+
+:func:`check_readable` and :func:`check_writable` refuse tables that lakefmt would read wrongly or
+whose features it cannot maintain. They check the current properties: another engine may have
+changed them.
+
+:func:`append_layout` tells the order of rows of a table without keys (docs/append.md).
+"""
 
 from __future__ import annotations
 
@@ -67,60 +74,19 @@ POLL_SECONDS: Final = "lakefmt.stream.poll.seconds"
 SORTS_PARTITIONS: Final = "lakefmt.stream.sort.partitions"
 STREAMS_OVERWRITES: Final = "lakefmt.stream.overwrites"
 CONSUMER_MODE: Final = "lakefmt.stream.consumer.mode"
-
-
-@dataclass(frozen=True, slots=True)
-class AppendLayout:
-    """Where rows of an append table go.
-
-    Attributes:
-        ordered: rows of a bucket keep the order in which they were written.
-        bucket_key: the columns that tell a row's bucket; none: there is one bucket.
-        buckets: how many there are.
-    """
-
-    ordered: bool = False
-    bucket_key: tuple[str, ...] = ()
-    buckets: int = 1
-
-
-def append_layout(properties: Mapping[str, str]) -> AppendLayout | None:
-    """Return where rows of a table go; None: it is no append table.
-
-    Raises:
-        CorruptFile: the properties name an order or a number of buckets that there is not.
-
-    Example:
-        >>> append_layout({"lakefmt.table.kind": "append"}), append_layout({})
-        (AppendLayout(ordered=False, bucket_key=(), buckets=1), None)
-    """
-    if properties.get(KIND) != "append":
-        return None
-    order, buckets = properties.get(ORDER, "none"), properties.get(BUCKETS, "1")
-    if (
-        order not in ("none", "per_bucket")
-        or not buckets.isascii()
-        or not buckets.isdigit()
-        or not 0 < len(buckets) < 8
-    ):
-        raise CorruptFile(
-            f"the table's properties {ORDER}={order[:40]} and {BUCKETS}={buckets[:40]} are not understood"
-        )
-    columns = tuple(filter(None, (name.strip() for name in properties.get(BUCKET_KEY, "").split(","))))
-    return AppendLayout(order == "per_bucket", columns, max(1, int(buckets)))
-
-
 STRATEGY_IDS: Final[dict[MergeMode, str]] = {
     MergeMode.COMMIT_TIME_ORDERING: "ce9acb64-bde0-424c-9b91-f6ebba25356d",
     MergeMode.EVENT_TIME_ORDERING: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
 }
-
-_MODEL = "org.apache.hudi.common.model."
+_PAYLOAD_PACKAGE = "org.apache.hudi.common.model."
 PAYLOADS: Final[dict[MergeMode, str]] = {
-    MergeMode.COMMIT_TIME_ORDERING: _MODEL + "OverwriteWithLatestAvroPayload",
-    MergeMode.EVENT_TIME_ORDERING: _MODEL + "DefaultHoodieRecordPayload",
+    MergeMode.COMMIT_TIME_ORDERING: _PAYLOAD_PACKAGE + "OverwriteWithLatestAvroPayload",
+    MergeMode.EVENT_TIME_ORDERING: _PAYLOAD_PACKAGE + "DefaultHoodieRecordPayload",
 }
 _MODE_OF_PAYLOAD: Final = {name.rsplit(".", 1)[-1]: mode for name, mode in PAYLOAD_MODES.items()}
+#: Partitions of the metadata table that lakefmt keeps, and how the names of further ones begin.
+_KEPT_PARTITIONS = frozenset({"files", "column_stats", "bloom_filters", "record_index", "partition_stats"})
+_KEPT_PREFIXES = ("secondary_index_", "expr_index_")
 
 
 @dataclass(frozen=True)
@@ -193,11 +159,11 @@ def parse_table_config(properties: Mapping[str, str]) -> TableConfig:
         ...     "hoodie.table.version": "8", "hoodie.timeline.layout.version": "2"}).timeline_directory
         '.hoodie/timeline'
     """
-    return _parsed(tuple(properties.items()))
+    return _parse_properties(tuple(properties.items()))
 
 
 @lru_cache(maxsize=16)
-def _parsed(items: tuple[tuple[str, str], ...]) -> TableConfig:
+def _parse_properties(items: tuple[tuple[str, str], ...]) -> TableConfig:
     # Cached: a commit parses the same properties five times.
     properties = dict(items)
     name, kind = properties.get("hoodie.table.name"), properties.get("hoodie.table.type")
@@ -211,7 +177,7 @@ def _parsed(items: tuple[tuple[str, str], ...]) -> TableConfig:
             f"version {version.value} has layout {version.layout}; restore hoodie.properties"
         )
     _check_directories(properties)
-    ordering = _fields(properties, "hoodie.table.ordering.fields") or _fields(
+    ordering = _names_in(properties, "hoodie.table.ordering.fields") or _names_in(
         properties, "hoodie.table.precombine.field"
     )
     return TableConfig(
@@ -219,15 +185,15 @@ def _parsed(items: tuple[tuple[str, str], ...]) -> TableConfig:
         database=properties.get("hoodie.database.name"),
         table_type=TableType(kind),
         version=version,
-        record_key_fields=_fields(properties, "hoodie.table.recordkey.fields"),
-        partition_fields=_fields(properties, "hoodie.table.partition.fields"),
+        record_key_fields=_names_in(properties, "hoodie.table.recordkey.fields"),
+        partition_fields=_names_in(properties, "hoodie.table.partition.fields"),
         ordering_fields=ordering,
-        merge_mode=_merge_mode(properties, ordering),
+        merge_mode=_merge_mode_of(properties, ordering),
         create_schema=properties.get("hoodie.table.create.schema") or None,
-        metadata_partitions=_metadata_partitions(properties),
+        metadata_partitions=_metadata_partitions_of(properties),
         utc_timeline=properties.get("hoodie.table.timeline.timezone", "LOCAL").upper() == "UTC",
-        populate_meta_fields=_flag(properties, "hoodie.populate.meta.fields", True),
-        drop_partition_columns=_flag(properties, "hoodie.datasource.write.drop.partition.columns", False),
+        populate_meta_fields=_flag_in(properties, "hoodie.populate.meta.fields", True),
+        drop_partition_columns=_flag_in(properties, "hoodie.datasource.write.drop.partition.columns", False),
         properties=dict(properties),
     )
 
@@ -239,24 +205,24 @@ def _check_directories(properties: Mapping[str, str]) -> None:
             raise UnsafePath(f"hoodie.properties: {key}={named!r} is not a plain path below the table; correct it")
 
 
-def _fields(properties: Mapping[str, str], key: str) -> tuple[str, ...]:
+def _names_in(properties: Mapping[str, str], key: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in properties.get(key, "").split(",") if part.strip())
 
 
-def _flag(properties: Mapping[str, str], key: str, default: bool) -> bool:
+def _flag_in(properties: Mapping[str, str], key: str, default: bool) -> bool:
     text = properties.get(key, "")
     return text.lower() == "true" if text else default
 
 
-def _metadata_partitions(properties: Mapping[str, str]) -> tuple[str, ...]:
+def _metadata_partitions_of(properties: Mapping[str, str]) -> tuple[str, ...]:
     # An empty value means absent: a JVM write without metadata table leaves the key behind
     # (docs/format.md, Metadata table).
-    ready = _fields(properties, "hoodie.table.metadata.partitions")
-    building = _fields(properties, "hoodie.table.metadata.partitions.inflight")
+    ready = _names_in(properties, "hoodie.table.metadata.partitions")
+    building = _names_in(properties, "hoodie.table.metadata.partitions.inflight")
     return tuple(dict.fromkeys((*ready, *building)))
 
 
-def _merge_mode(properties: Mapping[str, str], ordering: tuple[str, ...]) -> MergeMode:
+def _merge_mode_of(properties: Mapping[str, str], ordering: tuple[str, ...]) -> MergeMode:
     stated = properties.get("hoodie.record.merge.mode", "").upper()
     if stated in MergeMode.__members__:
         return MergeMode(stated)
@@ -316,7 +282,7 @@ def check_readable(config: TableConfig) -> None:
         raise UnsupportedFeature("bootstrap tables are not supported: rewrite the table with Hudi's full bootstrap")
     if properties.get("hoodie.table.storage.layout"):
         raise UnsupportedFeature("hoodie.table.storage.layout belongs to table version 10, which is not supported")
-    if _flag(properties, "hoodie.table.multiple.base.file.formats.enable", False):
+    if _flag_in(properties, "hoodie.table.multiple.base.file.formats.enable", False):
         raise UnsupportedFeature("tables with several base file formats are not supported")
 
 
@@ -329,7 +295,7 @@ def check_writable(config: TableConfig) -> None:
     """
     check_readable(config)
     properties = config.properties
-    unkept = [name for name in config.metadata_partitions if not _is_kept(name)]
+    unkept = [name for name in config.metadata_partitions if not _is_kept_partition(name)]
     if unkept:
         raise MetadataTablePresent(
             f"the table's metadata table has {', '.join(unkept)}, which lakefmt does not keep; rows written past it would "
@@ -339,19 +305,14 @@ def check_writable(config: TableConfig) -> None:
     merge_rule(config)
     if config.table_type is TableType.MERGE_ON_READ:
         _check_logs_writable(config)
-    _check_unstored(config)
+    _check_keys_stored(config)
     if cdc_mode(properties) is not None and not config.stores_every_column:
         raise UnsupportedFeature(
             "hoodie.table.cdc.enabled=true is not written for tables without meta columns or with dropped partition columns"
         )
 
 
-#: Partitions of the metadata table that lakefmt keeps, and how the names of further ones begin.
-_KEPT_PARTITIONS = frozenset({"files", "column_stats", "bloom_filters", "record_index", "partition_stats"})
-_KEPT_PREFIXES = ("secondary_index_", "expr_index_")
-
-
-def _is_kept(partition: str) -> bool:
+def _is_kept_partition(partition: str) -> bool:
     return partition in _KEPT_PARTITIONS or partition.startswith(_KEPT_PREFIXES)
 
 
@@ -373,7 +334,7 @@ def cdc_mode(properties: Mapping[str, str]) -> CdcMode | None:
         >>> cdc_mode({"hoodie.table.cdc.enabled": "true"}).value, cdc_mode({})
         ('DATA_BEFORE_AFTER', None)
     """
-    if not _flag(properties, "hoodie.table.cdc.enabled", False):
+    if not _flag_in(properties, "hoodie.table.cdc.enabled", False):
         return None
     named = properties.get("hoodie.table.cdc.supplemental.logging.mode") or CdcMode.DATA_BEFORE_AFTER.value
     try:
@@ -385,7 +346,7 @@ def cdc_mode(properties: Mapping[str, str]) -> CdcMode | None:
         ) from None
 
 
-def _check_unstored(config: TableConfig) -> None:
+def _check_keys_stored(config: TableConfig) -> None:
     if not config.populate_meta_fields and not config.record_key_fields:
         raise UnsupportedFeature(
             "hoodie.populate.meta.fields=false needs a record key: generated keys are stored in a meta column only"
@@ -396,3 +357,47 @@ def _check_logs_writable(config: TableConfig) -> None:
     log_format = config.properties.get("hoodie.table.log.file.format") or "HOODIE_LOG"
     if log_format.upper() != "HOODIE_LOG":
         raise UnsupportedFeature(f"logs of format {log_format} are not written, only HOODIE_LOG")
+
+
+# -------------------------------------------------------------------------------------------------- tables without keys
+
+
+@dataclass(frozen=True, slots=True)
+class AppendLayout:
+    """Where rows of an append table go.
+
+    Attributes:
+        ordered: rows of a bucket keep the order in which they were written.
+        bucket_key: the columns that tell a row's bucket; none: there is one bucket.
+        buckets: how many there are.
+    """
+
+    ordered: bool = False
+    bucket_key: tuple[str, ...] = ()
+    buckets: int = 1
+
+
+def append_layout(properties: Mapping[str, str]) -> AppendLayout | None:
+    """Return where rows of a table go; None: it is no append table.
+
+    Raises:
+        CorruptFile: the properties name an order or a number of buckets that there is not.
+
+    Example:
+        >>> append_layout({"lakefmt.table.kind": "append"}), append_layout({})
+        (AppendLayout(ordered=False, bucket_key=(), buckets=1), None)
+    """
+    if properties.get(KIND) != "append":
+        return None
+    order, buckets = properties.get(ORDER, "none"), properties.get(BUCKETS, "1")
+    if (
+        order not in ("none", "per_bucket")
+        or not buckets.isascii()
+        or not buckets.isdigit()
+        or not 0 < len(buckets) < 8
+    ):
+        raise CorruptFile(
+            f"the table's properties {ORDER}={order[:40]} and {BUCKETS}={buckets[:40]} are not understood"
+        )
+    columns = tuple(filter(None, (name.strip() for name in properties.get(BUCKET_KEY, "").split(","))))
+    return AppendLayout(order == "per_bucket", columns, max(1, int(buckets)))

@@ -1,6 +1,6 @@
 """Tables read as streams: rows of new commits as they complete, in a promised order, with progress that survives.
 
-``arguments`` reads what a caller asks; ``position`` and ``steps`` decide what was read and what comes next; ``part_reading``
-and ``parallel_reading`` read it; ``stream`` joins them. ``progress`` keeps a consumer's position in the table, ``registry``
-lists consumers, ``alignment`` holds streams back that run ahead. It imports no writer.
+``verbs`` has ``table.stream``; ``position`` checks its arguments; ``position`` and ``steps`` decide what was read and what comes
+next, ``planning`` finds the commits, ``part_reading`` reads them; ``stream`` joins them, and holds streams back that run ahead.
+``progress`` keeps a consumer's position in the table, ``registry`` lists consumers. It imports no writer.
 """

@@ -1,4 +1,7 @@
-"""Read the rows, or the changes, of one part of a stream (effects: reads only)."""
+"""Reads the rows, or the changes, of the parts of a stream, lists of them side by side (effects: reads, threads).
+
+Each list is read in its order, with a bounded number of batches ahead.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,9 @@ __all__ = [
 
 #: The column of row kinds, as Paimon names them.
 ROW_KIND: Final = "_row_kind"
-_ADDED: Final = "+I"
+_ADDED_KIND: Final = "+I"
+Lane: TypeAlias = Sequence[tuple[StreamStep, StreamPart]]
+Read: TypeAlias = Callable[[StreamStep, StreamPart], Iterator[pa.RecordBatch]]
 
 
 def is_keyed(state: TableState) -> bool:
@@ -96,16 +101,16 @@ class PartReader:
             return
         for batch in self._rows(step, part):
             if self.kinds:
-                yield _with_first(batch, ROW_KIND, pa.repeat(pa.scalar(_ADDED), batch.num_rows))
+                yield _with_first_column(batch, ROW_KIND, pa.repeat(pa.scalar(_ADDED_KIND), batch.num_rows))
             elif is_keyed(self.state):
-                yield _with_first(batch, OP, pa.repeat(pa.scalar(INSERT), batch.num_rows))
+                yield _with_first_column(batch, OP, pa.repeat(pa.scalar(INSERT), batch.num_rows))
             else:
                 yield batch
 
     @cached_property
     def _asked(self) -> Query:
         query = plan_query(self.client.schema(self.state), self.columns, self.filter, meta_columns=False)
-        _check_free(query, kinds=self.kinds, keyed=is_keyed(self.state))
+        _check_name_is_free(query, kinds=self.kinds, keyed=is_keyed(self.state))
         return query
 
     @cached_property
@@ -154,7 +159,7 @@ class PartReader:
         if self.changes is None:
             raise UnsupportedFeature("the changes of the commit were not planned")
         query = plan_query(self.client.schema(self.state), self.columns, None, meta_columns=False)
-        _check_free(query, kinds=self.kinds, keyed=True)
+        _check_name_is_free(query, kinds=self.kinds, keyed=True)
         places = {(source.partition, source.file_id) for source in part.sources}
         groups = tuple(
             (place, self.changes.files.groups[place]) for place in places if place in self.changes.files.groups
@@ -165,12 +170,12 @@ class PartReader:
         yield from rows.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
 
 
-def _with_first(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
+def _with_first_column(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
     schema = pa.schema([pa.field(name, pa.string()), *batch.schema])
     return pa.RecordBatch.from_arrays([column, *batch.columns], schema=schema)
 
 
-def _check_free(query: Query, *, kinds: bool, keyed: bool) -> None:
+def _check_name_is_free(query: Query, *, kinds: bool, keyed: bool) -> None:
     """Raise where a column of the table has the name of the column that a stream adds.
 
     Raises:
@@ -206,7 +211,7 @@ def _kind_rows(table: pa.Table) -> pa.Table:
     is_before &= updates[twice]
     is_delete = pc.equal(op, DELETE).to_numpy()[twice]
     rows = pa.array(twice)
-    kinds = np.where(updates[twice], np.where(is_before, "-U", "+U"), np.where(is_delete, "-D", _ADDED))
+    kinds = np.where(updates[twice], np.where(is_before, "-U", "+U"), np.where(is_delete, "-D", _ADDED_KIND))
     old = pa.array(is_before | is_delete)
     before, after = table.column(BEFORE).take(rows), table.column(AFTER).take(rows)
     columns = [
@@ -217,8 +222,7 @@ def _kind_rows(table: pa.Table) -> pa.Table:
     return pa.table([pa.array(kinds.astype(object), pa.string()), *columns], schema=schema)
 
 
-Lane: TypeAlias = Sequence[tuple[StreamStep, StreamPart]]
-Read: TypeAlias = Callable[[StreamStep, StreamPart], Iterator[pa.RecordBatch]]
+# --------------------------------------------------------------------------------------------------------- side by side
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,9 +260,9 @@ def read_lanes(lanes: Sequence[Lane], read: Read, *, threads: int, ahead: int) -
     if ahead == 0:
         for lane in lanes:
             for step, part in lane:
-                yield from _of_part(step, part, read)
+                yield from _batches_of_part(step, part, read)
         return
-    buffer = _Buffer(ahead, lanes)
+    buffer = _LaneBuffer(ahead, lanes)
     count = max(1, min(threads, len(lanes)))
     workers = [
         threading.Thread(target=buffer.fill, args=(read,), name="lakefmt-stream", daemon=True) for _ in range(count)
@@ -275,7 +279,7 @@ def read_lanes(lanes: Sequence[Lane], read: Read, *, threads: int, ahead: int) -
                 worker.join()
 
 
-def _of_part(step: StreamStep, part: StreamPart, read: Read) -> Iterator[ReadBatch]:
+def _batches_of_part(step: StreamStep, part: StreamPart, read: Read) -> Iterator[ReadBatch]:
     """Yield the batches of a part; the last one says so."""
     waiting: pa.RecordBatch | None = None
     for rows in read(step, part):
@@ -285,7 +289,7 @@ def _of_part(step: StreamStep, part: StreamPart, read: Read) -> Iterator[ReadBat
     yield ReadBatch(step, part, waiting, True)
 
 
-class _Buffer:
+class _LaneBuffer:
     """Hands lists to threads and batches to the caller."""
 
     def __init__(self, ahead: int, lanes: Sequence[Lane]) -> None:
@@ -301,7 +305,7 @@ class _Buffer:
         try:
             while (lane := self._next_lane()) is not None:
                 for step, part in lane:
-                    for batch in _of_part(step, part, read):
+                    for batch in _batches_of_part(step, part, read):
                         if not self._put(batch):
                             return
                 self._ended()

@@ -1,7 +1,8 @@
-"""Positions of a stream: which commits, and which parts of later ones, were handed out. Pure.
+"""Positions of a stream, and the arguments of ``Table.stream`` as checked values. Pure.
 
-A stream reads a commit in parts, one for each file group that the commit wrote. Parts of several commits may be read side by
-side, so a position says up to which commit everything was handed out, and of later parts how many rows.
+A position says which commits, and which parts of later ones, were handed out. A stream reads a commit in parts, one for each file
+group that the commit wrote. Parts of several commits may be read side by side, so a position says up to which commit everything
+was handed out, and of later parts how many rows.
 """
 
 from __future__ import annotations
@@ -47,7 +48,11 @@ __all__ = [
 EARLIEST: Final = "000"
 #: Instead of a number of rows: the whole part was handed out.
 WHOLE_PART: Final = -1
-_VERSION: Final = 1
+_POSITION_VERSION: Final = 1
+StartLike: TypeAlias = str | datetime | Mapping[str, Any]
+EndLike: TypeAlias = str | datetime | Mapping[str, int] | None
+BucketFilter: TypeAlias = Callable[[int | None], bool]
+_CONSUMER_ID: Final = re.compile(r"[-\w.]{1,128}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,7 @@ def encode_position(position: StreamPosition) -> dict[str, object]:
         >>> encode_position(StreamPosition("20260101000000000"))
         {'v': 1, 'next_start': '20260101000000000', 'in_turn': True}
     """
-    document: dict[str, object] = {"v": _VERSION, "next_start": position.done}
+    document: dict[str, object] = {"v": _POSITION_VERSION, "next_start": position.done}
     named = {
         "instant": position.instant,
         "files": dict(position.parts),
@@ -109,7 +114,7 @@ def decode_position(document: Mapping[str, Any]) -> StreamPosition:
     done, parts = document.get("next_start"), document.get("files", {})
     instant, whole = document.get("instant", ""), document.get("whole", False)
     in_turn = document.get("in_turn", False)
-    valid = document.get("v") == _VERSION and isinstance(done, str) and done.isascii() and done.isdigit()
+    valid = document.get("v") == _POSITION_VERSION and isinstance(done, str) and done.isascii() and done.isdigit()
     valid = valid and isinstance(instant, str) and isinstance(whole, bool) and isinstance(parts, Mapping)
     valid = valid and isinstance(in_turn, bool)
     if not valid or not all(isinstance(key, str) and type(rows) is int and rows >= -1 for key, rows in parts.items()):
@@ -188,11 +193,7 @@ class PositionTracker:
                 self._parts.pop(key, None)
 
 
-StartLike: TypeAlias = str | datetime | Mapping[str, Any]
-EndLike: TypeAlias = str | datetime | Mapping[str, int] | None
-BucketFilter: TypeAlias = Callable[[int | None], bool]
-
-_ID: Final = re.compile(r"[-\w.]{1,128}", re.ASCII)
+# ------------------------------------------------------------------------------------------------ arguments of a stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +305,7 @@ def check_consumer_id(value: object) -> str:
         >>> check_consumer_id("daily-report.v2")
         'daily-report.v2'
     """
-    if not isinstance(value, str) or not _ID.fullmatch(value) or value.startswith("."):
+    if not isinstance(value, str) or not _CONSUMER_ID.fullmatch(value) or value.startswith("."):
         raise InvalidInputError(
             f"consumer id {shown(value)}: 1 to 128 letters, digits, '-', '_' and '.' are expected, '.' not first"
         )

@@ -1,7 +1,7 @@
-"""The progress of a consumer, kept in the table (effects; docs/streams.md).
+"""Where a stream stands in a table: the progress of a consumer, kept in the table, and where streams begin and end (effects).
 
 A consumer's file is replaced by compare-and-swap where the store can, and names who reads at present. A reader that took it over,
-or a caller that reset or deleted it, makes the next change of the former owner fail.
+or a caller that reset or deleted it, makes the next change of the former owner fail (docs/consumers.md).
 """
 
 from __future__ import annotations
@@ -48,12 +48,11 @@ __all__ = [
 ]
 
 _log = logging.getLogger("lakefmt.consumers")
-
 #: An owner says so often that it is alive, in seconds.
 BEAT_SECONDS: Final = 20.0
 #: An owner that was not heard of for so long has ended.
-_SILENCE: Final = timedelta(seconds=60)
-_ATTEMPTS: Final = 20
+_OWNER_SILENCE: Final = timedelta(seconds=60)
+_MOST_ATTEMPTS: Final = 20
 
 
 def consumer_name(consumer_id: str, shard: tuple[int, int] | None = None) -> str:
@@ -100,7 +99,7 @@ def is_active(record: ConsumerRecord, now: datetime) -> bool:
     name = _parse_process(record.process)
     if name is not None and has_ended(name):
         return False
-    return record.updated is None or now - record.updated <= _SILENCE
+    return record.updated is None or now - record.updated <= _OWNER_SILENCE
 
 
 def load_consumer(client: TableClient, name: str) -> ConsumerRecord | None:
@@ -134,7 +133,7 @@ def change_consumer(
         record = change(load_consumer(client, name))
         client.store.put(name, encode_consumer(record), durable=True)
         return record
-    for _ in range(_ATTEMPTS):
+    for _ in range(_MOST_ATTEMPTS):
         present = versions.read_version(name, MAX_CONSUMER_BYTES)
         record = change(None if present is None else decode_consumer(present.data, name))
         data = encode_consumer(record)
@@ -148,7 +147,7 @@ def change_consumer(
         stored = versions.read_version(name, MAX_CONSUMER_BYTES)
         if stored is not None and stored.data == data:
             return record
-    raise StorageError(f"{name} was changed by others {_ATTEMPTS} times in a row", transient=True)
+    raise StorageError(f"{name} was changed by others {_MOST_ATTEMPTS} times in a row", transient=True)
 
 
 def as_its_shards(
@@ -358,6 +357,9 @@ def _parse_process(text: str) -> ProcessName | None:
     return ProcessName(parts[0], parts[1], int(parts[2]), int(parts[3]))
 
 
+# --------------------------------------------------------------------------------------- where a stream begins and ends
+
+
 def start_position(client: TableClient, finder: CommitFinder, start: Start) -> StreamPosition:
     """Return where a stream begins.
 
@@ -376,14 +378,14 @@ def start_position(client: TableClient, finder: CommitFinder, start: Start) -> S
     if start.word in ("latest", "full"):
         newest = finder.newest(client.load())
         return StreamPosition(newest, whole=start.word == "full") if newest else StreamPosition()
-    earliest = _earliest(client, finder)
+    earliest = _earliest_readable(client, finder)
     if start.watermark is None:
-        return _oldest_whole(client, earliest)
+        return _oldest_whole_state(client, earliest)
     # Commits with a larger watermark that were cleaned away are not passed over: the stream says so.
-    return StreamPosition(EARLIEST if _has_rows(finder, earliest) else earliest)
+    return StreamPosition(EARLIEST if _has_rows_up_to(finder, earliest) else earliest)
 
 
-def _oldest_whole(client: TableClient, earliest: str) -> StreamPosition:
+def _oldest_whole_state(client: TableClient, earliest: str) -> StreamPosition:
     """Return where a stream begins that leaves out no row: at the first commit, or with the oldest state that is whole.
 
     Args:
@@ -398,7 +400,7 @@ def _oldest_whole(client: TableClient, earliest: str) -> StreamPosition:
     return StreamPosition(max([earliest, *times]), whole=True)
 
 
-def _has_rows(finder: CommitFinder, end: str) -> bool:
+def _has_rows_up_to(finder: CommitFinder, end: str) -> bool:
     """Return whether commits up to a completion time hand out rows."""
     done = EARLIEST
     while done < end:
@@ -411,7 +413,7 @@ def _has_rows(finder: CommitFinder, end: str) -> bool:
     return False
 
 
-def _earliest(client: TableClient, finder: CommitFinder) -> str:
+def _earliest_readable(client: TableClient, finder: CommitFinder) -> str:
     """Return the position from which on nothing was cleaned away."""
     done = looked_up_to = EARLIEST
     retained = client.retained_from(client.load())

@@ -1,4 +1,4 @@
-"""The consumers of a table: list, reset, delete (effects; docs/streams.md)."""
+"""The consumers of a table: list, reset, delete (effects; docs/consumers.md)."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_absent_fields_are_null_unless_columns_may_be_missing(source):
 
 
 def test_json_lines_come_in_blocks(source, monkeypatch):
-    monkeypatch.setattr(inputs, "_BLOCK", 64)
+    monkeypatch.setattr(inputs, "_BLOCK_BYTES", 64)
     rows = [{"id": f"k{number}", "n": number} for number in range(50)]
     text = "\n\n".join(f'{{"id": "{row["id"]}", "n": {row["n"]}}}' for row in rows)
     seen = []
@@ -114,7 +114,7 @@ def test_json_lines_come_in_blocks(source, monkeypatch):
 
 
 def test_a_line_without_an_end_is_refused(source, monkeypatch):
-    monkeypatch.setattr(inputs, "_BLOCK", 64)
+    monkeypatch.setattr(inputs, "_BLOCK_BYTES", 64)
     monkeypatch.setattr(inputs, "_MAX_LINE_BYTES", 1000)
     with pytest.raises(InvalidInputError, match="has a line of more than 1,000 bytes"):
         read([source("x.jsonl", '{"id": "' + "x" * 2000)])
@@ -213,7 +213,7 @@ def test_a_text_is_read_in_the_encoding_that_its_mark_tells(source, monkeypatch,
         lines = [json.dumps(row, ensure_ascii=False) for row in rows]
     mark, codec = MARKED[encoding]
     data = mark + ("\n".join(lines) + "\n").encode(codec)
-    monkeypatch.setattr(inputs, "_BLOCK", 64)  # characters fall apart between two blocks
+    monkeypatch.setattr(inputs, "_BLOCK_BYTES", 64)  # characters fall apart between two blocks
     given = source(f"x.{format}", data)
     if piped:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Pipe(data))))

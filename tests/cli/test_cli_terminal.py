@@ -45,7 +45,7 @@ def test_a_table_shows_as_many_columns_as_fit(monkeypatch, capfdbinary):
     monkeypatch.setenv("COLUMNS", "24")
     batch = pa.record_batch({"name": ["x" * 10], "number": [7], "wide": ["y" * 30], "more": [1]})
     target = Terminal()
-    sink = formatters._Terminal(batch.schema, target, True)
+    sink = formatters._TerminalTable(batch.schema, target, True)
     sink.write(batch)
     sink.end(complete=True)
     assert target.getvalue().decode().splitlines() == [
@@ -72,7 +72,7 @@ def test_a_bar_for_those_who_wait(monkeypatch):
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)
     monkeypatch.setenv("TERM", "xterm")
-    bar = confirm._Bar("writing", 10, "rows")
+    bar = confirm._ProgressBar("writing", 10, "rows")
     bar.advance(4)
     bar._show()  # what the timer does after a second
     bar.advance(3)
@@ -86,7 +86,7 @@ def test_no_bar_for_those_who_do_not_wait_or_look(monkeypatch):
     monkeypatch.setattr("sys.stderr", screen)
     with confirm.progress("writing") as count:
         count(5)
-    ended = confirm._Bar("writing", None, "rows")
+    ended = confirm._ProgressBar("writing", None, "rows")
     ended.end()
     ended._show()
     assert screen.getvalue() == ""

@@ -99,7 +99,7 @@ def test_the_type_of_a_column_that_makes_no_keys(tmp_path: Path, texts: list[str
 
 
 def test_a_later_block_has_the_types_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "_BLOCK", 64)
+    monkeypatch.setattr(inputs, "_BLOCK_BYTES", 64)
     for number, last in enumerate(("007", "x", "9223372036854775808")):
         with pytest.raises((SchemaMismatch, InvalidInputError), match="id"):
             _keys(_csv(tmp_path, [*map(str, range(100)), last], f"{number}.csv"))

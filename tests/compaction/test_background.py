@@ -361,7 +361,7 @@ def test_a_process_that_ends_lets_no_service_begin_and_waits_for_the_one_at_work
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun: list[object] = []
-    monkeypatch.setattr(scheduler, "_living", WeakSet())
+    monkeypatch.setattr(scheduler, "_services_at_work", WeakSet())
     monkeypatch.setattr(scheduler, "run_waiting_services", lambda *given: begun.append(given) or ())
     time_source = ByHand()
     services = BackgroundServices(TableClient(make(), {}, time_source=time_source))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lakefmt.compaction.cluster.plan import ClusteringGroup, ClusteringPlan, ClusteringSlice
-from lakefmt.compaction.cluster.records import _hides
+from lakefmt.compaction.cluster.records import _hides_changes
 from lakefmt.compaction.cluster.run import run_clustering
 from lakefmt.compaction.operations import ClusteringOperations, run_clustering_operation
 from lakefmt.errors import CommitConflict, CorruptFile, InstantNotFound, LakefmtError, UnsupportedFeature
@@ -225,7 +225,7 @@ def test_plans_that_would_lose_keys_are_refused(change: NodeChange, sources: tup
 def test_what_spark_writes_to_old_and_new_buckets_is_not_hidden(written: tuple[HashNode, ...], hides: bool) -> None:
     moved = ClusteringSlice(PART, FIRST.file_id, f"{FIRST.file_id}_0-0-0_20260101000000000.parquet")
     group = ClusteringGroup((moved,), 1, NodeChange(0, (), (LAST,)))
-    assert _hides(ClusteringPlan((group,)), {(PART, node.file_id) for node in written}) is hides
+    assert _hides_changes(ClusteringPlan((group,)), {(PART, node.file_id) for node in written}) is hides
 
 
 # ----------------------------------------------------------------------------------------------------------- deaths

@@ -50,11 +50,11 @@ def model_of(older: Row | None, newer: Row) -> Row | None:
 @pytest.fixture(autouse=True)
 def _forgotten() -> Iterator[None]:
     """Every test begins as a process that knows no merger."""
-    known = dict(merge_rule._known)
-    merge_rule._known.clear()
+    known = dict(merge_rule._registered)
+    merge_rule._registered.clear()
     yield
-    merge_rule._known.clear()
-    merge_rule._known.update(known)
+    merge_rule._registered.clear()
+    merge_rule._registered.update(known)
 
 
 def make(table_type: str, merge: str | MergeFunction = NAME, path: str = "", **arguments: Any) -> lakefmt.Table:
@@ -232,7 +232,7 @@ def test_a_process_without_the_function_says_so(table_type: str, tmp_path: Path)
     assert table.properties.properties["hoodie.record.merge.strategy.id"] == strategy_id(NAME)
     assert "hoodie.compaction.payload.class" not in table.properties.properties
 
-    merge_rule._known.clear()
+    merge_rule._registered.clear()
     without = lakefmt.open_table(path)
     assert without.read(query="read_optimized").num_rows == 1
     refused = [lambda: without.upsert([row("a", 2)])]
@@ -246,11 +246,11 @@ def test_a_process_without_the_function_says_so(table_type: str, tmp_path: Path)
         without.upsert([row("a", 2)])
     again = lakefmt.open_table(path, options={FUNCTION: NAME})
     assert content(again) == {"a": row("a", 4)}
-    merge_rule._known.clear()
+    merge_rule._registered.clear()
     assert content(pickle.loads(pickle.dumps(again))) == {"a": row("a", 4)}, "a handle brings its options"
     with pytest.raises(InvalidInputError, match="the table merges by merger"):
         lakefmt.open_table(path, merge=wrong)
-    merge_rule._known.clear()
+    merge_rule._registered.clear()
     register_merger(NAME, double_and_add)
     assert content(lakefmt.open_table(path)) == {"a": row("a", 4)}
 

@@ -1,4 +1,8 @@
-"""`lakefmt advise`: which index, table type, services and file sizes a table should have."""
+"""`lakefmt advise` and `lakefmt bench`: which set-up of a table costs least, and what indexes and services cost here.
+
+`lakefmt advise` says which index, table type, services and file sizes a table should have; `lakefmt bench` measures indexes,
+compaction and clustering on this machine.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,9 @@ __all__ = [
     "advise",
     "bench",
 ]
+
+_DEFAULT_ROWS = 100_000
+_RESULTS_FILE = "lakefmt-bench.jsonl"
 
 
 @click.command(short_help="Advise on index, table type, services and file sizes.")
@@ -53,10 +60,6 @@ def advise(
     print_json(advice.as_json()) if as_json else click.echo(str(advice))
 
 
-_DEFAULT_ROWS = 100_000
-_RESULTS = "lakefmt-bench.jsonl"
-
-
 @click.command(short_help="Measure indexes, compaction or clustering on this machine.")
 @click.argument("suite", type=click.Choice(["index", "compaction", "clustering"]))
 @click.option("--like", metavar="TABLE", help="Imitate TABLE: a profile of its commits and footers; no row is read.")
@@ -82,7 +85,7 @@ _RESULTS = "lakefmt-bench.jsonl"
     "--resume",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help=f"Keep results in FILE and go on where it ends; default: {_RESULTS}, begun anew.",
+    help=f"Keep results in FILE and go on where it ends; default: {_RESULTS_FILE}, begun anew.",
 )
 @click.option(
     "--storage-option",
@@ -116,8 +119,8 @@ def bench(
 
     if like is not None and workloads:
         raise click.UsageError("give --like or --workload, not both")
-    cells = plan_cells(suite, _profiles(like, workloads, rows, storage_options), commits)
-    kept = Path(_RESULTS) if resume is None else resume
+    cells = plan_cells(suite, _profiles_to_measure(like, workloads, rows, storage_options), commits)
+    kept = Path(_RESULTS_FILE) if resume is None else resume
     if resume is None:
         kept.unlink(missing_ok=True)
     with progress(f"bench {suite}", len(cells), unit="cells") as advance:
@@ -132,10 +135,10 @@ def bench(
             {"suite": suite, "records": [record.as_json() for record in report.records], "left": len(report.left)}
         )
         return
-    _print(suite, report, len(cells), kept, html)
+    _print_report(suite, report, len(cells), kept, html)
 
 
-def _profiles(
+def _profiles_to_measure(
     like: str | None, workloads: tuple[str, ...], rows: int | None, storage_options: Mapping[str, object]
 ) -> dict[str, TableProfile]:
     from lakefmt.bench.cells import WORKLOADS, workload
@@ -158,7 +161,7 @@ def _keep_costs(report: BenchReport) -> None:
         keep_curves(curves)
 
 
-def _print(suite: str, report: BenchReport, cells: int, kept: Path, html: Path | None) -> None:
+def _print_report(suite: str, report: BenchReport, cells: int, kept: Path, html: Path | None) -> None:
     from lakefmt.bench.page import draw_table
     from lakefmt.cli.formatters import plain_console
 

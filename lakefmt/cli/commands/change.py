@@ -1,4 +1,4 @@
-"""`lakefmt create`."""
+"""`lakefmt create`, `lakefmt write`, `lakefmt delete` and `lakefmt alter`: make a table, and change its rows and columns."""
 
 from __future__ import annotations
 
@@ -25,6 +25,25 @@ __all__ = [
     "delete",
     "write",
 ]
+
+_INPUT_FORMAT = click.Choice(["parquet", "csv", "jsonl"])
+_INPUT_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
+_metadata_option = click.option(
+    "--commit-metadata",
+    type=Pair(),
+    multiple=True,
+    callback=as_mapping,
+    metavar="KEY=VALUE",
+    help="Text to store in the commit. Repeatable.",
+)
+#: The default of each option that only some operations take, and these operations.
+_OPERATION_OPTIONS = {
+    "partial": (False, ("upsert",)),
+    "drop_duplicates": (False, ("insert", "bulk_insert")),
+    "sort": ("none", ("bulk_insert",)),
+}
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_comment_option = click.option("--comment", metavar="TEXT", help="What the column holds.")
 
 
 @click.command(short_help="Create a table.")
@@ -160,21 +179,9 @@ def _schema_from_file(place: str, keys: Sequence[str]) -> pa.Schema:
     return without_meta_columns(read_schema(Source(place, how), keys))
 
 
-_FORMAT = click.Choice(["parquet", "csv", "jsonl"])
-_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
-_metadata_option = click.option(
-    "--commit-metadata",
-    type=Pair(),
-    multiple=True,
-    callback=as_mapping,
-    metavar="KEY=VALUE",
-    help="Text to store in the commit. Repeatable.",
-)
-
-
 @click.command(short_help="Write rows: upsert, insert or bulk_insert.")
 @table_argument
-@click.argument("inputs", nargs=-1, type=_FILE)
+@click.argument("inputs", nargs=-1, type=_INPUT_FILE)
 @click.option(
     "--operation",
     type=click.Choice(["upsert", "insert", "bulk_insert", "insert_overwrite", "insert_overwrite_table"]),
@@ -183,7 +190,10 @@ _metadata_option = click.option(
     help="Write operation; bulk_insert streams the rows in bounded memory.",
 )
 @click.option(
-    "--format", "how", type=_FORMAT, help="Input format; default: from the file name. Required for standard input."
+    "--format",
+    "how",
+    type=_INPUT_FORMAT,
+    help="Input format; default: from the file name. Required for standard input.",
 )
 @click.option("--delimiter", default=",", show_default=True, help="CSV delimiter.")
 @click.option(
@@ -272,14 +282,14 @@ def write(
 
     if len(delimiter) != 1:
         raise click.BadParameter("must be one character", param_hint="--delimiter")
-    extra = _extra(operation, partial=partial, drop_duplicates=drop_duplicates, sort=sort)
-    sources = [_source(place, how, delimiter, nulls, partial) for place in inputs or (STDIN,)]
+    extra = _options_of_operation(operation, partial=partial, drop_duplicates=drop_duplicates, sort=sort)
+    sources = [_source_of_place(place, how, delimiter, nulls, partial) for place in inputs or (STDIN,)]
     creation: dict[str, Any] = {
         name: list(value) if isinstance(value, tuple) else value for name, value in new.items() if value
     }
     if creation and not create:
         raise click.UsageError(f"--{next(iter(creation)).replace('_', '-')} needs --create")
-    schema = _schema_of(table, options, storage_options, create=create)
+    schema = _table_columns(table, options, storage_options, create=create)
     replaces = operation == "insert_overwrite_table"
     with progress(operation) as count:
         result = write_table(
@@ -297,7 +307,7 @@ def write(
     print_result(result, as_json)
 
 
-def _schema_of(
+def _table_columns(
     table: str, options: Mapping[str, str], storage_options: Mapping[str, object], *, create: bool
 ) -> pa.Schema:
     """Return the columns of a table; none of one that is to be created.
@@ -319,25 +329,17 @@ def _schema_of(
         raise TableNotFound(f"no table at {printable_url(table)}: {hint}") from error
 
 
-#: The default of each option that only some operations take, and these operations.
-_EXTRA = {
-    "partial": (False, ("upsert",)),
-    "drop_duplicates": (False, ("insert", "bulk_insert")),
-    "sort": ("none", ("bulk_insert",)),
-}
-
-
-def _extra(operation: str, **given: object) -> dict[str, Any]:
+def _options_of_operation(operation: str, **given: object) -> dict[str, Any]:
     """Return the options that differ from their default; raise if the operation does not take one."""
-    asked = {name: value for name, value in given.items() if value != _EXTRA[name][0]}
+    asked = {name: value for name, value in given.items() if value != _OPERATION_OPTIONS[name][0]}
     for name in asked:
-        if operation not in _EXTRA[name][1]:
-            option, where = f"--{name.replace('_', '-')}", " or ".join(_EXTRA[name][1])
+        if operation not in _OPERATION_OPTIONS[name][1]:
+            option, where = f"--{name.replace('_', '-')}", " or ".join(_OPERATION_OPTIONS[name][1])
             raise click.UsageError(f"{option} needs --operation {where}")
     return asked
 
 
-def _source(
+def _source_of_place(
     place: str, how: str | None, delimiter: str = ",", nulls: tuple[str, ...] = (), absent_is_missing: bool = False
 ) -> Source:
     from lakefmt.cli.inputs import STDIN, Source, guess_format
@@ -356,11 +358,11 @@ def _source(
 )
 @click.option(
     "--keys-file",
-    type=_FILE,
+    type=_INPUT_FILE,
     metavar="FILE",
     help="Parquet, CSV or JSON lines file with the key columns; `-`: standard input.",
 )
-@click.option("--format", "how", type=_FORMAT, help="Format of the keys file; default: from its name.")
+@click.option("--format", "how", type=_INPUT_FORMAT, help="Format of the keys file; default: from its name.")
 @click.option("--filter", "-f", "condition", metavar="SQL", help="Condition, such as \"city = 'sf' and fare > 10\".")
 @click.option(
     "--partition",
@@ -394,7 +396,7 @@ def delete(
             result = opened.delete_partitions(list(partitions), commit_metadata=commit_metadata)
         else:
             what = _typed_keys(opened, keys) if keys else condition
-            what = _keys_of_file(opened, _source(keys_file, how)) if keys_file is not None else what
+            what = _keys_of_file(opened, _source_of_place(keys_file, how)) if keys_file is not None else what
             result = opened.delete(what, partitions=list(partitions) or None, commit_metadata=commit_metadata)
     print_result(result, as_json)
 
@@ -448,17 +450,11 @@ def _keys_of_file(table: Table, source: Source) -> pa.Table:
     return pa.Table.from_batches(batches) if batches else kinds.empty_table()
 
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
 def _place_options(command: _Command) -> _Command:
     """Add the options that say where a column goes."""
     after = click.option("--after", metavar="COLUMN", help="The column behind which it goes.")
     before = click.option("--before", metavar="COLUMN", help="The column before which it goes.")
     return after(before(command))
-
-
-_comment_option = click.option("--comment", metavar="TEXT", help="What the column holds.")
 
 
 @click.group(short_help="Add, drop, rename and change columns.")

@@ -1,4 +1,4 @@
-"""`lakefmt check`: find damage in a table; `--repair` repairs it."""
+"""`lakefmt check` finds damage in a table, and `--repair` repairs it; `lakefmt vacuum` removes files that nothing needs."""
 
 from __future__ import annotations
 
@@ -69,15 +69,15 @@ def check(
     if only_plan or not repair or plan.is_empty:
         if as_json:
             print_json({**_report_as_json(report), "plan": _repair_as_json(plan)})
-        _end(report)
+        _exit_unless_clean(report)
         return
-    done = _repair(client, plan, yes, accept_loss)
+    done = _run_repair(client, plan, yes, accept_loss)
     if as_json:
         outcomes = [{"state": o.state, "why": o.why, **_step_as_json(o.step)} for o in done.outcomes]
         print_json({**_report_as_json(report), "outcomes": outcomes, "after": _report_as_json(done.after)})
     else:
         _print_lines(str(done))
-    _end(done.after)
+    _exit_unless_clean(done.after)
 
 
 def _table_client(table: str, options: Mapping[str, str], storage_options: Mapping[str, object]) -> TableClient:
@@ -88,7 +88,7 @@ def _table_client(table: str, options: Mapping[str, str], storage_options: Mappi
     return TableClient(open_store(table, storage_options), dict(options))
 
 
-def _repair(client: TableClient, plan: RepairPlan, yes: bool, accept_loss: bool) -> RepairReport:
+def _run_repair(client: TableClient, plan: RepairPlan, yes: bool, accept_loss: bool) -> RepairReport:
     from lakefmt.check.repair import repair_table
     from lakefmt.check.run import check_table
 
@@ -104,7 +104,7 @@ def _print_lines(text: str) -> None:
         click.echo(" " * (len(line) - len(inner)) + printable(inner))
 
 
-def _end(report: CheckReport) -> None:
+def _exit_unless_clean(report: CheckReport) -> None:
     if not report.is_clean:
         click.get_current_context().exit(1)
 

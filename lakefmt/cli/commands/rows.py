@@ -1,4 +1,7 @@
-"""`lakefmt read`, `lakefmt incremental` and `lakefmt changes`: print or save rows."""
+"""`lakefmt read`, `lakefmt incremental` and `lakefmt changes` print or save rows; the others show what a table consists of.
+
+These are `lakefmt timeline`, `lakefmt files`, `lakefmt stats` and `lakefmt explain`. All are read-only.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,7 @@ __all__ = [
 ]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-_SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+_FORMAT_OF_SUFFIX = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 
 def _row_options(command: _Command) -> _Command:
@@ -121,8 +123,10 @@ def read(
 ) -> None:
     """Read rows of TABLE; --json prints one object per line."""
     opened = open_for(table, options, storage_options)
-    reader = opened.scan(_names(columns), condition, as_of, query, meta_columns=meta_columns, schema_of=schema_of)
-    _write(reader.schema, reader, as_json=as_json, **out)
+    reader = opened.scan(
+        _column_names(columns), condition, as_of, query, meta_columns=meta_columns, schema_of=schema_of
+    )
+    _write_output(reader.schema, reader, as_json=as_json, **out)
 
 
 @click.command(short_help="Read what was written since an instant.")
@@ -148,8 +152,10 @@ def incremental(
     from lakefmt.read.snapshot import NEXT_START
 
     opened = open_for(table, options, storage_options)
-    rows = opened.incremental(start, end, _names(columns), condition, meta_columns=meta_columns)
-    _write(rows.schema.remove_metadata(), rows.replace_schema_metadata(None).to_batches(), as_json=as_json, **out)
+    rows = opened.incremental(start, end, _column_names(columns), condition, meta_columns=meta_columns)
+    _write_output(
+        rows.schema.remove_metadata(), rows.replace_schema_metadata(None).to_batches(), as_json=as_json, **out
+    )
     click.echo(f"next start: {rows.schema.metadata[NEXT_START].decode()}", err=True)
 
 
@@ -177,19 +183,19 @@ def changes(
     from lakefmt.read.snapshot import NEXT_START
 
     opened = open_for(table, options, storage_options)
-    changed_rows = opened.changes(start, end, _names(columns), condition)
+    changed_rows = opened.changes(start, end, _column_names(columns), condition)
     rows = changed_rows.replace_schema_metadata(None)
-    if _format(how, output, as_json=as_json) == "csv":
+    if _output_format(how, output, as_json=as_json) == "csv":
         rows = rows.flatten()
-    _write(rows.schema, rows.to_batches(), as_json=as_json, how=how, output=output, limit=limit)
+    _write_output(rows.schema, rows.to_batches(), as_json=as_json, how=how, output=output, limit=limit)
     click.echo(f"next start: {changed_rows.schema.metadata[NEXT_START].decode()}", err=True)
 
 
-def _names(columns: str | None) -> list[str] | None:
+def _column_names(columns: str | None) -> list[str] | None:
     return None if columns is None else [name.strip() for name in columns.split(",")]
 
 
-def _write(
+def _write_output(
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
     *,
@@ -200,26 +206,26 @@ def _write(
 ) -> None:
     from lakefmt.cli.formatters import write_rows
 
-    chosen = _format(how, output, as_json=as_json)
+    chosen = _output_format(how, output, as_json=as_json)
     if chosen == "parquet" and output is None and sys.stdout.isatty():
         raise click.UsageError("Parquet cannot be printed on a terminal: add --output FILE or use a pipe")
     with progress("reading") as count:
         write_rows(schema, batches, chosen, output, limit, count)
 
 
-def _format(how: str | None, output: Path | None, *, as_json: bool) -> str:
+def _output_format(how: str | None, output: Path | None, *, as_json: bool) -> str:
     if as_json:
         if how not in (None, "jsonl"):
             raise click.UsageError("--json prints JSON lines: remove --format")
         return "jsonl"
     if how is None and output is not None:
-        how = _SUFFIXES.get(output.suffix.lower())
+        how = _FORMAT_OF_SUFFIX.get(output.suffix.lower())
         if how is None:
             raise click.UsageError(f"the format of {output} is unknown: add --format")
     return how or "table"
 
 
-def _draw(drawing: RenderableType) -> None:
+def _print_drawing(drawing: RenderableType) -> None:
     from lakefmt.cli.formatters import plain_console
 
     plain_console().print(drawing)
@@ -253,16 +259,16 @@ def timeline(
 
     opened = open_for(table, options, storage_options)
     if follow:
-        _follow(opened.client, every, limit, as_json)
+        _print_new_instants(opened.client, every, limit, as_json)
         return
     entries = TimelineView.load(opened.client, archived=archived, limit=limit).entries
     if as_json:
         print_json([dataclasses.asdict(entry) for entry in entries])
     else:
-        _draw(draw_timeline(entries))
+        _print_drawing(draw_timeline(entries))
 
 
-def _follow(client: TableClient, every: float, limit: int | None, as_json: bool) -> None:
+def _print_new_instants(client: TableClient, every: float, limit: int | None, as_json: bool) -> None:
     from lakefmt.cli.formatters import draw_timeline
     from lakefmt.read.stats import follow_timeline
 
@@ -273,7 +279,7 @@ def _follow(client: TableClient, every: float, limit: int | None, as_json: bool)
                 for entry in new:
                     print_json(dataclasses.asdict(entry))
             elif new or not number:
-                _draw(draw_timeline(new, titles=not number))
+                _print_drawing(draw_timeline(new, titles=not number))
 
 
 @click.command(short_help="Show the files of the latest snapshot.")
@@ -302,7 +308,7 @@ def files(
     if as_json:
         print_json([_slice_as_json(file_slice) for file_slice in slices])
     else:
-        _draw(draw_slices(opened.client.store.url, slices))
+        _print_drawing(draw_slices(opened.client.store.url, slices))
 
 
 def _slice_as_json(file_slice: FileSlice) -> dict[str, object]:

@@ -1,4 +1,9 @@
-"""`lakefmt archive`: move old instants from the active timeline to the archived one."""
+"""`lakefmt compact`, `cluster`, `clean` and `archive` run one table service, `lakefmt services` all of many tables.
+
+`lakefmt compact` merges log files into base files, `lakefmt cluster` packs small files and puts rows in an order, `lakefmt clean`
+removes old file slices, `lakefmt archive` moves old instants from the active timeline to the archived one. `lakefmt services` is
+one process that runs them beside the writers of the tables.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +114,7 @@ def clean(
     File slices of savepoints, pending plans and registered consumers stay. The plan is shown, then the command asks for
     confirmation. Without --retain-… the table's settings decide (10 commits).
     """
-    asked = _rules(retain_commits, retain_versions, retain_hours)
+    asked = _clean_settings(retain_commits, retain_versions, retain_hours)
     opened = open_for(table, options, storage_options)
     plan = opened.clean(dry_run=True, options=asked).plan
     result = run_plan(
@@ -134,7 +139,7 @@ def clean(
         click.echo(str(result))
 
 
-def _rules(commits: int | None, versions: int | None, hours: int | None) -> dict[str, object]:
+def _clean_settings(commits: int | None, versions: int | None, hours: int | None) -> dict[str, object]:
     given = {"commits": commits, "fileversions": versions, "hours": hours}
     asked: dict[str, object] = {f"hoodie.clean.{k}.retained": v for k, v in given.items() if v is not None}
     if len(asked) > 1:
@@ -392,7 +397,7 @@ def services(
 
             bound = opened.enter_context(serve_pages(port, lambda: loop.status))
             click.echo(f"status at http://127.0.0.1:{bound}/", err=True)
-        status = loop.run(once=once, on_round=lambda now: _after_round(now, status_file))
+        status = loop.run(once=once, on_round=lambda now: _write_status(now, status_file))
     if as_json:
         from lakefmt.services.status import status_json
 
@@ -403,7 +408,7 @@ def services(
         raise click.exceptions.Exit(1)
 
 
-def _after_round(status: ServicesStatus, status_file: Path | None) -> None:
+def _write_status(status: ServicesStatus, status_file: Path | None) -> None:
     if status_file is not None:
         from lakefmt.services.status import write_status_file
 

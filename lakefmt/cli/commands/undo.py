@@ -1,4 +1,4 @@
-"""`lakefmt rollback`, `lakefmt savepoint` and `lakefmt restore`."""
+"""`lakefmt rollback`, `lakefmt savepoint` and `lakefmt restore` go back; `lakefmt upgrade` goes on to a newer table version."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def rollback(
     from lakefmt.undo.rollback import plan_undo
 
     opened = open_for(table, options, storage_options)
-    time = _commit(opened, instant)
+    time = _instant_to_undo(opened, instant)
     plan = plan_undo(opened.client, time)
     result = run_plan(
         "rollback",
@@ -75,7 +75,7 @@ def rollback(
         _print_rollback(plan, result, as_json)
 
 
-def _commit(table: Table, instant: str) -> str:
+def _instant_to_undo(table: Table, instant: str) -> str:
     return (table.snapshot().instant or instant) if instant == "latest" else instant
 
 
@@ -296,18 +296,18 @@ def upgrade(
         as_json=as_json,
         only_plan=only_plan,
         asks=not yes,
-        shown=lambda: {"plan": _plan_as_json(plan), "done": False},
+        shown=lambda: {"plan": _upgrade_as_json(plan), "done": False},
         is_empty=plan.is_empty,
     )
     if done is None:
         return
     if as_json:
-        print_json({"plan": _plan_as_json(done), "done": True})
+        print_json({"plan": _upgrade_as_json(done), "done": True})
     else:
         click.echo(f"upgraded to version {done.target.value}")
 
 
-def _plan_as_json(plan: UpgradePlan) -> dict[str, object]:
+def _upgrade_as_json(plan: UpgradePlan) -> dict[str, object]:
     from lakefmt.upgrade.plan import NEW_HISTORY
 
     return {

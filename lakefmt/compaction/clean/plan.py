@@ -1,7 +1,9 @@
-"""Which files a clean deletes (docs/format.md, Clean). Pure.
+"""Decides which files a clean deletes, and encodes its plan and what it did (docs/format.md, Clean).
 
 One predicate, :func:`_is_needed`, decides about every file slice: a slice is deleted only when no query, savepoint, pending
 plan or registered consumer can need it. For the same settings the rules keep at least what Hudi's cleaner keeps.
+
+The plan is the content of the requested file, the metadata that of the completed one.
 """
 
 from __future__ import annotations
@@ -40,6 +42,10 @@ __all__ = [
 ]
 
 GroupKey = tuple[PartitionPath, FileId]
+#: Entries of the extra metadata: the savepoints that were honoured (Hudi's name), and the instant from which on every
+#: state is readable, which registered consumers may have put below the policy's.
+SAVEPOINTS_SEEN = "savepointed_timestamps"
+FLOOR = "lakefmt.floor"
 
 
 class CleanPolicy(enum.Enum):
@@ -248,14 +254,14 @@ def plan_clean(
     size = 0
     # A group of one slice that was not replaced loses nothing; most groups are like that.
     for key in sorted(key for key, group in groups.items() if len(group) > 1 or key in replaced):
-        for file_slice in _not_needed(groups[key], replaced.get(key), rules, floor, needs):
-            doomed.setdefault(file_slice.partition, []).extend(_names(file_slice))
+        for file_slice in _slices_not_needed(groups[key], replaced.get(key), rules, floor, needs):
+            doomed.setdefault(file_slice.partition, []).extend(_names_of_slice(file_slice))
             size += file_slice.size_bytes
     latest = timeline.commits[-1].time if timeline.commits else None
     return CleanPlan(rules, earliest, latest, {p: tuple(names) for p, names in doomed.items()}, size, floor)
 
 
-def _not_needed(
+def _slices_not_needed(
     group: list[FileSlice],
     replaced_at: InstantTime | None,
     rules: CleanRules,
@@ -298,15 +304,12 @@ def with_change_files(plan: CleanPlan, changes: Iterable[LogFile]) -> CleanPlan:
     )
 
 
-def _names(file_slice: FileSlice) -> list[str]:
+def _names_of_slice(file_slice: FileSlice) -> list[str]:
     names = [log.name for log in file_slice.logs]
     return names if file_slice.base is None else [file_slice.base.name, *names]
 
 
-#: Entries of the extra metadata: the savepoints that were honoured (Hudi's name), and the instant from which on every
-#: state is readable, which registered consumers may have put below the policy's.
-SAVEPOINTS_SEEN = "savepointed_timestamps"
-FLOOR = "lakefmt.floor"
+# ---------------------------------------------------------------------------------------- requested and completed files
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,12 +380,14 @@ def parse_clean_plan(store: ObjectStore, record: Mapping[str, Any], what: str) -
         policy=str(record["policy"]),
         earliest=str(earliest.get("timestamp") or ""),
         last_completed=str(record.get("lastCompletedCommitTimestamp") or ""),
-        files={PartitionPath(p): tuple(_data_file(p, path, what) for path in paths) for p, paths in named.items()},
+        files={
+            PartitionPath(p): tuple(_checked_data_file(p, path, what) for path in paths) for p, paths in named.items()
+        },
         extra={str(k): str(v) for k, v in (record.get("extraMetadata") or {}).items()},
     )
 
 
-def _data_file(partition: str, path: str, what: str) -> str:
+def _checked_data_file(partition: str, path: str, what: str) -> str:
     inside, _, name = path.rpartition("/")
     is_data = parse_base_file(name) is not None or parse_log_file(name) is not None
     if inside != partition or not is_data:

@@ -1,4 +1,14 @@
-"""Which partitions a clustering looks at, by Hudi's strategies and filters (docs/services.md, Clustering). Pure."""
+"""Plans which file slices a clustering packs and orders, and when one is due (docs/services.md, Clustering). Pure.
+
+Small slices of a partition are packed into groups; a group becomes as many files as its bytes need. Slices that have not
+the wanted order are put into groups, too, whatever their size. Files between the small limit and the target size are left
+alone; when no two small ones are left and there are still more files than their bytes need, they are packed as well. Files that
+are as large as the full ones that a clustering writes are never packed, whatever the limits. So packing ends, and it writes a byte
+three times at most.
+
+Partitions are chosen by Hudi's strategies and filters. Tables with consistent hashing, and tables that keep the order of rows in
+a bucket, have planners of their own.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +50,17 @@ __all__ = [
 ]
 
 #: With day-rolling, each hour of a day has its share of the partitions.
-_HOURS = 24
+_HOURS_OF_A_DAY = 24
+_MIB = 1 << 20
+#: A file is full at this part of the target size: what is written next could be more than its rest.
+FULL = 15 / 16
+#: And a file of this part is taken for a full one: how large its filter becomes is known only when it is written.
+_AS_GOOD_AS_FULL = 7 / 8
+GroupKey = tuple[PartitionPath, FileId]
+#: Neighbours of about the same size that are packed after a commit.
+_QUEUE_FAN_IN: Final = 16
+
+# ----------------------------------------------------------------------------------------------------------- partitions
 
 
 class PartitionMode(enum.Enum):
@@ -124,17 +144,12 @@ def choose_cluster_partitions(
         case PartitionMode.SELECTED_PARTITIONS:
             return [p for p in wanted if p >= rules.first and (not rules.last or p <= rules.last)]
         case PartitionMode.DAY_ROLLING:
-            return [p for number, p in enumerate(wanted) if number % _HOURS == hour]
+            return [p for number, p in enumerate(wanted) if number % _HOURS_OF_A_DAY == hour]
         case _:
             return wanted
 
 
-_MIB = 1 << 20
-#: A file is full at this part of the target size: what is written next could be more than its rest.
-FULL = 15 / 16
-#: And a file of this part is taken for a full one: how large its filter becomes is known only when it is written.
-_AS_GOOD_AS_FULL = 7 / 8
-GroupKey = tuple[PartitionPath, FileId]
+# --------------------------------------------------------------------------------------------------------------- slices
 
 
 def full_bytes(target_bytes: int) -> int:
@@ -410,12 +425,12 @@ def plan_clustering(
             by_partition.setdefault(file_slice.partition, []).append(slice_to_cluster(file_slice))
     groups: list[ClusteringGroup] = []
     for partition in sorted(by_partition):
-        groups += _groups(by_partition[partition], rules, frozenset(ordered))
+        groups += _groups_of_partition(by_partition[partition], rules, frozenset(ordered))
     chosen = tuple(groups[: rules.max_groups])
     return ClusteringPlan(chosen, rules.order, rules.target_bytes, len(groups) - len(chosen), due)
 
 
-def _groups(
+def _groups_of_partition(
     slices: Sequence[ClusteringSlice], rules: ClusteringRules, ordered: frozenset[GroupKey]
 ) -> list[ClusteringGroup]:
     """Return the groups of one partition."""
@@ -425,21 +440,24 @@ def _groups(
         each for each in largest_first if rules.order.columns and (each.partition, each.file_id) not in ordered
     ]
     if rules.strategy is ClusteringStrategy.SINGLE_FILE_SORT:
-        return [ClusteringGroup((each,)) for each in (unordered if rules.order.columns else _with_logs(largest_first))]
-    packed = set(_too_small(largest_first, rules))
+        return [
+            ClusteringGroup((each,))
+            for each in (unordered if rules.order.columns else _slices_with_logs(largest_first))
+        ]
+    packed = set(_slices_to_pack(largest_first, rules))
     members = [each for each in largest_first if each in packed or each in unordered]
     return [
         ClusteringGroup(tuple(run), max(1, -(-sum(each.num_bytes for each in run) // rules.target_bytes)))
-        for run in _runs(members, rules.group_bytes)
-        if _is_worth(run, rules, unordered)
+        for run in _runs_of_slices(members, rules.group_bytes)
+        if _is_worth_rewriting(run, rules, unordered)
     ]
 
 
-def _with_logs(slices: Sequence[ClusteringSlice]) -> list[ClusteringSlice]:
+def _slices_with_logs(slices: Sequence[ClusteringSlice]) -> list[ClusteringSlice]:
     return [each for each in slices if each.log_names]
 
 
-def _too_small(slices: Sequence[ClusteringSlice], rules: ClusteringRules) -> list[ClusteringSlice]:
+def _slices_to_pack(slices: Sequence[ClusteringSlice], rules: ClusteringRules) -> list[ClusteringSlice]:
     """Return the slices that are packed: small ones, else all that are not full where they are more than their bytes need."""
     not_full = [each for each in slices if each.num_bytes < rules.full_bytes]
     small = [each for each in not_full if each.num_bytes < rules.small_bytes]
@@ -449,7 +467,7 @@ def _too_small(slices: Sequence[ClusteringSlice], rules: ClusteringRules) -> lis
     return not_full if len(not_full) > needed + 1 else small
 
 
-def _runs(members: Sequence[ClusteringSlice], group_bytes: int) -> list[list[ClusteringSlice]]:
+def _runs_of_slices(members: Sequence[ClusteringSlice], group_bytes: int) -> list[list[ClusteringSlice]]:
     """Return slices in runs of at most `group_bytes`; a larger slice is a run of its own."""
     runs: list[list[ClusteringSlice]] = []
     total = 0
@@ -462,11 +480,16 @@ def _runs(members: Sequence[ClusteringSlice], group_bytes: int) -> list[list[Clu
     return runs
 
 
-def _is_worth(run: Sequence[ClusteringSlice], rules: ClusteringRules, unordered: Collection[ClusteringSlice]) -> bool:
+def _is_worth_rewriting(
+    run: Sequence[ClusteringSlice], rules: ClusteringRules, unordered: Collection[ClusteringSlice]
+) -> bool:
     """Return whether a group changes anything: several slices become fewer, or rows get their order."""
     if len(run) > 1:
         return True
     return rules.single_slices and (run[0] in unordered or bool(run[0].log_names))
+
+
+# ---------------------------------------------------------------------------------------- buckets of consistent hashing
 
 
 def plan_bucket_clustering(
@@ -481,7 +504,10 @@ def plan_bucket_clustering(
     ordered: Collection[GroupKey] = (),
     due: bool = True,
 ) -> ClusteringPlan:
-    """Return what a clustering rewrites; nothing in a partition with a file group in a pending plan.
+    """Return which buckets of consistent hashing a clustering splits, merges and orders (docs/index.md, Consistent hashing).
+
+    As Hudi's SparkConsistentBucketClusteringPlanStrategy, but for buckets that are neither split nor merged: they are rewritten
+    only where their rows have not the wanted order. Nothing is planned in a partition with a file group in a pending plan.
 
     Args:
         rings: those of the chosen partitions.
@@ -506,22 +532,22 @@ def plan_bucket_clustering(
         chosen = [
             each for each in changes if only is None or {(s.partition, s.file_id) for s in each.slices} <= {*only}
         ]
-        groups += [_group(ring, change) for change in chosen]
+        groups += [_group_of_change(ring, change) for change in chosen]
         moved = {each.file_id for change in chosen for each in change.slices}
         rest = {node: stored[node.file_id] for node in ring.nodes if node.file_id in stored.keys() - moved}
-        groups += _unordered(ring, rest, rules, only, ordered, new_uuid)
+        groups += _unordered_buckets(ring, rest, rules, only, ordered, new_uuid)
     chosen_groups = tuple(groups[: rules.max_groups])
     return ClusteringPlan(chosen_groups, rules.order, rules.target_bytes, len(groups) - len(chosen_groups), due)
 
 
-def _group(ring: HashRing, change: BucketChange) -> ClusteringGroup:
+def _group_of_change(ring: HashRing, change: BucketChange) -> ClusteringGroup:
     renewed = {node.value for node in change.nodes}
     dropped = tuple(value for value in change.dropped if value not in renewed)
     nodes = NodeChange(ring.sequence, dropped, change.nodes)
     return ClusteringGroup(tuple(map(slice_to_cluster, change.slices)), len(change.nodes), nodes)
 
 
-def _unordered(
+def _unordered_buckets(
     ring: HashRing,
     slices: Mapping[HashNode, FileSlice],
     rules: ClusteringRules,
@@ -541,8 +567,7 @@ def _unordered(
     ]
 
 
-#: Neighbours of about the same size that are packed after a commit.
-_FAN_IN: Final = 16
+# ------------------------------------------------------------------------------------ rows in the order of their bucket
 
 
 def plan_queue_clustering(
@@ -554,7 +579,11 @@ def plan_queue_clustering(
     all_small: bool,
     due: bool = True,
 ) -> ClusteringPlan:
-    """Return what a clustering rewrites without changing the order of rows in a bucket.
+    """Return what a clustering rewrites without changing the order of rows in a bucket (docs/append.md).
+
+    Only neighbours of one bucket become one file, in their order. A call packs every run of small neighbours. After commits only
+    runs of at least sixteen of about the same size are packed: a row is written once more each time its file grows to sixteen
+    times its size, and not with every commit.
 
     Args:
         slices: the latest committed slices of the chosen partitions; those that name no bucket are left alone.
@@ -581,12 +610,12 @@ def plan_queue_clustering(
     groups: list[ClusteringGroup] = []
     for _, members in sorted(by_bucket.items(), key=lambda item: item[0]):
         ordered = [each for _, each in sorted(members, key=lambda member: member[0])]
-        groups += _neighbours(ordered, frozenset(busy), rules, all_small=all_small)
+        groups += _groups_of_neighbours(ordered, frozenset(busy), rules, all_small=all_small)
     chosen = tuple(groups[: rules.max_groups])
     return ClusteringPlan(chosen, rules.order, rules.target_bytes, len(groups) - len(chosen), due)
 
 
-def _neighbours(
+def _groups_of_neighbours(
     ordered: Sequence[FileSlice], busy: frozenset[GroupKey], rules: ClusteringRules, *, all_small: bool
 ) -> Iterator[ClusteringGroup]:
     """Yield the runs of one bucket that become fewer files."""
@@ -595,19 +624,19 @@ def _neighbours(
         planned = slice_to_cluster(each)
         if (each.partition, each.file_id) in busy or planned.num_bytes >= min(rules.small_bytes, rules.full_bytes):
             return -1
-        return 0 if all_small else int(log(max(planned.num_bytes, 1), _FAN_IN))
+        return 0 if all_small else int(log(max(planned.num_bytes, 1), _QUEUE_FAN_IN))
 
     for number, run in groupby(ordered, size_class):
         members = [slice_to_cluster(each) for each in run]
-        if number < 0 or len(members) < (2 if all_small else _FAN_IN):
+        if number < 0 or len(members) < (2 if all_small else _QUEUE_FAN_IN):
             continue
-        for part in _parts(members, rules.group_bytes):
+        for part in _runs_of_neighbours(members, rules.group_bytes):
             outputs = max(1, -(-sum(each.num_bytes for each in part) // rules.target_bytes))
             if len(part) > outputs:
                 yield ClusteringGroup(tuple(part), outputs)
 
 
-def _parts(members: Sequence[ClusteringSlice], most_bytes: int) -> Iterator[list[ClusteringSlice]]:
+def _runs_of_neighbours(members: Sequence[ClusteringSlice], most_bytes: int) -> Iterator[list[ClusteringSlice]]:
     part: list[ClusteringSlice] = []
     size = 0
     for each in members:

@@ -1,4 +1,8 @@
-"""Content of the requested file of a clustering, encoded and checked (docs/format.md, Clustering). Pure."""
+"""The plan of a clustering in its requested file, and what is asked of a pending one (docs/format.md, Clustering).
+
+The content of the file is encoded and checked. Of a pending clustering: its plan, whether its file groups are as they were, and
+what a failed attempt left (effects).
+"""
 
 from __future__ import annotations
 
@@ -40,9 +44,10 @@ SORT_COLUMNS: Final = "hoodie.clustering.plan.strategy.sort.columns"
 TARGET_BYTES: Final = "hoodie.clustering.plan.strategy.target.file.max.bytes"
 LAYOUT: Final = "hoodie.layout.optimize.strategy"
 #: A JVM loads one of these classes when it executes the plan.
-_EXECUTORS: Final = "org.apache.hudi.client.clustering.run.strategy."
-_EXECUTOR: Final = f"{_EXECUTORS}SparkSortAndSizeExecutionStrategy"
-_BUCKET_EXECUTOR: Final = f"{_EXECUTORS}SparkConsistentBucketClusteringExecutionStrategy"
+_EXECUTOR_PACKAGE: Final = "org.apache.hudi.client.clustering.run.strategy."
+_SORT_EXECUTOR: Final = f"{_EXECUTOR_PACKAGE}SparkSortAndSizeExecutionStrategy"
+_BUCKET_EXECUTOR: Final = f"{_EXECUTOR_PACKAGE}SparkConsistentBucketClusteringExecutionStrategy"
+_MAX_STAMP_BYTES = 64 * 1024
 
 
 def clustering_plan_record(store: ObjectStore, plan: ClusteringPlan) -> dict[str, object]:
@@ -67,7 +72,7 @@ def clustering_plan_record(store: ObjectStore, plan: ClusteringPlan) -> dict[str
                 for group in plan.groups
             ],
             "strategy": {
-                "strategyClassName": _BUCKET_EXECUTOR if of_buckets else _EXECUTOR,
+                "strategyClassName": _BUCKET_EXECUTOR if of_buckets else _SORT_EXECUTOR,
                 "strategyParams": parameters,
                 "version": 1,
             },
@@ -111,7 +116,7 @@ def parse_clustering_plan(store: ObjectStore, record: Mapping[str, Any], what: s
     """
     body = record.get("clusteringPlan") or {}
     strategy = body.get("strategy") or {}
-    of_buckets = _is_of_buckets(str(strategy.get("strategyClassName") or _EXECUTOR))
+    of_buckets = _is_of_buckets(str(strategy.get("strategyClassName") or _SORT_EXECUTOR))
     parameters = {str(name): str(value) for name, value in (strategy.get("strategyParams") or {}).items()}
     groups = tuple(
         _parsed_group(store, group, what, of_buckets=of_buckets)
@@ -120,7 +125,7 @@ def parse_clustering_plan(store: ObjectStore, record: Mapping[str, Any], what: s
     )
     if any(len({each.partition for each in group.slices}) > 1 for group in groups):
         raise CorruptFile(f"{what} puts rows of several partitions together")
-    plan = ClusteringPlan(groups, _parsed_order(parameters, what), _parsed_bytes(parameters))
+    plan = ClusteringPlan(groups, _parsed_order(parameters, what), _parsed_target_bytes(parameters))
     if len(plan.file_groups) != plan.num_slices:
         raise CorruptFile(f"{what} plans a file group twice")
     return plan
@@ -146,7 +151,7 @@ def _parsed_order(parameters: Mapping[str, str], what: str) -> RowOrder:
         raise CorruptFile(f"{what}: {error}") from None
 
 
-def _parsed_bytes(parameters: Mapping[str, str]) -> int:
+def _parsed_target_bytes(parameters: Mapping[str, str]) -> int:
     text = parameters.get(TARGET_BYTES, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
 
@@ -159,25 +164,25 @@ def _parsed_slice(store: ObjectStore, entry: Mapping[str, Any], what: str) -> Cl
         check_name(partition)
     file_id = FileId(str(entry.get("fileId") or ""))
     base_path = str(entry.get("dataFilePath") or "")
-    base_name = _name(store, partition, base_path, what) if base_path else None
-    logs = [_name(store, partition, str(path or ""), what) for path in entry.get("deltaFilePaths") or ()]
+    base_name = _name_in_partition(store, partition, base_path, what) if base_path else None
+    logs = [_name_in_partition(store, partition, str(path or ""), what) for path in entry.get("deltaFilePaths") or ()]
     base = None if base_name is None else parse_base_file(base_name)
     if base_name is not None and (base is None or base.file_id != file_id):
         raise CorruptFile(f"{what} names {base_name!r}, which is no base file of group {file_id!r}")
-    _check_logs(logs, file_id, what)
+    _check_log_names(logs, file_id, what)
     if base_name is None and not logs:
         raise CorruptFile(f"{what} plans the file group {file_id!r} without files")
     return ClusteringSlice(partition, file_id, base_name, tuple(logs))
 
 
-def _check_logs(names: Sequence[str], file_id: FileId, what: str) -> None:
+def _check_log_names(names: Sequence[str], file_id: FileId, what: str) -> None:
     for name in names:
         log = parse_log_file(name)
         if log is None or log.file_id != file_id or log.is_cdc:
             raise CorruptFile(f"{what} names {name!r}, which is no log of file group {file_id!r}")
 
 
-def _name(store: ObjectStore, partition: str, path: str, what: str) -> str:
+def _name_in_partition(store: ObjectStore, partition: str, path: str, what: str) -> str:
     """Return a file's name in its partition."""
     inside, _, name = relative_path(store, path).rpartition("/")
     if inside != partition:
@@ -185,7 +190,7 @@ def _name(store: ObjectStore, partition: str, path: str, what: str) -> str:
     return name
 
 
-_MAX_STAMP_BYTES = 64 * 1024
+# ------------------------------------------------------------------------------------------------- a pending clustering
 
 
 def read_clustering_plan(client: TableClient, state: TableState, pending: Instant) -> ClusteringPlan | None:
@@ -233,7 +238,7 @@ def check_groups_unchanged(client: TableClient, state: TableState, time: Instant
 
 def _changed_by(client: TableClient, state: TableState, time: InstantTime, plan: ClusteringPlan) -> Instant | None:
     completed = (i for i in state.timeline.completed_of(*COMMIT_ACTIONS) if i.order_time > time)
-    later = next((i for i in completed if _hides(plan, client.commit_metadata(state, i).file_ids())), None)
+    later = next((i for i in completed if _hides_changes(plan, client.commit_metadata(state, i).file_ids())), None)
     # Layout 1 does not say when a commit completed: one that began before the plan may have done so after it.
     return later or (_unseen_commit(client, state, time, plan) if state.timeline.layout == 1 else None)
 
@@ -259,7 +264,7 @@ def _base_instant(planned: ClusteringSlice) -> str:
     return "" if parsed is None else parsed.instant
 
 
-def _hides(plan: ClusteringPlan, changed: Collection[tuple[PartitionPath, FileId]]) -> bool:
+def _hides_changes(plan: ClusteringPlan, changed: Collection[tuple[PartitionPath, FileId]]) -> bool:
     """Return whether a clustering would hide what a commit wrote to some file groups.
 
     What Spark wrote to the new buckets of a group, too, comes with them.

@@ -1,4 +1,11 @@
-"""The rings of consistent hashing that a clustering changes: checked, stored before it completes, marked behind it (effects)."""
+"""Rewrites one group of slices: their rows, logs merged in and ordered, become new file groups (effects).
+
+Slices are read one after the other, base files without logs row group by row group. Rows that are put in an order wait in
+temporary files; what is held is the memory of the settings, or one slice with logs if that is more. Rows keep their commit
+time and sequence number; only the file name in them changes.
+
+The rings of consistent hashing that a clustering changes are checked, stored before it completes, and marked behind it.
+"""
 
 from __future__ import annotations
 
@@ -50,78 +57,12 @@ __all__ = [
     "ordered_groups",
 ]
 
-
-def index_of_buckets(client: TableClient, state: TableState, settings: Settings) -> ConsistentBucketIndex:
-    """Return the index of a table whose buckets a plan splits or merges.
-
-    Raises:
-        UnsupportedFeature: neither the table nor the call says that it has one.
-    """
-    index = choose_index(client, settings, state.config, state)
-    if not isinstance(index, ConsistentBucketIndex):
-        raise UnsupportedFeature(
-            "a pending clustering splits or merges the buckets of consistent hashing: name hoodie.index.type=BUCKET and "
-            "hoodie.index.bucket.engine=CONSISTENT_HASHING, which the table does not keep"
-        )
-    return index
-
-
-def changed_rings(rings: RingFiles, time: InstantTime, plan: ClusteringPlan) -> dict[PartitionPath, HashRing]:
-    """Return the rings of a plan's partitions as they are after it; none of a plan without buckets.
-
-    Args:
-        rings: the table's.
-        time: the requested time of the clustering.
-        plan: its groups.
-
-    Raises:
-        CommitConflict: the ring of a partition was changed after the plan was made.
-        CorruptFile: the plan does not fit the ring, or a ring is damaged.
-    """
-    after: dict[PartitionPath, HashRing] = {}
-    for partition in plan.partitions:
-        groups = [group for group in plan.groups if group.partition == partition]
-        changes = [group.buckets for group in groups if group.buckets is not None]
-        if not changes:
-            continue
-        ring = rings.stored_ring(partition)
-        if ring is None or any(change.sequence != ring.sequence for change in changes):
-            raise CommitConflict(
-                f"the buckets of partition {partition!r} were changed after the clustering {time} was planned: withdraw it "
-                f"(table.cluster(abandon={time!r})), then cluster again"
-            )
-        sources = [{each.file_id for each in group.slices} for group in groups]
-        after[partition] = ring_with(ring, changes, sources, f"the clustering {time}")
-    return after
-
-
-def keep_rings(client: TableClient, state: TableState, time: InstantTime, plan: ClusteringPlan) -> None:
-    """Store the rings that a clustering brings, before it completes; call under the table lock.
-
-    Raises:
-        CommitConflict: the ring of a partition was changed after the plan was made.
-        CorruptFile: the plan does not fit the ring, or a ring is damaged.
-    """
-    rings = RingFiles(client, state, 1)  # every partition of a plan has a ring
-    for ring in changed_rings(rings, time, plan).values():
-        rings.change(ring)
-    rings.keep(time)
-
-
-def mark_rings(client: TableClient, time: InstantTime, plan: ClusteringPlan) -> None:
-    """Mark the rings of a clustering that has completed; when the store fails, the next writer does."""
-    for partition in {group.partition for group in plan.groups if group.buckets is not None}:
-        with suppress(StorageError):
-            mark_ring(client.store, partition, time)
-
-
 #: Footer entry of a base file whose rows were ordered by a clustering.
 ORDER_ENTRY = "lakefmt.order"
-
 #: Rows of a group that has no order are written in windows of this part of the memory.
-_PARTS = 8
+_WINDOWS_IN_MEMORY = 8
 #: Keys of a file beyond this wait on the disk.
-_KEY_BYTES = 64 << 20
+_HELD_KEY_BYTES = 64 << 20
 _BY_SAMPLE = "sample"
 
 
@@ -267,7 +208,7 @@ class GroupRewrite:
     def _ordered(self, slices: list[FileSlice]) -> Generator[pa.Table]:
         stream = (rows for file_slice in slices for rows in self._rows(file_slice))
         if not self.order.columns:
-            for window, _ in gather_windows(stream, max(1, self.memory_bytes // _PARTS)):
+            for window, _ in gather_windows(stream, max(1, self.memory_bytes // _WINDOWS_IN_MEMORY)):
                 yield window
             return
         scales = self._scales(slices)
@@ -283,7 +224,7 @@ class GroupRewrite:
         asked = self.settings.integer("hoodie.layout.optimize.build.curve.sample.size")
         schema = pa.schema([self._schema.field(name) for name in order_columns(self.order)])
         samples = [
-            _sampled(reconcile(self._reader.rows(base, schema.names), schema), max(1, asked // len(bases)))
+            _sampled_rows(reconcile(self._reader.rows(base, schema.names), schema), max(1, asked // len(bases)))
             for base in bases
         ]
         if not samples:
@@ -359,7 +300,7 @@ class GroupRewrite:
         return _NewFile(self, stack, partition, file_id, name)
 
 
-def _sampled(rows: pa.Table, count: int) -> pa.Table:
+def _sampled_rows(rows: pa.Table, count: int) -> pa.Table:
     if rows.num_rows <= count:
         return rows
     return rows.take(from_numpy(np.linspace(0, rows.num_rows - 1, count).astype(np.int64)))
@@ -395,7 +336,7 @@ class _NewFile:
         named = named_rows(rows, self._name)
         if self._keyed:
             self._keys.add(named.column(RECORD_KEY), copy=True)
-            if self._keys.held_bytes > _KEY_BYTES:
+            if self._keys.held_bytes > _HELD_KEY_BYTES:
                 self._keys.spill()
         virtual = self._rewrite._virtual
         if virtual is not None:
@@ -443,3 +384,70 @@ class _NewFile:
         bloom = new_filter(settings, len(self._keys))
         self._keys.add_to(bloom, self._rewrite.memory_bytes)
         return bloom
+
+
+# ------------------------------------------------------------------------------------------ rings of consistent hashing
+
+
+def index_of_buckets(client: TableClient, state: TableState, settings: Settings) -> ConsistentBucketIndex:
+    """Return the index of a table whose buckets a plan splits or merges.
+
+    Raises:
+        UnsupportedFeature: neither the table nor the call says that it has one.
+    """
+    index = choose_index(client, settings, state.config, state)
+    if not isinstance(index, ConsistentBucketIndex):
+        raise UnsupportedFeature(
+            "a pending clustering splits or merges the buckets of consistent hashing: name hoodie.index.type=BUCKET and "
+            "hoodie.index.bucket.engine=CONSISTENT_HASHING, which the table does not keep"
+        )
+    return index
+
+
+def changed_rings(rings: RingFiles, time: InstantTime, plan: ClusteringPlan) -> dict[PartitionPath, HashRing]:
+    """Return the rings of a plan's partitions as they are after it; none of a plan without buckets.
+
+    Args:
+        rings: the table's.
+        time: the requested time of the clustering.
+        plan: its groups.
+
+    Raises:
+        CommitConflict: the ring of a partition was changed after the plan was made.
+        CorruptFile: the plan does not fit the ring, or a ring is damaged.
+    """
+    after: dict[PartitionPath, HashRing] = {}
+    for partition in plan.partitions:
+        groups = [group for group in plan.groups if group.partition == partition]
+        changes = [group.buckets for group in groups if group.buckets is not None]
+        if not changes:
+            continue
+        ring = rings.stored_ring(partition)
+        if ring is None or any(change.sequence != ring.sequence for change in changes):
+            raise CommitConflict(
+                f"the buckets of partition {partition!r} were changed after the clustering {time} was planned: withdraw it "
+                f"(table.cluster(abandon={time!r})), then cluster again"
+            )
+        sources = [{each.file_id for each in group.slices} for group in groups]
+        after[partition] = ring_with(ring, changes, sources, f"the clustering {time}")
+    return after
+
+
+def keep_rings(client: TableClient, state: TableState, time: InstantTime, plan: ClusteringPlan) -> None:
+    """Store the rings that a clustering brings, before it completes; call under the table lock.
+
+    Raises:
+        CommitConflict: the ring of a partition was changed after the plan was made.
+        CorruptFile: the plan does not fit the ring, or a ring is damaged.
+    """
+    rings = RingFiles(client, state, 1)  # every partition of a plan has a ring
+    for ring in changed_rings(rings, time, plan).values():
+        rings.change(ring)
+    rings.keep(time)
+
+
+def mark_rings(client: TableClient, time: InstantTime, plan: ClusteringPlan) -> None:
+    """Mark the rings of a clustering that has completed; when the store fails, the next writer does."""
+    for partition in {group.partition for group in plan.groups if group.buckets is not None}:
+        with suppress(StorageError):
+            mark_ring(client.store, partition, time)

@@ -2,6 +2,8 @@
 
 A plan is requested, its groups are rewritten without the table lock, and a replacecommit hides the old file groups. A
 write that would change a file group of the plan is refused meanwhile, so what was planned is what is rewritten.
+
+:func:`cluster_table` checks the arguments of ``table.cluster`` and hands them to the service.
 """
 
 from __future__ import annotations
@@ -89,9 +91,9 @@ __all__ = [
 ]
 
 GroupKey = tuple[PartitionPath, FileId]
-
 #: Groups that are rewritten at a time; they share the memory.
-_MOST_THREADS = 4
+_MOST_GROUPS_AT_ONCE = 4
+_STRATEGY_SETTING: Final = "hoodie.clustering.plan.strategy.class"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,6 @@ class ClusteringWish:
 
 
 _NO_WISH = ClusteringWish()
-_STRATEGY: Final = "hoodie.clustering.plan.strategy.class"
 
 
 def clustering_rules(settings: Settings) -> ClusteringRules:
@@ -144,10 +145,10 @@ def clustering_rules(settings: Settings) -> ClusteringRules:
         mode = PartitionMode.RECENT_DAYS
     if strategy is ClusteringStrategy.SELECTED_PARTITIONS:
         mode = PartitionMode.SELECTED_PARTITIONS
-    selected = _names(settings.text(f"{prefix}partition.selected"))
+    selected = _names_in_text(settings.text(f"{prefix}partition.selected"))
     return ClusteringRules(
         strategy=strategy,
-        order=RowOrder(_names(settings.text(SORT_COLUMNS)), Layout.parse(settings.text(LAYOUT) or "linear")),
+        order=RowOrder(_names_in_text(settings.text(SORT_COLUMNS)), Layout.parse(settings.text(LAYOUT) or "linear")),
         small_bytes=settings.integer(f"{prefix}small.file.limit"),
         target_bytes=settings.integer(TARGET_BYTES),
         group_bytes=settings.integer(f"{prefix}max.bytes.per.group"),
@@ -162,15 +163,15 @@ def clustering_rules(settings: Settings) -> ClusteringRules:
             frozenset(map(PartitionPath, selected)) if selected else None,
             settings.text(f"{prefix}partition.regex.pattern") or "",
         ),
-        max_commits=settings.integer(f"hoodie.clustering.{_pace(settings)}.max.commits"),
+        max_commits=settings.integer(f"hoodie.clustering.{_inline_or_async(settings)}.max.commits"),
     )
 
 
-def _pace(settings: Settings) -> str:
+def _inline_or_async(settings: Settings) -> str:
     return "inline" if settings.flag("hoodie.clustering.inline") else "async"
 
 
-def _names(text: str | None) -> tuple[str, ...]:
+def _names_in_text(text: str | None) -> tuple[str, ...]:
     return tuple(filter(None, (name.strip() for name in (text or "").split(","))))
 
 
@@ -178,7 +179,7 @@ def plan_clustering_of(
     client: TableClient, options: Mapping[str, object] | None = None, wish: ClusteringWish = _NO_WISH
 ) -> ClusteringPlan:
     """Return what :func:`run_clustering` would schedule; nothing is changed."""
-    service = _service(client, options, wish)
+    service = _open_service(client, options, wish)
     return service.propose(load_for_service(service))
 
 
@@ -213,17 +214,17 @@ def run_clustering(
         LockUnavailable: the table lock could not be taken in time.
     """
     begun = perf_counter()
-    service = replace(_service(client, options, wish, force=force), run_groups=run_groups)
+    service = replace(_open_service(client, options, wish, force=force), run_groups=run_groups)
     if run is not None:
         _check_is_clustering(service, run)
-        executed = _run_one(service, run)
+        executed = _run_pending_one(service, run)
         plan = ClusteringPlan() if executed is None else executed.plan
-        return _result(plan, executed, (), perf_counter() - begun)
+        return _result_of_run(plan, executed, (), perf_counter() - begun)
     # The driver would take overwrites of version 6 for clusterings: they have the same action.
-    finished = () if schedule else _run_waiting(service)
+    finished = () if schedule else _run_all_pending(service)
     made = run_service(service, schedule=True) if schedule else run_service(service)
-    _mark(service, made.run)
-    return _result(made.proposal, made.run, (*finished, *made.finished), perf_counter() - begun)
+    _mark_completed(service, made.run)
+    return _result_of_run(made.proposal, made.run, (*finished, *made.finished), perf_counter() - begun)
 
 
 def has_pending_clustering(client: TableClient) -> bool:
@@ -233,10 +234,10 @@ def has_pending_clustering(client: TableClient) -> bool:
 
 def run_waiting_clusterings(client: TableClient, options: Mapping[str, object] | None = None) -> None:
     """Execute the pending clusterings, whichever engine planned them."""
-    _run_waiting(_service(client, options, _NO_WISH))
+    _run_all_pending(_open_service(client, options, _NO_WISH))
 
 
-def _service(
+def _open_service(
     client: TableClient, options: Mapping[str, object] | None, wish: ClusteringWish, *, force: bool = True
 ) -> _ClusteringService:
     write_client = open_write_client(client, options)
@@ -250,28 +251,28 @@ def _check_is_clustering(service: _ClusteringService, time: str) -> None:
         raise InstantNotFound(f"no clustering is pending at {time}")
 
 
-def _run_waiting(service: _ClusteringService) -> tuple[InstantTime, ...]:
+def _run_all_pending(service: _ClusteringService) -> tuple[InstantTime, ...]:
     """Execute pending clusterings; return those that were completed."""
     runs = []
     for pending in pending_clusterings(service.write_client.client, load_for_service(service)):
         with suppress(InstantNotFound):  # another process has completed or withdrawn it in the meantime
-            runs.append(_run_one(service, pending.time))
+            runs.append(_run_pending_one(service, pending.time))
     return tuple(run.instant for run in runs if run is not None)
 
 
-def _run_one(service: _ClusteringService, time: str) -> PlanRun[ClusteringPlan, CommitMetadata] | None:
+def _run_pending_one(service: _ClusteringService, time: str) -> PlanRun[ClusteringPlan, CommitMetadata] | None:
     executed = run_pending(service, time)
-    _mark(service, executed)
+    _mark_completed(service, executed)
     return executed
 
 
-def _mark(service: _ClusteringService, run: PlanRun[ClusteringPlan, CommitMetadata] | None) -> None:
+def _mark_completed(service: _ClusteringService, run: PlanRun[ClusteringPlan, CommitMetadata] | None) -> None:
     """Mark the rings of a clustering that this process has completed."""
     if run is not None and run.completed is not None:
         mark_rings(service.write_client.client, run.instant, run.plan)
 
 
-def _result(
+def _result_of_run(
     proposal: ClusteringPlan,
     run: PlanRun[ClusteringPlan, CommitMetadata] | None,
     finished: tuple[InstantTime, ...],
@@ -355,10 +356,10 @@ class _ClusteringService:
         from lakefmt.index.bucket.resize import resize_rules
 
         client, settings = self.write_client.client, self.write_client.settings
-        named = settings.origins.get(_STRATEGY) in ("call", "handle")
+        named = settings.origins.get(_STRATEGY_SETTING) in ("call", "handle")
         if named and rules.strategy is not ClusteringStrategy.CONSISTENT_BUCKET:
             raise UnsupportedFeature(
-                f"{_STRATEGY}: as in Hudi, tables with consistent hashing are clustered by "
+                f"{_STRATEGY_SETTING}: as in Hudi, tables with consistent hashing are clustered by "
                 "SparkConsistentBucketClusteringPlanStrategy only, which is the default there"
             )
         if not state.config.populate_meta_fields:
@@ -400,12 +401,12 @@ class _ClusteringService:
         return proposal, encode_body(BodyKind.REQUESTED_REPLACE, record)
 
     def check_idle(self, state: TableState, pending: Instant) -> None:
-        if _is_own(self.write_client.client, state, pending):
+        if _is_clustering(self.write_client.client, state, pending):
             check_not_at_work(self.write_client, state, pending)
 
     def read_pending(self, state: TableState, pending: Instant, lease: Lease) -> ClusteringPlan | None:
         client = self.write_client.client
-        if not _is_own(client, state, pending):
+        if not _is_clustering(client, state, pending):
             return None  # an overwrite of version 6
         plan = read_clustering_plan(client, state, pending)
         if plan is None or is_outdated(client, state, pending, plan):
@@ -424,7 +425,7 @@ class _ClusteringService:
         schema = client.schema(columns)
         check_order(plan.order, schema)
         bases, logs = client.storage_listing(state.config).files(plan.partitions)
-        threads = _threads(settings, len(plan.groups))
+        threads = _threads_for_groups(settings, len(plan.groups))
         rings = {}
         if plan.opened:
             index = index_of_buckets(client, state, settings)
@@ -449,7 +450,7 @@ class _ClusteringService:
             ids = tuple(each.file_id for each in group.slices)
             replaced[group.partition] = (*replaced.get(group.partition, ()), *ids)
         if self.run_groups is None:
-            stats = _rewritten(rewrite, plan, threads)
+            stats = _rewritten_groups(rewrite, plan, threads)
         else:
             parts = self.run_groups(clustering_operations_of(rewrite, plan, self.write_client.owner))
             stats = tuple(stat for part in parts for stat in part)
@@ -475,16 +476,16 @@ class _ClusteringService:
         release_clustering(self.write_client, state, time, self.action, plan)
 
 
-def _is_own(client: TableClient, state: TableState, pending: Instant) -> bool:
+def _is_clustering(client: TableClient, state: TableState, pending: Instant) -> bool:
     return any(each.time == pending.time for each in pending_clusterings(client, state))
 
 
-def _threads(settings: Settings, groups: int) -> int:
-    asked = settings.integer("lakefmt.write.threads") or _MOST_THREADS
+def _threads_for_groups(settings: Settings, groups: int) -> int:
+    asked = settings.integer("lakefmt.write.threads") or _MOST_GROUPS_AT_ONCE
     return max(1, min(asked, cpu_count() or 1, groups))
 
 
-def _rewritten(rewrite: GroupRewrite, plan: ClusteringPlan, threads: int) -> tuple[WriteStat, ...]:
+def _rewritten_groups(rewrite: GroupRewrite, plan: ClusteringPlan, threads: int) -> tuple[WriteStat, ...]:
     """Rewrite the groups, a few at a time; the stats are in the order of the plan."""
     if threads == 1:
         return tuple(stat for number, group in enumerate(plan.groups) for stat in rewrite.run(number, group))
@@ -496,6 +497,9 @@ def _rewritten(rewrite: GroupRewrite, plan: ClusteringPlan, threads: int) -> tup
             for waiting in futures:
                 waiting.cancel()
             raise
+
+
+# -------------------------------------------------------------------------------------------------------- table.cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -539,7 +543,7 @@ def cluster_table(
         return ClusteringResult(None, ClusteringPlan())
     if call.run is not None:
         return run_clustering(client, options, run=call.run, run_groups=run_groups)
-    order = _order(client, call, options)
+    order = _order_of_call(client, call, options)
     state = client.load()
     partitions = None if call.partitions is None else client.chosen_partitions(state, call.partitions)
     only = None if call.where is None else _chosen_groups(client, state, call.where)
@@ -549,7 +553,7 @@ def cluster_table(
     return run_clustering(client, options, wish, schedule=call.schedule, run_groups=run_groups)
 
 
-def _order(client: TableClient, call: ClusterCall, options: Mapping[str, object] | None) -> RowOrder | None:
+def _order_of_call(client: TableClient, call: ClusterCall, options: Mapping[str, object] | None) -> RowOrder | None:
     if call.columns is None and call.order is None:
         return None
     given = {**client.options, **(options or {})}
@@ -557,13 +561,13 @@ def _order(client: TableClient, call: ClusterCall, options: Mapping[str, object]
     if call.columns is None:
         named = tuple(filter(None, (name.strip() for name in (settings.text(SORT_COLUMNS) or "").split(","))))
     else:
-        named = _named(call.columns)
+        named = _named_columns(call.columns)
     if call.order is not None and not named:
         raise InvalidInputError(f"order={call.order!r} needs columns to order rows by")
     return RowOrder(named, Layout.parse(call.order or settings.text(LAYOUT) or "linear"))
 
 
-def _named(columns: object) -> tuple[str, ...]:
+def _named_columns(columns: object) -> tuple[str, ...]:
     given = (columns,) if isinstance(columns, str) else columns
     names = tuple(given) if isinstance(given, Sequence) else (None,)
     if not all(isinstance(name, str) and name for name in names):

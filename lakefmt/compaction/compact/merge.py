@@ -1,6 +1,8 @@
-"""One operation of a compaction: merge a slice's base file and logs into a new base file (docs/format.md, Compaction).
+"""Merges one slice: its base file and logs into a new base file, or its logs alone into one log (docs/format.md, Compaction).
 
-Memory is bounded by the slice. Rows keep their commit time and sequence number; only the file name in them changes.
+The first is an operation of a compaction, the second one of a log compaction (docs/format.md, Log blocks). Memory is bounded by
+the slice, and by the logs of the slices that are merged at once. Rows keep their commit time and sequence number; of a new base
+file only the file name in them changes.
 """
 
 from __future__ import annotations
@@ -43,6 +45,8 @@ __all__ = [
 ]
 
 SliceFiles = tuple[dict[str, BaseFile], dict[str, LogFile]]
+#: The logs of a slice are held in memory while they are merged, so only a few slices are merged at once.
+_MOST_SLICES_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ class SliceMerge:
         create_marker(self.client.store, self.time, path, "CREATE" if file_slice.base is None else "MERGE")
         bloom, keyed = None, unstored is None or not unstored.makes_keys
         if file_slice.base is not None and keyed:
-            new_keys = _new_keys(base, logs, counts[0])
+            new_keys = _inserted_keys(base, logs, counts[0])
             bloom = grown_filter(old_filter, base.num_rows, rows.num_rows, new_keys, self.settings)
         rows = named_rows(rows, name)
         if unstored is not None:
@@ -116,7 +120,7 @@ class SliceMerge:
         if self.verify:
             written = BaseFile(operation.partition, name, operation.file_id, token, self.time, size)
             self._verify(file_slice, written)
-        stat = _stat(file_slice, path, rows.num_rows, size, logs, counts)
+        stat = _stat_of_base_file(file_slice, path, rows.num_rows, size, logs, counts)
         return stat if change_file is None else replace(stat, extra={**stat.extra, "cdcStats": change_file})
 
     def _virtual_columns(self) -> VirtualColumns | None:
@@ -178,131 +182,6 @@ class SliceMerge:
             )
 
 
-def slice_of(operation: CompactionOperation, files: SliceFiles) -> FileSlice:
-    """Return the slice of an operation, as it was planned.
-
-    Raises:
-        SnapshotExpired: one of its files does not exist any more.
-    """
-    bases, logs = files
-    try:
-        base = None if operation.base_name is None else bases[operation.base_name]
-        named_logs = [logs[name] for name in operation.log_names]
-    except KeyError as error:
-        raise SnapshotExpired(
-            f"{join_path(operation.partition, str(error.args[0]))} is gone, and a pending compaction needs it: "
-            "abandon that compaction, then compact again"
-        ) from None
-    ordered = sorted(named_logs, key=lambda log: (log.instant, log.version, log.name))
-    return FileSlice(operation.partition, operation.file_id, operation.base_instant, base, tuple(ordered))
-
-
-def _count_changes(base: pa.Table, logs: LogRows, rows: pa.Table) -> tuple[int, int, int]:
-    """Return how many rows the logs inserted, updated and deleted.
-
-    Example:
-        >>> import numpy as np
-        >>> made = lambda keys, numbers: pa.table({RECORD_KEY: keys, COMMIT_SEQNO: numbers})
-        >>> flags = np.zeros(3, dtype=bool)
-        >>> logs = LogRows(made(["b", "c", "d"], ["4", "5", "6"]), flags, flags, np.zeros(3, np.int64), (None,))
-        >>> _count_changes(made(["a", "b", "c"], ["1", "2", "3"]), logs, made(["a", "b", "d"], ["1", "4", "6"]))
-        (1, 1, 1)
-    """
-    # Only rows whose key is in the logs can differ; these are few as a rule.
-    keys = pc.unique(logs.table.column(RECORD_KEY))
-    before, after = (
-        table.select([RECORD_KEY, COMMIT_SEQNO]).filter(pc.is_in(table.column(RECORD_KEY), value_set=keys))
-        for table in (base, rows)
-    )
-    stayed = to_mask(pc.is_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY).combine_chunks()))
-    numbers = (
-        before.column(COMMIT_SEQNO).combine_chunks().drop_null()
-    )  # without meta columns every row counts as updated
-    same = to_mask(pc.is_in(after.column(COMMIT_SEQNO), value_set=numbers))
-    kept = to_mask(pc.is_in(before.column(RECORD_KEY), value_set=after.column(RECORD_KEY).combine_chunks()))
-    return int((~stayed).sum()), int((stayed & ~same).sum()), int((~kept).sum())
-
-
-def _new_keys(base: pa.Table, logs: LogRows, inserted: int) -> pa.Array:
-    keys = pc.unique(logs.table.column(RECORD_KEY))
-    if not inserted:
-        return keys[:0]
-    return keys.filter(pc.invert(pc.is_in(keys, value_set=base.column(RECORD_KEY).combine_chunks())))
-
-
-def _stat(
-    file_slice: FileSlice, path: str, num_rows: int, size: int, logs: LogRows, counts: tuple[int, int, int]
-) -> WriteStat:
-    inserted, updated, deleted = counts
-    return WriteStat(
-        file_id=file_slice.file_id,
-        partition_path=PartitionPath(file_slice.partition),
-        path=path,
-        prev_commit="null" if file_slice.base is None else file_slice.base.instant,
-        num_writes=num_rows,
-        num_inserts=inserted,
-        num_update_writes=updated,
-        num_deletes=deleted,
-        total_write_bytes=size,
-        file_size_in_bytes=size,
-        prev_base_file=None if file_slice.base is None else file_slice.base.name,
-        extra={
-            "totalLogRecords": logs.table.num_rows,
-            "totalLogBlocks": logs.num_blocks,
-            "totalLogFiles": len(file_slice.logs),
-            "totalUpdatedRecordsCompacted": updated,
-            "totalLogFilesCompacted": len(file_slice.logs),
-            "totalLogSizeCompacted": sum(log.size for log in file_slice.logs),
-        },
-    )
-
-
-# -------------------------------------------------------------------------------------------------------- verification
-
-
-def same_rows(first: pa.Table, other: pa.Table, *, ignoring: str = "") -> bool:
-    """Return whether two tables hold the same rows in the same order; NaN equals NaN.
-
-    Args:
-        first: a table.
-        other: a table with the same columns.
-        ignoring: a column that may differ.
-
-    Example:
-        >>> nan = pa.table({"v": [float("nan"), 1.0]})
-        >>> same_rows(nan, nan), same_rows(nan, pa.table({"v": [1.0, 1.0]}))
-        (True, False)
-    """
-    if first.column_names != other.column_names or first.num_rows != other.num_rows:
-        return False
-    names = [name for name in first.column_names if name != ignoring]
-    return all(_same(first.column(n).combine_chunks(), other.column(n).combine_chunks()) for n in names)
-
-
-def _same(first: pa.Array, other: pa.Array) -> bool:
-    """Compare arrays of one type; floats by their bits, because NaN is not equal to itself."""
-    if first.equals(other):
-        return True
-    if first.type != other.type or not first.is_valid().equals(other.is_valid()):
-        return False
-    if pa.types.is_map(first.type):
-        entry = pa.struct([first.type.key_field, first.type.item_field])
-        first, other = first.cast(pa.list_(entry)), other.cast(pa.list_(entry))
-    if pa.types.is_struct(first.type):
-        return all(_same(left, right) for left, right in zip(first.flatten(), other.flatten(), strict=True))
-    if pa.types.is_list(first.type) or pa.types.is_large_list(first.type):
-        alike = pc.list_value_length(first).equals(pc.list_value_length(other))
-        return alike and _same(first.flatten(), other.flatten())
-    if not pa.types.is_floating(first.type):
-        return False
-    bits = pa.int32() if first.type == pa.float32() else pa.int64()
-    return bool(first.drop_null().view(bits).equals(other.drop_null().view(bits)))
-
-
-#: The logs of a slice are held in memory while they are merged, so only a few slices are merged at once.
-_MOST_THREADS = 4
-
-
 @dataclass(frozen=True)
 class LogMerge:
     """What the operations of one log compaction have in common.
@@ -339,7 +218,7 @@ class LogMerge:
             files.setdefault(base.partition, ({}, {}))[0][base.name] = base
         for log in logs:
             files.setdefault(log.partition, ({}, {}))[1][log.name] = log
-        asked = self.settings.integer("lakefmt.write.threads") or _MOST_THREADS
+        asked = self.settings.integer("lakefmt.write.threads") or _MOST_SLICES_AT_ONCE
         with ThreadPoolExecutor(max(1, min(asked, cpu_count() or 1, len(plan.operations)))) as pool:
             futures = [
                 pool.submit(self.run_one, number, operation, files.get(operation.partition, ({}, {})))
@@ -438,3 +317,124 @@ class LogMerge:
             # The counts of what was read belong to the first of the written files.
             extra=counts if number == 0 else {},
         )
+
+
+def slice_of(operation: CompactionOperation, files: SliceFiles) -> FileSlice:
+    """Return the slice of an operation, as it was planned.
+
+    Raises:
+        SnapshotExpired: one of its files does not exist any more.
+    """
+    bases, logs = files
+    try:
+        base = None if operation.base_name is None else bases[operation.base_name]
+        named_logs = [logs[name] for name in operation.log_names]
+    except KeyError as error:
+        raise SnapshotExpired(
+            f"{join_path(operation.partition, str(error.args[0]))} is gone, and a pending compaction needs it: "
+            "abandon that compaction, then compact again"
+        ) from None
+    ordered = sorted(named_logs, key=lambda log: (log.instant, log.version, log.name))
+    return FileSlice(operation.partition, operation.file_id, operation.base_instant, base, tuple(ordered))
+
+
+def _count_changes(base: pa.Table, logs: LogRows, rows: pa.Table) -> tuple[int, int, int]:
+    """Return how many rows the logs inserted, updated and deleted.
+
+    Example:
+        >>> import numpy as np
+        >>> made = lambda keys, numbers: pa.table({RECORD_KEY: keys, COMMIT_SEQNO: numbers})
+        >>> flags = np.zeros(3, dtype=bool)
+        >>> logs = LogRows(made(["b", "c", "d"], ["4", "5", "6"]), flags, flags, np.zeros(3, np.int64), (None,))
+        >>> _count_changes(made(["a", "b", "c"], ["1", "2", "3"]), logs, made(["a", "b", "d"], ["1", "4", "6"]))
+        (1, 1, 1)
+    """
+    # Only rows whose key is in the logs can differ; these are few as a rule.
+    keys = pc.unique(logs.table.column(RECORD_KEY))
+    before, after = (
+        table.select([RECORD_KEY, COMMIT_SEQNO]).filter(pc.is_in(table.column(RECORD_KEY), value_set=keys))
+        for table in (base, rows)
+    )
+    stayed = to_mask(pc.is_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY).combine_chunks()))
+    numbers = (
+        before.column(COMMIT_SEQNO).combine_chunks().drop_null()
+    )  # without meta columns every row counts as updated
+    same = to_mask(pc.is_in(after.column(COMMIT_SEQNO), value_set=numbers))
+    kept = to_mask(pc.is_in(before.column(RECORD_KEY), value_set=after.column(RECORD_KEY).combine_chunks()))
+    return int((~stayed).sum()), int((stayed & ~same).sum()), int((~kept).sum())
+
+
+def _inserted_keys(base: pa.Table, logs: LogRows, inserted: int) -> pa.Array:
+    keys = pc.unique(logs.table.column(RECORD_KEY))
+    if not inserted:
+        return keys[:0]
+    return keys.filter(pc.invert(pc.is_in(keys, value_set=base.column(RECORD_KEY).combine_chunks())))
+
+
+def _stat_of_base_file(
+    file_slice: FileSlice, path: str, num_rows: int, size: int, logs: LogRows, counts: tuple[int, int, int]
+) -> WriteStat:
+    inserted, updated, deleted = counts
+    return WriteStat(
+        file_id=file_slice.file_id,
+        partition_path=PartitionPath(file_slice.partition),
+        path=path,
+        prev_commit="null" if file_slice.base is None else file_slice.base.instant,
+        num_writes=num_rows,
+        num_inserts=inserted,
+        num_update_writes=updated,
+        num_deletes=deleted,
+        total_write_bytes=size,
+        file_size_in_bytes=size,
+        prev_base_file=None if file_slice.base is None else file_slice.base.name,
+        extra={
+            "totalLogRecords": logs.table.num_rows,
+            "totalLogBlocks": logs.num_blocks,
+            "totalLogFiles": len(file_slice.logs),
+            "totalUpdatedRecordsCompacted": updated,
+            "totalLogFilesCompacted": len(file_slice.logs),
+            "totalLogSizeCompacted": sum(log.size for log in file_slice.logs),
+        },
+    )
+
+
+# -------------------------------------------------------------------------------------------------------- verification
+
+
+def same_rows(first: pa.Table, other: pa.Table, *, ignoring: str = "") -> bool:
+    """Return whether two tables hold the same rows in the same order; NaN equals NaN.
+
+    Args:
+        first: a table.
+        other: a table with the same columns.
+        ignoring: a column that may differ.
+
+    Example:
+        >>> nan = pa.table({"v": [float("nan"), 1.0]})
+        >>> same_rows(nan, nan), same_rows(nan, pa.table({"v": [1.0, 1.0]}))
+        (True, False)
+    """
+    if first.column_names != other.column_names or first.num_rows != other.num_rows:
+        return False
+    names = [name for name in first.column_names if name != ignoring]
+    return all(_same_values(first.column(n).combine_chunks(), other.column(n).combine_chunks()) for n in names)
+
+
+def _same_values(first: pa.Array, other: pa.Array) -> bool:
+    """Compare arrays of one type; floats by their bits, because NaN is not equal to itself."""
+    if first.equals(other):
+        return True
+    if first.type != other.type or not first.is_valid().equals(other.is_valid()):
+        return False
+    if pa.types.is_map(first.type):
+        entry = pa.struct([first.type.key_field, first.type.item_field])
+        first, other = first.cast(pa.list_(entry)), other.cast(pa.list_(entry))
+    if pa.types.is_struct(first.type):
+        return all(_same_values(left, right) for left, right in zip(first.flatten(), other.flatten(), strict=True))
+    if pa.types.is_list(first.type) or pa.types.is_large_list(first.type):
+        alike = pc.list_value_length(first).equals(pc.list_value_length(other))
+        return alike and _same_values(first.flatten(), other.flatten())
+    if not pa.types.is_floating(first.type):
+        return False
+    bits = pa.int32() if first.type == pa.float32() else pa.int64()
+    return bool(first.drop_null().view(bits).equals(other.drop_null().view(bits)))

@@ -1,4 +1,8 @@
-"""Content of the requested file of a compaction, encoded and checked (docs/format.md, Compaction). Pure."""
+"""The plan of a compaction in its requested file, and what is asked of a pending one (docs/format.md, Compaction).
+
+The content of the file is encoded and checked. Of a pending compaction: whether a process executes it, its plan, its output, and
+its withdrawal (effects).
+"""
 
 from __future__ import annotations
 
@@ -42,11 +46,12 @@ __all__ = [
 #: Version 2 of a plan holds names only; version 1 held whole paths.
 _PLAN_VERSION = 2
 #: Hudi's strategy in the plan of a log compaction; releases before 1.0 load the class by its name.
-_LOG_STRATEGY = {
+_LOG_COMPACTION_STRATEGY = {
     "compactorClassName": "org.apache.hudi.table.action.compact.LogCompactionExecutionHelper",
     "strategyParams": {},
     "version": 1,
 }
+_MAX_STAMP_BYTES = 64 * 1024
 
 
 def compaction_plan_record(plan: CompactionPlan) -> dict[str, object]:
@@ -72,7 +77,7 @@ def compaction_plan_record(plan: CompactionPlan) -> dict[str, object]:
         ],
         "extraMetadata": None,
         "version": _PLAN_VERSION,
-        "strategy": _LOG_STRATEGY if plan.log else None,
+        "strategy": _LOG_COMPACTION_STRATEGY if plan.log else None,
         "preserveHoodieMetadata": plan.log,
         "missingSchedulePartitions": None,
     }
@@ -91,14 +96,14 @@ def parse_compaction_plan(store: ObjectStore, record: Mapping[str, Any], what: s
         UnsafePath: it names something outside the table.
         UnsupportedFeature: an operation has a bootstrap file.
     """
-    operations = tuple(_operation(store, entry, what) for entry in record.get("operations") or ())
+    operations = tuple(_parsed_operation(store, entry, what) for entry in record.get("operations") or ())
     groups = {(o.partition, o.file_id) for o in operations}
     if len(groups) != len(operations):
         raise CorruptFile(f"{what} plans a file group twice")
     return CompactionPlan(None, operations)
 
 
-def _operation(store: ObjectStore, entry: Mapping[str, Any], what: str) -> CompactionOperation:
+def _parsed_operation(store: ObjectStore, entry: Mapping[str, Any], what: str) -> CompactionOperation:
     if entry.get("bootstrapFilePath"):
         raise UnsupportedFeature(f"{what} merges a bootstrap file: bootstrap tables are not supported")
     partition = PartitionPath(str(entry.get("partitionPath") or ""))
@@ -109,20 +114,20 @@ def _operation(store: ObjectStore, entry: Mapping[str, Any], what: str) -> Compa
         instant = check_instant_time(str(entry.get("baseInstantTime") or ""))
     except InvalidInputError as error:
         raise CorruptFile(f"{what} plans a slice of {error}") from None
-    base_name = _name(store, partition, entry.get("dataFilePath"), what)
-    logs = [_name(store, partition, path, what) for path in entry.get("deltaFilePaths") or ()]
-    _check_base(base_name, file_id, instant, what)
+    base_name = _name_in_partition(store, partition, entry.get("dataFilePath"), what)
+    logs = [_name_in_partition(store, partition, path, what) for path in entry.get("deltaFilePaths") or ()]
+    _check_base_name(base_name, file_id, instant, what)
     return CompactionOperation(
         partition,
         file_id,
         instant,
         base_name,
-        tuple(_checked_log(name, file_id, what) for name in logs),
+        tuple(_checked_log_name(name, file_id, what) for name in logs),
         {str(name): float(value) for name, value in (entry.get("metrics") or {}).items()},
     )
 
 
-def _name(store: ObjectStore, partition: str, path: object, what: str) -> str | None:
+def _name_in_partition(store: ObjectStore, partition: str, path: object, what: str) -> str | None:
     """Return a file's name in its partition; plans of version 1 hold whole paths."""
     text = str(path or "")
     if "/" not in text:
@@ -133,20 +138,20 @@ def _name(store: ObjectStore, partition: str, path: object, what: str) -> str | 
     return name
 
 
-def _check_base(name: str | None, file_id: FileId, instant: InstantTime, what: str) -> None:
+def _check_base_name(name: str | None, file_id: FileId, instant: InstantTime, what: str) -> None:
     base = None if name is None else parse_base_file(name)
     if name is not None and (base is None or base.file_id != file_id or base.instant != instant):
         raise CorruptFile(f"{what} names {name!r}, which is no base file of group {file_id!r} at {instant}")
 
 
-def _checked_log(name: str | None, file_id: FileId, what: str) -> str:
+def _checked_log_name(name: str | None, file_id: FileId, what: str) -> str:
     log = None if name is None else parse_log_file(name)
     if name is None or log is None or log.file_id != file_id or log.is_cdc:
         raise CorruptFile(f"{what} names {name!r}, which is no log of file group {file_id!r}")
     return name
 
 
-_MAX_STAMP_BYTES = 64 * 1024
+# ------------------------------------------------------------------------------------------------- a pending compaction
 
 
 def abandon_compaction(
@@ -187,7 +192,7 @@ def abandon_compaction(
         client.store.delete([heartbeat_name(pending.time)])
         _, logs = client.storage_listing(config).files(partitions)
         if config.version.layout == 1 and any(log.instant == pending.time for log in logs):
-            _fall_back(write_client, state, pending)
+            _back_to_requested(write_client, state, pending)
             return False
         write_client.timeline(config).remove_pending(pending.time, Action.COMPACTION)
     return True
@@ -206,7 +211,7 @@ def release_outputs(write_client: WriteClient, state: TableState, time: InstantT
             return
         lease.check()
         discard_outputs(write_client, now, time, partitions_of(plan))
-        _fall_back(write_client, now, pending)
+        _back_to_requested(write_client, now, pending)
         write_client.client.store.delete([name])
 
 
@@ -309,7 +314,7 @@ def discard_outputs(
     remove_markers(store, time)
 
 
-def _fall_back(write_client: WriteClient, state: TableState, pending: Instant) -> None:
+def _back_to_requested(write_client: WriteClient, state: TableState, pending: Instant) -> None:
     """Move a compaction from inflight back to requested."""
     for file in state.timeline.files_of(pending):
         if file.state is State.INFLIGHT:

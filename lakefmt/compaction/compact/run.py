@@ -1,4 +1,7 @@
-"""What a handle knows of the logs of a table: whether a compaction may find something to merge.
+"""Compaction: merge the logs of file slices into new base files (docs/format.md, Compaction).
+
+The plan names the slices; the executor merges a few of them at a time; nothing is visible before the instant completes.
+:mod:`lakefmt.compaction.service` says in which order this happens, and what a dead compaction leaves.
 
 Where the trigger asks for a compaction after every commit because none is ever made (a table that is only appended to, or whose
 small files are rewritten), every commit would list the whole table to learn that there is no log. Once a listing has
@@ -78,100 +81,10 @@ __all__ = [
 ]
 
 #: Completed actions that bring no log back. Others may: a restore and a rollback show older file slices again.
-_HARMLESS = COMMIT_ACTIONS | {Action.CLEAN, Action.SAVEPOINT}
-
-_moments: WeakKeyDictionary[BaseFileReader, Moment] = WeakKeyDictionary()
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A timeline at which the latest file slices had no logs.
-
-    Attributes:
-        completed: time and action of the completed instants.
-        pending: requested times of the others.
-        newest: the latest requested time of a completed commit.
-    """
-
-    completed: frozenset[tuple[InstantTime, Action]]
-    pending: frozenset[InstantTime]
-    newest: InstantTime
-
-
-def moment_of(timeline: Timeline) -> Moment:
-    """Return what is remembered of a timeline. Pure."""
-    completed = frozenset((each.time, each.action) for each in timeline.completed)
-    newest = max((each.time for each in timeline.commits), default=InstantTime(""))
-    return Moment(completed, timeline.pending_times, newest)
-
-
-def commits_to_look_at(moment: Moment, timeline: Timeline) -> tuple[Instant, ...] | None:
-    """Return the commits that completed after a moment; None: the timeline does not tell what has happened since. Pure.
-
-    Args:
-        moment: of an earlier timeline of the same table.
-        timeline: the active timeline now.
-
-    Example:
-        >>> from lakefmt.timeline.timeline import timeline_from_names
-        >>> names = [f"2026010100000{n}000_2026010100000{n}500.deltacommit" for n in range(3)]
-        >>> moment = moment_of(timeline_from_names(names[:2], 2))
-        >>> [each.time for each in commits_to_look_at(moment, timeline_from_names(names, 2)) or ()]
-        ['20260101000002000']
-    """
-    first = timeline.first_active
-    if first is None or first > moment.newest:
-        return None  # commits that completed after the moment may be archived
-    active = {each.time for each in timeline.instants}
-    if any(time < first and time not in active for time in moment.pending):
-        return None  # the same
-    new = [each for each in timeline.completed if (each.time, each.action) not in moment.completed]
-    if any(each.action not in _HARMLESS for each in new):
-        return None
-    return tuple(each for each in new if each.action in COMMIT_ACTIONS)
-
-
-def has_no_logs(client: TableClient, state: TableState) -> bool:
-    """Return whether this handle knows, without a listing, that no latest file slice has a log.
-
-    Args:
-        client: the table.
-        state: the table as it is now.
-    """
-    moment = _moments.get(client.reader)
-    commits = None if moment is None else commits_to_look_at(moment, state.timeline)
-    if commits is None:
-        return False
-    try:
-        if any(_writes_logs(client, state, commit) for commit in commits):
-            return False
-    except SnapshotExpired:  # undone meanwhile
-        return False
-    _moments[client.reader] = moment_of(state.timeline)
-    return True
-
-
-def remember_logs(client: TableClient, state: TableState, slices: Iterable[FileSlice]) -> None:
-    """Remember what a listing has shown.
-
-    Args:
-        client: the table.
-        state: the table as it was before it was listed.
-        slices: the latest file slice of every file group.
-    """
-    if any(each.logs for each in slices):
-        _moments.pop(client.reader, None)
-    else:
-        _moments[client.reader] = moment_of(state.timeline)
-
-
-def _writes_logs(client: TableClient, state: TableState, commit: Instant) -> bool:
-    stats = client.commit_metadata(state, commit).stats
-    return any(parse_log_file(stat.file_name) is not None for stat in stats)
-
-
+_ACTIONS_WITHOUT_OLD_LOGS = COMMIT_ACTIONS | {Action.CLEAN, Action.SAVEPOINT}
+_moments_without_logs: WeakKeyDictionary[BaseFileReader, Moment] = WeakKeyDictionary()
 #: A slice is held in memory while it is merged, so only a few are merged at once.
-_MOST_THREADS = 4
+_MOST_SLICES_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +283,7 @@ class _CompactionService(MergingService):
         )
         notes = {**self.notes, **client.schema_notes(columns, schema)}
         if self.run_operations is None:
-            stats = _merge_all(merge, plan)
+            stats = _merge_slices(merge, plan)
         else:
             from lakefmt.compaction.operations import operations_of  # only where other processes run them
 
@@ -387,7 +300,7 @@ class _CompactionService(MergingService):
             raise InstantNotPending(
                 f"the compaction {transaction.time} was taken over by another process: {lost[0]} is gone"
             )
-        _check_bases(self.write_client, state, transaction.time, output)
+        _check_written_bases(self.write_client, state, transaction.time, output)
         output = with_stored_entries(self.write_client.client, state, output)
         return encode_commit(output, state.config.version, replace=False), output
 
@@ -414,7 +327,7 @@ def check_no_earlier_write(write_client: WriteClient, state: TableState) -> None
             )
 
 
-def _merge_all(merge: SliceMerge, plan: CompactionPlan) -> tuple[WriteStat, ...]:
+def _merge_slices(merge: SliceMerge, plan: CompactionPlan) -> tuple[WriteStat, ...]:
     """Merge the slices, a few at a time; the stats are in the order of the plan."""
     bases, logs = merge.client.storage_listing(merge.state.config).files(partitions_of(plan))
     files: dict[str, SliceFiles] = {}
@@ -422,7 +335,7 @@ def _merge_all(merge: SliceMerge, plan: CompactionPlan) -> tuple[WriteStat, ...]
         files.setdefault(base.partition, ({}, {}))[0][base.name] = base
     for log in logs:
         files.setdefault(log.partition, ({}, {}))[1][log.name] = log
-    asked = merge.settings.integer("lakefmt.write.threads") or _MOST_THREADS
+    asked = merge.settings.integer("lakefmt.write.threads") or _MOST_SLICES_AT_ONCE
     threads = max(1, min(asked, cpu_count() or 1, len(plan.operations)))
     if threads == 1:
         return tuple(merge.run(n, o, files.get(o.partition, ({}, {}))) for n, o in enumerate(plan.operations))
@@ -439,7 +352,9 @@ def _merge_all(merge: SliceMerge, plan: CompactionPlan) -> tuple[WriteStat, ...]
             raise
 
 
-def _check_bases(write_client: WriteClient, state: TableState, time: InstantTime, commit: CommitMetadata) -> None:
+def _check_written_bases(
+    write_client: WriteClient, state: TableState, time: InstantTime, commit: CommitMetadata
+) -> None:
     """Delete what another attempt has written; refuse to hide base files that were committed after the plan was made."""
     stats_by_group = {(stat.partition_path, stat.file_id): stat for stat in commit.stats}
     bases, _ = write_client.client.storage_listing(state.config).files(
@@ -464,3 +379,93 @@ def _check_bases(write_client: WriteClient, state: TableState, time: InstantTime
         )
         strays += [file.path for file in change_files if file.instant == time and file.path not in named_paths]
     write_client.client.store.delete(strays)
+
+
+# -------------------------------------------------------------------------------------------- whether there may be logs
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A timeline at which the latest file slices had no logs.
+
+    Attributes:
+        completed: time and action of the completed instants.
+        pending: requested times of the others.
+        newest: the latest requested time of a completed commit.
+    """
+
+    completed: frozenset[tuple[InstantTime, Action]]
+    pending: frozenset[InstantTime]
+    newest: InstantTime
+
+
+def moment_of(timeline: Timeline) -> Moment:
+    """Return what is remembered of a timeline. Pure."""
+    completed = frozenset((each.time, each.action) for each in timeline.completed)
+    newest = max((each.time for each in timeline.commits), default=InstantTime(""))
+    return Moment(completed, timeline.pending_times, newest)
+
+
+def commits_to_look_at(moment: Moment, timeline: Timeline) -> tuple[Instant, ...] | None:
+    """Return the commits that completed after a moment; None: the timeline does not tell what has happened since. Pure.
+
+    Args:
+        moment: of an earlier timeline of the same table.
+        timeline: the active timeline now.
+
+    Example:
+        >>> from lakefmt.timeline.timeline import timeline_from_names
+        >>> names = [f"2026010100000{n}000_2026010100000{n}500.deltacommit" for n in range(3)]
+        >>> moment = moment_of(timeline_from_names(names[:2], 2))
+        >>> [each.time for each in commits_to_look_at(moment, timeline_from_names(names, 2)) or ()]
+        ['20260101000002000']
+    """
+    first = timeline.first_active
+    if first is None or first > moment.newest:
+        return None  # commits that completed after the moment may be archived
+    active = {each.time for each in timeline.instants}
+    if any(time < first and time not in active for time in moment.pending):
+        return None  # the same
+    new = [each for each in timeline.completed if (each.time, each.action) not in moment.completed]
+    if any(each.action not in _ACTIONS_WITHOUT_OLD_LOGS for each in new):
+        return None
+    return tuple(each for each in new if each.action in COMMIT_ACTIONS)
+
+
+def has_no_logs(client: TableClient, state: TableState) -> bool:
+    """Return whether this handle knows, without a listing, that no latest file slice has a log.
+
+    Args:
+        client: the table.
+        state: the table as it is now.
+    """
+    moment = _moments_without_logs.get(client.reader)
+    commits = None if moment is None else commits_to_look_at(moment, state.timeline)
+    if commits is None:
+        return False
+    try:
+        if any(_writes_logs(client, state, commit) for commit in commits):
+            return False
+    except SnapshotExpired:  # undone meanwhile
+        return False
+    _moments_without_logs[client.reader] = moment_of(state.timeline)
+    return True
+
+
+def remember_logs(client: TableClient, state: TableState, slices: Iterable[FileSlice]) -> None:
+    """Remember what a listing has shown.
+
+    Args:
+        client: the table.
+        state: the table as it was before it was listed.
+        slices: the latest file slice of every file group.
+    """
+    if any(each.logs for each in slices):
+        _moments_without_logs.pop(client.reader, None)
+    else:
+        _moments_without_logs[client.reader] = moment_of(state.timeline)
+
+
+def _writes_logs(client: TableClient, state: TableState, commit: Instant) -> bool:
+    stats = client.commit_metadata(state, commit).stats
+    return any(parse_log_file(stat.file_name) is not None for stat in stats)
