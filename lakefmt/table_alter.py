@@ -1,4 +1,7 @@
-"""Alter a table's columns: a commit without files (Hudi: ALTER_SCHEMA) that gives every column an id (docs/schema.md)."""
+"""The verbs of ``table.alter``: change a table's columns (docs/schema.md).
+
+An alteration is a commit without files (Hudi: ALTER_SCHEMA) that gives every column an id.
+"""
 
 from __future__ import annotations
 

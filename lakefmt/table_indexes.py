@@ -1,4 +1,7 @@
-"""Asking a table's index without writing: which files would be opened for these keys, and why (effects: reads)."""
+"""``table.index``: how a table finds keys, and the indexes of its metadata table; every method calls the packages below.
+
+:meth:`TableIndexes.explain` asks the index without writing: which files would be opened for these keys, and why.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The sources of a commit's changes (docs/format.md, Change files). Pure.
+"""Read the changes between two moments: inserted, updated and deleted rows with before and after images.
 
-The cases are those of Hudi's CDC inference, and one more: a base file that replaces another in a
-table without change capture; both are compared.
+Tables with change capture give their change files; for others the file groups before and after each commit are compared
+(docs/format.md, Change files). The cases are those of Hudi's CDC inference, and one more: a base file that replaces
+another in a table without change capture; both are compared. Memory: one file group of one commit, and the result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,16 @@
-"""Filters as conditions over columns: terms, their values and what they mean for ranges (pure)."""
+"""Conditions on rows, and the terms that they are made of: one column compared with values, exactly (pure).
+
+A value that a column cannot store is neither an error nor rounded: it is between two values of the type, or outside its
+range. A comparison uses the nearest lower value of the type with the same meaning. ``fare_cents > 2.5`` on integers is
+``fare_cents > 2``, and a value outside the type's range is larger or smaller than all. So comparisons keep the column's
+type, in which statistics prune.
+
+A comparison with null is not true, and neither is its opposite, as in SQL.
+
+Statistics of floating point columns ignore NaN and the sign of zero. Arrow takes them as bounds of all values: it drops
+row groups in which ``not (x > 5)`` is true for NaN. A condition therefore has two expressions. One selects exactly the
+rows; the other may be compared with statistics, because it is true for every selected row.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Translate SQL conditions to filters. Pure.
+"""Parse filters: Arrow expressions, tuples in disjunctive normal form, SQL text (pure).
 
-sqlglot parses the text; the tree is translated term by term, and everything that is not listed here
-is refused. *Not* is pushed down to the terms, which know their opposite under nulls
-(:mod:`lakefmt.read.filter_terms`).
+All become one condition, which prunes partitions, row groups and rows. sqlglot parses SQL; its tree is translated term by
+term, and everything that is not listed here is refused: no text is evaluated as Python. *Not* is pushed down to the
+terms, which know their opposite under nulls (:mod:`lakefmt.read.filter_terms`).
 """
 
 from __future__ import annotations

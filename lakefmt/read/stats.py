@@ -1,4 +1,4 @@
-"""Format a timeline for people, one line per instant. Pure."""
+"""Describe a table: its timeline, one line per instant, and the statistics of its files."""
 
 from __future__ import annotations
 

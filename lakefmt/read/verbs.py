@@ -1,4 +1,4 @@
-"""Retry reads of the newest state when a clean removes their files."""
+"""The reading methods of ``Table``; reads of the newest state are repeated when a clean has removed their files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Where the tables of a connection are."""
+"""The connection and the cursor that programs for the SDK open, and where their tables are.
+
+The properties of a stream are split here: which are about conversions, which are the SDK's, and which are settings of
+commits. A cursor runs the few statements that programs for real-time streams bring along.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Values without parts: from what a program sets to what Arrow stores, exactly (docs/realtime.md, Types). Pure.
+"""Convert what a program sets to what Arrow stores, exactly (docs/realtime.md, Types). Pure.
 
-A converter takes one value that is not None and returns one that ``pyarrow.array`` stores as it is: instants are whole
-microseconds, dates whole days, decimals have their final scale. It raises ValueError or TypeError with the reason; the
-caller adds column and table. Each begins with the one class that nearly all values have.
+The converter of a column is made once per stream from its SQL type and stored type (:func:`column_converter`). A converter
+takes one value that is not None and returns one that ``pyarrow.array`` stores as it is: instants are whole microseconds,
+dates whole days, decimals have their final scale. It raises ValueError or TypeError with the reason; the caller adds column
+and table. Each begins with the one class that nearly all values have.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""SQL types of columns: how they are stored, and how a table remembers them. Pure.
+"""The few SQL statements that a cursor runs, parsed to values, and the SQL types of their columns (pure).
 
-A table stores fewer types than SQL names: ``INT8`` is stored as a 32-bit integer, ``VARCHAR(10)`` as
-text. The property :data:`SQL_TYPES` of a table keeps the names, as JSON by column; a column without an
-entry has the SQL type that its stored type suggests.
+sqlglot parses the text; everything that is not listed here is refused, so that no statement does less than it says.
+
+A table stores fewer types than SQL names: ``INT8`` is stored as a 32-bit integer, ``VARCHAR(10)`` as text. The property
+:data:`SQL_TYPES` of a table keeps the names, as JSON by column; a column without an entry has the SQL type that its stored
+type suggests.
 """
 
 from __future__ import annotations

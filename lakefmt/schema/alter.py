@@ -1,7 +1,11 @@
-"""Changes of a column's type: which Hudi allows, which keep every value, and how stored values follow (docs/schema.md). Pure.
+"""Alter the columns of a schema: add, drop, rename, move, change the type (docs/schema.md). Pure.
 
-The matrix is Hudi's (SchemaChangeUtils). Values are converted as Hudi's readers convert them: a double is the one of the
-float's shortest text, texts of numbers are Java's, and a text that is no number or date becomes null.
+Names have dots for nested fields, ``element`` for the elements of a list and ``value`` for the values of a map, as in
+Spark's ``ALTER TABLE``. What would lose values, or change what keys and partition paths are made of, is refused.
+
+Which type may become which is Hudi's matrix (SchemaChangeUtils). Values are converted as Hudi's readers convert them: a
+double is the one of the float's shortest text, texts of numbers are Java's, and a text that is no number or date becomes
+null.
 """
 
 from __future__ import annotations

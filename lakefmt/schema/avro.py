@@ -1,10 +1,14 @@
-"""Avro schemas as trees of :class:`AvroType`: the only reader of Avro schema text. Pure.
+"""Translate Avro schema text to Arrow schemas and back (docs/format.md, Column types). Pure.
 
-Schemas come from files and are hostile. The tree holds only types whose every value takes at least one byte and which
-do not contain themselves. A reader of values can then check counts and lengths against the bytes left before it
-allocates anything, and nesting has an end.
+The text comes from other engines and from damaged files: its length, its depth and the number of types it unfolds to are
+bounded before anything is built, and names that refer back to themselves are refused. It is parsed here only, to a tree of
+:class:`AvroType`, in which every value takes at least one byte and which does not contain itself. A reader of values can
+then check counts and lengths against the bytes left before it allocates anything, and nesting has an end. Malformed schemas
+are :class:`MalformedAvro` here; callers turn them into errors that name the file.
 
-Malformed schemas are :class:`MalformedAvro` here; callers turn them into errors that name the file.
+What Avro can say and Arrow cannot (an enum's symbols, a uuid, a decimal over bytes, a default) travels in the metadata of
+the Arrow field under :data:`_AVRO_TYPE`, :data:`AVRO_DEFAULT` and :data:`AVRO_DOC`, so that a commit of ours repeats it
+instead of quietly changing the table's schema for its other writers.
 """
 
 from __future__ import annotations

@@ -8,6 +8,9 @@ Arrow's casts differ between releases for views, maps and missing fields.
 Null structs still have child values. Gathering and decoding leave nulls there, and Arrow's Parquet
 writer and casts then report nulls in required fields. :func:`fill_unseen` replaces these nulls by
 values.
+
+Arrow loses the row count of a table without columns when it joins or casts it or changes its
+metadata; :func:`join_tables`, :func:`cast_rows` and :func:`with_metadata` keep it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Segments, their headers and claims as bytes (pure; docs/streams.md, Files)."""
+"""Segments of streams as bytes and as objects: encode, write, list, read, delete (docs/streams.md, Files).
+
+A segment is two objects: the rows, then the header that names them. Rows without a header are not durable, and no reader
+sees them. A second write of one segment finds the first and succeeds.
+"""
 
 from __future__ import annotations
 

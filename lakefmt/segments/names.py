@@ -1,4 +1,7 @@
-"""What a row of a stream does to its key (pure)."""
+"""Names of streams, segments and claims below ``.hoodie/.lakefmt/streams``, and of the operators of their rows (pure).
+
+Layout: docs/streams.md, Files.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,12 @@
-"""Which segments of a stream are still to be committed (pure).
+"""What the streams of a table have made durable and not committed, and which process may write their segments.
+
+An opening of a stream claims the next epoch by creating a file that must not exist. A process whose epoch is not the newest
+one must not confirm a segment any more. On a local disk the owner also holds an operating system lock on the file, so that
+its death is seen at once; elsewhere it renews the file, and two missed renewals end it.
 
 A process that claims a stream lists its segments and notes the last one it saw of each earlier claim (``adopted``). What an
-earlier owner writes after that was never confirmed: an owner looks for newer claims between writing a segment and confirming it.
+earlier owner writes after that was never confirmed: an owner looks for newer claims between writing a segment and
+confirming it.
 """
 
 from __future__ import annotations

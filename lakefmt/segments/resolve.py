@@ -1,4 +1,11 @@
-"""Rows of segments whose table was altered since they were made: their columns are found by id (docs/streams.md, Columns)."""
+"""Resolve a stream's rows by their operators: for each key one row, or its deletion (pure).
+
+A stream is its rows applied by the verbs of the table one after the other. Rows with one key are numbered (the first, the
+second …), and all rows of one number are handled together, so the work is per column and not per row.
+
+Rows of segments first get the columns of the table: where it was altered since they were made, columns are found by id
+(docs/streams.md, Columns).
+"""
 
 from __future__ import annotations
 

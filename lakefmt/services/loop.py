@@ -1,10 +1,12 @@
-"""One process at a time serves a table: a lease in ``.hoodie/.lakefmt/services.lease`` (effects).
+"""The process for services: round after round over its tables until it is asked to stop.
 
-The lease is the object of Hudi's storage lock under a name of its own: replaced only as it was found, renewed while a round
-runs, marked as given back at its end. The lease of a process that died ends by the clock, and the next process takes it.
+One process at a time serves a table, by a lease in ``.hoodie/.lakefmt/services.lease``: the object of Hudi's storage lock
+under a name of its own, replaced only as it was found, renewed while a round runs, marked as given back at its end. The
+lease of a process that died ends by the clock, and the next process takes it. It saves work and is not needed for safety:
+every service takes the table lock and a heartbeat, as it does anywhere. So a store without compare-and-swap is served
+without a lease.
 
-The lease saves work and is not needed for safety: every service takes the table lock and a heartbeat, as it does
-anywhere. So a store without compare-and-swap is served without a lease.
+Operations of compactions, one file slice each, are executed by processes of a pool.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a process for services has done: values that print as a page, as JSON and as metrics. Pure."""
+"""The status of a process for services, as values, and for others to read: a page, JSON and metrics, in a file or over HTTP."""
 
 from __future__ import annotations
 

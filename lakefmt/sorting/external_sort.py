@@ -1,7 +1,12 @@
-"""What is too much for memory waits in temporary files (effects); first of all the keys of files in the making.
+"""Sort any amount of rows in bounded memory, and keep the keys of growing files, through temporary files.
 
-A filter can be built only when the number of its keys is known, so a file's keys are kept until it is finished: with
-many files open at a time they would outgrow every window.
+Runs are sorted in memory and written as Arrow files; keys sampled from all runs cut the key space into ranges that
+fit; each range is gathered from every run, batch by batch, sorted and handed on. No row is ever looked at in Python.
+A run, and a range, is an eighth of what may be held, less what sorting and writing take whatever their rows: rows are
+there up to three times while they are put in order, and their reader needs room, too.
+
+A filter can be built only when the number of its keys is known, so a file's keys are kept until it is finished: with many
+files open at a time they would outgrow every window.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
-"""Values as numbers and bytes that compare like the values (docs/format.md, Clustering). Pure.
+"""Sort keys of rows: by columns, or along a curve through several columns (docs/services.md, Clustering). Pure.
 
-Nulls come first, NaN comes last, 0.0 and -0.0 are one value. A number of 64 bits keeps the order of two values or makes
-them equal; bytes keep every difference.
+Values become numbers or bytes that compare like the values (docs/format.md, Clustering). Nulls come first, NaN comes last,
+0.0 and -0.0 are one value. A number of 64 bits keeps the order of two values or makes them equal; bytes keep every
+difference.
+
+The z-order curve and the Hilbert curve walk through a space of as many dimensions as there are columns and keep neighbours
+near each other, so that a file of rows that follow each other covers a small range of every column. The Hilbert curve never
+jumps; its index is computed as by J. Skilling ("Programming the Hilbert curve", 2004), for all rows at a time.
 """
 
 from __future__ import annotations

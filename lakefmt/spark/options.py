@@ -1,7 +1,8 @@
-"""The options of Hudi's Spark data source, and what becomes of each (pure).
+"""The options of Hudi's Spark data source, as arguments of lakefmt's own calls (pure).
 
-The names and their defaults are those of Hudi 1.2.0. Not here are the settings of a table (docs/settings.md), which a call
-of Spark takes as well.
+The names and their defaults are those of Hudi 1.2.0, from its configuration page for Spark data sources. What configures
+Spark itself is accepted and does nothing; what would break a promise is refused; all other settings (docs/settings.md) go
+to the table's call, which knows them.
 """
 
 from __future__ import annotations

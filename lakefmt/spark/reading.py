@@ -1,7 +1,8 @@
-"""Read exactly the pinned base files by Spark's own Parquet reader, where that gives the same rows (effects: reads only).
+"""Read tables as DataFrames by functions, on every release of PySpark that lakefmt takes.
 
-Spark's reader reads only the columns that a query uses, which a data source in Python is never told. It serves slices
-without logs whose files have the table's types under the table's names.
+Where that gives the same rows, Spark's own Parquet reader reads exactly the pinned base files. It reads only the columns
+that a query uses, which a data source in Python is never told. It serves slices without logs whose files have the table's
+types under the table's names.
 """
 
 from __future__ import annotations

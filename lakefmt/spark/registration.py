@@ -1,4 +1,9 @@
-"""The data source in sessions of PySpark 4: pushed filters, and views that show the newest state (effects)."""
+"""``format("lakefmt")`` on the readers and writers of one session's classes.
+
+PySpark 4 finds the data source on its own; what it cannot say to a data source (the modes ``error`` and ``ignore``, a
+commit by the user's own process) and PySpark 3.5, which has none, come through wrapped methods. Any other format goes
+straight to Spark's own methods. In sessions of PySpark 4 filters are pushed down, and views show the newest state.
+"""
 
 from __future__ import annotations
 

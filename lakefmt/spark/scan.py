@@ -1,6 +1,10 @@
-"""Images of changed rows as texts, as Hudi's Spark data source shows them: Avro's text of a record (pure).
+"""Read a table for Spark: the driver pins a state and cuts it into splits, each task reads one.
 
-The texts are JSON. Times are numbers, and decimals lists of bytes, as they are stored.
+A pushed filter only leaves out what cannot match: Spark evaluates every filter again. So a filter whose meaning differs is
+not pushed: Spark takes NaN as the largest number, and as equal to itself.
+
+Images of changed rows are texts, as Hudi's Spark data source shows them: Avro's text of a record, which is JSON. Times are
+numbers, and decimals lists of bytes, as they are stored.
 """
 
 from __future__ import annotations

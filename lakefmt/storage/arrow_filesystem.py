@@ -1,9 +1,9 @@
-"""Delay the interpreter's exit until Arrow's threads have released their Python objects (effects).
+"""A read-only Arrow file system over an object store.
 
-An Arrow thread reports its last rows before it releases the file and the file system that it read.
-Releasing a Python object needs the GIL; a finalizing interpreter terminates threads that request
-it, and terminating a C++ thread this way aborts the process: "terminate called without an active
-exception".
+The interpreter's exit waits until Arrow's threads have released their Python objects (:func:`wait_for_arrow`). An Arrow
+thread reports its last rows before it releases the file and the file system that it read. Releasing a Python object needs
+the GIL; a finalizing interpreter terminates threads that request it, and terminating a C++ thread this way aborts the
+process: "terminate called without an active exception".
 """
 
 from __future__ import annotations

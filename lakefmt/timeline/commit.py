@@ -1,4 +1,11 @@
-"""Commit metadata: written and replaced files, extra metadata (docs/format.md, Values in timeline bodies). Pure."""
+"""Commit metadata: written and replaced files, extra metadata (docs/format.md, Values in timeline bodies). Pure.
+
+Some entries of the extra metadata live on from commit to commit. A commit says under ``lakefmt.stream.<writer>`` how far a
+stream's writer has come, under ``lakefmt.txn.<application>`` the last number of an application, and under
+``lakefmt.watermark`` up to which event time the rows are complete. Every commit repeats what the commit before it said, so
+that the newest one tells all. A writer or an application without a commit for seven days is left out; the watermark stays
+(docs/format.md, lakefmt's commit entries).
+"""
 
 from __future__ import annotations
 

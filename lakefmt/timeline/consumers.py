@@ -1,8 +1,14 @@
-"""Watermarks in commits: up to which event time rows are complete (docs/consumers.md, Watermarks). Pure.
+"""Registered consumers of a table and what they have read, and the watermarks that commits carry.
 
-A watermark is a number of milliseconds since 1970-01-01 UTC. A commit keeps it as text in its extra metadata
-(:mod:`lakefmt.timeline.commit`). It never falls from one commit to the next; a commit without one has that of the
-commit before it.
+Each consumer has a JSON file ``.hoodie/.lakefmt/consumers/<id>.json``, or one for each of its shards,
+``<id>@<i>-of-<n>.json`` (docs/format.md, lakefmt's own files): ``next_start`` is the completion time (requested time in
+version 6) up to which it has read, ``updated`` the ISO time at which it was last known to be alive. A clean and an archive
+step keep what a consumer has not read; one that was not heard of for seven days is ignored, and a stream that runs without an
+id, which has the mode ``running``, after ten minutes.
+
+A watermark says up to which event time rows are complete (docs/consumers.md, Watermarks): a number of milliseconds since
+1970-01-01 UTC. A commit keeps it as text in its extra metadata (:mod:`lakefmt.timeline.commit`). It never falls from one
+commit to the next; a commit without one has that of the commit before it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,11 @@
-"""Markers, which announce data files before they are written (effects; docs/format.md, Markers).
+"""Files that belong to a write in progress: the markers of its data files, and what it saves for other processes.
 
-A rollback, lakefmt's or Hudi's, finds the files of a failed write by its markers, without listing
-the table.
+Markers announce data files before they are written (docs/format.md, Markers). A rollback, lakefmt's or Hudi's, finds the
+files of a failed write by its markers, without listing the table.
+
+A write that another process may commit or abort saves ``.hoodie/.lakefmt/writes/<instant>.json`` and, where keys are
+remembered, ``<instant>.keys`` (docs/format.md, lakefmt's own files). Other engines ignore them. They go with the instant: at
+its commit, its abort, its rollback.
 """
 
 from __future__ import annotations

@@ -1,12 +1,16 @@
-"""The Avro schemas of timeline bodies (docs/format.md, Avro records of the timeline).
+"""Encode and decode timeline bodies (docs/format.md, Timeline bodies; Avro records of the timeline). Pure.
 
-One line per field: name, type, default. Notation of types::
+Plans and metadata are Avro containers with one record; completed commits of version 6 are JSON. A record is a dict with
+Hudi's field names. Decoding gives records of any release the shape of :data:`RECORDS`: unknown fields are dropped, missing
+ones get defaults, and every value has its schema's type.
+
+:data:`RECORDS` has one line per field: name, type, default. Notation of types::
 
     ?T          null or T, default null
     T?          T or null (the order is part of the format)
 
-The fields are those of Hudi 1.0.2 to 1.2.0, whose schemas in real files are equal. Older readers
-(0.14, 0.15) skip unknown fields, because Avro readers use the schema of the file.
+The fields are those of Hudi 1.0.2 to 1.2.0, whose schemas in real files are equal. Older readers (0.14, 0.15) skip unknown
+fields, because Avro readers use the schema of the file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Savepoints and the content of their files (docs/format.md, Savepoint). Pure."""
+"""Savepoints and restores: what their files hold, and which instants a restore undoes (docs/format.md, Savepoint; Restore). Pure.
+
+Instants are undone newest first, in the order in which they became visible: a reader sees the table in between as it was
+after some commit, never a mix.
+"""
 
 from __future__ import annotations
 

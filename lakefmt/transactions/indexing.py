@@ -1,4 +1,10 @@
-"""What a user asks for when an index of the metadata table is to be made: parsed, checked against the table. Pure."""
+"""Make and remove the metadata table and its indexes (docs/format.md, Metadata table).
+
+Indexing is the action that makes indexes while other writers go on. A plan is put on the timeline first. Its runner holds
+the table lock twice for a moment: to let writers keep the new indexes, and to publish them. A run that died is run again
+from the beginning by the next one. All other functions that make or remove an index are called under the table lock, outside
+of a commit. Requests of users are parsed and checked against the table before (:func:`parse_index_request`).
+"""
 
 from __future__ import annotations
 

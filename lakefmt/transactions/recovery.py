@@ -1,6 +1,15 @@
-"""A rollback with its own instant: run a plan, or finish a rollback whose process died; under the table lock.
+"""Recovery before a write: roll back what dead writers left, and finish rollbacks and restores; under the table lock.
 
-Every step may be repeated. A rollback that died half-way is finished by the next writer from its stored plan.
+A writer is dead when its heartbeat has expired (:mod:`lakefmt.timeline.heartbeat`); slowness alone is not enough. Files,
+markers and heartbeats of live writers are left alone.
+
+A rollback has its own instant. Every step may be repeated: one that died half-way is finished by the next writer from its
+stored plan.
+
+Readers rely on the order of the steps of a restore (docs/format.md, Restore). First every commit becomes invisible, newest
+first: in between, the table reads as it was after some commit. Then their files are deleted, then they leave the timeline,
+then the restore completes. Every step may be repeated: the plan is on the timeline, and what is done is no longer there to
+be done.
 """
 
 from __future__ import annotations

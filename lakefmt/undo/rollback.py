@@ -1,4 +1,17 @@
-"""Whether the files of an earlier state are still there: what cleans have deleted since, or are about to delete."""
+"""``table.rollback``: undo a pending instant, or the newest completed commit (docs/format.md, Rollback).
+
+The action of the instant decides what is done:
+
+* a write: its files are deleted and it leaves the timeline;
+* a compaction or log compaction: its files are deleted and its plan becomes pending again; `withdraw` removes the plan, too;
+* a clustering: its files and its plan are removed, as in Hudi; ``withdraw=False`` keeps the plan;
+* a clean that has begun may have deleted files, so it is finished; one that is only requested is withdrawn;
+* a rollback or restore whose process died is finished. (A savepoint whose process died has the time of its commit: the
+  next write removes it.)
+
+An earlier state can come back only where its files are still there (:func:`check_whole`): cleans may have deleted some, or
+be about to.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``table.savepoint``: keep the state of a commit until the savepoint is deleted (docs/format.md, Savepoint)."""
+"""``table.savepoint`` keeps the state of a commit until the savepoint is deleted; ``table.restore`` brings it back.
+
+docs/format.md, Savepoint; Restore.
+"""
 
 from __future__ import annotations
 

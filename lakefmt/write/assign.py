@@ -1,9 +1,12 @@
-"""Which small base files of a partition are merged (pure).
+"""Which row goes to which file (pure): updates go home, inserts fill small files before new ones are opened.
 
-A row is written once when it comes in, and again with every file that is filled with newer rows or merged. ``fill`` is Hudi's
-way: new rows go to small files first, so that a file is rewritten with every small commit. ``tiers`` fills a file where it is
-rewritten anyway, or is small beside the rows that come in; other rows open files, and when a partition has too many small
-ones, some of about the same size are merged into one. Both the files of a partition and the times a row is rewritten stay few.
+Counts in equal counts out: every routed row is in exactly one assignment per place where its key lives.
+
+A row is written once when it comes in, and again with every file that is filled with newer rows or merged. ``fill`` is
+Hudi's way: new rows go to small files first, so that a file is rewritten with every small commit. ``tiers`` fills a file
+where it is rewritten anyway, or is small beside the rows that come in; other rows open files, and when a partition has too
+many small ones, some of about the same size are merged into one. Both the files of a partition and the times a row is
+rewritten stay few.
 """
 
 from __future__ import annotations

@@ -1,4 +1,13 @@
-"""Columns of a table during a write: new ones, altered ones, and the internal schema of the commit."""
+"""The columns of a table after a write with other ones, and the column ids in its commit (docs/schema.md).
+
+What keys, paths, merging and indexes are made of stays as it is.
+
+Files may still have columns that are not the table's any more: rows that lacked them dropped them. Where columns have no
+ids, files are read by name: a new column of such a name would be read from the files of the old one.
+
+A table has column ids from its first alteration on. Then every commit repeats the internal schema and stores the history
+(docs/format.md, Schema history).
+"""
 
 from __future__ import annotations
 

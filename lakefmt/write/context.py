@@ -1,8 +1,12 @@
-"""What a commit says of streams, applications and the watermark, decided under the table lock.
+"""The values of a write: its request, its context, its assignments, and what its commit says of streams and applications.
 
-A write is given a function (:class:`CommitEntries`). It is called when the table lock is held and the write is about to
-complete, so it sees the newest commit of every process. It returns the entries of this commit, or that an earlier commit
-has done the same: then the write is undone, and its result names the earlier one.
+They pass between the process that begins a write and its workers. :class:`WriteContext`, :class:`FileAssignment` and
+:class:`WriteStatus` are frozen; they pickle, and hold neither open files nor secrets.
+
+What a commit says of streams, applications and the watermark is decided by a function (:class:`CommitEntries`). It is
+called when the table lock is held and the write is about to complete, so it sees the newest commit of every process. It
+returns the entries of this commit, or that an earlier commit has done the same: then the write is undone, and its result
+names the earlier one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""A write whose files are written by tasks of a distributed engine."""
+"""A write whose files are written by many tasks of a cluster: begun and committed by one process.
+
+That process begins the write and commits it (:class:`~lakefmt.write.transaction.WriteTransaction`), with every row accounted
+for; the tasks are given its context and its state, and key, place and write rows, each its own. What a task decides follows
+from its number and its rows alone: a second attempt gives every file the name that the first one gave it, and adopts the
+file. So two tasks must never have rows of one file group; who hands out the rows sees to that.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """One write in six steps: begin, key, locate, place, write, commit.
 
-``Table`` runs them in one call (:mod:`lakefmt.write.verbs`); ``lakefmt.lowlevel`` offers them one by one. A transaction
-that is saved (:mod:`~lakefmt.write.commit.saved_write`) is rebuilt from its :class:`~lakefmt.write.context.WriteContext`
-in any process by :func:`resume_transaction`.
+``Table`` runs them in one call (:mod:`lakefmt.write.verbs`); ``lakefmt.lowlevel`` offers them one by one, in one process or
+in several. A :class:`~lakefmt.write.context.WriteContext` is a plain value. The process that keeps the heartbeat of a write
+alive finds its transaction here; any other process rebuilds the transaction from the context and from what the write has
+saved (:func:`resume_transaction`, :mod:`~lakefmt.write.commit.saved_write`).
 """
 
 from __future__ import annotations

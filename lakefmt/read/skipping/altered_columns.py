@@ -1,8 +1,11 @@
-"""What statistics guarantee of the rows of file slices. Pure.
+"""What statistics guarantee of the rows of file slices and row groups, also of columns that were altered since.
 
 Statistics of the files of a slice are joined before they are compared with a condition: a merged row takes each value from
 one of the files, perhaps another one for each column. So a slice is read or not read as a whole, and a log is never left
 out alone.
+
+Arrow compares a footer with a filter by names and types, so it cannot leave out row groups of a file that has a column
+under another name, or in another type. Here the ends of each row group get the name and the type of today, as its rows do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""Leaves out files by expression indexes."""
+"""Leave out slices by expression indexes and by key filters of the metadata table.
+
+An index of a function that rises with its column has ranges of the column. An index does not say in which time zone times
+were read (Hudi stores none), so moments with a zone are taken as they may be in any: an end moves by the largest difference
+from UTC. Of another function the values of a filter are looked for: a row whose column is ``x`` is in no file whose range,
+or bloom filter, does not have ``f(x)``.
+"""
 
 from __future__ import annotations
 

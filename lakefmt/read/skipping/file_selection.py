@@ -1,4 +1,13 @@
-"""What a read would open and what was left out by what, as values that print. Pure."""
+"""Choose the file slices that a read opens, and report what left out the others.
+
+In this order: partition values, a record index or a secondary index, the statistics of partitions, those of files,
+expression indexes, key filters. What Parquet footers say of row groups is left to the scan; :func:`explain_read` opens
+footers, but reads no rows.
+
+What is said of files stays right as long as the files are there, so they serve every snapshot. An index of keys and the
+statistics of partitions say what is stored now: they serve the newest state, and only when nothing was completed while
+they were read.
+"""
 
 from __future__ import annotations
 

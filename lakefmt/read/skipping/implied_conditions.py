@@ -1,7 +1,13 @@
-"""The metadata of an Arrow schema in their order, from the message that Arrow writes for it. Pure.
+"""What an Arrow expression implies of the columns of the rows that it keeps: values, ranges and nulls (pure).
 
-PyArrow gives them as a dictionary, in which a name that is there twice is found once. A message is a FlatBuffer: Arrow's
-``Message.fbs`` and ``Schema.fbs`` have its tables, and FlatBuffers' page on internals says how tables lie in bytes.
+An expression cannot be walked, but it can be pickled: as an Arrow file, whose schema names calls, columns and literals one
+behind the other (``Serialize`` in Arrow's ``expression.cc``), and which has the literals in their types. From them a
+condition is made that holds for every row that the expression keeps. It takes no part in what is kept: that is Arrow's to
+say. What is not known here, or what Arrow may compare otherwise than exactly, says nothing.
+
+PyArrow gives the metadata of a schema as a dictionary, in which a name that is there twice is found once, so they are
+decoded from Arrow's message. A message is a FlatBuffer: Arrow's ``Message.fbs`` and ``Schema.fbs`` have its tables, and
+FlatBuffers' page on internals says how tables lie in bytes.
 """
 
 from __future__ import annotations

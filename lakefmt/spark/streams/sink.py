@@ -1,8 +1,9 @@
-"""Labels of a stream's batches in commits, by which a batch is written exactly once (pure).
+"""A table as the sink of a stream: every batch is one commit, written exactly once.
 
 Every commit of a stream says which batch it holds: Hudi's ``_hudi_streaming_sink_checkpoint`` is a JSON mapping from the
-stream's identifier to the number of the batch, and ``lakefmt.streaming.query`` one from the identifier to the id of the query.
-Hudi compares numbers alone. A query with a new checkpoint folder counts from 0 again; by the id it is known as another one.
+stream's identifier to the number of the batch, and ``lakefmt.streaming.query`` one from the identifier to the id of the
+query. Hudi compares numbers alone. A query with a new checkpoint folder counts from 0 again; by the id it is known as
+another one.
 """
 
 from __future__ import annotations

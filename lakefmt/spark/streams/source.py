@@ -1,4 +1,4 @@
-"""A stream that reads a table, as a data source of PySpark 4: Spark calls it on the driver, and its splits in tasks (effects)."""
+"""A table as the source of a stream: Spark asks a worker of its own for offsets, and tasks for rows."""
 
 from __future__ import annotations
 

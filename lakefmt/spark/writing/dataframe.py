@@ -1,4 +1,7 @@
-"""The rows of a write as Spark hands them: what must hold before anything is computed (effects: asks the workers)."""
+"""Write DataFrames by functions, on every release of PySpark that lakefmt takes.
+
+What must hold of the rows that Spark hands over is checked before anything is computed.
+"""
 
 from __future__ import annotations
 

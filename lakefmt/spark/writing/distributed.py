@@ -1,4 +1,15 @@
-"""Rows of a slot in the task of that number, on every release of Spark."""
+"""Write a DataFrame whose files Spark's tasks write: key, count, plan, look up, hand out, write, commit.
+
+Only DataFrames are used, no RDDs and no context of Spark, so that Spark 3.5, 4 and Connect go the same way.
+
+Keys are looked up in one of two ways. Tasks do it for rows of a partition path that are more than one task takes, and for
+keys that may be in any partition path: they find file groups, the driver plans their files and hands the rows out. The
+driver does it where it has the index alone: tasks combine rows and send their keys; the driver asks the index for some of
+them at a time, and sends back one line for each piece of rows. So it holds keys of some pieces and the answers to all,
+never rows.
+
+Spark hands on the text alone of an error in a task; :func:`typed_errors` makes it an error of lakefmt again.
+"""
 
 from __future__ import annotations
 

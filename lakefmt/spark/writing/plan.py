@@ -1,8 +1,12 @@
-"""Which way the rows of a DataFrame take into files (pure): decided from counts, before the first effect.
+"""Plan which way the rows of a DataFrame take into files: decided from counts, before the first effect.
 
 ``driver``: one process writes them; ``direct``: every task writes the rows that it has; ``partition`` and ``bucket``: the
 rows of a partition path, or of some of its buckets, go to one task; ``lookup``: tasks find out where keys are stored, then
-the rows of a file group go to one task.
+the rows of a file group go to one task. Options limit how much one process takes, and name the order of rows.
+
+Few rows reach the driver by one job of Spark, without workers of Python. A task in Python costs a small batch more than its
+rows do: Spark collects the garbage of the worker after every task, and the JVM and the worker hand each other what they
+have.
 """
 
 from __future__ import annotations

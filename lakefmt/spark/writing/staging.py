@@ -1,6 +1,10 @@
-"""Rows on their way between Spark's stages: packed as Arrow streams into a column of bytes (pure).
+"""Rows of a write on their way between Spark's tasks, and from them to the process that commits.
 
-So a row keeps the type of the table's column, and a shuffle moves a few large values instead of many rows.
+Between stages rows are packed as Arrow streams into a column of bytes. So a row keeps the type of the table's column, and a
+shuffle moves a few large values instead of many rows.
+
+Without a shuffle every task stages its rows in objects below ``.hoodie/.lakefmt/stage/<id>/``; the process that commits
+reads those of the attempts that Spark names, and removes them all. No other engine looks there.
 """
 
 from __future__ import annotations

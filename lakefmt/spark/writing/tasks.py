@@ -1,6 +1,7 @@
-"""What a write does, on the standard error stream: a line for each step, and a bar of its tasks (effects).
+"""What Spark's tasks do of a write: functions from Arrow batches to Arrow batches, for ``mapInArrow``.
 
-The bar is for a terminal or a notebook, and goes when its step ends; elsewhere there are the lines alone.
+The driver shows on the standard error stream what they do: a line for each step, and a bar of its tasks. The bar is for a
+terminal or a notebook, and goes when its step ends; elsewhere there are the lines alone.
 """
 
 from __future__ import annotations

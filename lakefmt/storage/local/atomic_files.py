@@ -1,4 +1,11 @@
-"""Operating system calls of the local store; they raise OSError."""
+"""Atomic local files: written under a temporary name, then renamed in one step.
+
+Three ways create a name without replacing a file, best first: a hard link, a rename without replacement, and an exclusive
+create followed by a rename. The first two are atomic; with the third a reader may see an empty file for a moment, so that
+store does not claim put-if-absent.
+
+The calls of the operating system that the local store makes are functions here; they raise OSError.
+"""
 
 from __future__ import annotations
 

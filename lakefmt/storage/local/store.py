@@ -1,8 +1,18 @@
-"""Compare-and-swap of local files, as object stores do by ETag.
+"""The store in a local directory.
 
-A file's version is its inode, modification time and size; every put creates a new file, so versions
-differ. Comparing and replacing are two system calls; a lock on the directory makes them atomic
-between lakefmt processes of one machine. Other writers (Spark) do not take that lock.
+Every write goes to a temporary file next to its destination and is renamed atomically, so an
+interrupted process leaves only temporary files (:meth:`LocalStore.remove_leftovers`). Before an
+object is replaced or removed, its Hadoop checksum file is removed (docs/format.md, Hadoop checksum
+files).
+
+Links: names cannot leave the base (``..`` is refused). Symbolic links below the base are followed,
+as in Hadoop, by name and in listings; a link to an ancestor directory is an error. Removing a link
+removes only the link.
+
+Compare-and-swap works as object stores do it by ETag. A file's version is its inode, modification
+time and size; every put creates a new file, so versions differ. Comparing and replacing are two
+system calls; a lock on the directory makes them atomic between lakefmt processes of one machine.
+Other writers (Spark) do not take that lock.
 """
 
 from __future__ import annotations

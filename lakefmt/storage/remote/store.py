@@ -1,4 +1,14 @@
-"""Footers of Parquet files on their way to a store, kept until they are asked for (effects on reading local files only)."""
+"""A store over fsspec: S3, Google Cloud Storage, Azure and whatever else has an fsspec driver.
+
+Nothing is answered from a cache: listings are not kept, sizes are asked for anew, and Arrow's reads go straight to
+the store. (Footers of Parquet files that this process writes are kept until they are asked for.) There is no rename; an
+object appears whole because the service works that way, and where it does not (`capabilities.put_if_absent` is false) only
+one writer may be at work.
+
+A driver may return less than it was asked for when a connection was cut, and raises its client library's errors. Arrow
+takes the first for the end of the file, so that a good file looks damaged, and passes the second on. So Arrow reads through
+files of this module: every range whole or an error, and every error one of lakefmt's.
+"""
 
 from __future__ import annotations
 

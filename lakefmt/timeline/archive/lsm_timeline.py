@@ -1,7 +1,13 @@
-"""The LSM timeline as values: file names, manifests, rows, merges (docs/format.md, Archived timeline). Pure.
+"""The LSM timeline, which archives instants: file names, manifests, rows, merges (docs/format.md, Archived timeline).
 
-A level 0 file has the instants of one archive step; ten files of one level are merged into one of
-the next. A manifest names the valid files, ``_version_`` names the manifest.
+A level 0 file has the instants of one archive step; ten files of one level are merged into one of the next. A manifest
+names the valid files, ``_version_`` names the manifest.
+
+A file is valid once ``_version_`` names a manifest with it; before that the next run removes or replaces it. A crash between
+manifest and ``_version_`` leaves an unused manifest, whose number the next one takes. Write under the table lock: two writers
+would lose each other's files.
+
+Arrow's errors become typed errors; sizes are checked before memory is allocated.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""Move completed instants into the archive of a timeline directory, of either layout (effects).
+"""The archived timeline of a table, of either layout: add completed instants, read them and their bodies.
 
-The instants stay on the active timeline: the caller deletes them there once they are archived (docs/format.md, Archived
-timeline).
+Layout 2 has sorted Parquet files, layout 1 log files (docs/format.md, Archived timeline). Loading reads an index of times
+and actions; bodies are read on demand. Files are immutable, so results are cached by name and size. Reads of the newest
+snapshot do not need the archive.
+
+Instants that are added stay on the active timeline: the caller deletes them there once they are archived.
 """
 
 from __future__ import annotations

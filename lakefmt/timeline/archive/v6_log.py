@@ -1,7 +1,10 @@
-"""Encode the archive logs of version 6 (docs/format.md, Archived timeline; Log blocks). Pure.
+"""Read and write the archive logs of version 6 (docs/format.md, Archived timeline; Log blocks).
 
-Each state of an instant is an entry with its body: plans of requested and inflight states, metadata
-of the completed one. A block has ten entries.
+Each state of an instant is an entry with its body: plans of requested and inflight states, metadata of the completed one. A
+block has ten entries.
+
+Entries are indexed first: time, action, state and the place of the record. Bodies are read on demand and returned as Avro
+containers, as in layout 2. They are stored in the order of archiving, so the last blocks are cached.
 """
 
 from __future__ import annotations

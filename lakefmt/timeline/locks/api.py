@@ -1,7 +1,9 @@
-"""The words of table locks: what a lock is, what its holder has, what a keeper of locks must answer (declarations).
+"""The protocols of table locks: the lock, its handle while it is held, and the backend that keeps it.
 
-A :class:`TableLock` is what writers use. A :class:`LockBackend` is where a lock lives – a file, an object, a lock service – and
-answers single requests without waiting; :class:`lakefmt.timeline.locks.lease.LeasedLock` makes the one of the other.
+A :class:`TableLock` is what writers use. A :class:`LockBackend` is where a lock lives – a file, an object, a lock service –
+and answers single requests without waiting; :class:`lakefmt.timeline.locks.lease.LeasedLock` makes the one of the other.
+
+Locks kept by a service share what is at the end: a client library may be missing, and its errors may hold secrets.
 """
 
 from __future__ import annotations

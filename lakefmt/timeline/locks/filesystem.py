@@ -1,14 +1,19 @@
-"""Who holds a lock file, in words that the operating system can vouch for (effects).
+"""Hudi's ``FileSystemBasedLockProvider``: the file ``.hoodie/lock``, present while it is held (docs/format.md, Locks).
 
-A holder creates a note of its own beside the lock file and keeps it locked (``flock``), and only then creates the lock file,
-whose text names the process and the note. Two checks must agree before anybody takes such a file for a dead one's:
+Who creates the file has the lock; Spark writers do the same. It says nothing of time. With an expiry
+(``hoodie.write.lock.filesystem.expire``, minutes) a file that was last touched longer ago may be taken over; a holder on a
+local disk keeps touching its own. A file that is not ours any more is never removed by us.
+
+A process of lakefmt that is killed leaves the file. So a holder creates a note of its own beside the lock file and keeps it
+locked (``flock``), and only then creates the lock file, whose text names the process and the note. The next process of
+lakefmt on that machine takes the file over at once where two checks agree:
 
 * the process has ended: same machine since the same start of its system, same space of process numbers, and its number is
   free or was given to a later process;
 * the note is there, and is not locked.
 
 The first tells a process from one of another machine or container; the second also holds where copies of one virtual machine
-share a disk. A text that lacks any of this, an empty file of a writer on the JVM for example, is never taken over here.
+share a disk. A text that lacks any of this, an empty file of a writer on the JVM for example, is never taken over this way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""A window's rows by partition, taken out of it as few times and as few columns as can be (threads, no other effects)."""
+"""Bulk insert: a stream of new rows becomes files, window by window, partition by partition, in bounded memory.
+
+Three things go on at once: rows of one group of partitions are written, those of the next are taken out of the window,
+and the thread that called reads and keys the next window. Each waits only for what it needs.
+
+In a table that keeps the order of rows in a bucket (docs/append.md, Order) every commit opens file groups of its own, at
+least one for each bucket that its rows are for. No row is put in front of another one of its bucket, and no stored file is
+touched: writers never conflict.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""File groups of a write whose keys tasks have looked up (pure): what was found, counted, becomes the files to write."""
+"""Write rows of a stream that is more than memory, file group by file group, through temporary files.
+
+1. Rows are put in the order of their keys on the disk, so that all rows of a key come together: they are combined and
+   looked up part by part, as one batch is. 2. What is found goes to the disk again, in the order of the file groups; how many
+   rows each file group takes is counted meanwhile. 3. The planner of every write makes files of these counts, and each file
+   is written when its rows are there. New rows of a partition that are more than a part become new files as they come.
+
+Where an index decides where a row goes, every file group is written once by a bulk insert, so all its rows have to be there.
+Where rows of one key become one, all of these have to be. A stream that is more than a window is sorted on the disk, and
+handed out in parts that share no file group, or no key.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What a write does where it meets a pending clustering of its file groups (``hoodie.clustering.updates.strategy``)."""
+"""Conflicts of a write with commits since it began, with pending writes and with plans of table services.
+
+What a write does where it meets a pending clustering of its file groups is the table's choice
+(``hoodie.clustering.updates.strategy``, :class:`UpdateStrategy`).
+"""
 
 from __future__ import annotations
 

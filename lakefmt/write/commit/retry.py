@@ -1,4 +1,12 @@
-"""Rows of a stream that are more than a window of memory, kept in a temporary file so that they can be read again (effects)."""
+"""Retry a write after a conflict: a new instant, a new look-up, the same rows.
+
+A write that conflicts has removed its files. It waits for a random time that grows with every failure, and begins again on
+the newest state. After several conflicts it keeps the table lock until it has committed, so that no other writer is
+faster.
+
+Rows of a stream that are more than a window of memory are kept in a temporary file, so that they can be read again
+(:func:`read_or_spool`). Rows of a stream cannot be read twice: a write without that file fails.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""The thread pool of one write: Arrow and NumPy release the interpreter's lock."""
+"""Write one assigned base file and its change file, in any process, any number of times.
+
+The assignment fixes the name, and the file appears by put-if-absent: a second attempt adopts the file of the first. It
+writes nothing but its own marker and its own new file.
+
+A base file that is rewritten gets a change file, which is written first (docs/format.md, Change files). New and replaced
+file groups need none: readers derive their changes from the commit. On merge-on-read tables readers derive changes from logs
+and the slices below them.
+
+The files of one write share a thread pool (:class:`WorkerPool`): Arrow and NumPy release the interpreter's lock. The merged
+rows of a large file are stored part by part: one is encoded while the next is merged.
+"""
 
 from __future__ import annotations
 

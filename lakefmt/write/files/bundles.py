@@ -1,4 +1,9 @@
-"""Writes many small files together."""
+"""Write many small files together: new ones, and rewrites of small base files.
+
+Rows of small new files are completed as one table, rows of small rewrites are read and merged as one table; then they are
+cut into files. A file of a hundred rows costs its calls, not its rows; so do key filters of few keys, which are made
+together. Every file has its marker, its name and its commit entry as if it had been written alone.
+"""
 
 from __future__ import annotations
 
