@@ -54,6 +54,8 @@ __all__ = [
     "compact_table",
 ]
 
+_log = logging.getLogger("lakefmt.spark")
+
 _Rows = Iterator[pa.RecordBatch]
 #: Files that one task of a clean deletes; the store takes them in requests of many.
 _FILES_PER_TASK: Final = 2000
@@ -219,7 +221,6 @@ SCHEDULE: Final = "hoodie.compact.schedule.inline"
 SCHEDULE_CLUSTERING: Final = "hoodie.clustering.schedule.inline"
 INLINE: Final = "hoodie.compact.inline"
 CLUSTER_INLINE: Final = "hoodie.clustering.inline"
-_log = logging.getLogger("lakefmt.spark")
 
 
 class StreamServices:

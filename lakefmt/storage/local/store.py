@@ -73,7 +73,7 @@ if sys.platform != "win32":
 CAN_SWAP = sys.platform != "win32"
 
 
-def _mark(status: os.stat_result) -> str:
+def _file_version(status: os.stat_result) -> str:
     return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
 
@@ -91,7 +91,7 @@ def read_marked(path: str, max_bytes: int) -> Version | int | None:
             return None
         if status.st_size > max_bytes:
             return status.st_size
-        return Version(os.read(descriptor, max_bytes), _mark(status))
+        return Version(os.read(descriptor, max_bytes), _file_version(status))
     finally:
         os.close(descriptor)
 
@@ -99,7 +99,7 @@ def read_marked(path: str, max_bytes: int) -> Version | int | None:
 def swap_file(files: AtomicFiles, path: str, data: Buffer, mark: str | None) -> CasResult:
     """Replace the file with version `mark` by `data`; None: create it."""
     temporary = files.write_temporary(path, data, durable=False)
-    ours = _mark(os.stat(temporary))  # a rename preserves all of it
+    ours = _file_version(os.stat(temporary))  # a rename preserves all of it
     if mark is None or sys.platform == "win32":
         return CasResult(PutOutcome.DONE, ours) if files.place(temporary, path) else CasResult(PutOutcome.REFUSED)
     directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
@@ -107,7 +107,7 @@ def swap_file(files: AtomicFiles, path: str, data: Buffer, mark: str | None) -> 
         # Held for two system calls and freed when a process dies, so a spin wait is short.
         fcntl.flock(directory, fcntl.LOCK_EX)
         try:
-            same = _mark(os.stat(path)) == mark
+            same = _file_version(os.stat(path)) == mark
         except OSError as error:
             if error.errno not in ABSENT:
                 raise

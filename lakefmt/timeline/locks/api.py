@@ -33,6 +33,8 @@ __all__ = [
     "without_password",
 ]
 
+T = TypeVar("T")
+
 _FIRST_PAUSE_SECONDS = 0.002
 _PAUSE_GROWTH = 1.6
 _PATIENT_SHARE = 8
@@ -223,10 +225,8 @@ class LockOptions:
         return float(value) if isinstance(value, int | float) else default
 
 
-T = TypeVar("T")
-
 #: User information and queries go from every message; credentials themselves are never handed in as settings.
-_redact = Redactor({})
+_redact_urls = Redactor({})
 
 
 def import_extra(load: Callable[[], ModuleType], provider: str, extra: str) -> ModuleType:
@@ -267,7 +267,7 @@ def ask_service(what: str, doing: str, act: Callable[[], T]) -> T:
     except LakefmtError:
         raise
     except Exception as error:  # noqa: BLE001 - client libraries raise what they like
-        text = f"cannot {doing} {what}: {_redact(describe(error))}"
+        text = f"cannot {doing} {what}: {_redact_urls(describe(error))}"
         failure = StorageError(text, transient=True, throttled=is_throttled(error))
     # Raised out here, so that the original, whose text may hold what must not be shown, is not chained to it.
     raise failure

@@ -100,10 +100,10 @@ def decode_stamp(data: bytes) -> Stamp | None:
         return None
     if not (isinstance(owner, str) and isinstance(host, str) and type(pid) is int):
         return None
-    return Stamp(owner, host, pid, _vouched(note))
+    return Stamp(owner, host, pid, _decode_vouched(note))
 
 
-def _vouched(content: dict[str, object]) -> Vouched | None:
+def _decode_vouched(content: dict[str, object]) -> Vouched | None:
     process, note = content.get("process"), content.get("note")
     if not isinstance(process, dict) or not isinstance(note, str) or "/" in note or not note.startswith(_NOTE_PREFIX):
         return None
@@ -201,7 +201,7 @@ class HolderNotes:
 
 
 FILE_SYSTEM_LOCK_NAME = ".hoodie/lock"
-_MAX_BYTES = 1 << 20
+_MAX_LOCK_FILE_BYTES = 1 << 20
 _BEATS_PER_EXPIRY = 4
 
 
@@ -242,7 +242,7 @@ class FileLockBackend:
 
     def _holder(self) -> str:
         try:
-            seen = decode_stamp(self._store.read(self._name, _MAX_BYTES))
+            seen = decode_stamp(self._store.read(self._name, _MAX_LOCK_FILE_BYTES))
         except LakefmtError:
             seen = None
         if seen is None:
@@ -265,7 +265,7 @@ class FileLockBackend:
 
     def _take_over(self) -> PutOutcome:
         swapping = with_versions(self._store)
-        seen = None if swapping is None else swapping.read_version(self._name, _MAX_BYTES)
+        seen = None if swapping is None else swapping.read_version(self._name, _MAX_LOCK_FILE_BYTES)
         # Asked after the file was looked at: the age is of what was seen, or of something younger.
         info = self._store.info(self._name)
         if info is not None and self._now() - info.modified <= self._expire:
@@ -305,7 +305,7 @@ class FileLockHandle:
     def prove(self) -> bool:
         """Compare the file with what we wrote: Hudi 1.0.2 removes the file of a holder when it fails to get it."""
         try:
-            return self._store.read(self._name, _MAX_BYTES) == self._stamp
+            return self._store.read(self._name, _MAX_LOCK_FILE_BYTES) == self._stamp
         except ObjectNotFound:
             return False
 
