@@ -116,10 +116,10 @@ def test_a_scan_lends_its_file_system_for_as_long_as_it_lasts() -> None:
 
 def test_the_interpreter_waits_when_it_ends() -> None:
     script = (
-        "import atexit, os, threading; from lakefmt.storage import arrow_lifetime\n"
+        "import atexit, os, threading; from lakefmt.storage import arrow_filesystem\n"
         "class Thing:\n"
         "    def __del__(self): os.write(1, b'let go\\n')\n"  # before anybody can see that it is gone
-        "held, ending = [arrow_lifetime.track_arrow_use(Thing())], threading.Event()\n"
+        "held, ending = [arrow_filesystem.track_arrow_use(Thing())], threading.Event()\n"
         "def drop(): ending.wait(); held.clear()\n"
         "threading.Thread(target=drop, daemon=True).start()\n"
         "atexit.register(ending.set)\n"  # registered last, it runs first
