@@ -1,4 +1,7 @@
-"""Alter a table's columns: a commit without files (Hudi: ALTER_SCHEMA) that gives every column an id (docs/schema.md)."""
+"""The verbs of ``table.alter``: change a table's columns (docs/schema.md).
+
+An alteration is a commit without files (Hudi: ALTER_SCHEMA) that gives every column an id.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,8 @@ __all__ = [
     "run_alteration",
 ]
 
+Finished = Callable[[CommitResult, WriteRequest, OnCommit | None, float], CommitResult]
+
 
 def run_alteration(client: TableClient, request: WriteRequest) -> CommitResult:
     """Commit the alteration of a request.
@@ -48,9 +53,6 @@ def plan_alteration(client: TableClient, request: WriteRequest) -> WritePlan:
     """
     WriteTransaction.plan_only(client, request)
     return WritePlan(None, operation=request.operation, assignments=(), replaced={}, rows=0)
-
-
-Finished = Callable[[CommitResult, WriteRequest, OnCommit | None, float], CommitResult]
 
 
 class TableAlter:
@@ -104,7 +106,7 @@ class TableAlter:
         place, kind = _position(after, before), _type_argument(type)
         check_texts(comment=comment)
         name = text_argument(name, "name")
-        return self._alter(lambda _: Alteration(partial(_added, name, kind, place, comment)), call)
+        return self._alter(lambda _: Alteration(partial(_with_column, name, kind, place, comment)), call)
 
     def drop_column(self, name: str, **call: Any) -> CommitResult:
         """Drop a column; one that is added later under its name does not get its values.
@@ -218,7 +220,7 @@ class TableAlter:
         return self._finished(result, request, observer, perf_counter() - started)
 
 
-def _added(name: str, kind: pa.DataType, place: Position, comment: str | None, schema: pa.Schema) -> pa.Schema:
+def _with_column(name: str, kind: pa.DataType, place: Position, comment: str | None, schema: pa.Schema) -> pa.Schema:
     return add_column(schema, name, kind, place, comment)
 
 

@@ -1,4 +1,7 @@
-"""Asking a table's index without writing: which files would be opened for these keys, and why (effects: reads)."""
+"""``table.index``: how a table finds keys, and the indexes of its metadata table; every method calls the packages below.
+
+:meth:`TableIndexes.explain` asks the index without writing: which files would be opened for these keys, and why.
+"""
 
 from __future__ import annotations
 
@@ -137,24 +140,24 @@ class IndexView:
         """
         state = self._client.load()
         index = self._index(state)
-        wanted = _texts(keys) if self._to_keys is None else self._to_keys(state, keys)
+        wanted = _key_texts(keys) if self._to_keys is None else self._to_keys(state, keys)
         chosen = None if partitions is None else self._client.chosen_partitions(state, partitions)
         places = partitions_of_keys(index, wanted) if chosen is None else chosen
         slices = self._client.slices(state, places)
         located = locate_everywhere(index, wanted, slices, key_files(self._client, state))
-        return _report(index, len(wanted), located)
+        return _look_up_report(index, len(wanted), located)
 
     def _index(self, state: TableState) -> Index:
         settings = resolve_settings({}, self._client.options, state.config.properties)
         return choose_index(self._client, settings, state.config, state)
 
 
-def _report(index: Index, num_keys: int, located: Located) -> LookUpReport:
+def _look_up_report(index: Index, num_keys: int, located: Located) -> LookUpReport:
     stored = LookUpStep("found", len(distinct(located.slices)), len(located.slices))
     return LookUpReport(index.name, num_keys, len(distinct(located.rows)), (*located.steps, stored), located.filters)
 
 
-def _texts(keys: Any) -> pa.StringArray:
+def _key_texts(keys: Any) -> pa.StringArray:
     given: Any = [keys] if isinstance(keys, str) else keys
     arrow = isinstance(given, pa.Array | pa.ChunkedArray)
     texts = foreign(

@@ -1,7 +1,8 @@
-"""The sources of a commit's changes (docs/format.md, Change files). Pure.
+"""Read the changes between two moments: inserted, updated and deleted rows with before and after images.
 
-The cases are those of Hudi's CDC inference, and one more: a base file that replaces another in a
-table without change capture; both are compared.
+Tables with change capture give their change files; for others the file groups before and after each commit are compared
+(docs/format.md, Change files). The cases are those of Hudi's CDC inference, and one more: a base file that replaces
+another in a table without change capture; both are compared. Memory: one file group of one commit, and the result.
 """
 
 from __future__ import annotations
@@ -68,6 +69,9 @@ __all__ = [
     "read_changes",
     "read_planned_changes",
 ]
+
+_GroupKey = tuple[str, str]
+Mask = npt.NDArray[np.bool_]
 
 
 class InferenceCase(enum.Enum):
@@ -152,12 +156,12 @@ def plan_sources(commit: CommitMetadata) -> list[ChangeSource]:
         if parse_base_file(stat.file_name) is None:
             logs.setdefault((stat.partition_path, stat.file_id), []).append(stat.path)
         else:
-            sources.append(_of_base(stat))
+            sources.append(_source_of_base_file(stat))
     sources += [ChangeSource(InferenceCase.LOG_FILE, *key, files=tuple(paths)) for key, paths in logs.items()]
     return sources
 
 
-def _of_base(stat: WriteStat) -> ChangeSource:
+def _source_of_base_file(stat: WriteStat) -> ChangeSource:
     change_files = cdc_paths(stat)
     former = stat.prev_commit or "null"
     if change_files:
@@ -169,9 +173,6 @@ def _of_base(stat: WriteStat) -> ChangeSource:
     else:
         case = InferenceCase.BASE_FILE_COMPARE
     return ChangeSource(case, stat.partition_path, stat.file_id, stat.path, former, change_files)
-
-
-_Key = tuple[str, str]
 
 
 @dataclass(slots=True)
@@ -187,13 +188,15 @@ class GroupFiles:
 class FileHistory:
     """The file groups of a table at any commit.
 
+    Files that a clean removed are known by name, so that a state that needs one is an error instead of a smaller state.
+
     Attributes:
         timeline: all commits, with the relevant archived ones.
         groups: (partition, file id) → its files.
     """
 
     timeline: Timeline
-    groups: dict[_Key, GroupFiles]
+    groups: dict[_GroupKey, GroupFiles]
 
     @classmethod
     def load(
@@ -201,13 +204,13 @@ class FileHistory:
     ) -> FileHistory:
         """List the partitions, and the files that cleans removed from them since the commit `first`."""
         bases, logs = client.listing(state.config).files(partitions)
-        groups: dict[_Key, GroupFiles] = {}
+        groups: dict[_GroupKey, GroupFiles] = {}
         for base in bases:
             groups.setdefault((base.partition, base.file_id), GroupFiles()).bases.append(base)
         for log in logs:
             groups.setdefault((log.partition, log.file_id), GroupFiles()).logs.append(log)
         present, wanted = {base.path for base in bases} | {log.path for log in logs}, set(partitions)
-        for removed in _removed(client, state, first):
+        for removed in _files_removed_by_cleans(client, state, first):
             if removed.partition in wanted and removed.path not in present:
                 group = groups.setdefault((removed.partition, removed.file_id), GroupFiles())
                 if removed.path not in group.gone:
@@ -265,7 +268,7 @@ class FileHistory:
         """Return the timeline up to a commit or just before it, by requested times."""
         if after:
             return self.timeline.as_of(commit.time)
-        return self.timeline.as_of(_before(commit.time))
+        return self.timeline.as_of(_time_before(commit.time))
 
 
 def _has_shared_logs(source: ChangeSource, commit: Instant) -> bool:
@@ -278,17 +281,19 @@ def _has_shared_logs(source: ChangeSource, commit: Instant) -> bool:
     return any(name is not None and not name.is_cdc and name.instant != commit.time for name in names)
 
 
-def _before(time: str) -> str:
+def _time_before(time: str) -> str:
     """Return a bound below an instant time and above every earlier one.
 
     Example:
-        >>> _before("20260101000000000"), _before("20260101000000001")
+        >>> _time_before("20260101000000000"), _time_before("20260101000000001")
         ('20260100999999999', '20260101000000000')
     """
     return str(int(time) - 1).rjust(len(time), "0")
 
 
-def _removed(client: TableClient, state: TableState, first: InstantTime) -> Iterable[BaseFile | LogFile]:
+def _files_removed_by_cleans(
+    client: TableClient, state: TableState, first: InstantTime
+) -> Iterable[BaseFile | LogFile]:
     """Yield the base files and logs that cleans removed since a commit; none if the cleans promise to have kept them all.
 
     What a commit met is told by completion: a service that was requested before it and completed after it does not count.
@@ -302,9 +307,8 @@ def _removed(client: TableClient, state: TableState, first: InstantTime) -> Iter
         yield from logs
 
 
-Mask = npt.NDArray[np.bool_]
-_Work = Sequence[tuple[Instant, Sequence[ChangeSource]]]
-_META = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY)
+_CommitSources = Sequence[tuple[Instant, Sequence[ChangeSource]]]
+_IMAGE_META_COLUMNS = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY)
 
 
 def read_changes(
@@ -316,12 +320,12 @@ def read_changes(
     filter: Filter = None,
 ) -> pa.Table:
     """Return the changes of the commits after `start` up to `end`; see ``Table.changes``."""
-    first = _first(client, state, start)
+    first = _first_instant(client, state, start)
     last = None if end is None else bound_of(client, state, end)
     state = with_archived_instants(client, state, first)
-    work = _Changes(client, state, *_plan(client, state, columns, filter))
+    work = _ChangesReader(client, state, *_plan_images(client, state, columns, filter))
     commits = select_commits(state.timeline, first, last, planned_clusterings(client, state))
-    with _explaining(client, first):
+    with _explain_expired_files(client, first):
         table = work.table(commits)
     next_start = max((i.order_time for i in commits), default=InstantTime(first))
     return table.replace_schema_metadata({NEXT_START: next_start.encode()})
@@ -354,13 +358,13 @@ def plan_changes_read(
     Raises:
         UnsupportedFeature: the table has no meta columns.
     """
-    first = _first(client, state, start)
+    first = _first_instant(client, state, start)
     last = None if end is None else bound_of(client, state, end)
     state = with_archived_instants(client, state, first)
     commits = select_commits(state.timeline, first, last, planned_clusterings(client, state))
-    work = _Changes(client, state, *_plan(client, state, None, None)).planned(commits)
-    with _explaining(client, first):
-        files = _history(client, state, work)
+    work = _ChangesReader(client, state, *_plan_images(client, state, None, None)).planned(commits)
+    with _explain_expired_files(client, first):
+        files = _file_history(client, state, work)
     next_start = max((i.order_time for i in commits), default=InstantTime(first))
     return ChangesPlan(state, first, next_start, tuple((commit, tuple(sources)) for commit, sources in work), files)
 
@@ -376,12 +380,12 @@ def read_planned_changes(
     Raises:
         SnapshotExpired: a file was cleaned away.
     """
-    reader = _Changes(client, plan.state, *_plan(client, plan.state, columns, filter))
-    with _explaining(client, plan.start):
+    reader = _ChangesReader(client, plan.state, *_plan_images(client, plan.state, columns, filter))
+    with _explain_expired_files(client, plan.start):
         return reader.of_sources(plan.work, plan.files)
 
 
-def _first(client: TableClient, state: TableState, start: str | datetime) -> str:
+def _first_instant(client: TableClient, state: TableState, start: str | datetime) -> str:
     """Return the start as an instant time.
 
     Raises:
@@ -393,7 +397,7 @@ def _first(client: TableClient, state: TableState, start: str | datetime) -> str
 
 
 @contextmanager
-def _explaining(client: TableClient, start: str) -> Iterator[None]:
+def _explain_expired_files(client: TableClient, start: str) -> Iterator[None]:
     """Say of a file that is gone which changes can be read."""
     try:
         yield
@@ -403,8 +407,8 @@ def _explaining(client: TableClient, start: str) -> Iterator[None]:
         raise SnapshotExpired(f"the changes after {start} need what was cleaned away: {error}{hint}") from None
 
 
-def _history(
-    client: TableClient, state: TableState, work: _Work, partitions: Collection[PartitionPath] | None = None
+def _file_history(
+    client: TableClient, state: TableState, work: _CommitSources, partitions: Collection[PartitionPath] | None = None
 ) -> FileHistory:
     """Return the files of the partitions of some sources; None: of all of them."""
     touched = {source.partition for _, sources in work for source in sources} if partitions is None else partitions
@@ -413,20 +417,20 @@ def _history(
     return FileHistory.load(client, state, min(commit.time for commit, _ in work), sorted(touched))
 
 
-def _plan(
+def _plan_images(
     client: TableClient, state: TableState, columns: Sequence[str] | None, filter: Filter
 ) -> tuple[Query, tuple[str, ...]]:
     """Return the query for the rows of both images, and the image columns of the result."""
     asked = plan_query(client.schema(state), columns, filter, meta_columns=False)
     if not asked.columns:
         raise InvalidInputError("columns=[]: an image without columns tells nothing; leave columns out for all of them")
-    wanted = {*_META, *asked.columns, *asked.filter_columns}
+    wanted = {*_IMAGE_META_COLUMNS, *asked.columns, *asked.filter_columns}
     names = tuple(name for name in asked.schema.names if name in wanted)
     return Query(names, asked.condition, asked.schema), asked.columns
 
 
 @dataclass(frozen=True)
-class _Changes:
+class _ChangesReader:
     """Reads changes; `query` has the row columns and the filter, `columns` the image columns."""
 
     client: TableClient
@@ -439,7 +443,7 @@ class _Changes:
         work = self.planned(commits)
         touched = sorted({source.partition for _, sources in work for source in sources})
         kept = set(prune_partitions(self.client, self.state, touched, self.query)) if work else set()
-        files = _history(self.client, self.state, work, kept)
+        files = _file_history(self.client, self.state, work, kept)
         return self.of_sources(
             [(commit, [s for s in sources if s.partition in kept]) for commit, sources in work], files
         )
@@ -449,7 +453,7 @@ class _Changes:
         planned = [(commit, self._sources(commit)) for commit in commits]
         return [(commit, sources) for commit, sources in planned if sources]
 
-    def of_sources(self, work: _Work, files: FileHistory) -> pa.Table:
+    def of_sources(self, work: _CommitSources, files: FileHistory) -> pa.Table:
         """Return the changes of sources; within a commit deletes come first, so that a moved key stays."""
         image = pa.struct([self.query.schema.field(name) for name in self.columns])
         schema = pa.schema([(OP, pa.string()), (TS_MS, pa.string()), (BEFORE, image), (AFTER, image)])
@@ -478,7 +482,7 @@ class _Changes:
         for source in sources:
             changes = self._of_source(commit, source, files)
             if self.query.condition is not None:
-                changes = _filtered(changes, self.query)
+                changes = _filtered_changes(changes, self.query)
             if changes.num_rows:
                 yield changes
 
@@ -510,7 +514,7 @@ class _Changes:
                 return self._compared(before, self._rows(files.base(source, commit.time)))
             case InferenceCase.LOG_FILE:
                 states = [files.slice_at(source, commit, after=after) for after in (False, True)]
-                _check_logs(source, states[1][0])
+                _check_logs_are_there(source, states[1][0])
                 tables = [
                     none if file_slice is None else self._rows(file_slice, timeline) for file_slice, timeline in states
                 ]
@@ -585,7 +589,7 @@ class _Changes:
 
     @property
     def _images_schema(self) -> pa.Schema:
-        return pa.schema([field for field in self._schema if field.name not in _META])
+        return pa.schema([field for field in self._schema if field.name not in _IMAGE_META_COLUMNS])
 
     def _found(self, part: pa.Table, rows: pa.Table, what: str) -> pa.Table:
         match = match_keys(part.column(KEY), rows.column(RECORD_KEY))
@@ -594,16 +598,16 @@ class _Changes:
         return rows.take(match).select(self._images_schema.names)
 
 
-def _check_logs(source: ChangeSource, file_slice: FileSlice | None) -> None:
+def _check_logs_are_there(source: ChangeSource, file_slice: FileSlice | None) -> None:
     here = set() if file_slice is None else {log.path for log in file_slice.logs}
     lost = [path for path in source.files if path not in here]
     if lost:
         raise SnapshotExpired(f"{lost[0]} is gone: a clean removed it")
 
 
-def _filtered(changes: ChangedRows, query: Query) -> ChangedRows:
+def _filtered_changes(changes: ChangedRows, query: Query) -> ChangedRows:
     """Return the changes whose row passes the filter before or after."""
-    either = from_numpy(_matches(changes.before, query) | _matches(changes.after, query))
+    either = from_numpy(_rows_that_match(changes.before, query) | _rows_that_match(changes.after, query))
     return ChangedRows(
         keep_rows(changes.deleted, query.condition),
         changes.before.filter(either),
@@ -612,7 +616,7 @@ def _filtered(changes: ChangedRows, query: Query) -> ChangedRows:
     )
 
 
-def _matches(rows: pa.Table, query: Query) -> Mask:
+def _rows_that_match(rows: pa.Table, query: Query) -> Mask:
     numbered = rows.append_column("_lakefmt_row", from_numpy(np.arange(rows.num_rows)))
     matches = np.zeros(rows.num_rows, dtype=bool)
     matches[keep_rows(numbered, query.condition).column("_lakefmt_row").to_numpy()] = True

@@ -1,4 +1,16 @@
-"""Filters as conditions over columns: terms, their values and what they mean for ranges (pure)."""
+"""Conditions on rows, and the terms that they are made of: one column compared with values, exactly (pure).
+
+A value that a column cannot store is neither an error nor rounded: it is between two values of the type, or outside its
+range. A comparison uses the nearest lower value of the type with the same meaning. ``fare_cents > 2.5`` on integers is
+``fare_cents > 2``, and a value outside the type's range is larger or smaller than all. So comparisons keep the column's
+type, in which statistics prune.
+
+A comparison with null is not true, and neither is its opposite, as in SQL.
+
+Statistics of floating point columns ignore NaN and the sign of zero. Arrow takes them as bounds of all values: it drops
+row groups in which ``not (x > 5)`` is true for NaN. A condition therefore has two expressions. One selects exactly the
+rows; the other may be compared with statistics, because it is true for every selected row.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +61,7 @@ __all__ = [
 #: stack.
 _MOST_TERMS: Final = 4000
 #: More values of one column are not kept beside a condition.
-_MOST_VALUES: Final = 10_000
+_MOST_KEPT_VALUES: Final = 10_000
 
 _Item = TypeVar("_Item")
 
@@ -91,7 +103,7 @@ def exactly(expression: pc.Expression) -> Condition:
 
 def one_of(condition: Condition, column: str, values: pa.Array) -> Condition:
     """Return the condition, with the values of a column that every selected row has one of."""
-    return condition if len(values) > _MOST_VALUES else replace(condition, values={column: values})
+    return condition if len(values) > _MOST_KEPT_VALUES else replace(condition, values={column: values})
 
 
 def all_of(conditions: Sequence[Condition]) -> Condition:
@@ -102,14 +114,14 @@ def all_of(conditions: Sequence[Condition]) -> Condition:
         >>> both.exact, both.pruning
         (<pyarrow.compute.Expression ((a > 1) and (b != 2))>, <pyarrow.compute.Expression (a > 1)>)
     """
-    terms = _count(conditions)
-    exact = _chain([each.exact for each in conditions], lambda a, b: a & b)
+    terms = _checked_terms(conditions)
+    exact = _balanced_chain([each.exact for each in conditions], lambda a, b: a & b)
     prunable = [each.pruning for each in conditions if each.pruning is not None]
-    pruning = _chain(prunable, lambda a, b: a & b) if prunable else None
+    pruning = _balanced_chain(prunable, lambda a, b: a & b) if prunable else None
     values: dict[str, pa.Array] = {}
     for name, some in ((name, some) for each in conditions for name, some in each.values.items()):
         values[name] = min(values.get(name, some), some, key=len)
-    return _joined(conditions, exact, pruning, terms, values)
+    return _joined_conditions(conditions, exact, pruning, terms, values)
 
 
 def any_of(conditions: Sequence[Condition]) -> Condition:
@@ -120,21 +132,21 @@ def any_of(conditions: Sequence[Condition]) -> Condition:
         >>> either.exact, either.pruning
         (<pyarrow.compute.Expression ((a > 1) or (b != 2))>, None)
     """
-    terms = _count(conditions)
-    exact = _chain([each.exact for each in conditions], lambda a, b: a | b)
+    terms = _checked_terms(conditions)
+    exact = _balanced_chain([each.exact for each in conditions], lambda a, b: a | b)
     prunable = [each.pruning for each in conditions if each.pruning is not None]
-    pruning = _chain(prunable, lambda a, b: a | b) if len(prunable) == len(conditions) else None
-    return _joined(conditions, exact, pruning, terms, _values_of_any(conditions))
+    pruning = _balanced_chain(prunable, lambda a, b: a | b) if len(prunable) == len(conditions) else None
+    return _joined_conditions(conditions, exact, pruning, terms, _values_of_any(conditions))
 
 
 def _values_of_any(conditions: Sequence[Condition]) -> dict[str, pa.Array]:
     """Return the values of columns that every condition names."""
     common = set.intersection(*({*each.values} for each in conditions))
     named = {name: [each.values[name] for each in conditions] for name in sorted(common)}
-    return {name: pa.concat_arrays(some) for name, some in named.items() if sum(map(len, some)) <= _MOST_VALUES}
+    return {name: pa.concat_arrays(some) for name, some in named.items() if sum(map(len, some)) <= _MOST_KEPT_VALUES}
 
 
-def _count(conditions: Sequence[Condition]) -> int:
+def _checked_terms(conditions: Sequence[Condition]) -> int:
     terms = sum(each.terms for each in conditions)
     if terms > _MOST_TERMS:
         raise InvalidFilter(
@@ -143,7 +155,7 @@ def _count(conditions: Sequence[Condition]) -> int:
     return terms
 
 
-def _joined(
+def _joined_conditions(
     conditions: Sequence[Condition],
     exact: pc.Expression,
     pruning: pc.Expression | None,
@@ -154,7 +166,7 @@ def _joined(
     return Condition(exact, exact if same else pruning, any(each.may_fail for each in conditions), terms, values)
 
 
-def _chain(items: Sequence[_Item], join: Callable[[_Item, _Item], _Item]) -> _Item:
+def _balanced_chain(items: Sequence[_Item], join: Callable[[_Item, _Item], _Item]) -> _Item:
     """Return the items joined as a balanced tree: printing or hashing a deep one overflows the stack."""
     level = list(items)
     while len(level) > 1:
@@ -216,7 +228,7 @@ _MOST_DIGITS: Final = 60
 _MOST_LITERALS: Final = 10_000_000
 _TICKS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LITERAL: Final = re.compile(r"([0-9._]+)[eE]([+-]?)[0-9]+", re.ASCII)
+_EXPONENT_NUMBER: Final = re.compile(r"([0-9._]+)[eE]([+-]?)[0-9]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,26 +276,26 @@ def plain_value(value: object) -> object:
         (3, 'a', None)
     """
     if isinstance(value, str):
-        return _of_text(value)
+        return _plain_text(value)
     if value is None or type(value) in (bool, int, float):
         return value
     if isinstance(value, pa.Scalar):
-        return _of_scalar(value)
+        return _plain_scalar(value)
     if isinstance(value, np.datetime64 | np.timedelta64) and np.isnat(value):
         return None
     if isinstance(value, np.datetime64):
-        return _of_datetime64(value)
+        return _plain_datetime64(value)
     if isinstance(value, np.generic):
-        return _of_numpy(value)
+        return _plain_numpy(value)
     if type(value).__name__ in ("NaTType", "NAType"):  # pandas: importing it takes half a second
         return None
     finer: Any = getattr(value, "nanosecond", None) if isinstance(value, datetime) else None
     if finer and isinstance(value, datetime):
-        return _Moment(_since_epoch(value) + Fraction(int(finer), 1_000_000_000))
-    return _of_subclass(value)
+        return _Moment(_seconds_since_epoch(value) + Fraction(int(finer), 1_000_000_000))
+    return _plain_subclass(value)
 
 
-def _of_text(value: str) -> str:
+def _plain_text(value: str) -> str:
     text = str.__str__(value)
     if not text.isascii():
         try:
@@ -293,7 +305,7 @@ def _of_text(value: str) -> str:
     return text
 
 
-def _of_scalar(value: pa.Scalar) -> object:
+def _plain_scalar(value: pa.Scalar) -> object:
     if not value.is_valid:
         return None
     if isinstance(value, pa.DictionaryScalar | pa.ExtensionScalar):
@@ -303,7 +315,7 @@ def _of_scalar(value: pa.Scalar) -> object:
     return value.as_py()
 
 
-def _of_datetime64(value: np.datetime64) -> object:
+def _plain_datetime64(value: np.datetime64) -> object:
     unit, count = np.datetime_data(value.dtype)
     if unit in ("Y", "M", "W", "D"):
         return value.astype("datetime64[D]").item()
@@ -312,14 +324,14 @@ def _of_datetime64(value: np.datetime64) -> object:
     return value.astype("datetime64[s]").item() if unit in ("h", "m") else value
 
 
-def _of_numpy(value: np.generic) -> object:
+def _plain_numpy(value: np.generic) -> object:
     item = value.item()
     if isinstance(item, np.floating) and float(item) == item:
         return float(item)  # a long double equal to a double
     return item
 
 
-def _of_subclass(value: object) -> object:
+def _plain_subclass(value: object) -> object:
     """Return a number or bytes of a subclass as the plain type."""
     if isinstance(value, bytes | bytearray):
         return bytes(value)
@@ -344,7 +356,7 @@ def parse_number(text: str) -> int | Decimal:
         return Decimal(text)
     except InvalidOperation:
         # Decimal accepts exponents of at most 18 digits.
-        literal = _LITERAL.fullmatch(text)
+        literal = _EXPONENT_NUMBER.fullmatch(text)
     if literal is None:
         raise InvalidFilter(f"{text!r:.80} is not a number")
     if not literal[1].strip("0._"):
@@ -368,22 +380,22 @@ def grid_of(kind: pa.DataType) -> Grid | None:
     """Return the grid of numbers, decimals and times; None for other types."""
     if pt.is_decimal(kind):
         most = 10**kind.precision - 1
-        return Grid(-most, most, lambda numbers: pa.array([_decimal(n, kind.scale) for n in numbers], kind))
+        return Grid(-most, most, lambda numbers: pa.array([_scaled_decimal(n, kind.scale) for n in numbers], kind))
     if not (pt.is_integer(kind) or pt.is_date32(kind) or pt.is_timestamp(kind) or pt.is_time(kind)):
         return None
-    low, high = _limits(kind)
+    low, high = _integer_limits(kind)
     stored = kind if pt.is_integer(kind) else {32: pa.int32(), 64: pa.int64()}[kind.bit_width]
     return Grid(low, high, lambda numbers: pa.array(numbers, stored).cast(kind))
 
 
-def _limits(kind: pa.DataType) -> tuple[int, int]:
+def _integer_limits(kind: pa.DataType) -> tuple[int, int]:
     if pt.is_time(kind):
         return 0, 86_400 * _TICKS[kind.unit] - 1
     bits = kind.bit_width
     return (0, (1 << bits) - 1) if pt.is_unsigned_integer(kind) else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
 
 
-def _decimal(number: int, scale: int) -> Decimal:
+def _scaled_decimal(number: int, scale: int) -> Decimal:
     return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
 
 
@@ -401,13 +413,13 @@ def place(value: object, kind: pa.DataType, grid: Grid, name: str) -> Fraction:
     fraction: Fraction | None = None
     try:
         if pt.is_integer(kind) or pt.is_decimal(kind):
-            fraction = _number(value, kind.scale if pt.is_decimal(kind) else 0, grid)
+            fraction = _number_on_grid(value, kind.scale if pt.is_decimal(kind) else 0, grid)
         elif pt.is_date32(kind):
-            fraction = _days(value)
+            fraction = _days_since_epoch(value)
         elif pt.is_timestamp(kind):
-            fraction = _ticks(value, _TICKS[kind.unit])
+            fraction = _ticks_since_epoch(value, _TICKS[kind.unit])
         else:
-            fraction = _time_ticks(value, _TICKS[kind.unit])
+            fraction = _ticks_of_day(value, _TICKS[kind.unit])
     except (ValueError, InvalidOperation):
         fraction = None
     if fraction is None:
@@ -415,7 +427,7 @@ def place(value: object, kind: pa.DataType, grid: Grid, name: str) -> Fraction:
     return fraction
 
 
-def _number(value: object, scale: int, grid: Grid) -> Fraction | None:
+def _number_on_grid(value: object, scale: int, grid: Grid) -> Fraction | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
@@ -436,40 +448,40 @@ def _number(value: object, scale: int, grid: Grid) -> Fraction | None:
     return Fraction(value * 10**scale) if isinstance(value, int) else None
 
 
-def _days(value: object) -> Fraction | None:
+def _days_since_epoch(value: object) -> Fraction | None:
     if isinstance(value, _Moment):
         return value.seconds / 86_400
     if isinstance(value, str):
-        value = date.fromisoformat(value) if len(value) <= 10 else _moment(value)
+        value = date.fromisoformat(value) if len(value) <= 10 else _parse_moment(value)
     if isinstance(value, datetime):
-        return _since_epoch(value) / 86_400
+        return _seconds_since_epoch(value) / 86_400
     return Fraction((value - _EPOCH.date()).days) if isinstance(value, date) else None
 
 
-def _ticks(value: object, per_second: int) -> Fraction | None:
+def _ticks_since_epoch(value: object, per_second: int) -> Fraction | None:
     if isinstance(value, _Moment):
         return value.seconds * per_second
     if isinstance(value, str):
-        value = _moment(value)
+        value = _parse_moment(value)
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day, tzinfo=UTC)
-    return _since_epoch(value) * per_second if isinstance(value, datetime) else None
+    return _seconds_since_epoch(value) * per_second if isinstance(value, datetime) else None
 
 
-def _moment(text: str) -> datetime:
+def _parse_moment(text: str) -> datetime:
     digits = text.partition(".")[2].rstrip("Zz").partition("+")[0].partition("-")[0]
     if len(digits.rstrip("0")) > 6:
         raise ValueError("finer than microseconds")
     return datetime.fromisoformat(text.strip())
 
 
-def _since_epoch(moment: datetime) -> Fraction:
+def _seconds_since_epoch(moment: datetime) -> Fraction:
     """Return seconds since 1970; a time without a zone is UTC."""
     aware = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
     return Fraction((aware - _EPOCH) // timedelta(microseconds=1), 1_000_000)
 
 
-def _time_ticks(value: object, per_second: int) -> Fraction | None:
+def _ticks_of_day(value: object, per_second: int) -> Fraction | None:
     if isinstance(value, str):
         value = time.fromisoformat(value)
     if not isinstance(value, time):
@@ -567,7 +579,7 @@ _OPPOSITE: Final = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=":
 Column = tuple[pc.Expression, pa.DataType]
 
 
-def _never() -> Condition:
+def _no_row() -> Condition:
     # Created on first use: the first scalar makes Arrow import pandas, which takes most of a
     # second.
     return exactly(pc.scalar(False))
@@ -606,7 +618,7 @@ def compare(column: Column, operator: str, value: object, name: str, *, negated:
     field, kind = column
     operand = plain_value(value)
     if operand is None:
-        return _never()
+        return _no_row()
     if pt.is_floating(kind):
         return _compare_floats(column, operator, *double(operand, kind, name), negated=negated)
     operator = _OPPOSITE[operator] if negated else operator
@@ -618,11 +630,11 @@ def compare(column: Column, operator: str, value: object, name: str, *, negated:
     wanted = place(operand, kind, grid, name)
     if wanted > grid.high or wanted < grid.low:
         holds = operator == "!=" or (operator in ("<", "<=")) == (wanted > grid.high)
-        return exactly(field.is_valid()) if holds and operator != "=" else _never()
+        return exactly(field.is_valid()) if holds and operator != "=" else _no_row()
     below = math.floor(wanted)
     if wanted != below:
         if operator in ("=", "!="):
-            return exactly(field.is_valid()) if operator == "!=" else _never()
+            return exactly(field.is_valid()) if operator == "!=" else _no_row()
         operator = "<=" if operator in ("<", "<=") else ">"
     only = grid.array([below])
     condition = exactly(_COMPARISONS[operator](field, pc.scalar(only[0])))
@@ -644,7 +656,7 @@ def _as_double(column: Column) -> pc.Expression:
 
 
 #: Comparisons whose result for a number beyond all doubles is that for infinity.
-_BEYOND: Final = {
+_BEYOND_DOUBLES: Final = {
     math.inf: {"<": "<", "<=": "<", ">": ">=", ">=": ">="},
     -math.inf: {"<": "<=", "<=": "<=", ">": ">", ">=": ">"},
 }
@@ -654,18 +666,20 @@ def _compare_floats(column: Column, operator: str, value: float, beyond: bool, *
     field = column[0]
     if beyond:
         if operator in ("=", "!="):
-            return _never() if (operator == "=") != negated else exactly(field.is_valid())
-        operator = _BEYOND[value][operator]
+            return _no_row() if (operator == "=") != negated else exactly(field.is_valid())
+        operator = _BEYOND_DOUBLES[value][operator]
     holds = _COMPARISONS[operator](field, pc.scalar(pa.scalar(value, pa.float64())))
     if negated or operator == "!=":
         return Condition(~holds if negated else holds, field.is_valid())
-    return Condition(holds, _bounded(column, operator, value)) if column[1] != pa.float64() else exactly(holds)
+    return (
+        Condition(holds, _pruning_comparison(column, operator, value)) if column[1] != pa.float64() else exactly(holds)
+    )
 
 
-def _bounded(column: Column, operator: str, value: float) -> pc.Expression:
+def _pruning_comparison(column: Column, operator: str, value: float) -> pc.Expression:
     """Return a comparison in the column's own type that is true wherever the given one is."""
     if operator == "=":
-        return _bounded(column, ">=", value) & _bounded(column, "<=", value)
+        return _pruning_comparison(column, ">=", value) & _pruning_comparison(column, "<=", value)
     upwards = operator in ("<", "<=")
     with np.errstate(over="ignore"):
         bound = np.float32(value)
@@ -693,7 +707,7 @@ def is_in(column: Column, values: Iterable[object], name: str, *, negated: bool)
     given = [plain_value(value) for value in values]
     present = [value for value in given if value is not None]
     if negated and len(present) < len(given):
-        return _never()
+        return _no_row()
     if pt.is_floating(kind):
         return _float_is_in(column, [double(value, kind, name) for value in present], negated=negated)
     storable = held(present, kind, name)
@@ -706,7 +720,7 @@ def _float_is_in(column: Column, given: Sequence[tuple[float, bool]], *, negated
     field = column[0]
     values = np.unique([value + 0.0 for value, beyond in given if not (beyond or math.isnan(value))])
     if not len(values):
-        return exactly(field.is_valid()) if negated else _never()
+        return exactly(field.is_valid()) if negated else _no_row()
     # A set distinguishes 0.0 from -0.0; adding 0.0 maps both to 0.0 and changes nothing else.
     normal = pc.add(field.cast(pa.float64()), pc.scalar(pa.scalar(0.0)))
     condition = normal.isin(pa.array(values, pa.float64()))
@@ -733,11 +747,11 @@ def matches_like(
         raise InvalidFilter(f"like needs a text column, and {name!r} is of type {kind}")
     pattern = plain_value(pattern)
     if pattern is None:
-        return _never()
+        return _no_row()
     if not isinstance(pattern, str) or (escape is not None and len(escape) != 1):
         raise InvalidFilter(f"like needs a pattern in quotes and at most one escape character, not {pattern!r:.80}")
     # Arrow's LIKE always treats a backslash as an escape.
-    condition = pc.match_substring_regex(field, f"^(?s:{_regex(pattern, escape)})$", ignore_case=any_case)
+    condition = pc.match_substring_regex(field, f"^(?s:{_like_regex(pattern, escape)})$", ignore_case=any_case)
     if negated:
         return exactly(~condition)
     begins = None if any_case else _begins_with(field, _literal_prefix(pattern, escape))
@@ -771,7 +785,7 @@ def _begins_with(field: pc.Expression, prefix: str) -> pc.Expression | None:
     return least & (field < pc.scalar(behind))
 
 
-def _regex(pattern: str, escape: str | None) -> str:
+def _like_regex(pattern: str, escape: str | None) -> str:
     parts = []
     letters = iter(pattern)
     for letter in letters:
@@ -779,11 +793,11 @@ def _regex(pattern: str, escape: str | None) -> str:
             letter = next(letters, "")
             if letter not in ("%", "_", escape):
                 raise InvalidFilter(f"the pattern {pattern!r:.80} escapes something that is neither % nor _")
-            parts.append(_quoted(letter))
+            parts.append(_regex_letter(letter))
         else:
-            parts.append({"%": ".*", "_": "."}.get(letter) or _quoted(letter))
+            parts.append({"%": ".*", "_": "."}.get(letter) or _regex_letter(letter))
     return "".join(parts)
 
 
-def _quoted(letter: str) -> str:
+def _regex_letter(letter: str) -> str:
     return f"\\x{{{ord(letter):x}}}" if not letter.isalnum() else letter

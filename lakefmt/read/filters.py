@@ -1,8 +1,8 @@
-"""Translate SQL conditions to filters. Pure.
+"""Parse filters: Arrow expressions, tuples in disjunctive normal form, SQL text (pure).
 
-sqlglot parses the text; the tree is translated term by term, and everything that is not listed here
-is refused. *Not* is pushed down to the terms, which know their opposite under nulls
-(:mod:`lakefmt.read.filter_terms`).
+All become one condition, which prunes partitions, row groups and rows. sqlglot parses SQL; its tree is translated term by
+term, and everything that is not listed here is refused: no text is evaluated as Python. *Not* is pushed down to the
+terms, which know their opposite under nulls (:mod:`lakefmt.read.filter_terms`).
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 #: Arguments that a tree node may have. A new argument of a later parser release must be refused,
 #: not ignored.
-_SIDES: Final = frozenset({"this", "expression"})
-_ARGUMENTS: Final = {
-    **dict.fromkeys(("And", "Or", "Is", "Escape", "Dot", *_SQL_OPERATORS), _SIDES),
-    **dict.fromkeys(("Like", "ILike"), _SIDES | {"negate"}),
+_BINARY_ARGUMENTS: Final = frozenset({"this", "expression"})
+_NODE_ARGUMENTS: Final = {
+    **dict.fromkeys(("And", "Or", "Is", "Escape", "Dot", *_SQL_OPERATORS), _BINARY_ARGUMENTS),
+    **dict.fromkeys(("Like", "ILike"), _BINARY_ARGUMENTS | {"negate"}),
     **dict.fromkeys(("Paren", "Not", "Neg", "Boolean", "Null"), frozenset({"this"})),
     "In": frozenset({"this", "expressions"}),
     "Between": frozenset({"this", "low", "high"}),
@@ -106,7 +106,7 @@ class _Translator:
 
     def _check(self, tree: Any) -> None:
         """Raise for a node of an unknown kind or with an unknown argument."""
-        allowed = _ARGUMENTS.get(type(tree).__name__)
+        allowed = _NODE_ARGUMENTS.get(type(tree).__name__)
         if allowed is None or any(value for name, value in tree.args.items() if name not in allowed):
             raise self._refuse(tree)
 
@@ -217,7 +217,7 @@ class _Translator:
         """Return a column's expression and its name."""
         if not _is_column(tree):
             raise self._refuse(tree)
-        parts = _parts(tree)
+        parts = _column_parts(tree)
         for part in (tree, *parts):
             self._check(part)
         path = tuple(str(part.name) for part in parts)
@@ -261,19 +261,19 @@ def _is_column(tree: Any) -> bool:
     )
 
 
-def _parts(tree: Any) -> list[Any]:
+def _column_parts(tree: Any) -> list[Any]:
     """Return the names of a column and its nested fields, outermost first."""
     if type(tree).__name__ == "Dot":
-        return [*_parts(tree.this), tree.expression]
+        return [*_column_parts(tree.this), tree.expression]
     return list(tree.parts)
 
 
 Filter: TypeAlias = "pc.Expression | str | Sequence[Any] | None"
 
-_SPELLINGS = {"==": "=", "<>": "!="}
+_OPERATOR_SPELLINGS = {"==": "=", "<>": "!="}
 _OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
-_WORDS = ("in", "not in", "like", "not like", "is", "is not")
-_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_WORD_OPERATORS = ("in", "not in", "like", "not like", "is", "is not")
+_QUOTED_TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 def parse_filter(given: Filter, schema: pa.Schema) -> Condition | None:
@@ -300,40 +300,40 @@ def parse_filter(given: Filter, schema: pa.Schema) -> Condition | None:
     if given is None:
         return None
     try:
-        return _checked(_parsed(given, schema), schema)
+        return _checked_condition(_parse_any(given, schema), schema)
     except LakefmtError:
         raise
     except UnicodeEncodeError as error:
         raise InvalidFilter(f"the filter holds text that cannot be encoded: {error}") from error
     except Exception as error:
         # Objects of any class may be passed, and their methods may raise anything.
-        raise InvalidFilter(f"the filter cannot be understood: {type(error).__name__}: {_said(error)}") from error
+        raise InvalidFilter(f"the filter cannot be understood: {type(error).__name__}: {_error_text(error)}") from error
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     try:
         return str(error)[:200]
     except Exception:  # noqa: BLE001 - an error of a class that is not known
         return "no message"
 
 
-def _parsed(given: object, schema: pa.Schema) -> Condition:
+def _parse_any(given: object, schema: pa.Schema) -> Condition:
     from lakefmt.read.filter_terms import plain_value
 
     if isinstance(given, pc.Expression):
-        return _of_expression(given, schema)
+        return _condition_of_expression(given, schema)
     if isinstance(given, str):
         return parse_sql(str(plain_value(given)), schema)
     return _parse_dnf(given, schema)
 
 
-def _of_expression(given: pc.Expression, schema: pa.Schema) -> Condition:
+def _condition_of_expression(given: pc.Expression, schema: pa.Schema) -> Condition:
     """Return the condition of an Arrow expression; over floats Arrow itself must not ask statistics."""
     from lakefmt.read.skipping.implied_conditions import implied_by
 
-    if "FieldPath(" in _QUOTED.sub("", str(given)):
+    if "FieldPath(" in _QUOTED_TEXT.sub("", str(given)):
         raise InvalidFilter("the filter gives a column by its number, which differs between files: name the column")
-    _bind(given, schema)
+    _check_expression(given, schema)
     implied = implied_by(given, schema)
     values = {} if implied.condition is None else implied.condition.values
     floats = filter_columns(given, pa.schema([field for field in schema if holds_floats(field.type)]), schema)
@@ -341,12 +341,12 @@ def _of_expression(given: pc.Expression, schema: pa.Schema) -> Condition:
     return Condition(given, pruning, implied.may_fail, values=values)
 
 
-def _checked(condition: Condition, schema: pa.Schema) -> Condition:
-    _bind(condition.exact, schema)
+def _checked_condition(condition: Condition, schema: pa.Schema) -> Condition:
+    _check_expression(condition.exact, schema)
     return condition
 
 
-def _bind(expression: pc.Expression, schema: pa.Schema) -> None:
+def _check_expression(expression: pc.Expression, schema: pa.Schema) -> None:
     """Raise for unknown columns and impossible comparisons before any file is opened."""
     import pyarrow.dataset as ds  # slow import, needed only for filters
 
@@ -415,11 +415,11 @@ def keep_rows(rows: pa.Table, condition: Condition | None) -> pa.Table:
 
 def _parse_dnf(given: object, schema: pa.Schema) -> Condition:
     if isinstance(given, tuple) and len(given) == 3 and isinstance(given[0], str):
-        return _term(given, schema)
+        return _parse_term(given, schema)
     if not isinstance(given, list | tuple) or not given:
         raise InvalidFilter(f"{given!r:.200} is not a filter: expected (column, op, value) tuples in a list")
     if all(isinstance(item, tuple) for item in given):
-        return all_of([_term(item, schema) for item in given])
+        return all_of([_parse_term(item, schema) for item in given])
     groups = [item if isinstance(item, list) else [item] for item in given]
     if any(not isinstance(item, tuple) for group in groups for item in group) or not all(groups):
         raise InvalidFilter(f"{given!r:.200} is not a filter: expected lists of (column, op, value) tuples")
@@ -434,25 +434,25 @@ def is_filter(value: object, levels: int = 2) -> bool:
         (True, True, False)
     """
     if isinstance(value, tuple) and len(value) == 3 and isinstance(value[0], str) and isinstance(value[1], str):
-        return _operator(value[1]) in (*_OPERATORS, *_WORDS)
+        return _normal_operator(value[1]) in (*_OPERATORS, *_WORD_OPERATORS)
     if not isinstance(value, list | tuple) or not value or not levels:
         return False
     return all(isinstance(part, list | tuple) and is_filter(part, levels - 1) for part in value)
 
 
-def _operator(given: object) -> str:
+def _normal_operator(given: object) -> str:
     op = " ".join(str(given).lower().split())
-    return _SPELLINGS.get(op, op)
+    return _OPERATOR_SPELLINGS.get(op, op)
 
 
-def _term(term: tuple[Any, ...], schema: pa.Schema) -> Condition:
+def _parse_term(term: tuple[Any, ...], schema: pa.Schema) -> Condition:
     from lakefmt.read.filter_terms import compare, is_in, list_of, matches_like, plain_value
 
     if len(term) != 3 or not isinstance(term[0], str):
         raise InvalidFilter(f"{term!r:.200} is not a filter term: expected (column, op, value)")
     name, operator, value = term
-    column = _column(name, schema)
-    op = _operator(operator)
+    column = _named_column(name, schema)
+    op = _normal_operator(operator)
     if op in ("in", "not in"):
         return is_in(column, list_of(value), name, negated=op == "not in")
     if op in ("is", "=", "is not", "!=") and plain_value(value) is None:
@@ -466,7 +466,7 @@ def _term(term: tuple[Any, ...], schema: pa.Schema) -> Condition:
     return compare(column, op, value, name)
 
 
-def _column(name: str, schema: pa.Schema) -> Column:
+def _named_column(name: str, schema: pa.Schema) -> Column:
     from lakefmt.read.filter_terms import find_column
 
     column = find_column(schema, (name,)) or find_column(schema, tuple(name.split(".")))

@@ -1,4 +1,4 @@
-"""Format a timeline for people, one line per instant. Pure."""
+"""Describe a table: its timeline, one line per instant, and the statistics of its files."""
 
 from __future__ import annotations
 
@@ -32,12 +32,26 @@ __all__ = [
     "sign_of",
 ]
 
+_Body = Mapping[str, Any]
+
 _SIGNS = {State.REQUESTED.value: "○", State.INFLIGHT.value: "◐", State.COMPLETED.value: "●"}
-_FAILED = "✗"
+_FAILED_SIGN = "✗"
 #: Column titles; numbers are right-aligned.
-_TITLES = ("", "instant", "action", "operation", "inserted", "updated", "deleted", "files", "written", "took", "")
-_RIGHT = frozenset(range(4, 10))
-_MAX_NOTE = 120
+_COLUMN_TITLES = (
+    "",
+    "instant",
+    "action",
+    "operation",
+    "inserted",
+    "updated",
+    "deleted",
+    "files",
+    "written",
+    "took",
+    "",
+)
+_RIGHT_ALIGNED = frozenset(range(4, 10))
+_MAX_NOTE_CHARACTERS = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +95,7 @@ def sign_of(entry: TimelineEntry) -> str:
         >>> sign_of(TimelineEntry("20260101000000000", None, "commit", "inflight", "", failed=True))
         '✗'
     """
-    return _FAILED if entry.failed else _SIGNS[entry.state]
+    return _FAILED_SIGN if entry.failed else _SIGNS[entry.state]
 
 
 def draw_lines(entries: Sequence[TimelineEntry], *, titles: bool = True) -> Iterator[str]:
@@ -98,11 +112,11 @@ def draw_lines(entries: Sequence[TimelineEntry], *, titles: bool = True) -> Iter
     if not entries:
         yield "(no instants)"
         return
-    rows = [_TITLES, *(_cells(entry) for entry in entries)]
+    rows = [_COLUMN_TITLES, *(_cells(entry) for entry in entries)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for place, row in enumerate(rows):
         padded = (
-            cell.rjust(width) if index in _RIGHT else cell.ljust(width)
+            cell.rjust(width) if index in _RIGHT_ALIGNED else cell.ljust(width)
             for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         if place or titles:
@@ -121,14 +135,15 @@ def _cells(entry: TimelineEntry) -> tuple[str, ...]:
         numbers = (*counts, f"{entry.files:,}", size_text(entry.bytes_written))  # type: ignore[assignment]
     notes = [entry.note, f"by {entry.writer}" if entry.writer else "", "archived" if entry.archived else ""]
     note = printable("; ".join(part for part in notes if part))
-    return (*head, *numbers, took, note if len(note) <= _MAX_NOTE else f"{note[:_MAX_NOTE]}…")
+    return (*head, *numbers, took, note if len(note) <= _MAX_NOTE_CHARACTERS else f"{note[:_MAX_NOTE_CHARACTERS]}…")
 
 
-_Body = Mapping[str, Any]
 #: Commit entry with the writer's name (docs/format.md, lakefmt's commit entries).
-_WRITER = "lakefmt.writer"
+_WRITER_ENTRY = "lakefmt.writer"
 #: Actions with plans that are executed later; until then they have no writer.
-_PLANS = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING, Action.CLEAN, Action.INDEXING})
+_PLANNED_ACTIONS = frozenset(
+    {Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING, Action.CLEAN, Action.INDEXING}
+)
 _MAX_STAMP_BYTES = 64 * 1024
 _MOST_SKEW_SECONDS = 3600.0
 
@@ -226,7 +241,7 @@ class _EntryBuilder:
     def __init__(self, client: TableClient, state: TableState) -> None:
         self._client = client
         self._state = state
-        self._made = _made_at(client, state) if state.timeline.layout == 1 else {}
+        self._made = _creation_times(client, state) if state.timeline.layout == 1 else {}
         self._zone = client.reading_zone(state.config, state.timeline) if self._made else None
 
     def entry(self, instant: Instant, archived: bool) -> TimelineEntry:
@@ -249,7 +264,7 @@ class _EntryBuilder:
             files=len(commit.stats),
             bytes_written=sum(s.total_write_bytes for s in commit.stats),
             seconds=seconds,
-            writer=commit.extra_metadata.get(_WRITER),
+            writer=commit.extra_metadata.get(_WRITER_ENTRY),
             archived=archived,
         )
 
@@ -278,13 +293,13 @@ class _EntryBuilder:
     def _done(self, instant: Instant) -> str:
         """Return the summary of a table service's result; None if its body has none."""
         kind = body_kind(instant.action, State.COMPLETED)
-        tell = _TOLD.get(instant.action)
+        tell = _NOTES.get(instant.action)
         body = b"" if kind is None or tell is None else self._client.read_body(self._state, instant)
         return "" if not body or kind is None or tell is None else tell(decode_body(kind, body, what=instant.file_name))
 
     def _waiting(self, instant: Instant) -> tuple[str, str | None, bool]:
         """Return what a pending instant waits for, its writer, and whether that writer is dead."""
-        if instant.state is State.REQUESTED and instant.action in _PLANS:
+        if instant.state is State.REQUESTED and instant.action in _PLANNED_ACTIONS:
             return "planned", None, False
         config, client = self._state.config, self._client
         settings = resolve_settings(client.options, None, config.properties)
@@ -306,13 +321,13 @@ class _EntryBuilder:
         )
 
 
-def _made_at(client: TableClient, state: TableState) -> dict[str, float]:
+def _creation_times(client: TableClient, state: TableState) -> dict[str, float]:
     """Return creation times of the files of a layout 1 timeline in epoch seconds, to compute durations."""
     listed = client.store.list(state.config.timeline_directory, recursive=False)
     return {o.name.rpartition("/")[2]: o.modified for o in listed if o.modified > 0}
 
 
-def _undone(times: Sequence[str]) -> str:
+def _undone_text(times: Sequence[str]) -> str:
     shown = ", ".join(times[:3])
     return f"undid {shown}" + (f" and {len(times) - 3} more" if len(times) > 3 else "")
 
@@ -321,10 +336,10 @@ def _savepoint_text(user: str, comment: str) -> str:
     return ": ".join(text for text in (f"made by {user}" if user else "", comment) if text)
 
 
-_TOLD: dict[Action, Callable[[_Body], str]] = {
+_NOTES: dict[Action, Callable[[_Body], str]] = {
     Action.CLEAN: lambda body: f"{body['totalFilesDeleted']:,} files deleted",
-    Action.ROLLBACK: lambda body: _undone(body["commitsRollback"]),
-    Action.RESTORE: lambda body: _undone(body["instantsToRollback"]),
+    Action.ROLLBACK: lambda body: _undone_text(body["commitsRollback"]),
+    Action.RESTORE: lambda body: _undone_text(body["instantsToRollback"]),
     Action.SAVEPOINT: lambda body: _savepoint_text(str(body["savepointedBy"]), str(body["comments"])),
 }
 
@@ -414,12 +429,14 @@ def describe_slices(client: TableClient, state: TableState) -> TableStats:
         commits=len(state.timeline.commits),
         pending=len(state.timeline.pending),
         latest_instant=None if latest is None else latest.time,
-        backlog=_backlog(client, state, [file_slice for file_slice in slices if file_slice.logs]),
+        backlog=_compaction_backlog(client, state, [file_slice for file_slice in slices if file_slice.logs]),
         pending_compactions=sum(i.action is Action.COMPACTION for i in state.timeline.pending),
     )
 
 
-def _backlog(client: TableClient, state: TableState, logged: Sequence[FileSlice]) -> tuple[PartitionBacklog, ...]:
+def _compaction_backlog(
+    client: TableClient, state: TableState, logged: Sequence[FileSlice]
+) -> tuple[PartitionBacklog, ...]:
     """Return the compaction backlog by partition."""
     if not logged:
         return ()
@@ -432,10 +449,10 @@ def _backlog(client: TableClient, state: TableState, logged: Sequence[FileSlice]
     for file_slice in logged:
         by_partition.setdefault(file_slice.partition, []).append(file_slice)
     now = client.clock.now()
-    return tuple(_waiting(state, path, slices, written, now) for path, slices in sorted(by_partition.items()))
+    return tuple(_partition_backlog(state, path, slices, written, now) for path, slices in sorted(by_partition.items()))
 
 
-def _waiting(
+def _partition_backlog(
     state: TableState,
     partition: PartitionPath,
     slices: Sequence[FileSlice],

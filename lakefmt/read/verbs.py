@@ -1,4 +1,4 @@
-"""Retry reads of the newest state when a clean removes their files."""
+"""The reading methods of ``Table``; reads of the newest state are repeated when a clean has removed their files."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class _Missed:
 
 
 #: The default of `schema_of`.
-_THEN: Final = "then"
+_SCHEMA_OF_DEFAULT: Final = "then"
 
 
 class ReadingVerbs(TableVerbs):
@@ -117,7 +117,11 @@ class ReadingVerbs(TableVerbs):
     # --- reading -------------------------------------------------------------------------------------------------
 
     def snapshot(
-        self, as_of: str | datetime | None = None, *, schema_of: str = _THEN, include_uncommitted: bool = False
+        self,
+        as_of: str | datetime | None = None,
+        *,
+        schema_of: str = _SCHEMA_OF_DEFAULT,
+        include_uncommitted: bool = False,
     ) -> Snapshot:
         """Return a pinned view that does not change with later commits.
 
@@ -129,7 +133,10 @@ class ReadingVerbs(TableVerbs):
         Raises:
             InvalidInputError: no such moment, or another word for `schema_of`.
         """
-        if schema_of is not _THEN and text_argument(schema_of, "schema_of") not in (_THEN, "now"):
+        if schema_of is not _SCHEMA_OF_DEFAULT and text_argument(schema_of, "schema_of") not in (
+            _SCHEMA_OF_DEFAULT,
+            "now",
+        ):
             raise InvalidInputError(f"unknown schema_of {schema_of!r}: expected 'then' or 'now'")
         if include_uncommitted is not False:
             return self._uncommitted(as_of, include_uncommitted)
@@ -157,7 +164,7 @@ class ReadingVerbs(TableVerbs):
         query: str = "snapshot",
         *,
         meta_columns: bool = False,
-        schema_of: str = _THEN,
+        schema_of: str = _SCHEMA_OF_DEFAULT,
         include_uncommitted: bool = False,
     ) -> pa.Table:
         """Read rows.
@@ -200,7 +207,7 @@ class ReadingVerbs(TableVerbs):
         query: str = "snapshot",
         *,
         meta_columns: bool = False,
-        schema_of: str = _THEN,
+        schema_of: str = _SCHEMA_OF_DEFAULT,
         include_uncommitted: bool = False,
     ) -> pa.RecordBatchReader:
         """Stream rows in bounded memory. Arguments as for :meth:`read`."""

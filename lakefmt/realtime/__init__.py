@@ -1,7 +1,7 @@
 """Real-time streams under the names of the ClickZetta SDK (docs/realtime.md).
 
-A program written for it changes its imports and how it connects. ``connection``, ``cursor`` and ``stream`` act;
-``rows``, ``converters`` and ``sql_types`` turn values into what a table stores; ``statements`` reads SQL; ``options`` and
+A program written for it changes its imports and how it connects. ``connection``, with its cursor, and ``stream`` act;
+``rows`` and ``converters`` turn values into what a table stores; ``statements`` reads SQL and SQL types; ``options`` and
 ``errors`` have the SDK's names. The rows themselves travel through ``lakefmt.producers.stream``.
 """
 

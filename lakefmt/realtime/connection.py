@@ -1,4 +1,8 @@
-"""Where the tables of a connection are."""
+"""The connection and the cursor that programs for the SDK open, and where their tables are.
+
+The properties of a stream are split here: which are about conversions, which are the SDK's, and which are settings of
+commits. A cursor runs the few statements that programs for real-time streams bring along.
+"""
 
 from __future__ import annotations
 
@@ -72,8 +76,10 @@ __all__ = [
     "typed_columns",
 ]
 
+_LOG: Final = logging.getLogger("lakefmt.realtime")
+
 #: A name becomes a part of a path, so it must not leave the folder.
-_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_$-]{0,254}", re.ASCII)
+_SAFE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_$-]{0,254}", re.ASCII)
 
 
 @runtime_checkable
@@ -105,15 +111,14 @@ class FolderCatalog:
             ProgrammingError: a name has characters other than letters, digits, ``_``, ``-`` and ``$``.
         """
         for what, name in (("schema", schema), ("table", table)):
-            if not _NAME.fullmatch(name):
+            if not _SAFE_NAME.fullmatch(name):
                 raise ProgrammingError(f"{shown(name)} is no name of a {what}: letters, digits, _, - and $ are allowed")
         return f"{self._base}/{schema}/{table}"
 
 
-_LOG: Final = logging.getLogger("lakefmt.realtime")
-_PREFIX: Final = "lakefmt.realtime."
+_CONVERSION_PREFIX: Final = "lakefmt.realtime."
 #: Keys that the SDK's client reads and that mean nothing here.
-_OF_THE_SDK: Final = frozenset(
+_SDK_PROPERTIES: Final = frozenset(
     {
         "client.rpc.retry.times",
         "client.rpc.retry.interval.ms",
@@ -134,12 +139,12 @@ def split_properties(properties: Mapping[str, object]) -> tuple[dict[str, object
         >>> split_properties({"lakefmt.realtime.json": "validate", "row.pool.support": True})
         ({'lakefmt.realtime.json': 'validate'}, {})
     """
-    conversion = {key: value for key, value in properties.items() if key.startswith(_PREFIX)}
-    unused = sorted(_OF_THE_SDK & properties.keys())
+    conversion = {key: value for key, value in properties.items() if key.startswith(_CONVERSION_PREFIX)}
+    unused = sorted(_SDK_PROPERTIES & properties.keys())
     if unused:
         _LOG.debug("properties %s mean nothing here: ignored", ", ".join(unused))
     return conversion, {
-        key: value for key, value in properties.items() if key not in conversion and key not in _OF_THE_SDK
+        key: value for key, value in properties.items() if key not in conversion and key not in _SDK_PROPERTIES
     }
 
 
@@ -159,7 +164,7 @@ def conversion_rules(properties: Mapping[str, object], table: str) -> Conversion
         _LOG.warning("table %s: a TIMESTAMP_LTZ without a zone is taken in %s", table, zone)
 
     return ConversionRules(
-        zone=_zone(settings.text("lakefmt.realtime.time.zone")),
+        zone=_time_zone(settings.text("lakefmt.realtime.time.zone")),
         refuse_overlong=settings.text("lakefmt.realtime.overlong") == "refuse",
         validate_json=settings.text("lakefmt.realtime.json") == "validate",
         ignore_extra=settings.text("lakefmt.realtime.extra.fields") == "ignore",
@@ -167,7 +172,7 @@ def conversion_rules(properties: Mapping[str, object], table: str) -> Conversion
     )
 
 
-def _zone(name: str | None) -> tzinfo:
+def _time_zone(name: str | None) -> tzinfo:
     if name is None or name == "UTC":
         return UTC
     try:
@@ -183,11 +188,11 @@ def typed_columns(rows: pa.Table, fields: Sequence[SqlField]) -> pa.Table:
 
     A TIMESTAMP_NTZ loses the zone that it is stored with, and an INTERVAL_DAY_TIME becomes a duration.
     """
-    columns = [_typed(column, field) for column, field in zip(rows.columns, fields, strict=True)]
+    columns = [_typed_column(column, field) for column, field in zip(rows.columns, fields, strict=True)]
     return pa.Table.from_arrays(columns, names=rows.column_names)
 
 
-def _typed(column: pa.ChunkedArray, field: SqlField) -> pa.ChunkedArray:
+def _typed_column(column: pa.ChunkedArray, field: SqlField) -> pa.ChunkedArray:
     if field.type.kind is SqlKind.TIMESTAMP_NTZ and pt.is_timestamp(column.type) and column.type.tz:
         return column.cast(pa.timestamp(column.type.unit))
     if field.type.kind is SqlKind.INTERVAL_DAY_TIME and pt.is_int64(column.type):
@@ -206,7 +211,7 @@ def as_python(rows: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*columns, strict=True))
 
 
-_ERRORS: Final[tuple[tuple[type[LakefmtError], type[DatabaseError]], ...]] = (
+_DATABASE_ERRORS: Final[tuple[tuple[type[LakefmtError], type[DatabaseError]], ...]] = (
     (NotFoundError, ProgrammingError),
     (AlreadyExistsError, ProgrammingError),
     (InvalidInputError, ProgrammingError),
@@ -267,7 +272,7 @@ class Cursor:
         except Error:
             raise
         except LakefmtError as error:
-            kind = next((to for of, to in _ERRORS if isinstance(error, of)), DatabaseError)
+            kind = next((to for of, to in _DATABASE_ERRORS if isinstance(error, of)), DatabaseError)
             raise kind(str(error)) from error
         return self
 
@@ -366,7 +371,7 @@ class Cursor:
         self._rows = None
 
 
-_METADATA: Final = ".hoodie"
+_METADATA_FOLDER: Final = ".hoodie"
 
 
 def connect(
@@ -574,7 +579,7 @@ class Connection:
         """
         from lakefmt.realtime.stream import RealtimeStream
 
-        operation = _operation(operate)
+        operation = _parse_operation(operate)
         if not table:
             raise InvalidInputError("table= names the table of a stream")
         chosen = CZSessionOptions.default() if options is None else options
@@ -637,16 +642,16 @@ class Connection:
 
         self._check_open()
         store = open_store(self._place(statement.table), self._storage_options)
-        if store.info(PROPERTIES) is None and _METADATA not in store.list_directories():
+        if store.info(PROPERTIES) is None and _METADATA_FOLDER not in store.list_directories():
             if statement.if_exists:
                 return
             raise TableNotFound(f"there is no table at {store.url}")
         store.delete([PROPERTIES])
         for directory in store.list_directories():
-            if directory != _METADATA:
+            if directory != _METADATA_FOLDER:
                 store.delete_tree(directory)
         store.delete([each.name for each in store.list(recursive=False)])
-        store.delete_tree(_METADATA)
+        store.delete_tree(_METADATA_FOLDER)
 
     def open_for_reading(self, name: TableName) -> tuple[Table, tuple[SqlField, ...]]:
         """Return a table and the SQL types of its columns."""
@@ -667,7 +672,7 @@ class Connection:
             raise InterfaceError("the connection is closed")
 
 
-def _operation(given: RealtimeOperation | str) -> RealtimeOperation:
+def _parse_operation(given: RealtimeOperation | str) -> RealtimeOperation:
     try:
         return RealtimeOperation(str(given).lower())
     except ValueError:

@@ -1,8 +1,9 @@
-"""Values without parts: from what a program sets to what Arrow stores, exactly (docs/realtime.md, Types). Pure.
+"""Convert what a program sets to what Arrow stores, exactly (docs/realtime.md, Types). Pure.
 
-A converter takes one value that is not None and returns one that ``pyarrow.array`` stores as it is: instants are whole
-microseconds, dates whole days, decimals have their final scale. It raises ValueError or TypeError with the reason; the
-caller adds column and table. Each begins with the one class that nearly all values have.
+The converter of a column is made once per stream from its SQL type and stored type (:func:`column_converter`). A converter
+takes one value that is not None and returns one that ``pyarrow.array`` stores as it is: instants are whole microseconds,
+dates whole days, decimals have their final scale. It raises ValueError or TypeError with the reason; the caller adds column
+and table. Each begins with the one class that nearly all values have.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ Converter = Callable[[Any], Any]
 
 _TRUE: Final = frozenset({"true", "t", "1"})
 _FALSE: Final = frozenset({"false", "f", "0"})
-_WHOLE: Final = re.compile(r"\s*[+-]?[0-9]{1,40}\s*", re.ASCII)
+_WHOLE_NUMBER: Final = re.compile(r"\s*[+-]?[0-9]{1,40}\s*", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 _FIRST_DAY: Final = date.min.toordinal() - _EPOCH_ORDINAL
 _LAST_DAY: Final = date.max.toordinal() - _EPOCH_ORDINAL
-_DAY: Final = 86_400_000_000
-_FIRST_INSTANT: Final = _FIRST_DAY * _DAY
-_LAST_INSTANT: Final = (_LAST_DAY + 1) * _DAY - 1
+_DAY_MICROS: Final = 86_400_000_000
+_FIRST_INSTANT: Final = _FIRST_DAY * _DAY_MICROS
+_LAST_INSTANT: Final = (_LAST_DAY + 1) * _DAY_MICROS - 1
 _INT64: Final = 1 << 63
 #: The first number that rounds to infinity in 32 bits.
 _FLOAT32_END: Final = 3.4028235677973366e38
@@ -147,7 +148,7 @@ def integer_converter(name: str, bits: int) -> Converter:
 def _whole_number(value: Any, name: str) -> int:
     if isinstance(value, (int, np.integer, np.bool_)):
         return int(value)
-    if isinstance(value, str) and _WHOLE.fullmatch(value):
+    if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
         return int(value)
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         return int(value)
@@ -355,7 +356,7 @@ def instant_converter(rules: ConversionRules, *, milliseconds: bool = False) -> 
         if value.utcoffset() is None:
             notes.note_naive(zone)
             value = value.replace(tzinfo=zone)
-        return _in_range(_exact(value - _EPOCH), "TIMESTAMP_LTZ")
+        return _instant_in_range(_exact_microseconds(value - _EPOCH), "TIMESTAMP_LTZ")
 
     return _in_milliseconds(convert) if milliseconds else convert
 
@@ -375,7 +376,7 @@ def wall_clock_converter(*, milliseconds: bool = False) -> Converter:
             _check_moment(value)
         if value.utcoffset() is not None:
             raise ValueError("TIMESTAMP_NTZ takes a datetime without a zone")
-        return _exact(value.replace(tzinfo=UTC) - _EPOCH)
+        return _exact_microseconds(value.replace(tzinfo=UTC) - _EPOCH)
 
     return _in_milliseconds(convert) if milliseconds else convert
 
@@ -388,18 +389,18 @@ def _check_moment(value: Any) -> None:
         raise ValueError("the column holds microseconds, and the value has nanoseconds")
 
 
-def _exact(span: timedelta) -> int:
+def _exact_microseconds(span: timedelta) -> int:
     # Whole numbers: a float holds too few digits for the microseconds of today.
-    return span.days * _DAY + span.seconds * 1_000_000 + span.microseconds
+    return span.days * _DAY_MICROS + span.seconds * 1_000_000 + span.microseconds
 
 
 def _microseconds(value: Any, name: str) -> int:
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
         raise TypeError(f"{name} takes a datetime or an int of microseconds since 1970-01-01")
-    return _in_range(int(value), name)
+    return _instant_in_range(int(value), name)
 
 
-def _in_range(micros: int, name: str) -> int:
+def _instant_in_range(micros: int, name: str) -> int:
     if not _FIRST_INSTANT <= micros <= _LAST_INSTANT:
         raise ValueError(f"{name} holds the years 1 to 9999 in UTC")
     return micros
@@ -430,7 +431,7 @@ def interval_converter() -> Converter:
             if getattr(value, "nanoseconds", 0):
                 raise ValueError("INTERVAL_DAY_TIME holds microseconds, and the value has nanoseconds")
             # At most 8.64e19 microseconds: more than 64 bits hold.
-            return _in_int64(_exact(value))
+            return _in_int64(_exact_microseconds(value))
         if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
             return _in_int64(int(value))
         raise ValueError("INTERVAL_DAY_TIME takes a timedelta or an int of microseconds")
@@ -444,7 +445,7 @@ def _in_int64(micros: int) -> int:
     return micros
 
 
-_BITS: Final = {SqlKind.INT8: 8, SqlKind.INT16: 16, SqlKind.INT32: 32, SqlKind.INT64: 64}
+_INTEGER_BITS: Final = {SqlKind.INT8: 8, SqlKind.INT16: 16, SqlKind.INT32: 32, SqlKind.INT64: 64}
 
 
 def column_converter(field: SqlField, stored: pa.DataType, rules: ConversionRules) -> Converter:
@@ -472,10 +473,10 @@ def column_converter(field: SqlField, stored: pa.DataType, rules: ConversionRule
         return _map_converter(field.type, stored, rules)
     if kind is SqlKind.STRUCT:
         return _struct_converter(field.type, stored, rules)
-    return _scalar(field.type, stored, rules)
+    return _scalar_converter(field.type, stored, rules)
 
 
-def _scalar(sql: SqlType, stored: pa.DataType, rules: ConversionRules) -> Converter:
+def _scalar_converter(sql: SqlType, stored: pa.DataType, rules: ConversionRules) -> Converter:
     milliseconds = pt.is_timestamp(stored) and stored.unit == "ms"
     makers: dict[SqlKind, Callable[[], Converter]] = {
         SqlKind.BOOLEAN: boolean_converter,
@@ -492,12 +493,12 @@ def _scalar(sql: SqlType, stored: pa.DataType, rules: ConversionRules) -> Conver
         SqlKind.TIMESTAMP_NTZ: lambda: wall_clock_converter(milliseconds=milliseconds),
         SqlKind.INTERVAL_DAY_TIME: interval_converter,
     }
-    if sql.kind in _BITS:
-        return integer_converter(sql.kind.value, _BITS[sql.kind])
+    if sql.kind in _INTEGER_BITS:
+        return integer_converter(sql.kind.value, _INTEGER_BITS[sql.kind])
     return makers[sql.kind]()
 
 
-def _inner(field: SqlField, stored: pa.DataType, rules: ConversionRules, what: str) -> Converter:
+def _inner_converter(field: SqlField, stored: pa.DataType, rules: ConversionRules, what: str) -> Converter:
     """Return the converter of a value inside another one, which may be None."""
     convert = column_converter(field, stored, rules)
 
@@ -513,7 +514,7 @@ def _inner(field: SqlField, stored: pa.DataType, rules: ConversionRules, what: s
 
 def _list_converter(sql: SqlType, stored: pa.DataType, rules: ConversionRules) -> Converter:
     field = sql.inner[0] if rules.null_elements else replace(sql.inner[0], nullable=False)
-    element = _inner(field, stored.value_type, rules, "an element")
+    element = _inner_converter(field, stored.value_type, rules, "an element")
     dimension = sql.length if sql.kind is SqlKind.VECTOR else None
 
     def convert(value: Any) -> list[Any]:
@@ -536,11 +537,11 @@ def _map_converter(sql: SqlType, stored: pa.DataType, rules: ConversionRules) ->
         else (stored.value_type.field(0).type, stored.value_type.field(1).type)
     )
     convert_key = column_converter(sql.inner[0], key_type, rules)
-    convert_value = _inner(sql.inner[1], value_type, rules, "a value")
+    convert_value = _inner_converter(sql.inner[1], value_type, rules, "a value")
     names = ("key", "value") if as_map else (stored.value_type.field(0).name, stored.value_type.field(1).name)
 
     def convert(value: Any) -> list[Any]:
-        pairs = list(value.items()) if isinstance(value, Mapping) else _pairs(value)
+        pairs = list(value.items()) if isinstance(value, Mapping) else _map_pairs(value)
         if any(key is None for key, _ in pairs):
             raise ValueError("a key must not be null")
         converted = [(convert_key(key), convert_value(item)) for key, item in pairs]
@@ -551,7 +552,7 @@ def _map_converter(sql: SqlType, stored: pa.DataType, rules: ConversionRules) ->
     return convert
 
 
-def _pairs(value: Any) -> list[tuple[Any, Any]]:
+def _map_pairs(value: Any) -> list[tuple[Any, Any]]:
     if isinstance(value, (list, tuple)) and all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in value):
         return [(key, item) for key, item in value]
     raise ValueError(f"MAP takes a dict or a list of pairs, not {type(value).__name__}")
@@ -561,7 +562,8 @@ def _struct_converter(sql: SqlType, stored: pa.DataType, rules: ConversionRules)
     names = [field.name for field in sql.inner]
     named = frozenset(names)
     converters = [
-        _inner(field, stored.field(n).type, rules, f"field {field.name!r}") for n, field in enumerate(sql.inner)
+        _inner_converter(field, stored.field(n).type, rules, f"field {field.name!r}")
+        for n, field in enumerate(sql.inner)
     ]
 
     def convert(value: Any) -> dict[str, Any]:

@@ -1,8 +1,10 @@
-"""SQL types of columns: how they are stored, and how a table remembers them. Pure.
+"""The few SQL statements that a cursor runs, parsed to values, and the SQL types of their columns (pure).
 
-A table stores fewer types than SQL names: ``INT8`` is stored as a 32-bit integer, ``VARCHAR(10)`` as
-text. The property :data:`SQL_TYPES` of a table keeps the names, as JSON by column; a column without an
-entry has the SQL type that its stored type suggests.
+sqlglot parses the text; everything that is not listed here is refused, so that no statement does less than it says.
+
+A table stores fewer types than SQL names: ``INT8`` is stored as a 32-bit integer, ``VARCHAR(10)`` as text. The property
+:data:`SQL_TYPES` of a table keeps the names, as JSON by column; a column without an entry has the SQL type that its stored
+type suggests.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ __all__ = [
 SQL_TYPES: Final = "lakefmt.sql.types"
 #: The longest CHAR or VARCHAR, and the largest VECTOR.
 MOST_CHARACTERS: Final = 1 << 30
-_DEEPEST: Final = 32
+_DEEPEST_SQL_TYPE: Final = 32
 
 
 class SqlKind(StrEnum):
@@ -117,7 +119,7 @@ class SqlField:
 
 
 #: Kinds without parameters and the Arrow types that lakefmt stores for them.
-_PLAIN: Final = {
+_PLAIN_ARROW_TYPES: Final = {
     SqlKind.BOOLEAN: pa.bool_(),
     SqlKind.INT8: pa.int32(),
     SqlKind.INT16: pa.int32(),
@@ -157,7 +159,7 @@ def arrow_type(kind: SqlType, path: str = "") -> pa.DataType:
     if kind.kind is SqlKind.DECIMAL:
         return pa.decimal128(kind.precision, kind.scale)
     if not kind.inner:
-        return _PLAIN[kind.kind]
+        return _PLAIN_ARROW_TYPES[kind.kind]
     fields = [
         pa.field(inner.name, arrow_type(inner.type, f"{path}.{inner.name}"), inner.nullable) for inner in kind.inner
     ]
@@ -180,14 +182,14 @@ def encode_types(fields: tuple[SqlField, ...]) -> str:
         >>> encode_types((SqlField("a", SqlType(SqlKind.VARCHAR, length=3)),))
         '{"a":{"kind":"VARCHAR","length":3}}'
     """
-    return json.dumps({field.name: _document(field.type) for field in fields}, separators=(",", ":"))
+    return json.dumps({field.name: _document_of_type(field.type) for field in fields}, separators=(",", ":"))
 
 
-def _document(kind: SqlType) -> dict[str, Any]:
+def _document_of_type(kind: SqlType) -> dict[str, Any]:
     document: dict[str, Any] = {"kind": kind.kind.value}
     document |= {name: getattr(kind, name) for name in ("length", "precision", "scale") if getattr(kind, name)}
     if kind.inner:
-        document["inner"] = [[field.name, _document(field.type), field.nullable] for field in kind.inner]
+        document["inner"] = [[field.name, _document_of_type(field.type), field.nullable] for field in kind.inner]
     return document
 
 
@@ -207,18 +209,18 @@ def decode_types(text: str | None, schema: pa.Schema) -> tuple[SqlField, ...]:
         >>> [str(field.type) for field in decode_types('{"a":{"kind":"VARCHAR","length":3}}', schema)]
         ['VARCHAR(3)', 'INT64']
     """
-    remembered = {} if text is None else _remembered(text)
+    remembered = {} if text is None else _decode_remembered(text)
     return tuple(
         SqlField(field.name, _declared_or_stored(remembered.get(field.name), field), field.nullable) for field in schema
     )
 
 
-def _remembered(text: str) -> dict[str, SqlType]:
+def _decode_remembered(text: str) -> dict[str, SqlType]:
     try:
         document = json.loads(text)
         if not isinstance(document, Mapping):
             raise TypeError("not an object")
-        return {name: _type_of_document(value, _DEEPEST) for name, value in document.items()}
+        return {name: _type_of_document(value, _DEEPEST_SQL_TYPE) for name, value in document.items()}
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise CorruptFile(
             f"the table's property {SQL_TYPES} does not say the SQL types of its columns ({error}): mend or remove it"
@@ -243,30 +245,32 @@ def _type_of_document(document: object, depth: int) -> SqlType:
 
 def _declared_or_stored(declared: SqlType | None, field: pa.Field) -> SqlType:
     # A column that was dropped and added again, or widened by another engine, has the type that is stored now.
-    if declared is not None and _fits(declared, field.type):
+    if declared is not None and _is_stored_as(declared, field.type):
         return declared
-    return _stored(field.type, field.name)
+    return _type_of_stored(field.type, field.name)
 
 
-def _fits(declared: SqlType, stored: pa.DataType) -> bool:
+def _is_stored_as(declared: SqlType, stored: pa.DataType) -> bool:
     try:
-        return bool(arrow_type(declared) == stored or _shape(arrow_type(declared)) == _shape(stored))
+        return bool(arrow_type(declared) == stored or _shape_of_type(arrow_type(declared)) == _shape_of_type(stored))
     except (UnsupportedFeature, KeyError, ValueError, IndexError, pa.ArrowInvalid):
         return False
 
 
-def _shape(kind: pa.DataType) -> str:
+def _shape_of_type(kind: pa.DataType) -> str:
     """Return a type's text without names of elements and nullability, which engines write differently."""
     if pt.is_struct(kind):
         return (
-            "{" + ",".join(f"{kind.field(i).name}:{_shape(kind.field(i).type)}" for i in range(kind.num_fields)) + "}"
+            "{"
+            + ",".join(f"{kind.field(i).name}:{_shape_of_type(kind.field(i).type)}" for i in range(kind.num_fields))
+            + "}"
         )
     if pt.is_map(kind):
-        return f"map<{_shape(kind.item_type)}>"
-    return f"[{_shape(kind.value_type)}]" if pt.is_list(kind) else str(kind)
+        return f"map<{_shape_of_type(kind.item_type)}>"
+    return f"[{_shape_of_type(kind.value_type)}]" if pt.is_list(kind) else str(kind)
 
 
-_STORED: Final = {
+_PLAIN_SQL_KINDS: Final = {
     "bool": SqlKind.BOOLEAN,
     "int32": SqlKind.INT32,
     "int64": SqlKind.INT64,
@@ -278,8 +282,8 @@ _STORED: Final = {
 }
 
 
-def _stored(kind: pa.DataType, path: str) -> SqlType:
-    plain = _STORED.get(str(kind))
+def _type_of_stored(kind: pa.DataType, path: str) -> SqlType:
+    plain = _PLAIN_SQL_KINDS.get(str(kind))
     if plain is not None:
         return SqlType(plain)
     if pt.is_fixed_size_binary(kind) and not pt.is_decimal(kind):
@@ -289,23 +293,26 @@ def _stored(kind: pa.DataType, path: str) -> SqlType:
     if pt.is_decimal(kind):
         return SqlType(SqlKind.DECIMAL, precision=kind.precision, scale=kind.scale)
     if pt.is_list(kind):
-        return SqlType(SqlKind.ARRAY, inner=(_inner(kind.value_field, f"{path}.element"),))
+        return SqlType(SqlKind.ARRAY, inner=(_field_of_stored(kind.value_field, f"{path}.element"),))
     if pt.is_map(kind):
-        return SqlType(SqlKind.MAP, inner=(_inner(kind.key_field, path), _inner(kind.item_field, f"{path}.value")))
+        return SqlType(
+            SqlKind.MAP,
+            inner=(_field_of_stored(kind.key_field, path), _field_of_stored(kind.item_field, f"{path}.value")),
+        )
     if pt.is_struct(kind):
         fields = (kind.field(i) for i in range(kind.num_fields))
-        return SqlType(SqlKind.STRUCT, inner=tuple(_inner(field, f"{path}.{field.name}") for field in fields))
+        return SqlType(SqlKind.STRUCT, inner=tuple(_field_of_stored(field, f"{path}.{field.name}") for field in fields))
     raise UnsupportedFeature(
         f"column {path!r} has type {kind}, for which rows have no SQL type: write it as Arrow data"
     )
 
 
-def _inner(field: pa.Field, path: str) -> SqlField:
-    return SqlField(field.name, _stored(field.type, path), field.nullable)
+def _field_of_stored(field: pa.Field, path: str) -> SqlField:
+    return SqlField(field.name, _type_of_stored(field.type, path), field.nullable)
 
 
-_LONGEST: Final = 1_000_000
-_RUNS: Final = (
+_LONGEST_STATEMENT: Final = 1_000_000
+_SUPPORTED_STATEMENTS: Final = (
     "a cursor runs CREATE TABLE (columns, NOT NULL, PRIMARY KEY, PARTITIONED BY), DROP TABLE, and SELECT of columns or "
     "COUNT(*) from one table with WHERE"
 )
@@ -384,10 +391,10 @@ def parse_statement(text: str, parameters: Sequence[object] | None = None) -> St
 
     if not text_argument(text, "operation").strip():
         raise ProgrammingError("the statement is empty")
-    if len(text) > _LONGEST:
-        raise NotSupportedError(f"the statement has {len(text):,} characters; at most {_LONGEST:,} are read")
+    if len(text) > _LONGEST_STATEMENT:
+        raise NotSupportedError(f"the statement has {len(text):,} characters; at most {_LONGEST_STATEMENT:,} are read")
     try:
-        trees = [tree for tree in _dialect().parse(text) if tree is not None]
+        trees = [tree for tree in _cursor_dialect().parse(text) if tree is not None]
     except (errors.ParseError, errors.TokenError) as error:
         raise ProgrammingError(f"{text!r:.200} is not SQL: {str(error).splitlines()[0]}") from error
     except RecursionError:
@@ -396,16 +403,16 @@ def parse_statement(text: str, parameters: Sequence[object] | None = None) -> St
         raise NotSupportedError(f"one statement at a time is run, and {text!r:.200} has {len(trees)}")
     tree = _with_parameters(trees[0], parameters, text)
     if isinstance(tree, exp.Create):
-        return _create(tree)
+        return _parse_create(tree)
     if isinstance(tree, exp.Drop):
-        return _drop(tree)
+        return _parse_drop(tree)
     if isinstance(tree, exp.Select):
-        return _select(tree)
-    raise _refused(tree)
+        return _parse_select(tree)
+    raise _unsupported(tree)
 
 
 @cache
-def _dialect() -> Any:
+def _cursor_dialect() -> Any:
     """Return SQL with names in double quotes or in backquotes."""
     from sqlglot import tokens
     from sqlglot.dialects.dialect import Dialect
@@ -417,8 +424,8 @@ def _dialect() -> Any:
     return Quotes()
 
 
-def _refused(tree: Any) -> NotSupportedError:
-    return NotSupportedError(f"{tree.sql()!r:.200} is not supported: {_RUNS}")
+def _unsupported(tree: Any) -> NotSupportedError:
+    return NotSupportedError(f"{tree.sql()!r:.200} is not supported: {_SUPPORTED_STATEMENTS}")
 
 
 def _check_parts(tree: exp.Expression, allowed: frozenset[str]) -> None:
@@ -426,7 +433,7 @@ def _check_parts(tree: exp.Expression, allowed: frozenset[str]) -> None:
     unknown = [name for name, value in tree.args.items() if value and name not in allowed]
     if unknown:
         raise NotSupportedError(
-            f"{tree.sql()!r:.200} has {', '.join(unknown).upper()}, which is not supported: {_RUNS}"
+            f"{tree.sql()!r:.200} has {', '.join(unknown).upper()}, which is not supported: {_SUPPORTED_STATEMENTS}"
         )
 
 
@@ -441,11 +448,11 @@ def _with_parameters(tree: Any, parameters: Sequence[object] | None, text: str) 
     if not marks:
         return tree
     for mark, value in zip(marks, values, strict=True):
-        mark.replace(_literal(value))
+        mark.replace(_literal_tree(value))
     return tree
 
 
-def _literal(value: object) -> Any:
+def _literal_tree(value: object) -> Any:
     from decimal import Decimal
 
     from sqlglot import exp
@@ -466,7 +473,7 @@ def _table_name(tree: Any) -> TableName:
     from sqlglot import exp
 
     if not isinstance(tree, exp.Table):
-        raise _refused(tree)
+        raise _unsupported(tree)
     _check_parts(tree, frozenset({"this", "db", "catalog", "alias"}))
     # A workspace in front of the schema is dropped: a connection has one.
     return TableName(tree.db or None, tree.name)
@@ -475,31 +482,31 @@ def _table_name(tree: Any) -> TableName:
 # ------------------------------------------------------------------------------------------------ CREATE and DROP
 
 
-def _create(tree: Any) -> CreateTable:
+def _parse_create(tree: Any) -> CreateTable:
     from sqlglot import exp
 
     _check_parts(tree, frozenset({"this", "kind", "exists", "properties"}))
     if str(tree.args.get("kind")).upper() != "TABLE" or not isinstance(tree.this, exp.Schema):
-        raise _refused(tree)
+        raise _unsupported(tree)
     columns: list[SqlField] = []
     key: list[str] = []
     for part in tree.this.expressions:
         if isinstance(part, exp.PrimaryKey):
             key += [each.name for each in part.expressions]
         elif isinstance(part, exp.ColumnDef):
-            field, in_key = _column(part)
+            field, in_key = _parse_column(part)
             columns.append(field)
             key += [field.name] if in_key else []
         else:
-            raise _refused(part)
-    partitions = _partitions(tree.args.get("properties"))
+            raise _unsupported(part)
+    partitions = _parse_partitions(tree.args.get("properties"))
     _check_names(columns, key, partitions)
     required = frozenset(key)
     fields = tuple(SqlField(c.name, c.type, c.nullable and c.name not in required) for c in columns)
     return CreateTable(_table_name(tree.this.this), fields, tuple(key), partitions, bool(tree.args.get("exists")))
 
 
-def _partitions(properties: Any) -> tuple[str, ...]:
+def _parse_partitions(properties: Any) -> tuple[str, ...]:
     from sqlglot import exp
 
     names: list[str] = []
@@ -507,7 +514,7 @@ def _partitions(properties: Any) -> tuple[str, ...]:
         if isinstance(each, exp.SchemaCommentProperty):
             continue
         if not isinstance(each, exp.PartitionedByProperty):
-            raise _refused(each)
+            raise _unsupported(each)
         parts = each.this.expressions if isinstance(each.this, (exp.Schema, exp.Tuple)) else [each.this]
         for part in parts:
             if not isinstance(part, (exp.Identifier, exp.Column, exp.Paren)):
@@ -532,7 +539,7 @@ def _check_names(columns: Sequence[SqlField], key: Sequence[str], partitions: Se
         )
 
 
-def _column(tree: Any) -> tuple[SqlField, bool]:
+def _parse_column(tree: Any) -> tuple[SqlField, bool]:
     from sqlglot import exp
 
     nullable, in_key = True, False
@@ -543,12 +550,12 @@ def _column(tree: Any) -> tuple[SqlField, bool]:
         elif isinstance(kind, exp.PrimaryKeyColumnConstraint):
             in_key = True
         elif not isinstance(kind, exp.CommentColumnConstraint):
-            raise _refused(constraint)
-    return SqlField(tree.name, _sql_type(tree.args.get("kind"), tree.name), nullable), in_key
+            raise _unsupported(constraint)
+    return SqlField(tree.name, _parse_type(tree.args.get("kind"), tree.name), nullable), in_key
 
 
 @cache
-def _plain_types() -> dict[str, SqlKind]:
+def _kinds_by_sqlglot_type() -> dict[str, SqlKind]:
     """Return kinds by sqlglot's names of types without parameters."""
     return {
         "BOOLEAN": SqlKind.BOOLEAN,
@@ -571,7 +578,7 @@ def _plain_types() -> dict[str, SqlKind]:
 
 
 #: Names that sqlglot does not know as types.
-_NAMED: Final = {
+_KINDS_BY_OTHER_NAMES: Final = {
     "INT16": SqlKind.INT16,
     "INT32": SqlKind.INT32,
     "INT64": SqlKind.INT64,
@@ -582,25 +589,25 @@ _NAMED: Final = {
 }
 
 
-def _sql_type(tree: Any, path: str) -> SqlType:
+def _parse_type(tree: Any, path: str) -> SqlType:
     """Return the SQL type of a column, element or field; `path` is its name in errors."""
     from sqlglot import exp
 
     if not isinstance(tree, exp.DataType):
         raise ProgrammingError(f"column {path!r} has no type")
     if isinstance(tree.this, exp.Interval):
-        return _interval(tree, path)
+        return _parse_interval(tree, path)
     name = str(getattr(tree.this, "value", tree.this)).upper()
     if name == "USER-DEFINED":
         kind = str(tree.args.get("kind")).upper()
-        if kind in _NAMED:
-            return SqlType(_NAMED[kind])
+        if kind in _KINDS_BY_OTHER_NAMES:
+            return SqlType(_KINDS_BY_OTHER_NAMES[kind])
         name = kind if kind == "VECTOR" else name  # in the oldest sqlglot it is such a type
     numbers = [
         int(each.name) for each in tree.expressions if isinstance(each, exp.DataTypeParam) and each.name.isdigit()
     ]
     if name == "DECIMAL":
-        return _decimal(numbers, path)
+        return _parse_decimal(numbers, path)
     if name in ("CHAR", "VARCHAR"):
         if name == "VARCHAR" and not numbers:
             return SqlType(SqlKind.STRING)
@@ -608,8 +615,8 @@ def _sql_type(tree: Any, path: str) -> SqlType:
         _check_range(length, f"the length of {path!r}")
         return SqlType(SqlKind(name), length=length)
     if name in ("ARRAY", "MAP", "STRUCT", "VECTOR"):
-        return _nested(tree, name, numbers, path)
-    plain = _plain_types().get(name)
+        return _parse_nested(tree, name, numbers, path)
+    plain = _kinds_by_sqlglot_type().get(name)
     if plain is None or (tree.expressions and not name.startswith("TIMESTAMP")):
         raise NotSupportedError(f"column {path!r} has type {tree.sql()}, which rows cannot have")
     return SqlType(plain)
@@ -620,21 +627,21 @@ def _check_range(number: int, what: str) -> None:
         raise ProgrammingError(f"{what} must be from 1 to {MOST_CHARACTERS:,}")
 
 
-def _decimal(numbers: list[int], path: str) -> SqlType:
+def _parse_decimal(numbers: list[int], path: str) -> SqlType:
     precision, scale = [*numbers, *(10, 0)[len(numbers) :]][:2] if len(numbers) <= 2 else (0, 0)
     if not 1 <= precision <= 38 or scale > precision:
         raise ProgrammingError(f"column {path!r}: DECIMAL takes 1 to 38 digits, and not more of them behind the point")
     return SqlType(SqlKind.DECIMAL, precision=precision, scale=scale)
 
 
-def _interval(tree: Any, path: str) -> SqlType:
+def _parse_interval(tree: Any, path: str) -> SqlType:
     text = tree.sql().upper()
     if "DAY" in text and ("SECOND" in text or "TIME" in text):
         return SqlType(SqlKind.INTERVAL_DAY_TIME)
     raise NotSupportedError(f"column {path!r} has type {text}: of intervals, INTERVAL DAY TO SECOND can be stored")
 
 
-def _nested(tree: Any, name: str, numbers: list[int], path: str) -> SqlType:
+def _parse_nested(tree: Any, name: str, numbers: list[int], path: str) -> SqlType:
     from sqlglot import exp
 
     parts = [
@@ -647,10 +654,10 @@ def _nested(tree: Any, name: str, numbers: list[int], path: str) -> SqlType:
     if name == "STRUCT" and parts and all(isinstance(part, exp.ColumnDef) for part in parts):
         fields = tuple(
             SqlField(field.name, field.type, field.nullable)
-            for field, _ in (_column_in(part, f"{path}.{part.name}") for part in parts)
+            for field, _ in (_parse_struct_field(part, f"{path}.{part.name}") for part in parts)
         )
         return SqlType(SqlKind.STRUCT, inner=fields)
-    types = [_sql_type(part, f"{path}.element") for part in parts if isinstance(part, exp.DataType)]
+    types = [_parse_type(part, f"{path}.element") for part in parts if isinstance(part, exp.DataType)]
     if name == "MAP" and len(types) == 2:
         return SqlType(SqlKind.MAP, inner=(SqlField("key", types[0], nullable=False), SqlField("value", types[1])))
     if name == "ARRAY" and len(types) == 1:
@@ -666,33 +673,33 @@ def _nested(tree: Any, name: str, numbers: list[int], path: str) -> SqlType:
     raise ProgrammingError(f"column {path!r} has type {tree.sql()}, whose parts are missing or wrong")
 
 
-def _column_in(tree: Any, path: str) -> tuple[SqlField, bool]:
-    field, in_key = _column(tree)
+def _parse_struct_field(tree: Any, path: str) -> tuple[SqlField, bool]:
+    field, in_key = _parse_column(tree)
     if in_key:
         raise ProgrammingError(f"{path!r} is a field of a STRUCT, and cannot be a primary key")
     return field, in_key
 
 
-def _drop(tree: Any) -> DropTable:
+def _parse_drop(tree: Any) -> DropTable:
     _check_parts(tree, frozenset({"this", "kind", "exists", "tables"}))
     # Newer releases of the parser keep a list.
     tables = tree.args.get("tables") or [tree.this]
     if str(tree.args.get("kind")).upper() != "TABLE" or len(tables) != 1:
-        raise _refused(tree)
+        raise _unsupported(tree)
     return DropTable(_table_name(tables[0]), bool(tree.args.get("exists")))
 
 
 # --------------------------------------------------------------------------------------------------------- SELECT
 
 
-def _select(tree: Any) -> Select:
+def _parse_select(tree: Any) -> Select:
     from sqlglot import exp
 
     # Newer releases of the parser call the part "from_".
     _check_parts(tree, frozenset({"expressions", "from", "from_", "where"}))
     source = tree.args.get("from") or tree.args.get("from_")
     if source is None:
-        raise _refused(tree)
+        raise _unsupported(tree)
     columns: list[tuple[str, str]] = []
     everything, count = False, None
     for each in tree.expressions:
@@ -704,9 +711,9 @@ def _select(tree: Any) -> Select:
         elif isinstance(inner, exp.Column) and isinstance(inner.this, exp.Identifier):
             columns.append((inner.name, each.alias or inner.name))
         else:
-            raise _refused(each)
+            raise _unsupported(each)
     if (everything or count is not None) and len(tree.expressions) != 1:
-        raise _refused(tree)
+        raise _unsupported(tree)
     where = tree.args.get("where")
     # The condition goes on as text: tables take SQL conditions, and refuse what they do not know.
     condition = None if where is None else _without_tables(where.this).sql(dialect="duckdb")

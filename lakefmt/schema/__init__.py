@@ -1,8 +1,8 @@
 """Schemas: Arrow and Avro types of a table, casts, schema evolution (docs/format.md, Table schema; Column types). Pure.
 
-``types`` has the stored types, ``avro`` Avro schema text, ``cast`` converts values, ``evolve``
-changes schemas, ``history`` reads schemas with column ids, ``java_text`` formats values as Java
-does.
+``types`` has the stored types, ``avro`` Avro schema text, ``cast`` and ``python_values`` convert values. ``evolve`` is the
+schema after a write and ``alter`` the one after an alteration; ``history`` and ``column_ids`` find columns by id.
+``java_text`` formats values as Java does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,11 @@
-"""Changes of a column's type: which Hudi allows, which keep every value, and how stored values follow (docs/schema.md). Pure.
+"""Alter the columns of a schema: add, drop, rename, move, change the type (docs/schema.md). Pure.
 
-The matrix is Hudi's (SchemaChangeUtils). Values are converted as Hudi's readers convert them: a double is the one of the
-float's shortest text, texts of numbers are Java's, and a text that is no number or date becomes null.
+Names have dots for nested fields, ``element`` for the elements of a list and ``value`` for the values of a map, as in
+Spark's ``ALTER TABLE``. What would lose values, or change what keys and partition paths are made of, is refused.
+
+Which type may become which is Hudi's matrix (SchemaChangeUtils). Values are converted as Hudi's readers convert them: a
+double is the one of the float's shortest text, texts of numbers are Java's, and a text that is no number or date becomes
+null.
 """
 
 from __future__ import annotations
@@ -34,9 +38,12 @@ __all__ = [
     "update_column",
 ]
 
-_NUMBERS: Final = ("int", "long", "float", "double")
+#: Columns and nested fields that stay as they are, each with what the table makes of it.
+Bound = Mapping[str, str]
+
+_NUMERIC_KINDS: Final = ("int", "long", "float", "double")
 #: Hudi allows these, and they keep every value, or round it as Hudi does.
-_WIDER: Final = frozenset(
+_ALLOWED_CHANGES: Final = frozenset(
     {
         *(("int", wider) for wider in ("long", "float", "double", "string")),
         *(("long", wider) for wider in ("float", "double", "string")),
@@ -45,11 +52,11 @@ _WIDER: Final = frozenset(
         ("date", "string"),
     }
 )
-_DIGITS: Final = {"int": 10, "long": 19}
+_INTEGER_DIGITS: Final = {"int": 10, "long": 19}
 #: Changes after which readers that go by names read the same values.
-_BY_NAME: Final = frozenset({("int", "long"), ("int", "double")})
-_DATE: Final = r"^\d{4}-\d{2}-\d{2}$"
-_NUMBER: Final = r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$"
+_FOLLOWED_BY_NAME: Final = frozenset({("int", "long"), ("int", "double")})
+_DATE_TEXT: Final = r"^\d{4}-\d{2}-\d{2}$"
+_NUMBER_TEXT: Final = r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$"
 
 
 def check_type_change(name: str, old: str, new: str) -> None:
@@ -70,7 +77,7 @@ def check_type_change(name: str, old: str, new: str) -> None:
             ...
         lakefmt.errors.SchemaMismatch: column 'n' is long, and Hudi does not let it become int: add a column and fill it
     """
-    if old == new or (old, new) in _WIDER:
+    if old == new or (old, new) in _ALLOWED_CHANGES:
         return
     before, after = decimal_of(old), decimal_of(new)
     if before is not None and (after is None and new == "string"):
@@ -79,9 +86,9 @@ def check_type_change(name: str, old: str, new: str) -> None:
         whole = after[0] - after[1]
         if before is not None and after[1] >= before[1] and whole >= before[0] - before[1]:
             return
-        if old in _DIGITS and whole >= _DIGITS[old]:
+        if old in _INTEGER_DIGITS and whole >= _INTEGER_DIGITS[old]:
             return
-        if before is not None or old in (*_NUMBERS, "string"):
+        if before is not None or old in (*_NUMERIC_KINDS, "string"):
             raise SchemaMismatch(
                 f"column {name!r} is {old}, and not all of its values fit {new}: take a decimal with more digits, or add a "
                 "column and fill it"
@@ -103,7 +110,7 @@ def is_followed_by_name(old: str, new: str) -> bool:
     before, after = decimal_of(old), decimal_of(new)
     if before is not None and after is not None:
         return before[1] == after[1] and before[0] <= after[0]
-    return old == new or (old, new) in _BY_NAME
+    return old == new or (old, new) in _FOLLOWED_BY_NAME
 
 
 def convert_stored(array: pa.Array, kind: str) -> pa.Array:
@@ -135,7 +142,7 @@ def convert_stored(array: pa.Array, kind: str) -> pa.Array:
     if kind == "string" and not pt.is_string(have):
         return array.cast(pa.string()) if pt.is_binary(have) else java_text(array, "")
     if kind == "date" and pt.is_string(have):
-        return _matching(array, _DATE).cast(pa.date32())
+        return _matching_or_null(array, _DATE_TEXT).cast(pa.date32())
     return array
 
 
@@ -146,19 +153,17 @@ def _to_decimal(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pt.is_floating(have):
         array = array.cast(pa.string())
     if pt.is_string(array.type):
-        numbers = _matching(array, _NUMBER).cast(pa.decimal256(76, 38))
+        numbers = _matching_or_null(array, _NUMBER_TEXT).cast(pa.decimal256(76, 38))
         rounded = pc.round(numbers, ndigits=kind.scale, round_mode="half_towards_infinity")
         return rounded.cast(pa.decimal256(76, kind.scale)).cast(kind)
     return array.cast(pa.decimal256(76, kind.scale)).cast(kind) if pt.is_decimal(have) else array
 
 
-def _matching(texts: pa.Array, pattern: str) -> pa.Array:
+def _matching_or_null(texts: pa.Array, pattern: str) -> pa.Array:
     """Return the texts that match a pattern; others are null."""
     return pc.if_else(pc.match_substring_regex(texts, pattern), texts, None)
 
 
-#: Columns and nested fields that stay as they are, each with what the table makes of it.
-Bound = Mapping[str, str]
 _Fields = list[pa.Field]
 
 
@@ -229,7 +234,7 @@ def add_column(
         >>> add_column(pa.schema([("a", pa.int32())]), "b", pa.string(), Position(before="a")).names
         ['b', 'a']
     """
-    path = _path(name)
+    path = _column_path(name)
     _check_new_name(path[-1], name)
     made = normalise_field(pa.field(path[-1], kind), name)
     check_names([made], name.removesuffix(path[-1]))
@@ -237,10 +242,10 @@ def add_column(
     made = pa.field(made.name, spark_type(made.type), nullable=True, metadata=notes)
 
     def added(fields: _Fields) -> _Fields:
-        _check_free(fields, path[-1], name)
-        return _placed([*fields, made], made.name, position, name)
+        _check_name_is_free(fields, path[-1], name)
+        return _moved_field([*fields, made], made.name, position, name)
 
-    return _edited(schema, path, added)
+    return _edited_schema(schema, path, added)
 
 
 def drop_column(schema: pa.Schema, name: str, bound: Bound) -> pa.Schema:
@@ -254,11 +259,11 @@ def drop_column(schema: pa.Schema, name: str, bound: Bound) -> pa.Schema:
         >>> drop_column(pa.schema([("a", pa.int32()), ("b", pa.int32())]), "b", {}).names
         ['a']
     """
-    path = _path(name)
-    _check_bound(name, bound, "dropped")
+    path = _column_path(name)
+    _check_not_bound(name, bound, "dropped")
 
     def dropped(fields: _Fields) -> _Fields:
-        _found(fields, path[-1], name)
+        _field_named(fields, path[-1], name)
         rest = [field for field in fields if field.name != path[-1]]
         if not rest:
             raise SchemaMismatch(
@@ -266,7 +271,7 @@ def drop_column(schema: pa.Schema, name: str, bound: Bound) -> pa.Schema:
             )
         return rest
 
-    return _edited(schema, path, dropped)
+    return _edited_schema(schema, path, dropped)
 
 
 def rename_column(schema: pa.Schema, old: str, new: str, bound: Bound) -> pa.Schema:
@@ -286,17 +291,17 @@ def rename_column(schema: pa.Schema, old: str, new: str, bound: Bound) -> pa.Sch
         >>> rename_column(pa.schema([("a", pa.int32())]), "a", "b", {}).names
         ['b']
     """
-    path, last = _path(old), last_name(old, new)
-    _check_bound(old, bound, "renamed")
+    path, last = _column_path(old), last_name(old, new)
+    _check_not_bound(old, bound, "renamed")
     _check_new_name(last, new)
 
     def renamed(fields: _Fields) -> _Fields:
-        chosen = _found(fields, path[-1], old)
+        chosen = _field_named(fields, path[-1], old)
         others = [field for field in fields if field is not chosen]
-        _check_free(others, last, new)
+        _check_name_is_free(others, last, new)
         return [field.with_name(last) if field is chosen else field for field in fields]
 
-    return _edited(schema, path, renamed)
+    return _edited_schema(schema, path, renamed)
 
 
 def last_name(old: str, new: str) -> str:
@@ -335,21 +340,21 @@ def update_column(
         >>> update_column(pa.schema([("a", pa.int32())]), "a", {}, kind=pa.int64()).field("a").type
         DataType(int64)
     """
-    path = _path(name)
+    path = _column_path(name)
     if kind is not None or nullable is not None:
-        _check_bound(name, bound, "changed")
+        _check_not_bound(name, bound, "changed")
 
     def updated(fields: _Fields) -> _Fields:
-        chosen = _found(fields, path[-1], name)
+        chosen = _field_named(fields, path[-1], name)
         changed = chosen if kind is None else _with_type(chosen, kind, name)
         if nullable is not None:
             changed = changed.with_nullable(_checked_nullable(chosen, nullable, name))
         if comment is not None:
             changed = changed.with_metadata({**(changed.metadata or {}), AVRO_DOC: comment.encode()})
         result = [changed if field is chosen else field for field in fields]
-        return _placed(result, chosen.name, position, name) if position.is_given else result
+        return _moved_field(result, chosen.name, position, name) if position.is_given else result
 
-    return _edited(schema, path, updated, in_struct=position.is_given)
+    return _edited_schema(schema, path, updated, in_struct=position.is_given)
 
 
 def _with_type(field: pa.Field, kind: pa.DataType, name: str) -> pa.Field:
@@ -375,7 +380,7 @@ def _checked_nullable(field: pa.Field, nullable: bool, name: str) -> bool:
 # -------------------------------------------------------------------------------------------------------------- checks
 
 
-def _path(name: str) -> list[str]:
+def _column_path(name: str) -> list[str]:
     path = name.split(".")
     if not all(path):
         raise InvalidInputError(f"no column {name!r}: an empty name")
@@ -390,7 +395,7 @@ def _check_new_name(last: str, name: str) -> None:
         raise SchemaMismatch(f"column name {name!r} begins with _hoodie_, as Hudi's own columns do: take another one")
 
 
-def _check_free(fields: Sequence[pa.Field], last: str, name: str) -> None:
+def _check_name_is_free(fields: Sequence[pa.Field], last: str, name: str) -> None:
     taken = next((field.name for field in fields if field.name.lower() == last.lower()), None)
     if taken is not None:
         raise SchemaMismatch(
@@ -398,20 +403,20 @@ def _check_free(fields: Sequence[pa.Field], last: str, name: str) -> None:
         )
 
 
-def _check_bound(name: str, bound: Bound, done: str) -> None:
+def _check_not_bound(name: str, bound: Bound, done: str) -> None:
     for column, what in bound.items():
         if column == name or column.startswith(f"{name}.") or name.startswith(f"{column}."):
             raise SchemaMismatch(f"column {name!r} cannot be {done}: it is {what}")
 
 
-def _found(fields: Sequence[pa.Field], last: str, name: str) -> pa.Field:
+def _field_named(fields: Sequence[pa.Field], last: str, name: str) -> pa.Field:
     chosen = next((field for field in fields if field.name == last), None)
     if chosen is None:
         raise InvalidInputError(f"no column {name!r}; there are {', '.join(repr(field.name) for field in fields)}")
     return chosen
 
 
-def _placed(fields: _Fields, last: str, position: Position, name: str) -> _Fields:
+def _moved_field(fields: _Fields, last: str, position: Position, name: str) -> _Fields:
     """Return the fields with one of them moved to a place."""
     if not position.is_given:
         return fields
@@ -434,7 +439,7 @@ def _placed(fields: _Fields, last: str, position: Position, name: str) -> _Field
 # -------------------------------------------------------------------------------------------------------------- editing
 
 
-def _edited(
+def _edited_schema(
     schema: pa.Schema, path: Sequence[str], edit: Callable[[_Fields], _Fields], *, in_struct: bool | None = None
 ) -> pa.Schema:
     """Return a schema whose struct around the last part of a path was edited.
@@ -455,7 +460,7 @@ def _edited_fields(
     if len(path) == 1:
         return edit(fields)
     name = ".".join(whole)
-    chosen = _found(fields, path[0], ".".join(whole[: len(whole) - len(path) + 1]))
+    chosen = _field_named(fields, path[0], ".".join(whole[: len(whole) - len(path) + 1]))
     kind = chosen.type
     if pt.is_struct(kind):
         made = pa.struct(_edited_fields(struct_fields(kind), path[1:], edit, whole, in_struct))

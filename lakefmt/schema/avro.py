@@ -1,10 +1,14 @@
-"""Avro schemas as trees of :class:`AvroType`: the only reader of Avro schema text. Pure.
+"""Translate Avro schema text to Arrow schemas and back (docs/format.md, Column types). Pure.
 
-Schemas come from files and are hostile. The tree holds only types whose every value takes at least one byte and which
-do not contain themselves. A reader of values can then check counts and lengths against the bytes left before it
-allocates anything, and nesting has an end.
+The text comes from other engines and from damaged files: its length, its depth and the number of types it unfolds to are
+bounded before anything is built, and names that refer back to themselves are refused. It is parsed here only, to a tree of
+:class:`AvroType`, in which every value takes at least one byte and which does not contain itself. A reader of values can
+then check counts and lengths against the bytes left before it allocates anything, and nesting has an end. Malformed schemas
+are :class:`MalformedAvro` here; callers turn them into errors that name the file.
 
-Malformed schemas are :class:`MalformedAvro` here; callers turn them into errors that name the file.
+What Avro can say and Arrow cannot (an enum's symbols, a uuid, a decimal over bytes, a default) travels in the metadata of
+the Arrow field under :data:`_AVRO_TYPE`, :data:`AVRO_DEFAULT` and :data:`AVRO_DOC`, so that a commit of ours repeats it
+instead of quietly changing the table's schema for its other writers.
 """
 
 from __future__ import annotations
@@ -43,14 +47,14 @@ __all__ = [
 ]
 
 _MAX_SCHEMA_CHARACTERS = 256 * 1024
-_MAX_DEPTH = 32
+_MAX_TREE_DEPTH = 32
 _MAX_BRANCHES = 64
 _MAX_FIXED_BYTES = 1024 * 1024
 _MAX_NAME_CHARACTERS = 1_000
 
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-_NAMED = frozenset({"record", "error", "enum", "fixed"})
-_ITEM = {"array": "items", "map": "values"}
+_NAMED_KINDS = frozenset({"record", "error", "enum", "fixed"})
+_ITEM_KEYS = {"array": "items", "map": "values"}
 
 
 class MalformedAvro(ValueError):
@@ -111,7 +115,7 @@ class AvroField:
 
 
 def parse_avro_schema(
-    text: str | bytes, *, max_characters: int = _MAX_SCHEMA_CHARACTERS, max_depth: int = _MAX_DEPTH
+    text: str | bytes, *, max_characters: int = _MAX_SCHEMA_CHARACTERS, max_depth: int = _MAX_TREE_DEPTH
 ) -> AvroType:
     """Return the tree of an Avro schema in JSON.
 
@@ -143,7 +147,7 @@ def _refuse_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is no JSON")
 
 
-def avro_tree(node: object, *, max_depth: int = _MAX_DEPTH) -> AvroType:
+def avro_tree(node: object, *, max_depth: int = _MAX_TREE_DEPTH) -> AvroType:
     """Return the tree of an Avro schema that is parsed JSON; otherwise like :func:`parse_avro_schema`.
 
     Example:
@@ -168,17 +172,17 @@ class _SchemaParser:
         if isinstance(node, list):
             return self._union(node, namespace, path, depth)
         if not isinstance(node, dict):
-            raise MalformedAvro(f"{_place(path)} {node!r:.60} is not an Avro type")
+            raise MalformedAvro(f"{_place_in_schema(path)} {node!r:.60} is not an Avro type")
         kind = node.get("type")
         if not isinstance(kind, str):
             return self.parse(kind, namespace, path, depth + 1)
         if kind in _PRIMITIVES:
             return AvroType(kind, attributes=node)
-        if kind in _ITEM:
-            inside = _join(path, "element" if kind == "array" else "value")
-            item = self._value(_get(node, _ITEM[kind], path), namespace, inside, depth)
+        if kind in _ITEM_KEYS:
+            inside = _join_path(path, "element" if kind == "array" else "value")
+            item = self._value(_required_attribute(node, _ITEM_KEYS[kind], path), namespace, inside, depth)
             return self._measured(AvroType(kind, parts=(item,), attributes=node), path)
-        if kind in _NAMED:
+        if kind in _NAMED_KINDS:
             return self._define(node, kind, namespace, path, depth)
         return self._reference(kind, namespace, path)
 
@@ -186,62 +190,70 @@ class _SchemaParser:
         """Return the type of a field, item or map value: one that takes at least a byte."""
         made = self.parse(node, namespace, path, depth + 1)
         if made.kind == "null":
-            raise UnsupportedAvro(f"{_place(path)} null stands outside a union: values without bytes are not read")
+            raise UnsupportedAvro(
+                f"{_place_in_schema(path)} null stands outside a union: values without bytes are not read"
+            )
         return made
 
     def _union(self, nodes: Sequence[object], namespace: str, path: str, depth: int) -> AvroType:
         if not nodes:
-            raise MalformedAvro(f"{_place(path)} union of no types")
+            raise MalformedAvro(f"{_place_in_schema(path)} union of no types")
         if len(nodes) > _MAX_BRANCHES:
-            raise UnsupportedAvro(f"{_place(path)} union of {len(nodes)} types; at most {_MAX_BRANCHES} are read")
+            raise UnsupportedAvro(
+                f"{_place_in_schema(path)} union of {len(nodes)} types; at most {_MAX_BRANCHES} are read"
+            )
         # Looked for before parsing, too: a union is no level of nesting, so that only this bounds the recursion.
         nested = any(isinstance(node, list) for node in nodes)
         parts = () if nested else tuple([self.parse(node, namespace, path, depth) for node in nodes])
         if nested or any(part.kind == "union" for part in parts):
-            raise UnsupportedAvro(f"{_place(path)} union directly inside a union")
+            raise UnsupportedAvro(f"{_place_in_schema(path)} union directly inside a union")
         return self._measured(AvroType("union", parts=parts), path)
 
     def _reference(self, name: str, namespace: str, path: str) -> AvroType:
-        full = _qualified(name, namespace)
+        full = _qualified_name(name, namespace)
         full = full if full in self.named else name
         if full not in self.named:
-            raise MalformedAvro(f"{_place(path)} unknown type {name!r:.60}")
+            raise MalformedAvro(f"{_place_in_schema(path)} unknown type {name!r:.60}")
         definition = self.named[full]
         if definition is None:
-            raise UnsupportedAvro(f"{_place(path)} type {name!r:.60} contains itself")
+            raise UnsupportedAvro(f"{_place_in_schema(path)} type {name!r:.60} contains itself")
         return definition
 
     def _define(self, node: Mapping[str, object], kind: str, namespace: str, path: str, depth: int) -> AvroType:
         stated = node.get("namespace")
-        namespace = _name({"namespace": stated}, "namespace", path) if stated else "" if stated == "" else namespace
-        full = _qualified(_name(node, "name", path), namespace)
+        namespace = (
+            _name_of_node({"namespace": stated}, "namespace", path) if stated else "" if stated == "" else namespace
+        )
+        full = _qualified_name(_name_of_node(node, "name", path), namespace)
         if full in self.named:
-            raise MalformedAvro(f"{_place(path)} type {full!r:.60} is defined twice")
+            raise MalformedAvro(f"{_place_in_schema(path)} type {full!r:.60} is defined twice")
         self.named[full] = None
         if kind == "enum":
-            made = AvroType(kind, full, _accepted(node, full, path), symbols=_strings(node, "symbols", path))
+            made = AvroType(
+                kind, full, _accepted_names(node, full, path), symbols=_strings_attribute(node, "symbols", path)
+            )
         elif kind == "fixed":
-            made = AvroType(kind, full, _accepted(node, full, path), size=_fixed_size(node, path))
+            made = AvroType(kind, full, _accepted_names(node, full, path), size=_fixed_size(node, path))
         else:
             fields = self._fields(node, full.rpartition(".")[0], path, depth)
-            made = AvroType("record", full, _accepted(node, full, path), fields)
+            made = AvroType("record", full, _accepted_names(node, full, path), fields)
         made = self.named[full] = self._measured(replace(made, attributes=node), path)
         return made
 
     def _fields(self, node: Mapping[str, object], namespace: str, path: str, depth: int) -> tuple[AvroField, ...]:
-        entries = _list(node, "fields", path)
+        entries = _list_attribute(node, "fields", path)
         if not entries and path:
-            raise UnsupportedAvro(f"{_place(path)} record without fields: values without bytes are not read")
+            raise UnsupportedAvro(f"{_place_in_schema(path)} record without fields: values without bytes are not read")
         fields = tuple([self._field(entry, namespace, path, depth) for entry in entries])
         if len({each.name for each in fields}) < len(fields):
-            raise MalformedAvro(f"{_place(path)} record with two fields of one name")
+            raise MalformedAvro(f"{_place_in_schema(path)} record with two fields of one name")
         return fields
 
     def _field(self, entry: object, namespace: str, path: str, depth: int) -> AvroField:
         if not isinstance(entry, dict):
-            raise MalformedAvro(f"{_place(path)} {entry!r:.60} is not a field")
-        name, doc = _name(entry, "name", path), entry.get("doc")
-        kind = self._value(_get(entry, "type", path), namespace, _join(path, name), depth)
+            raise MalformedAvro(f"{_place_in_schema(path)} {entry!r:.60} is not a field")
+        name, doc = _name_of_node(entry, "name", path), entry.get("doc")
+        kind = self._value(_required_attribute(entry, "type", path), namespace, _join_path(path, name), depth)
         return AvroField(name, kind, entry.get("default", ABSENT), doc if isinstance(doc, str) else "")
 
     def _measured(self, made: AvroType, path: str) -> AvroType:
@@ -253,57 +265,57 @@ class _SchemaParser:
         return replace(made, height=height, nodes=1 + sum([each.nodes for each in below]))
 
     def _too_deep(self, path: str) -> MalformedAvro:
-        return MalformedAvro(f"{_place(path)} schema is nested more than {self.max_depth} levels deep")
+        return MalformedAvro(f"{_place_in_schema(path)} schema is nested more than {self.max_depth} levels deep")
 
 
-def _place(path: str) -> str:
+def _place_in_schema(path: str) -> str:
     return f"field {path[:200]!r}:" if path else "top level:"
 
 
-def _join(path: str, name: str) -> str:
+def _join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _qualified(name: str, namespace: str) -> str:
+def _qualified_name(name: str, namespace: str) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
-def _name(node: Mapping[str, object], key: str, path: str) -> str:
+def _name_of_node(node: Mapping[str, object], key: str, path: str) -> str:
     value = node.get(key)
     if isinstance(value, str) and 0 < len(value) <= _MAX_NAME_CHARACTERS and not re.search("[\ud800-\udfff]", value):
         return value
-    raise MalformedAvro(f"{_place(path)} {key!r} is {value!r:.60}, which is no Avro name")
+    raise MalformedAvro(f"{_place_in_schema(path)} {key!r} is {value!r:.60}, which is no Avro name")
 
 
-def _accepted(node: Mapping[str, object], full: str, path: str) -> frozenset[str]:
-    aliases = _strings(node, "aliases", path) if "aliases" in node else ()
+def _accepted_names(node: Mapping[str, object], full: str, path: str) -> frozenset[str]:
+    aliases = _strings_attribute(node, "aliases", path) if "aliases" in node else ()
     return frozenset(name.rpartition(".")[2] for name in (full, *aliases))
 
 
 def _fixed_size(node: Mapping[str, object], path: str) -> int:
     size = node.get("size")
     if type(size) is not int or not 0 < size <= _MAX_FIXED_BYTES:
-        raise MalformedAvro(f"{_place(path)} fixed of size {size!r:.60}")
+        raise MalformedAvro(f"{_place_in_schema(path)} fixed of size {size!r:.60}")
     return size
 
 
-def _get(node: Mapping[str, object], key: str, path: str) -> object:
+def _required_attribute(node: Mapping[str, object], key: str, path: str) -> object:
     if key not in node:
-        raise MalformedAvro(f"{_place(path)} schema without {key!r}")
+        raise MalformedAvro(f"{_place_in_schema(path)} schema without {key!r}")
     return node[key]
 
 
-def _list(node: Mapping[str, object], key: str, path: str) -> list[object]:
+def _list_attribute(node: Mapping[str, object], key: str, path: str) -> list[object]:
     value = node.get(key)
     if not isinstance(value, list):
-        raise MalformedAvro(f"{_place(path)} {key!r} is not a list")
+        raise MalformedAvro(f"{_place_in_schema(path)} {key!r} is not a list")
     return value
 
 
-def _strings(node: Mapping[str, object], key: str, path: str) -> tuple[str, ...]:
-    entries = _list(node, key, path)
+def _strings_attribute(node: Mapping[str, object], key: str, path: str) -> tuple[str, ...]:
+    entries = _list_attribute(node, key, path)
     if not entries:
-        raise MalformedAvro(f"{_place(path)} {key!r} is empty")
+        raise MalformedAvro(f"{_place_in_schema(path)} {key!r} is empty")
     return tuple(entry if isinstance(entry, str) else str(entry) for entry in entries)
 
 
@@ -311,17 +323,17 @@ _AVRO_TYPE: Final = b"avro.type"
 AVRO_DEFAULT: Final = b"avro.default"
 AVRO_DOC: Final = b"avro.doc"
 #: Why a column cannot be read.
-_UNKNOWN: Final = b"avro.unknown"
+_WHY_UNKNOWN: Final = b"avro.unknown"
 
 #: Characters of a table's schema; nodes that it unfolds to.
-_MAX_TEXT: Final = 16 << 20
-_MAX_TYPES: Final = 100_000
+_MAX_TABLE_SCHEMA_CHARACTERS: Final = 16 << 20
+_MAX_TABLE_TYPES: Final = 100_000
 #: The record of the table is one level more than its columns have.
-_MAX_LEVELS: Final = MAX_DEPTH + 1
+_MAX_TABLE_LEVELS: Final = MAX_DEPTH + 1
 
 Json = Union[None, bool, int, float, str, list["Json"], dict[str, "Json"]]  # noqa: UP007  (it names itself)
 
-_PLAIN: Final[dict[str, pa.DataType]] = {
+_ARROW_OF_PRIMITIVE: Final[dict[str, pa.DataType]] = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
     "long": pa.int64(),
@@ -330,7 +342,7 @@ _PLAIN: Final[dict[str, pa.DataType]] = {
     "string": pa.string(),
     "bytes": pa.binary(),
 }
-_LOGICAL: Final[dict[tuple[str, str], pa.DataType]] = {
+_ARROW_OF_LOGICAL: Final[dict[tuple[str, str], pa.DataType]] = {
     ("int", "date"): pa.date32(),
     ("int", "time-millis"): pa.time32("ms"),
     ("long", "time-micros"): pa.time64("us"),
@@ -339,18 +351,18 @@ _LOGICAL: Final[dict[tuple[str, str], pa.DataType]] = {
     ("long", "local-timestamp-millis"): pa.timestamp("ms"),
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
 }
-_AVRO_OF: Final[dict[str, Json]] = {
-    **{str(arrow): name for name, arrow in _PLAIN.items()},
-    **{str(arrow): {"type": name, "logicalType": logical} for (name, logical), arrow in _LOGICAL.items()},
+_AVRO_OF_ARROW: Final[dict[str, Json]] = {
+    **{str(arrow): name for name, arrow in _ARROW_OF_PRIMITIVE.items()},
+    **{str(arrow): {"type": name, "logicalType": logical} for (name, logical), arrow in _ARROW_OF_LOGICAL.items()},
 }
 #: Reading these as what lies below them would give wrong values.
-_NOT_READABLE: Final = frozenset({"timestamp-nanos", "local-timestamp-nanos"})
+_UNREADABLE_LOGICAL: Final = frozenset({"timestamp-nanos", "local-timestamp-nanos"})
 
 
 # ---------------------------------------------------------------------------------------------------- Arrow to Avro
 
-_KEPT_TEXTS: Final = 64
-_texts: dict[tuple[bytes, str, bool], str] = {}
+_MOST_CACHED_TEXTS: Final = 64
+_cached_texts: dict[tuple[bytes, str, bool], str] = {}
 
 
 def arrow_to_avro(schema: pa.Schema, table_name: str, with_meta: bool = False) -> str:
@@ -367,14 +379,14 @@ def arrow_to_avro(schema: pa.Schema, table_name: str, with_meta: bool = False) -
     """
     # A commit asks twice, and the schema rarely changes; its bytes hold the metadata that equality leaves out.
     key = (schema.serialize().to_pybytes(), table_name, with_meta)
-    text = _texts.get(key)
+    text = _cached_texts.get(key)
     if text is None:
         safe = _avro_name(table_name)
         fields = list(with_meta_columns(schema) if with_meta else schema)
-        text = _dumps(_Writer().record(fields, f"{safe}_record", f"hoodie.{safe}", ""))
-        if len(_texts) >= _KEPT_TEXTS:
-            _texts.clear()
-        _texts[key] = text
+        text = _dumps(_AvroWriter().record(fields, f"{safe}_record", f"hoodie.{safe}", ""))
+        if len(_cached_texts) >= _MOST_CACHED_TEXTS:
+            _cached_texts.clear()
+        _cached_texts[key] = text
     return text
 
 
@@ -389,14 +401,14 @@ def _avro_name(text: str) -> str:
 
 
 @dataclass
-class _Writer:
+class _AvroWriter:
     """Arrow fields to Avro values; remembers the named types that the text has already defined."""
 
     defined: dict[str, Json] = field(default_factory=dict)
 
     def record(self, fields: list[pa.Field], name: str, namespace: str, path: str) -> Json:
         inner = f"{namespace}.{name}"
-        members: list[Json] = [self.member(each, inner, _join(path, each.name)) for each in fields]
+        members: list[Json] = [self.member(each, inner, _join_path(path, each.name)) for each in fields]
         return {"type": "record", "name": name, "namespace": namespace, "fields": members}
 
     def member(self, member: pa.Field, namespace: str, path: str) -> Json:
@@ -424,10 +436,10 @@ class _Writer:
         if not isinstance(kind, dict):
             return None
         try:
-            tree = avro_tree(kind, max_depth=_MAX_LEVELS)
+            tree = avro_tree(kind, max_depth=_MAX_TABLE_LEVELS)
         except MalformedAvro:
             return None
-        if not _describes(tree, member.type):
+        if not _is_avro_of(tree, member.type):
             return None
         if not tree.name or self.defined.setdefault(tree.name, kind) is kind:
             return kind
@@ -437,17 +449,20 @@ class _Writer:
         if pt.is_struct(kind):
             return self.record(struct_fields(kind), name, namespace, path)
         if pt.is_list(kind):
-            return {"type": "array", "items": self.optional(kind.value_field, name, namespace, _join(path, "element"))}
+            return {
+                "type": "array",
+                "items": self.optional(kind.value_field, name, namespace, _join_path(path, "element")),
+            }
         if pt.is_map(kind) and pt.is_string(kind.key_type):
-            return {"type": "map", "values": self.optional(kind.item_field, name, namespace, _join(path, "value"))}
-        return _leaf(kind, f"{namespace}.{name}", path)
+            return {"type": "map", "values": self.optional(kind.item_field, name, namespace, _join_path(path, "value"))}
+        return _avro_of_leaf(kind, f"{namespace}.{name}", path)
 
 
-def _leaf(kind: pa.DataType, namespace: str, path: str) -> Json:
+def _avro_of_leaf(kind: pa.DataType, namespace: str, path: str) -> Json:
     if pt.is_timestamp(kind) and kind.tz is not None:
         kind = pa.timestamp(kind.unit, "UTC")
-    if str(kind) in _AVRO_OF:
-        return _AVRO_OF[str(kind)]
+    if str(kind) in _AVRO_OF_ARROW:
+        return _AVRO_OF_ARROW[str(kind)]
     fixed: dict[str, Json] = {"type": "fixed", "name": "fixed", "namespace": namespace}
     if pt.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
         logical: dict[str, Json] = {"logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
@@ -467,7 +482,7 @@ def decimal_bytes(precision: int) -> int:
     return int(10**precision - 1).bit_length() // 8 + 1
 
 
-def _describes(kind: AvroType, arrow: pa.DataType) -> bool:
+def _is_avro_of(kind: AvroType, arrow: pa.DataType) -> bool:
     try:
         return bool(_arrow_type(kind, "").type == arrow)
     except (CorruptFile, UnsupportedFeature):
@@ -494,7 +509,7 @@ def avro_to_arrow(text: str, *, all_known: bool = True) -> pa.Schema:
         id: int64
     """
     try:
-        record = parse_avro_schema(text, max_characters=_MAX_TEXT, max_depth=_MAX_LEVELS)
+        record = parse_avro_schema(text, max_characters=_MAX_TABLE_SCHEMA_CHARACTERS, max_depth=_MAX_TABLE_LEVELS)
     except UnsupportedAvro as error:
         raise UnsupportedFeature(f"Avro schema that no table can have: {error}") from None
     except MalformedAvro as error:
@@ -519,23 +534,23 @@ def arrow_columns(record: AvroType) -> pa.Schema:
     """
     if record.kind != "record":
         raise CorruptFile("the Avro schema of a table must be a record")
-    if record.nodes > _MAX_TYPES:
+    if record.nodes > _MAX_TABLE_TYPES:
         raise CorruptFile(
-            f"an Avro schema unfolds to too many types: {record.nodes:,}, at most {_MAX_TYPES:,} are read"
+            f"an Avro schema unfolds to too many types: {record.nodes:,}, at most {_MAX_TABLE_TYPES:,} are read"
         )
-    return pa.schema([_column(each) for each in record.fields])
+    return pa.schema([_column_or_unknown(each) for each in record.fields])
 
 
-def _column(member: AvroField) -> pa.Field:
+def _column_or_unknown(member: AvroField) -> pa.Field:
     try:
-        return _member(member, member.name)
+        return _arrow_field(member, member.name)
     except UnsupportedFeature as error:
-        return pa.field(member.name, pa.null(), metadata={_UNKNOWN: str(error).encode("utf-8", "replace")})
+        return pa.field(member.name, pa.null(), metadata={_WHY_UNKNOWN: str(error).encode("utf-8", "replace")})
 
 
 def unknown_column(field: pa.Field) -> str:
     """Return why a column of :func:`arrow_columns` cannot be read; empty: it can."""
-    return (field.metadata or {}).get(_UNKNOWN, b"").decode() if pt.is_null(field.type) else ""
+    return (field.metadata or {}).get(_WHY_UNKNOWN, b"").decode() if pt.is_null(field.type) else ""
 
 
 def check_known(schema: pa.Schema) -> None:
@@ -579,25 +594,33 @@ class _ArrowType:
 def _arrow_type(node: AvroType, path: str) -> _ArrowType:
     """Return the Arrow type of a node; `path` names the column in errors."""
     if node.kind == "union":
-        return _union(node, path)
+        return _arrow_of_union(node, path)
     if node.kind == "enum":
-        return _ArrowType(pa.string(), kept=_rooted(node))
+        return _ArrowType(pa.string(), kept=_full_definition(node))
     if node.kind == "fixed":
-        return _fixed(node, path)
-    if node.kind in _PLAIN:
-        return _primitive(node, path)
+        return _arrow_of_fixed(node, path)
+    if node.kind in _ARROW_OF_PRIMITIVE:
+        return _arrow_of_primitive(node, path)
     if node.kind == "null":
         raise UnsupportedFeature(f"column {path!r} has the Avro type null, which holds nothing")
     # What a logical type makes of a record (a VARIANT), a list or a map is passed on as it is stored.
-    kept = None if _logical(node, path) is None else _rooted(node) if node.name else cast("Json", node.attributes)
+    kept = (
+        None
+        if _logical_type(node, path) is None
+        else _full_definition(node)
+        if node.name
+        else cast("Json", node.attributes)
+    )
     if node.kind == "record":
-        return _ArrowType(pa.struct([_member(each, _join(path, each.name)) for each in node.fields]), kept=kept)
-    inside = _join(path, "element" if node.kind == "array" else "value")
+        return _ArrowType(
+            pa.struct([_arrow_field(each, _join_path(path, each.name)) for each in node.fields]), kept=kept
+        )
+    inside = _join_path(path, "element" if node.kind == "array" else "value")
     item = _arrow_type(node.parts[0], inside).field("element")
     return _ArrowType(list_type(item) if node.kind == "array" else map_type(item), kept=kept)
 
 
-def _member(member: AvroField, path: str) -> pa.Field:
+def _arrow_field(member: AvroField, path: str) -> pa.Field:
     notes = {}
     if member.default is not ABSENT and member.default is not None:
         notes[AVRO_DEFAULT] = _dumps(cast("Json", member.default)).encode()
@@ -606,33 +629,33 @@ def _member(member: AvroField, path: str) -> pa.Field:
     return _arrow_type(member.type, path).field(member.name, notes)
 
 
-def _union(node: AvroType, path: str) -> _ArrowType:
+def _arrow_of_union(node: AvroType, path: str) -> _ArrowType:
     stored = [part for part in node.parts if part.kind != "null"]
     if len(stored) != 1 or len(node.parts) > 2:
         raise UnsupportedFeature(f"column {path!r} is a union of {len(node.parts)} types: only [null, T] can be read")
     return replace(_arrow_type(stored[0], path), nullable=len(node.parts) == 2)
 
 
-def _primitive(node: AvroType, path: str) -> _ArrowType:
-    logical = _logical(node, path)
+def _arrow_of_primitive(node: AvroType, path: str) -> _ArrowType:
+    logical = _logical_type(node, path)
     if logical is None:
-        return _ArrowType(_PLAIN[node.kind])
+        return _ArrowType(_ARROW_OF_PRIMITIVE[node.kind])
     definition = cast("Json", node.attributes)
     if node.kind == "bytes" and logical == "decimal":
-        return _ArrowType(_decimal(node, path), kept=definition)
-    arrow = _LOGICAL.get((node.kind, logical))
+        return _ArrowType(_arrow_of_decimal(node, path), kept=definition)
+    arrow = _ARROW_OF_LOGICAL.get((node.kind, logical))
     # Avro ignores a logical type that it does not know; but it must not get lost.
-    return _ArrowType(arrow) if arrow is not None else _ArrowType(_PLAIN[node.kind], kept=definition)
+    return _ArrowType(arrow) if arrow is not None else _ArrowType(_ARROW_OF_PRIMITIVE[node.kind], kept=definition)
 
 
-def _fixed(node: AvroType, path: str) -> _ArrowType:
-    if _logical(node, path) == "decimal":
-        arrow = _decimal(node, path)
-        return _ArrowType(arrow, kept=None if node.size == decimal_bytes(arrow.precision) else _rooted(node))
-    return _ArrowType(pa.binary(node.size), kept=_rooted(node))
+def _arrow_of_fixed(node: AvroType, path: str) -> _ArrowType:
+    if _logical_type(node, path) == "decimal":
+        arrow = _arrow_of_decimal(node, path)
+        return _ArrowType(arrow, kept=None if node.size == decimal_bytes(arrow.precision) else _full_definition(node))
+    return _ArrowType(pa.binary(node.size), kept=_full_definition(node))
 
 
-def _decimal(node: AvroType, path: str) -> pa.DataType:
+def _arrow_of_decimal(node: AvroType, path: str) -> pa.DataType:
     precision, scale = node.attributes.get("precision"), node.attributes.get("scale", 0)
     if (
         type(precision) is not int
@@ -646,16 +669,16 @@ def _decimal(node: AvroType, path: str) -> pa.DataType:
     return pa.decimal128(precision, scale)
 
 
-def _logical(node: AvroType, path: str) -> str | None:
+def _logical_type(node: AvroType, path: str) -> str | None:
     logical = node.attributes.get("logicalType")
     if logical is not None and not isinstance(logical, str):
         raise CorruptFile(f"the Avro logical type of {path!r} is no text")
-    if logical in _NOT_READABLE:
+    if logical in _UNREADABLE_LOGICAL:
         raise UnsupportedFeature(f"column {path!r} has the logical type {logical!r:.100}, which is not known here")
     return logical
 
 
-def _rooted(node: AvroType) -> Json:
+def _full_definition(node: AvroType) -> Json:
     """Return the definition of a named type with its full name, so that it may stand anywhere."""
     space, _, name = node.name.rpartition(".")
     return cast("Json", {**node.attributes, "name": name, "namespace": space})

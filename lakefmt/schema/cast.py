@@ -8,6 +8,9 @@ Arrow's casts differ between releases for views, maps and missing fields.
 Null structs still have child values. Gathering and decoding leave nulls there, and Arrow's Parquet
 writer and casts then report nulls in required fields. :func:`fill_unseen` replaces these nulls by
 values.
+
+Arrow loses the row count of a table without columns when it joins or casts it or changes its
+metadata; :func:`join_tables`, :func:`cast_rows` and :func:`with_metadata` keep it.
 """
 
 from __future__ import annotations
@@ -44,9 +47,11 @@ __all__ = [
     "with_metadata",
 ]
 
+Mask = npt.NDArray[np.bool_]
+
 #: Casts non-nested values, or raises one of the refusals.
-_Leaf = Callable[[pa.Array, pa.DataType], pa.Array]
-_REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, InvalidKey)
+_LeafCast = Callable[[pa.Array, pa.DataType], pa.Array]
+_CAST_REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, InvalidKey)
 _MOST_ELEMENTS: Final = np.iinfo(np.int32).max
 
 
@@ -110,7 +115,7 @@ def _has_null_elements(array: pa.Array, kind: pa.DataType) -> bool:
     if pt.is_list(kind):
         values = array.flatten()
         return values.null_count > 0 or _has_null_elements(values, kind.value_type)
-    return bool(pt.is_map(kind)) and _has_null_elements(_entries(array)[2], kind.item_type)
+    return bool(pt.is_map(kind)) and _has_null_elements(_entries_of_maps(array)[2], kind.item_type)
 
 
 def _check_bytes(table: pa.Table) -> None:
@@ -174,7 +179,7 @@ def check_required(table: pa.Table) -> None:
 class _Walk:
     """A walk through nested columns: `leaf` casts non-nested values, `error` is the class of errors."""
 
-    leaf: _Leaf
+    leaf: _LeafCast
     error: type[LakefmtError]
     drops: bool
 
@@ -188,7 +193,7 @@ class _Walk:
     def column(self, column: pa.ChunkedArray | None, num_rows: int, field: pa.Field) -> pa.ChunkedArray:
         if column is None:
             return pa.chunked_array([self.missing(field, field.name, num_rows)], field.type)
-        if _same(column.type, field.type):
+        if _is_same_type(column.type, field.type):
             return column
         chunks, row = [], 0
         for chunk in column.chunks:
@@ -203,7 +208,7 @@ class _Walk:
 
     def array(self, array: pa.Array, field: pa.Field, path: str, row: int | None) -> pa.Array:
         array, kind = plain_array(array), field.type
-        if _same(array.type, kind):
+        if _is_same_type(array.type, kind):
             return array
         if pt.is_null(array.type):
             return pa.nulls(len(array), kind)
@@ -215,10 +220,12 @@ class _Walk:
             return self.map(array, kind, path)
         try:
             return self.leaf(array, kind)
-        except _REFUSALS as error:
-            failing = None if row is None else _first_failure(array, kind, self.leaf)
+        except _CAST_REFUSALS as error:
+            failing = None if row is None else _first_row_that_fails(array, kind, self.leaf)
             where = (
-                "" if failing is None or row is None else f" (first at row {row + failing}: {_shown(array[failing])})"
+                ""
+                if failing is None or row is None
+                else f" (first at row {row + failing}: {_shown_value(array[failing])})"
             )
             raise self.error(f"column {path!r} holds {array.type}, not the table's {kind}: {error}{where}") from None
 
@@ -226,7 +233,7 @@ class _Walk:
         have = {field.name: child for field, child in zip(struct_fields(array.type), array.flatten(), strict=True)}
         want = struct_fields(kind)
         unknown = sorted(set(have) - {field.name for field in want})
-        if self.drops and _SHREDDED in unknown and {field.name for field in want} == _VARIANT:
+        if self.drops and _SHREDDED_FIELD in unknown and {field.name for field in want} == _VARIANT_FIELDS:
             raise UnsupportedFeature(
                 f"column {path!r} is a VARIANT whose values a file holds in columns of their own (shredded): they cannot be read here"
             )
@@ -238,30 +245,32 @@ class _Walk:
             else self.missing(field, f"{path}.{field.name}", len(array))
             for field in want
         ]
-        return pa.StructArray.from_arrays(children, fields=want, mask=_mask(array))
+        return pa.StructArray.from_arrays(children, fields=want, mask=_null_mask(array))
 
     def list(self, array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
         values = self.array(array.flatten(), kind.value_field, f"{path}.element", None)
-        return pa.ListArray.from_arrays(_offsets(lengths, path), values, type=kind, mask=_mask(array))
+        return pa.ListArray.from_arrays(_offsets_of_lengths(lengths, path), values, type=kind, mask=_null_mask(array))
 
     def map(self, array: pa.MapArray, kind: pa.DataType, path: str) -> pa.Array:
-        lengths, keys, items = _entries(array)
+        lengths, keys, items = _entries_of_maps(array)
         keys = self.array(keys, kind.key_field, f"{path}.key", None)
         items = self.array(items, kind.item_field, f"{path}.value", None)
-        return pa.MapArray.from_arrays(_offsets(lengths, path), keys, items, type=kind, mask=_mask(array))
+        return pa.MapArray.from_arrays(
+            _offsets_of_lengths(lengths, path), keys, items, type=kind, mask=_null_mask(array)
+        )
 
 
-def _same(have: pa.DataType, want: pa.DataType) -> bool:
+def _is_same_type(have: pa.DataType, want: pa.DataType) -> bool:
     # Arrow takes lists as equal if only their element names differ; Parquet writers do not.
     return bool(have == want) and (not pt.is_nested(want) or str(have) == str(want))
 
 
-def _mask(array: pa.Array) -> pa.Array | None:
+def _null_mask(array: pa.Array) -> pa.Array | None:
     return array.is_null() if array.null_count else None
 
 
-def _offsets(lengths: npt.NDArray[np.int64], path: str) -> pa.Array:
+def _offsets_of_lengths(lengths: npt.NDArray[np.int64], path: str) -> pa.Array:
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
     if offsets[-1] > _MOST_ELEMENTS:
         raise SchemaMismatch(f"column {path!r} has {offsets[-1]} elements in one batch: write smaller batches")
@@ -270,16 +279,16 @@ def _offsets(lengths: npt.NDArray[np.int64], path: str) -> pa.Array:
 
 def list_offsets(array: pa.Array) -> pa.Array:
     """Return the offsets of a list array's elements without those of null lists, as ``flatten`` gives them."""
-    return _offsets(pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False), "")
+    return _offsets_of_lengths(pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False), "")
 
 
 def map_items(array: pa.MapArray) -> tuple[pa.Array, pa.Array, pa.Array]:
     """Return offsets, keys and items of a map array, without those of null maps."""
-    lengths, keys, items = _entries(array)
-    return _offsets(lengths, ""), keys, items
+    lengths, keys, items = _entries_of_maps(array)
+    return _offsets_of_lengths(lengths, ""), keys, items
 
 
-def _entries(array: pa.MapArray) -> tuple[npt.NDArray[np.int64], pa.Array, pa.Array]:
+def _entries_of_maps(array: pa.MapArray) -> tuple[npt.NDArray[np.int64], pa.Array, pa.Array]:
     """Return the number of entries of every map, and keys and items in order, without those of null maps."""
     bounds = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     lengths = np.where(array.is_valid().to_numpy(zero_copy_only=False), np.diff(bounds), 0)
@@ -294,7 +303,7 @@ def _entries(array: pa.MapArray) -> tuple[npt.NDArray[np.int64], pa.Array, pa.Ar
 # ------------------------------------------------------------------------------------------------------ plain values
 
 
-_FAMILIES: Final[Sequence[tuple[str, Callable[[pa.DataType], bool]]]] = (
+_TYPE_FAMILIES: Final[Sequence[tuple[str, Callable[[pa.DataType], bool]]]] = (
     ("boolean", pt.is_boolean),
     ("integer", pt.is_integer),
     ("float", pt.is_floating),
@@ -306,11 +315,11 @@ _FAMILIES: Final[Sequence[tuple[str, Callable[[pa.DataType], bool]]]] = (
     ("time", pt.is_time),
     ("timestamp", pt.is_timestamp),
 )
-_CASTS: Final = frozenset({("integer", "float"), ("integer", "decimal"), ("float", "integer")})
+_EXACT_CASTS: Final = frozenset({("integer", "float"), ("integer", "decimal"), ("float", "integer")})
 
 
 def _family(kind: pa.DataType) -> str:
-    return next((name for name, check in _FAMILIES if check(kind)), str(kind))
+    return next((name for name, check in _TYPE_FAMILIES if check(kind)), str(kind))
 
 
 def is_castable(have: pa.DataType, want: pa.DataType) -> bool:
@@ -321,7 +330,7 @@ def is_castable(have: pa.DataType, want: pa.DataType) -> bool:
         (True, False)
     """
     families = _family(have), _family(want)
-    return pt.is_null(have) or families[0] == families[1] or families in _CASTS
+    return pt.is_null(have) or families[0] == families[1] or families in _EXACT_CASTS
 
 
 def _cast_exactly(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -351,29 +360,29 @@ def _is_too_large(array: pa.Array, kind: pa.DataType) -> bool:
     return bool(pc.greater_equal(pc.abs(array), bound).true_count)
 
 
-def _first_failure(array: pa.Array, kind: pa.DataType, leaf: _Leaf) -> int | None:
+def _first_row_that_fails(array: pa.Array, kind: pa.DataType, leaf: _LeafCast) -> int | None:
     """Return the first row that `leaf` cannot cast, by bisection; None if it cannot cast even an empty array."""
     good, bad = 0, len(array)
-    if _fails(array.slice(0, 0), kind, leaf):
+    if _fails_to_cast(array.slice(0, 0), kind, leaf):
         return None
     while bad - good > 1:
         middle = (good + bad) // 2
-        if _fails(array.slice(good, middle - good), kind, leaf):
+        if _fails_to_cast(array.slice(good, middle - good), kind, leaf):
             bad = middle
         else:
             good = middle
     return good
 
 
-def _fails(array: pa.Array, kind: pa.DataType, leaf: _Leaf) -> bool:
+def _fails_to_cast(array: pa.Array, kind: pa.DataType, leaf: _LeafCast) -> bool:
     try:
         leaf(array, kind)
-    except _REFUSALS:
+    except _CAST_REFUSALS:
         return True
     return False
 
 
-def _shown(value: pa.Scalar) -> str:
+def _shown_value(value: pa.Scalar) -> str:
     try:
         return str(value)[:100]
     except (OverflowError, ValueError):
@@ -425,8 +434,8 @@ def _has_promises(field: pa.Field) -> bool:
 
 
 #: The parts of a VARIANT as it is stored, and the one that takes values out of them.
-_VARIANT: Final = frozenset({"metadata", "value"})
-_SHREDDED: Final = "typed_value"
+_VARIANT_FIELDS: Final = frozenset({"metadata", "value"})
+_SHREDDED_FIELD: Final = "typed_value"
 
 
 @lru_cache(maxsize=4096)
@@ -461,11 +470,8 @@ def _check_nulls(array: pa.Array, field: pa.Field, path: str, above: int, null_e
             )
         _check_nulls(values, kind.value_field, f"{path}.element", 0, null_elements)
     elif pt.is_map(kind):
-        _, _, items = _entries(array)
+        _, _, items = _entries_of_maps(array)
         _check_nulls(items, kind.item_field, f"{path}.value", 0, null_elements)
-
-
-Mask = npt.NDArray[np.bool_]
 
 
 def cast_rows(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -490,7 +496,7 @@ def fill_unseen(table: pa.Table) -> pa.Table:
     for index, field in enumerate(table.schema):
         if _has_required(field.type):
             column = table.column(index)
-            chunks = [_filled(chunk, np.zeros(len(chunk), dtype=bool)) for chunk in column.chunks]
+            chunks = [_with_filled_fields(chunk, np.zeros(len(chunk), dtype=bool)) for chunk in column.chunks]
             table = table.set_column(index, field, pa.chunked_array(chunks, field.type))
     return table
 
@@ -505,13 +511,13 @@ def _has_required(kind: pa.DataType) -> bool:
     return bool(pt.is_list(kind)) and _has_required(kind.value_type)
 
 
-def _filled(array: pa.Array, unseen: Mask) -> pa.Array:
+def _with_filled_fields(array: pa.Array, unseen: Mask) -> pa.Array:
     """Return an array whose required fields have a value where they are `unseen` or their struct is null."""
     kind = array.type
     if not _has_required(kind):
         return array
     if not pt.is_struct(kind):
-        return _filled_items(array)
+        return _with_filled_items(array)
     nulls = array.is_null() if array.null_count else None
     if nulls is not None:
         unseen = unseen | nulls.to_numpy(zero_copy_only=False)
@@ -519,12 +525,12 @@ def _filled(array: pa.Array, unseen: Mask) -> pa.Array:
     for number, field in enumerate(struct_fields(kind)):
         child = array.field(number)
         if not field.nullable and child.null_count:
-            child = _with_values(child, unseen & child.is_null().to_numpy(zero_copy_only=False))
-        children.append(_filled(child, unseen))
+            child = _with_some_values(child, unseen & child.is_null().to_numpy(zero_copy_only=False))
+        children.append(_with_filled_fields(child, unseen))
     return pa.StructArray.from_arrays(children, fields=struct_fields(kind), mask=nulls)
 
 
-def _filled_items(array: pa.Array) -> pa.Array:
+def _with_filled_items(array: pa.Array) -> pa.Array:
     kind, bounds = array.type, array.offsets.to_numpy()
     first, count = int(bounds[0]), int(bounds[-1] - bounds[0])
     offsets = from_numpy(bounds - bounds[0])
@@ -533,15 +539,15 @@ def _filled_items(array: pa.Array) -> pa.Array:
     lengths = np.diff(bounds)
     unseen = np.zeros(count, dtype=bool) if mask is None else np.repeat(mask.to_numpy(zero_copy_only=False), lengths)
     if pt.is_map(kind):
-        keys, items = array.keys.slice(first, count), _filled(array.items.slice(first, count), unseen)
+        keys, items = array.keys.slice(first, count), _with_filled_fields(array.items.slice(first, count), unseen)
         return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=mask)
     items = array.values.slice(first, count)
     if not kind.value_field.nullable and items.null_count:
-        items = _with_values(items, unseen & items.is_null().to_numpy(zero_copy_only=False))
-    return pa.ListArray.from_arrays(offsets, _filled(items, unseen), type=kind, mask=mask)
+        items = _with_some_values(items, unseen & items.is_null().to_numpy(zero_copy_only=False))
+    return pa.ListArray.from_arrays(offsets, _with_filled_fields(items, unseen), type=kind, mask=mask)
 
 
-def _with_values(array: pa.Array, where: Mask) -> pa.Array:
+def _with_some_values(array: pa.Array, where: Mask) -> pa.Array:
     if not where.any():
         return array
     order = np.arange(len(array))
@@ -580,7 +586,7 @@ def join_tables(parts: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
     """
     tables = list(parts)
     if not len(schema):
-        return _counted(sum(part.num_rows for part in tables), schema.metadata)
+        return _table_without_columns(sum(part.num_rows for part in tables), schema.metadata)
     return pa.concat_tables([cast_rows(part, schema) for part in tables]) if tables else schema.empty_table()
 
 
@@ -591,8 +597,12 @@ def with_metadata(table: pa.Table, metadata: Mapping[bytes, bytes]) -> pa.Table:
         >>> with_metadata(pa.table({"n": [1, 2]}).select([]), {b"a": b"b"}).num_rows
         2
     """
-    return table.replace_schema_metadata(metadata) if table.num_columns else _counted(table.num_rows, metadata)
+    return (
+        table.replace_schema_metadata(metadata)
+        if table.num_columns
+        else _table_without_columns(table.num_rows, metadata)
+    )
 
 
-def _counted(rows: int, metadata: Mapping[bytes, bytes] | None) -> pa.Table:
+def _table_without_columns(rows: int, metadata: Mapping[bytes, bytes] | None) -> pa.Table:
     return pa.table({"row": pa.nulls(rows)}, metadata=metadata).select([])

@@ -1,4 +1,8 @@
-"""Segments, their headers and claims as bytes (pure; docs/streams.md, Files)."""
+"""Segments of streams as bytes and as objects: encode, write, list, read, delete (docs/streams.md, Files).
+
+A segment is two objects: the rows, then the header that names them. Rows without a header are not durable, and no reader
+sees them. A second write of one segment finds the first and succeeds.
+"""
 
 from __future__ import annotations
 
@@ -57,9 +61,9 @@ MAX_HEADER_BYTES: Final = 4 * 1024 * 1024
 MAX_SEGMENT_BYTES: Final = 1 << 31
 #: A little less than a commit keeps of it with what stands beside it.
 MAX_OFFSET_CHARACTERS: Final = 1_000_000
-_FORMAT: Final = 1
-_MOST: Final = 1 << 53
-_MOST_DIGITS: Final = 32
+_HEADER_FORMAT: Final = 1
+_MOST_COUNT: Final = 1 << 53
+_MOST_INSTANT_DIGITS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +223,7 @@ def decode_segment(data: bytes, header: SegmentHeader) -> pa.Table:
 
 def encode_header(header: SegmentHeader) -> bytes:
     """Return a header as JSON."""
-    return json.dumps({"format": _FORMAT, **asdict(header)}, separators=(",", ":")).encode()
+    return json.dumps({"format": _HEADER_FORMAT, **asdict(header)}, separators=(",", ":")).encode()
 
 
 def decode_header(data: bytes, name: str) -> SegmentHeader:
@@ -237,21 +241,21 @@ def decode_header(data: bytes, name: str) -> SegmentHeader:
         >>> decode_header(encode_header(header), "x") == header
         True
     """
-    body = _json(data, name)
+    body = _decode_mapping(data, name)
     try:
         return SegmentHeader(
-            _text(body, "stream"),
-            _number(body, "epoch"),
-            _number(body, "sequence"),
-            _number(body, "rows"),
-            _number(body, "bytes"),
-            _text(body, "digest"),
-            _number(body, "at"),
+            _text_field(body, "stream"),
+            _count_field(body, "epoch"),
+            _count_field(body, "sequence"),
+            _count_field(body, "rows"),
+            _count_field(body, "bytes"),
+            _text_field(body, "digest"),
+            _count_field(body, "at"),
             body.get("offset"),
             body.get("across") is True,
             body.get("tail") is True,
             body.get("stays") is True,
-            _instant(body, "columns"),
+            _instant_field(body, "columns"),
         )
     except ValueError as error:
         raise CorruptFile(f"{name} is no header of a segment: {error}") from None
@@ -260,13 +264,13 @@ def decode_header(data: bytes, name: str) -> SegmentHeader:
 def encode_claim(claim: Claim) -> bytes:
     """Return a claim as JSON, without what its owner notes later."""
     fields = {key: value for key, value in asdict(claim).items() if key not in ("adopts", "adopted", "closed")}
-    return json.dumps({"format": _FORMAT, **fields}, separators=(",", ":")).encode()
+    return json.dumps({"format": _HEADER_FORMAT, **fields}, separators=(",", ":")).encode()
 
 
 def encode_note(claim: Claim) -> bytes:
     """Return what the owner of a claim notes."""
     noted = {"adopts": claim.adopts, "adopted": claim.adopted, "closed": claim.closed}
-    return json.dumps({"format": _FORMAT, **noted}).encode()
+    return json.dumps({"format": _HEADER_FORMAT, **noted}).encode()
 
 
 def decode_claim(data: bytes, note: bytes | None, name: str) -> Claim:
@@ -285,16 +289,16 @@ def decode_claim(data: bytes, note: bytes | None, name: str) -> Claim:
         >>> decode_claim(encode_claim(claim), encode_note(claim), "x") == claim
         True
     """
-    body = _json(data, name)
+    body = _decode_mapping(data, name)
     try:
         claim = Claim(
-            _number(body, "epoch"),
-            _text(body, "owner"),
-            _text(body, "host"),
-            _number(body, "pid"),
-            _text(body, "since"),
+            _count_field(body, "epoch"),
+            _text_field(body, "owner"),
+            _text_field(body, "host"),
+            _count_field(body, "pid"),
+            _text_field(body, "since"),
             None,
-            _number(body, "interval_ms"),
+            _count_field(body, "interval_ms"),
         )
     except ValueError as error:
         raise CorruptFile(f"{name} is no claim on a stream: {error}") from None
@@ -312,16 +316,16 @@ def decode_note(note: bytes, claim: Claim, name: str) -> Claim:
     Raises:
         CorruptFile: the note is damaged.
     """
-    noted = _json(note, name)
+    noted = _decode_mapping(note, name)
     try:
         adopts, adopted = noted.get("adopts"), noted.get("adopted")
         if adopted is not None and not isinstance(adopted, list):
             raise ValueError("adopted is no list")
         return replace(
             claim,
-            adopts=None if adopts is None else _position(adopts),
+            adopts=None if adopts is None else _decode_position(adopts),
             closed=noted.get("closed") is True,
-            adopted=None if adopted is None else tuple(map(_position, adopted)),
+            adopted=None if adopted is None else tuple(map(_decode_position, adopted)),
         )
     except ValueError as error:
         raise CorruptFile(f"what is noted beside {name} is damaged: {error}") from None
@@ -338,53 +342,53 @@ def committed_of(fields: Mapping[str, object]) -> Committed:
         Committed(epoch=1, sequence=2, offset=[3], at=4)
     """
     try:
-        epoch, sequence = _number(fields, "epoch"), _number(fields, "sequence")
-        return Committed(epoch, sequence, fields.get("offset"), _number(fields, "at"))
+        epoch, sequence = _count_field(fields, "epoch"), _count_field(fields, "sequence")
+        return Committed(epoch, sequence, fields.get("offset"), _count_field(fields, "at"))
     except ValueError as error:
         raise CorruptFile(f"a commit's entry of a stream is damaged: {error}") from None
 
 
-def _json(data: bytes, what: str) -> Mapping[str, object]:
+def _decode_mapping(data: bytes, what: str) -> Mapping[str, object]:
     try:
         body = json.loads(data)
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
         raise CorruptFile(f"{what} is damaged: it is no JSON mapping")
-    if body.get("format", _FORMAT) != _FORMAT:
+    if body.get("format", _HEADER_FORMAT) != _HEADER_FORMAT:
         raise CorruptFile(f"{what} is of a format that this version does not know: {str(body['format'])[:40]}")
     return body
 
 
-def _number(body: Mapping[str, object], key: str) -> int:
-    return _count(body.get(key), key)
+def _count_field(body: Mapping[str, object], key: str) -> int:
+    return _checked_count(body.get(key), key)
 
 
-def _count(value: object, key: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST:
+def _checked_count(value: object, key: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST_COUNT:
         raise ValueError(f"{key} is no count")
     return value
 
 
-def _position(value: object) -> SegmentPosition:
+def _decode_position(value: object) -> SegmentPosition:
     if not isinstance(value, list) or len(value) != 2:
         raise ValueError("a noted segment is no position")
-    return SegmentPosition(*(_count(each, "a noted segment") for each in value))
+    return SegmentPosition(*(_checked_count(each, "a noted segment") for each in value))
 
 
-def _instant(body: Mapping[str, object], key: str) -> str:
+def _instant_field(body: Mapping[str, object], key: str) -> str:
     """Return the number of an instant; empty where there is none."""
     value = body.get(key, "")
     if (
         not isinstance(value, str)
-        or len(value) > _MOST_DIGITS
+        or len(value) > _MOST_INSTANT_DIGITS
         or not ((value.isascii() and value.isdigit()) or not value)
     ):
         raise ValueError(f"{key} is no instant")
     return value
 
 
-def _text(body: Mapping[str, object], key: str) -> str:
+def _text_field(body: Mapping[str, object], key: str) -> str:
     value = body.get(key)
     if not isinstance(value, str) or len(value) > 1000:
         raise ValueError(f"{key} is no text")
@@ -393,7 +397,7 @@ def _text(body: Mapping[str, object], key: str) -> str:
 
 def write_segment_rows(store: ObjectStore, header: SegmentHeader, data: bytes, *, durable: bool) -> None:
     """Write the rows of a segment; they count from when :func:`write_header` names them. Arguments and errors as there."""
-    _put(store, data_name(header.stream, header.position), data, durable=durable)
+    _put_object(store, data_name(header.stream, header.position), data, durable=durable)
 
 
 def write_header(store: ObjectStore, header: SegmentHeader, *, durable: bool) -> None:
@@ -408,10 +412,10 @@ def write_header(store: ObjectStore, header: SegmentHeader, *, durable: bool) ->
         StreamUnavailable: another process wrote a segment of this name.
         StorageError: the store failed; the segment may be there or not, and may be written again.
     """
-    _put(store, header_name(header.stream, header.position), encode_header(header), durable=durable)
+    _put_object(store, header_name(header.stream, header.position), encode_header(header), durable=durable)
 
 
-def _put(store: ObjectStore, name: str, data: bytes, *, durable: bool) -> None:
+def _put_object(store: ObjectStore, name: str, data: bytes, *, durable: bool) -> None:
     if put_if_absent_confirmed(store, name, data, durable=durable) is PutOutcome.DONE:
         return
     # An earlier attempt of this process, whose answer was lost, or another process.
@@ -451,11 +455,11 @@ def list_headers(store: ObjectStore, stream: str) -> list[SegmentHeader]:
         CorruptFile: a header is damaged.
     """
     positions, _ = list_positions(store, stream)
-    headers = map_concurrently(store, [partial(_header, store, stream, position) for position in positions])
+    headers = map_concurrently(store, [partial(_load_header, store, stream, position) for position in positions])
     return [header for header in headers if header is not None]
 
 
-def _header(store: ObjectStore, stream: str, position: SegmentPosition) -> SegmentHeader | None:
+def _load_header(store: ObjectStore, stream: str, position: SegmentPosition) -> SegmentHeader | None:
     name = header_name(stream, position)
     try:
         header = decode_header(store.read(name, MAX_HEADER_BYTES), name)

@@ -1,4 +1,7 @@
-"""What a row of a stream does to its key (pure)."""
+"""Names of streams, segments and claims below ``.hoodie/.lakefmt/streams``, and of the operators of their rows (pure).
+
+Layout: docs/streams.md, Files.
+"""
 
 from __future__ import annotations
 
@@ -79,9 +82,9 @@ def parse_operator(given: object) -> RowOperator:
 STREAMS: Final = ".hoodie/.lakefmt/streams"
 #: How the id of a stream without a writer id begins.
 ANONYMOUS: Final = "anonymous-"
-_WRITER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
-_SEGMENT: Final = re.compile(r"([0-9]{8})-([0-9]{12})")
-_CLAIMS: Final = "owners"
+_WRITER_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
+_SEGMENT_NAME: Final = re.compile(r"([0-9]{8})-([0-9]{12})")
+_CLAIMS_FOLDER: Final = "owners"
 
 
 class SegmentPosition(NamedTuple):
@@ -106,7 +109,7 @@ def check_writer_id(text: object) -> str:
         >>> check_writer_id("kafka-7")
         'kafka-7'
     """
-    if not isinstance(text, str) or not _WRITER.fullmatch(text):
+    if not isinstance(text, str) or not _WRITER_ID.fullmatch(text):
         raise InvalidInputError(
             f"{shown(text)} is no writer id: give 1 to 128 letters, digits, dots, hyphens and underscores, "
             "the first no dot or hyphen"
@@ -141,7 +144,7 @@ def header_name(stream: str, position: SegmentPosition) -> str:
 
 def claims_folder(stream: str) -> str:
     """Return the folder of the claims on a stream."""
-    return f"{stream_folder(stream)}/{_CLAIMS}"
+    return f"{stream_folder(stream)}/{_CLAIMS_FOLDER}"
 
 
 def claim_name(stream: str, epoch: int) -> str:
@@ -173,7 +176,9 @@ def is_claim_name(name: str) -> bool:
         (True, False)
     """
     folder, _, last = name.rpartition("/")
-    return name.startswith(f"{STREAMS}/") and folder.endswith(f"/{_CLAIMS}") and parse_claim_name(last) is not None
+    return (
+        name.startswith(f"{STREAMS}/") and folder.endswith(f"/{_CLAIMS_FOLDER}") and parse_claim_name(last) is not None
+    )
 
 
 def parse_header_name(name: str) -> tuple[str, SegmentPosition, bool] | None:
@@ -185,11 +190,11 @@ def parse_header_name(name: str) -> tuple[str, SegmentPosition, bool] | None:
     """
     folder, _, last = name.removeprefix(f"{STREAMS}/").rpartition("/")
     stem, _, kind = last.rpartition(".")
-    matched = _SEGMENT.fullmatch(stem)
+    matched = _SEGMENT_NAME.fullmatch(stem)
     if (
         matched is None
         or kind not in ("arrow", "json")
-        or not _WRITER.fullmatch(folder)
+        or not _WRITER_ID.fullmatch(folder)
         or not name.startswith(STREAMS)
     ):
         return None

@@ -1,7 +1,12 @@
-"""Which segments of a stream are still to be committed (pure).
+"""What the streams of a table have made durable and not committed, and which process may write their segments.
+
+An opening of a stream claims the next epoch by creating a file that must not exist. A process whose epoch is not the newest
+one must not confirm a segment any more. On a local disk the owner also holds an operating system lock on the file, so that
+its death is seen at once; elsewhere it renews the file, and two missed renewals end it.
 
 A process that claims a stream lists its segments and notes the last one it saw of each earlier claim (``adopted``). What an
-earlier owner writes after that was never confirmed: an owner looks for newer claims between writing a segment and confirming it.
+earlier owner writes after that was never confirmed: an owner looks for newer claims between writing a segment and
+confirming it.
 """
 
 from __future__ import annotations
@@ -75,6 +80,8 @@ __all__ = [
     "plan_streams",
     "take_claim",
 ]
+
+_log = logging.getLogger("lakefmt.streams")
 
 #: Of so many earlier claims a claim says which segments count.
 _MOST_EPOCHS: Final = 1000
@@ -235,7 +242,7 @@ def next_sequence(positions: Iterable[SegmentPosition], committed: Committed | N
     return max([*(each.sequence for each in positions), 0 if committed is None else committed.sequence]) + 1
 
 
-_MISSES = 2
+_MISSED_RENEWALS = 2
 _TRIES = 100
 
 
@@ -361,11 +368,11 @@ def list_claims(store: ObjectStore, stream: str) -> list[Claim]:
     Raises:
         CorruptFile: one is damaged.
     """
-    looks = [partial(_claim, store, stream, epoch) for epoch in list_epochs(store, stream)]
+    looks = [partial(_load_claim, store, stream, epoch) for epoch in list_epochs(store, stream)]
     return [claim for claim in map_concurrently(store, looks) if claim is not None]
 
 
-def _claim(store: ObjectStore, stream: str, epoch: int) -> Claim | None:
+def _load_claim(store: ObjectStore, stream: str, epoch: int) -> Claim | None:
     name, note = claim_name(stream, epoch), note_name(stream, epoch)
     try:
         data = store.read(name, MAX_HEADER_BYTES)
@@ -407,7 +414,7 @@ def is_owned(store: ObjectStore, stream: str, claim: Claim, now: float) -> bool:
     if locks is not None and claim.host in (socket.gethostname(), ""):
         return locks.is_held(name)
     info = store.info(name)
-    return info is not None and now - info.modified <= _MISSES * claim.interval_ms / 1000
+    return info is not None and now - info.modified <= _MISSED_RENEWALS * claim.interval_ms / 1000
 
 
 def take_claim(
@@ -449,9 +456,6 @@ def take_claim(
         if outcome is PutOutcome.DONE:
             return HeldClaim(store, stream, claim, time_source, lock)
     raise StreamUnavailable(f"stream {stream!r} is claimed by others again and again")
-
-
-_log = logging.getLogger("lakefmt.streams")
 
 
 @dataclass(frozen=True, slots=True)
@@ -583,12 +587,14 @@ def committed_of_streams(client: TableClient, state: TableState, wanted: Mapping
     Raises:
         CorruptFile: an entry, a commit or the archive is damaged.
     """
-    committed = _repeated(client, state, wanted)
-    seen = _search(client, state, wanted, committed, frozenset())
+    committed = _committed_by_newest(client, state, wanted)
+    seen = _search_commits(client, state, wanted, committed, frozenset())
     oldest = state.timeline.first_active
     missing = [stream for stream, since in wanted.items() if stream not in committed and (not oldest or since < oldest)]
     if missing and oldest:
-        _search(client, client.with_history(state), {stream: wanted[stream] for stream in missing}, committed, seen)
+        _search_commits(
+            client, client.with_history(state), {stream: wanted[stream] for stream in missing}, committed, seen
+        )
     return committed
 
 
@@ -612,7 +618,7 @@ def forget_committed(client: TableClient, state: TableState) -> int:
     return count
 
 
-def _repeated(client: TableClient, state: TableState, wanted: Iterable[str]) -> dict[str, Committed]:
+def _committed_by_newest(client: TableClient, state: TableState, wanted: Iterable[str]) -> dict[str, Committed]:
     """Return what the newest commit with entries says of streams: it repeats those before it.
 
     A commit that had begun before a stream was claimed, and ended later, is found here only.
@@ -625,7 +631,7 @@ def _repeated(client: TableClient, state: TableState, wanted: Iterable[str]) -> 
     return {stream: committed_of(found) for stream, found in fields.items() if found is not None}
 
 
-def _search(
+def _search_commits(
     client: TableClient,
     state: TableState,
     wanted: Mapping[str, str],

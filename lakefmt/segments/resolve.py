@@ -1,4 +1,11 @@
-"""Rows of segments whose table was altered since they were made: their columns are found by id (docs/streams.md, Columns)."""
+"""Resolve a stream's rows by their operators: for each key one row, or its deletion (pure).
+
+A stream is its rows applied by the verbs of the table one after the other. Rows with one key are numbered (the first, the
+second …), and all rows of one number are handled together, so the work is per column and not per row.
+
+Rows of segments first get the columns of the table: where it was altered since they were made, columns are found by id
+(docs/streams.md, Columns).
+"""
 
 from __future__ import annotations
 
@@ -63,8 +70,11 @@ __all__ = [
     "strict_violations",
 ]
 
+Numbers: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
 #: Columns without ids are those of every instant.
-_NO_IDS: Final = "0"
+_INSTANT_WITHOUT_IDS: Final = "0"
 
 
 def columns_since(client: TableClient, state: TableState) -> str:
@@ -75,7 +85,7 @@ def columns_since(client: TableClient, state: TableState) -> str:
         UnsupportedFeature: it is missing.
     """
     history = client.schema_history(state)
-    return _NO_IDS if history is None else str(history.latest.version)
+    return _INSTANT_WITHOUT_IDS if history is None else str(history.latest.version)
 
 
 def places_since(client: TableClient, state: TableState, since: str) -> ColumnPlaces | None:
@@ -103,7 +113,7 @@ def dropped_columns(client: TableClient, state: TableState, since: str) -> list[
         return []
     then = history.at(since)
     later = [schema for schema in reversed(history.schemas) if schema.version > then.version]
-    left = [(schema.version, _numbers(schema.columns)) for schema in later]
+    left = [(schema.version, _column_ids(schema.columns)) for schema in later]
 
     def gone(columns: Iterable[Column], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float]]:
         for column in columns:
@@ -117,7 +127,7 @@ def dropped_columns(client: TableClient, state: TableState, since: str) -> list[
     return list(gone(then.columns, ()))
 
 
-def _numbers(columns: Iterable[Column]) -> frozenset[int]:
+def _column_ids(columns: Iterable[Column]) -> frozenset[int]:
     return frozenset(number for column in columns for number in column.numbers())
 
 
@@ -136,12 +146,12 @@ def current_rows(
         CorruptFile: a value cannot become what its column is now.
     """
     return [
-        moved_rows(table, places_since(client, state, header.columns or _time_of(client, header, state)))
+        moved_rows(table, places_since(client, state, header.columns or _instant_of_segment(client, header, state)))
         for header, table in zip(headers, tables, strict=True)
     ]
 
 
-def _time_of(client: TableClient, header: SegmentHeader, state: TableState) -> str:
+def _instant_of_segment(client: TableClient, header: SegmentHeader, state: TableState) -> str:
     """Return when a segment was written, as an instant: headers of older releases do not name the columns of its rows."""
     written = datetime.fromtimestamp(header.at / 1000, client.writing_zone(state.config, state.timeline))
     return f"{written:%Y%m%d%H%M%S}{header.at % 1000:03}"
@@ -182,9 +192,6 @@ def _with_new_names(rows: pa.Table, names: Mapping[str, str | None]) -> pa.Table
     place = rows.schema.get_field_index(COLUMNS)
     return rows.set_column(place, rows.schema.field(COLUMNS), named.take(texts.indices))
 
-
-Numbers: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 _INSERT, _INSERT_IGNORE, _UPDATE = RowOperator.INSERT.value, RowOperator.INSERT_IGNORE.value, RowOperator.UPDATE.value
 _DELETES = (RowOperator.DELETE.value, RowOperator.DELETE_IGNORE.value)
@@ -280,7 +287,7 @@ def needs_stored(incoming: pa.Table, codes: Numbers, rules: StreamRules) -> Mask
     asks = np.isin(operators, (_INSERT_IGNORE, _UPDATE))
     if not rules.is_plain:
         deletes = np.isin(operators, _DELETES)
-        timed = _timed(incoming, deletes, rules.merge)
+        timed = _timed_deletes(incoming, deletes, rules.merge)
         if rules.remembers or rules.always_timed:
             asks |= deletes & ~timed  # they take their event time from the stored row
         several, last = np.bincount(codes)[codes] > 1, np.zeros(len(codes), bool)
@@ -294,7 +301,7 @@ def needs_stored(incoming: pa.Table, codes: Numbers, rules: StreamRules) -> Mask
     return of_key[codes]
 
 
-def _timed(rows: pa.Table, deletes: Mask, rule: MergeRule) -> Mask:
+def _timed_deletes(rows: pa.Table, deletes: Mask, rule: MergeRule) -> Mask:
     """Return which deletes bring an event time of their own: one that is older than the stored row does nothing."""
     timed = deletes & ~unordered_deletes(rows, deletes, rule)
     if not rule.stored.fields or rule.custom is not None or not timed.any():
@@ -335,13 +342,13 @@ def resolve_rows(
         ({'id': [2, 1]}, [False, True])
     """
     if stored is None:
-        return _combined(incoming, codes, rules.merge)
-    return _Fold(incoming, codes, stored, stored_codes, rules).resolved(looked_up)
+        return _combined_by_key(incoming, codes, rules.merge)
+    return _KeyStates(incoming, codes, stored, stored_codes, rules).resolved(looked_up)
 
 
-def _combined(incoming: pa.Table, codes: Numbers, rule: MergeRule) -> Resolved:
+def _combined_by_key(incoming: pa.Table, codes: Numbers, rule: MergeRule) -> Resolved:
     """Return what inserts, upserts and last deletes come to: they meet the stored rows when they are written."""
-    operators, plain = operators_of(incoming), _plain(incoming)
+    operators, plain = operators_of(incoming), _without_operators(incoming)
     last = _last_rows(codes)
     dead = np.isin(operators[last], _DELETES)
     by_last = Resolved(plain.take(from_numpy(last)), dead, last)
@@ -362,7 +369,7 @@ def _combined(incoming: pa.Table, codes: Numbers, rule: MergeRule) -> Resolved:
     return Resolved(rows, deletes[order], source[order])
 
 
-def _plain(table: pa.Table) -> pa.Table:
+def _without_operators(table: pa.Table) -> pa.Table:
     return table.drop_columns([name for name in (OPERATOR, COLUMNS) if name in table.column_names])
 
 
@@ -372,7 +379,7 @@ def _last_rows(codes: Numbers) -> Numbers:
     return np.sort(len(codes) - 1 - first).astype(np.int64)
 
 
-def _by_number(codes: Numbers) -> Iterator[Numbers]:
+def _rows_by_occurrence(codes: Numbers) -> Iterator[Numbers]:
     """Yield the first rows of all keys, then their second rows, and so on."""
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.append(True, np.diff(codes[order]) != 0))
@@ -382,7 +389,7 @@ def _by_number(codes: Numbers) -> Iterator[Numbers]:
     yield from (order[rows] for rows in np.split(by_rank, bounds[:-1]) if len(rows))
 
 
-class _Fold:
+class _KeyStates:
     """Rows applied to the stored rows of their keys, one number after the other.
 
     Of each key it keeps which row gives each value: the stored rows are numbered first. What it had keeps its place when it is
@@ -392,15 +399,15 @@ class _Fold:
     def __init__(
         self, incoming: pa.Table, codes: Numbers, stored: pa.Table, stored_codes: Numbers, rules: StreamRules
     ) -> None:
-        plain = _plain(incoming)
+        plain = _without_operators(incoming)
         self._plain, self._codes, self._operators, self._rules = plain, codes, operators_of(incoming), rules
         self._offset, self._sets = stored.num_rows, _column_sets(incoming)
         self._both = pa.concat_tables([stored.select(plain.column_names).cast(plain.schema), plain])
-        self._ranks = _ranks(self._both, rules.merge)
+        self._ranks = _event_time_ranks(self._both, rules.merge)
         rule = rules.merge
         marked = marked_deletes(self._both, rule)
         self._marked = marked
-        self._timed = _timed(plain, np.isin(self._operators, _DELETES), rule)
+        self._timed = _timed_deletes(plain, np.isin(self._operators, _DELETES), rule)
         self._always = marked & (rule.deletes_win | unordered_deletes(self._both, marked, rule))
         self._weak = (
             {}
@@ -419,7 +426,7 @@ class _Fold:
         self._lived, self._wiped = np.zeros(count, bool), np.zeros(count, bool)
         # With a merge function of the table: the row that the rows of the stream come to without the stored one.
         self._brought = np.full(count, -1, np.int64)
-        for rows in _by_number(codes):
+        for rows in _rows_by_occurrence(codes):
             self._apply(rows)
 
     def _apply(self, rows: Numbers) -> None:
@@ -553,7 +560,7 @@ class _Fold:
         return Resolved(pa.table(columns, schema=self._plain.schema), deletes, touched)
 
 
-def _ranks(rows: pa.Table, rule: MergeRule) -> Sequence[tuple[str, Numbers]]:
+def _event_time_ranks(rows: pa.Table, rule: MergeRule) -> Sequence[tuple[str, Numbers]]:
     """Return for each part of the event time its column, and the ranks of the rows by it."""
     if not rule.stored.fields or rule.custom is not None:
         return []
@@ -595,7 +602,7 @@ def strict_violations(operators: npt.NDArray[np.int8], codes: Numbers, present: 
         [False, True, True, False]
     """
     present, refused = present.copy(), np.zeros(len(codes), bool)
-    for rows in _by_number(codes):
+    for rows in _rows_by_occurrence(codes):
         kinds, keys = operators[rows], codes[rows]
         wrong = ((kinds == _INSERT) & present[keys]) | (
             np.isin(kinds, (_UPDATE, RowOperator.DELETE.value)) & ~present[keys]
@@ -606,9 +613,6 @@ def strict_violations(operators: npt.NDArray[np.int8], codes: Numbers, present: 
         present[keys[inserts]] = True
         present[keys[~wrong & np.isin(kinds, _DELETES)]] = False
     return refused
-
-
-RowNumbers = npt.NDArray[np.int64]
 
 
 def key_columns_of(spec: KeySpec) -> tuple[str, ...]:
@@ -665,7 +669,10 @@ def row_identities(spec: KeySpec, rows: pa.Table, *, across: bool) -> tuple[pa.A
     Raises:
         InvalidKey: a key or partition value cannot be used.
     """
-    keys, partitions = _flat(build_record_keys(spec, rows)), _flat(build_partition_paths(spec, rows)).cast(pa.string())
+    keys, partitions = (
+        _one_array(build_record_keys(spec, rows)),
+        _one_array(build_partition_paths(spec, rows)).cast(pa.string()),
+    )
     return _identities(keys, partitions, across=across), keys, partitions
 
 
@@ -691,7 +698,7 @@ def check_storable(spec: KeySpec, rows: pa.Table, *, keyed: bool) -> None:
 def stored_identities(rows: pa.Table, *, across: bool) -> pa.Array:
     """Return what tells stored rows, which have meta columns, of others."""
     return _identities(
-        _flat(rows.column(RECORD_KEY)), _flat(rows.column(PARTITION_PATH)).cast(pa.string()), across=across
+        _one_array(rows.column(RECORD_KEY)), _one_array(rows.column(PARTITION_PATH)).cast(pa.string()), across=across
     )
 
 
@@ -699,11 +706,11 @@ def _identities(keys: pa.Array, partitions: pa.Array, *, across: bool) -> pa.Arr
     return keys if across else pc.binary_join_element_wise(partitions, keys, "\x00")
 
 
-def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def number_keys(identities: pa.Array) -> tuple[RowNumbers, pa.Array]:
+def number_keys(identities: pa.Array) -> tuple[Numbers, pa.Array]:
     """Return a number for each row, the same for the same key, and the keys by number.
 
     Example:
@@ -715,10 +722,10 @@ def number_keys(identities: pa.Array) -> tuple[RowNumbers, pa.Array]:
     return coded.indices.to_numpy(zero_copy_only=False).astype(np.int64), coded.dictionary
 
 
-def codes_in(identities: pa.Array, keys: pa.Array) -> RowNumbers:
+def codes_in(identities: pa.Array, keys: pa.Array) -> Numbers:
     """Return the number of each key among `keys`; -1: it is not there."""
-    places = _flat(pc.fill_null(pc.index_in(identities, value_set=keys), -1))
-    codes: RowNumbers = places.to_numpy(zero_copy_only=False).astype(np.int64)
+    places = _one_array(pc.fill_null(pc.index_in(identities, value_set=keys), -1))
+    codes: Numbers = places.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes
 
 
@@ -731,7 +738,7 @@ def fill_required(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     for field in schema:
         column = rows.column(field.name)
         if not field.nullable and column.null_count:
-            zero = pa.array([_zero(field.type)], field.type)
+            zero = pa.array([_some_value(field.type)], field.type)
             both = pa.chunked_array([*column.chunks, zero], field.type)
             places = np.where(column.is_null().to_numpy(zero_copy_only=False), len(column), np.arange(len(column)))
             column = both.take(from_numpy(places))
@@ -739,14 +746,14 @@ def fill_required(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def _zero(kind: pa.DataType) -> Any:
+def _some_value(kind: pa.DataType) -> Any:
     """Return a value of a type."""
     if pt.is_struct(kind):
-        return {field.name: None if field.nullable else _zero(field.type) for field in kind}
+        return {field.name: None if field.nullable else _some_value(field.type) for field in kind}
     if pt.is_map(kind) or pt.is_list(kind) or pt.is_large_list(kind):
         return []
     if pt.is_fixed_size_list(kind):
-        return [_zero(kind.value_type)] * kind.list_size
+        return [_some_value(kind.value_type)] * kind.list_size
     if pt.is_string(kind) or pt.is_large_string(kind):
         return ""
     if pt.is_fixed_size_binary(kind):

@@ -1,8 +1,8 @@
 """Table services of many tables in one process of their own, beside the writers.
 
-:func:`run` takes the tables and serves each by its own settings: plan, run, verify. What is due is decided in
-:mod:`needs` and :mod:`packing`, a round of one table is :mod:`round`, and :mod:`loop` goes round all of them. Two
-processes may serve the same tables: a lease per table (:mod:`lease`) lets one at a time in.
+:func:`run` takes the tables and serves each by its own settings: plan, run, verify. :mod:`round` decides what is due and
+runs one round of one table, :mod:`loop` goes round all of them, :mod:`status` is what others see. Two processes may serve
+the same tables: a lease per table lets one at a time in.
 """
 
 from lakefmt.services.loop import ServiceLoop, run

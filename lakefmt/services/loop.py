@@ -1,10 +1,12 @@
-"""One process at a time serves a table: a lease in ``.hoodie/.lakefmt/services.lease`` (effects).
+"""The process for services: round after round over its tables until it is asked to stop.
 
-The lease is the object of Hudi's storage lock under a name of its own: replaced only as it was found, renewed while a round
-runs, marked as given back at its end. The lease of a process that died ends by the clock, and the next process takes it.
+One process at a time serves a table, by a lease in ``.hoodie/.lakefmt/services.lease``: the object of Hudi's storage lock
+under a name of its own, replaced only as it was found, renewed while a round runs, marked as given back at its end. The
+lease of a process that died ends by the clock, and the next process takes it. It saves work and is not needed for safety:
+every service takes the table lock and a heartbeat, as it does anywhere. So a store without compare-and-swap is served
+without a lease.
 
-The lease saves work and is not needed for safety: every service takes the table lock and a heartbeat, as it does
-anywhere. So a store without compare-and-swap is served without a lease.
+Operations of compactions, one file slice each, are executed by processes of a pool.
 """
 
 from __future__ import annotations
@@ -49,9 +51,11 @@ __all__ = [
     "run",
 ]
 
+_log = logging.getLogger("lakefmt.services")
+
 LEASE_NAME: Final = ".hoodie/.lakefmt/services.lease"
 #: A lease is renewed this many times before it would end.
-_BEATS: Final = 4
+_RENEWALS_PER_LEASE: Final = 4
 
 
 @contextmanager
@@ -81,7 +85,7 @@ def hold_table(client: TableClient, owner: str, seconds: float) -> Iterator[Call
         owner,
         lambda: client.clock.now().timestamp(),
         valid_seconds=seconds,
-        beat_seconds=seconds / _BEATS,
+        beat_seconds=seconds / _RENEWALS_PER_LEASE,
         name=LEASE_NAME,
     )
     asked = client.time_source.monotonic()
@@ -155,16 +159,16 @@ def _begin_worker() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), name="lakefmt-parent", daemon=True).start()
+        threading.Thread(
+            target=_end_with_coordinator, args=(parent.sentinel,), name="lakefmt-parent", daemon=True
+        ).start()
 
 
-def _end_with(sentinel: int) -> None:
+def _end_with_coordinator(sentinel: int) -> None:
     # A worker holds the pool's pipe open itself, so it would never hear that a killed coordinator is gone.
     wait([sentinel])
     os._exit(1)
 
-
-_log = logging.getLogger("lakefmt.services")
 
 AnyTable = str | os.PathLike[str] | Table
 
@@ -228,7 +232,7 @@ def run(
 
 
 @dataclass
-class _Served:
+class _ServedTable:
     """One table, and what the last complete round saw of it."""
 
     given: AnyTable
@@ -268,7 +272,7 @@ class ServiceLoop:
         self._workers = workers
         self._stop = stop or threading.Event()
         self._time_source = time_source
-        self._served = [_Served(each, TableStatus(_name(each))) for each in given]
+        self._served = [_ServedTable(each, TableStatus(_name_of_table(each))) for each in given]
         self._owner = ""
         self._rounds = 0
 
@@ -310,7 +314,7 @@ class ServiceLoop:
         self._time_source.sleep(self._interval)
         return self._stop.is_set()
 
-    def _serve(self, served: _Served, pool: OperationPool) -> None:
+    def _serve(self, served: _ServedTable, pool: OperationPool) -> None:
         served.status = replace(served.status, state="working", message="")
         try:
             state, steps = self._round(served, pool)
@@ -324,11 +328,11 @@ class ServiceLoop:
                     _log.warning("%s: %s", served.status.table, step)
             served.status = with_steps(replace(served.status, state=state), steps)
 
-    def _fail(self, served: _Served, message: str) -> None:
+    def _fail(self, served: _ServedTable, message: str) -> None:
         _log.warning("%s: %s", served.status.table, message)
         served.status = replace(served.status, state="failed", message=message)
 
-    def _round(self, served: _Served, pool: OperationPool) -> tuple[str, tuple[ServiceStep, ...]]:
+    def _round(self, served: _ServedTable, pool: OperationPool) -> tuple[str, tuple[ServiceStep, ...]]:
         table = self._opened(served)
         client = table.client
         state = client.load()
@@ -362,14 +366,14 @@ class ServiceLoop:
         )
         return name, steps
 
-    def _is_new(self, served: _Served, state: TableState, now: float) -> bool:
+    def _is_new(self, served: _ServedTable, state: TableState, now: float) -> bool:
         """Return whether anything changed since the last look; time alone may make a service due, so also after a while."""
         return served.seen != state.timeline.instants or now - served.seen_at >= QUIET_SECONDS / 5
 
     def _spreads(self, url: str) -> bool:
         return self._workers > 1 and not url.startswith("memory://")
 
-    def _opened(self, served: _Served) -> Table:
+    def _opened(self, served: _ServedTable) -> Table:
         if served.table is None:
             given = served.given
             if not isinstance(given, Table):
@@ -381,5 +385,5 @@ class ServiceLoop:
         return served.table
 
 
-def _name(given: AnyTable) -> str:
+def _name_of_table(given: AnyTable) -> str:
     return given.client.store.url if isinstance(given, Table) else printable_url(os.fspath(given))

@@ -1,4 +1,11 @@
-"""Which services a table needs now, by its settings and its timeline. Pure."""
+"""One round of services of one table: decide what is due, run it, verify what it wrote, report.
+
+What is due follows from the table's settings and its timeline (:func:`choose_services`). Small files of an append table
+are packed (docs/services.md, A process for services). Files have levels by their size: a level is ten times the one below.
+Ten files of one level, with the smaller ones, become one file of a higher level. So a byte is written once per level, and
+not once per packing, however long rows are appended. When nothing was appended for a while, all small files of a partition
+are packed once more, to as few as their bytes need.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +175,7 @@ def seconds_without_commit(facts: RoundFacts) -> float:
     return max(0.0, (facts.now - parse_instant_time(newest.time, facts.zone)).total_seconds())
 
 
-_UNIT: Final = 4096
+_LEVEL_BYTES: Final = 4096
 #: Files of a level that are packed together, unless a table says otherwise.
 MIN_PACKED: Final = 10
 
@@ -225,31 +232,31 @@ def choose_packed(
             by_partition.setdefault(each.partition, []).append(each)
     chosen: set[tuple[PartitionPath, FileId]] = set()
     for small in by_partition.values():
-        packed = _rest(small, rules) if quiet else _full_levels(small, rules)
+        packed = _small_rest(small, rules) if quiet else _files_of_full_levels(small, rules)
         chosen.update((each.partition, each.file_id) for each in packed)
     return frozenset(chosen)
 
 
-def _rest(small: Sequence[SliceSize], rules: PackingRules) -> Sequence[SliceSize]:
+def _small_rest(small: Sequence[SliceSize], rules: PackingRules) -> Sequence[SliceSize]:
     """Return all small files, unless they are as few as their bytes need."""
     needed = -(-sum(each.num_bytes for each in small) // rules.target_bytes)
     return small if len(small) > needed + 1 or (len(small) > 1 and needed <= 1) else ()
 
 
-def _full_levels(small: Sequence[SliceSize], rules: PackingRules) -> Sequence[SliceSize]:
+def _files_of_full_levels(small: Sequence[SliceSize], rules: PackingRules) -> Sequence[SliceSize]:
     """Return the files up to the highest level that has enough of them."""
     counts: dict[int, int] = {}
     for each in small:
-        level = _level(each.num_bytes, rules.min_files)
+        level = _level_of_size(each.num_bytes, rules.min_files)
         counts[level] = counts.get(level, 0) + 1
     full = [level for level, count in counts.items() if count >= rules.min_files]
     if not full:
         return ()
-    return [each for each in small if _level(each.num_bytes, rules.min_files) <= max(full)]
+    return [each for each in small if _level_of_size(each.num_bytes, rules.min_files) <= max(full)]
 
 
-def _level(num_bytes: int, ratio: int) -> int:
-    level, limit = 0, _UNIT
+def _level_of_size(num_bytes: int, ratio: int) -> int:
+    level, limit = 0, _LEVEL_BYTES
     while num_bytes >= limit:
         level, limit = level + 1, limit * ratio
     return level
@@ -259,7 +266,14 @@ def _level(num_bytes: int, ratio: int) -> int:
 QUIET_SECONDS: Final = 300.0
 #: Small files are looked for in this number of partitions at a time.
 PARTITIONS_AT_ONCE: Final = 256
-_IN_THE_WAY: Final = (CommitConflict, InstantNotFound, InstantNotPending, LeaseLost, LockUnavailable, WriterActive)
+_CONCURRENT_ERRORS: Final = (
+    CommitConflict,
+    InstantNotFound,
+    InstantNotPending,
+    LeaseLost,
+    LockUnavailable,
+    WriterActive,
+)
 
 
 def needed_services(client: TableClient, options: Mapping[str, object], state: TableState) -> tuple[Service, ...]:
@@ -271,7 +285,7 @@ def needed_services(client: TableClient, options: Mapping[str, object], state: T
         state: the table as it is.
     """
     settings = resolve_settings({**client.options, **options}, None, state.config.properties)
-    return choose_services(service_settings(settings, state.config), _facts(client, state))
+    return choose_services(service_settings(settings, state.config), _round_facts(client, state))
 
 
 def service_settings(settings: Settings, config: TableConfig) -> ServiceSettings:
@@ -296,13 +310,13 @@ def service_settings(settings: Settings, config: TableConfig) -> ServiceSettings
     )
 
 
-def _min_files(config: TableConfig) -> int:
+def _min_packed_files(config: TableConfig) -> int:
     """Return how many files of one size are packed together."""
     text = config.properties.get(MIN_FILES, "")
     return max(2, int(text)) if text.isascii() and text.isdigit() and len(text) < 8 else MIN_PACKED
 
 
-def _facts(client: TableClient, state: TableState) -> RoundFacts:
+def _round_facts(client: TableClient, state: TableState) -> RoundFacts:
     now = client.clock.now()
     return RoundFacts(
         state.timeline,
@@ -350,7 +364,7 @@ class TableRound:
         try:
             self._still_ours()
             step = self._run_one(service)
-        except _IN_THE_WAY as error:
+        except _CONCURRENT_ERRORS as error:
             return ServiceStep(service.value, "busy", None, str(error), perf_counter() - begun)
         except LakefmtError as error:
             return ServiceStep(service.value, "failed", None, str(error), perf_counter() - begun)
@@ -415,7 +429,7 @@ class TableRound:
         client = self._client
         rules = clustering_rules(open_write_client(client, self._options).settings)
         state = client.load()
-        quiet = seconds_without_commit(_facts(client, state)) >= QUIET_SECONDS
+        quiet = seconds_without_commit(_round_facts(client, state)) >= QUIET_SECONDS
         hour = client.clock.now().astimezone(state.config.zone).hour
         paths = choose_cluster_partitions(client.listing(state.config).candidates(), rules.partitions, hour)
         steps = []
@@ -439,7 +453,7 @@ class TableRound:
             for each in client.slices(state, partitions)
             if (each.partition, each.file_id) not in busy
         ]
-        packing = PackingRules(rules.small_bytes, rules.target_bytes, _min_files(state.config))
+        packing = PackingRules(rules.small_bytes, rules.target_bytes, _min_packed_files(state.config))
         chosen = choose_packed(sizes, packing, quiet=quiet)
         if not chosen:
             return None

@@ -1,4 +1,4 @@
-"""What a process for services has done: values that print as a page, as JSON and as metrics. Pure."""
+"""The status of a process for services, as values, and for others to read: a page, JSON and metrics, in a file or over HTTP."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def metrics_text(status: ServicesStatus) -> str:
     def metric(name: str, kind: str, help_text: str, samples: Sequence[tuple[Mapping[str, str], float]]) -> None:
         lines.append(f"# HELP lakefmt_services_{name} {help_text}")
         lines.append(f"# TYPE lakefmt_services_{name} {kind}")
-        lines.extend(f"lakefmt_services_{name}{_labels(labels)} {value:.15g}" for labels, value in samples)
+        lines.extend(f"lakefmt_services_{name}{_label_text(labels)} {value:.15g}" for labels, value in samples)
 
     tables = status.tables
     named = [({"table": table.table}, table) for table in tables]
@@ -219,7 +219,7 @@ def metrics_text(status: ServicesStatus) -> str:
     return "\n".join([*lines, ""])
 
 
-def _labels(labels: Mapping[str, str]) -> str:
+def _label_text(labels: Mapping[str, str]) -> str:
     if not labels:
         return ""
     escaped = (
@@ -228,7 +228,7 @@ def _labels(labels: Mapping[str, str]) -> str:
     return "{" + ",".join(f'{name}="{value}"' for name, value in escaped) + "}"
 
 
-_HOST = "127.0.0.1"
+_LOCAL_HOST = "127.0.0.1"
 
 
 def write_status_file(path: Path, status: ServicesStatus) -> None:
@@ -284,9 +284,9 @@ def serve_pages(port: int, read_status: Callable[[], ServicesStatus]) -> Iterato
             """Say nothing: the library never prints."""
 
     try:
-        server = ThreadingHTTPServer((_HOST, port), Pages)
+        server = ThreadingHTTPServer((_LOCAL_HOST, port), Pages)
     except (OSError, OverflowError) as error:
-        raise InvalidInputError(f"the status cannot be served on port {port} of {_HOST}: {error}") from None
+        raise InvalidInputError(f"the status cannot be served on port {port} of {_LOCAL_HOST}: {error}") from None
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, name="lakefmt-status", daemon=True)
     thread.start()

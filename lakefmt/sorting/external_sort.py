@@ -1,7 +1,12 @@
-"""What is too much for memory waits in temporary files (effects); first of all the keys of files in the making.
+"""Sort any amount of rows in bounded memory, and keep the keys of growing files, through temporary files.
 
-A filter can be built only when the number of its keys is known, so a file's keys are kept until it is finished: with
-many files open at a time they would outgrow every window.
+Runs are sorted in memory and written as Arrow files; keys sampled from all runs cut the key space into ranges that
+fit; each range is gathered from every run, batch by batch, sorted and handed on. No row is ever looked at in Python.
+A run, and a range, is an eighth of what may be held, less what sorting and writing take whatever their rows: rows are
+there up to three times while they are put in order, and their reader needs room, too.
+
+A filter can be built only when the number of its keys is known, so a file's keys are kept until it is finished: with many
+files open at a time they would outgrow every window.
 """
 
 from __future__ import annotations
@@ -35,15 +40,15 @@ __all__ = [
 ]
 
 #: What a sort and writers of pages take however little they hold: code, pages of each column, what allocators keep.
-_FIXED_BYTES = 30 << 20
-_LEAST_PART = 4
+_FIXED_SORT_BYTES = 30 << 20
+_LEAST_MEMORY_PART = 4
 
 #: A piece of spilled keys is this part of the memory, and the bits of a filter, as a byte each, are that part at most.
 _KEY_PARTS, _FLAG_PARTS = 16, 2
 #: The flags of a filter of fewer keys, 35 bytes for each, are in a cache.
-_CACHED_KEYS = 1 << 17
+_KEYS_WITH_CACHED_FLAGS = 1 << 17
 
-_SCHEMA = pa.schema([("key", pa.string())])
+_KEY_SCHEMA = pa.schema([("key", pa.string())])
 
 
 def row_memory(limit_bytes: int) -> int:
@@ -53,7 +58,7 @@ def row_memory(limit_bytes: int) -> int:
         >>> [row_memory(limit << 20) >> 20 for limit in (8, 48, 128)]
         [2, 18, 98]
     """
-    return max(limit_bytes - _FIXED_BYTES, limit_bytes // _LEAST_PART)
+    return max(limit_bytes - _FIXED_SORT_BYTES, limit_bytes // _LEAST_MEMORY_PART)
 
 
 @contextmanager
@@ -140,9 +145,9 @@ class FileKeys:
         with spilling():
             if self._writer is None:
                 self._file = TemporaryFile(prefix="lakefmt-keys-")  # noqa: SIM115 (closed by close)
-                self._writer = pa.ipc.new_stream(self._file, _SCHEMA)
+                self._writer = pa.ipc.new_stream(self._file, _KEY_SCHEMA)
             for chunk in self._held:
-                self._writer.write_batch(pa.record_batch([chunk], schema=_SCHEMA))
+                self._writer.write_batch(pa.record_batch([chunk], schema=_KEY_SCHEMA))
         self._held = []
 
     def few(self, most: int) -> pa.ChunkedArray | None:
@@ -177,7 +182,7 @@ class FileKeys:
             memory_bytes: what keys and flags may take.
         """
         in_order = False
-        if self._count > _CACHED_KEYS:
+        if self._count > _KEYS_WITH_CACHED_FLAGS:
             from lakefmt.sorting.memory_speed import far_writes_are_slow  # few files are large
 
             in_order = far_writes_are_slow()
@@ -209,15 +214,15 @@ def widened(ends: tuple[str, str] | None, new: tuple[str, str] | None) -> tuple[
 
 _SAMPLES_PER_RUN = 256
 #: A run, and a range, is this part of the memory.
-_PARTS = 8
+_MEMORY_PARTS_PER_RUN = 8
 #: A batch of a run is this part of the memory: at the ends of a range, a part of a batch holds the whole of it.
-_BATCH_PARTS = 1024
+_MEMORY_PARTS_PER_BATCH = 1024
 _MIN_BATCH_BYTES = 16 << 10
 _SORT_KEY = "_lakefmt_sort_key"
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _SpilledRun:
     """A sorted file: keys sampled over it, and the first and last key of each of its batches."""
 
     path: Path
@@ -272,14 +277,14 @@ def gather_windows(
             start += waiting[-1].num_rows
             held += max(1, waiting[-1].nbytes)
             if held >= window_bytes:
-                yield _emptied(waiting), start == table.num_rows and length_hint(handed, 1) == 0
+                yield _joined_and_emptied(waiting), start == table.num_rows and length_hint(handed, 1) == 0
                 held = 0
         del table
     if waiting:
-        yield _emptied(waiting), True
+        yield _joined_and_emptied(waiting), True
 
 
-def _emptied(waiting: list[pa.Table]) -> pa.Table:
+def _joined_and_emptied(waiting: list[pa.Table]) -> pa.Table:
     try:
         whole = pa.concat_tables(waiting)
     except pa.ArrowInvalid as error:
@@ -307,7 +312,7 @@ def sort_stream(
         >>> [t["k"].to_pylist() for t in sort_stream([one, two], lambda t: t["k"].combine_chunks(), 1 << 20)]
         [['a', 'b', 'c', 'd']]
     """
-    range_bytes = max(1, row_memory(memory_bytes) // _PARTS)
+    range_bytes = max(1, row_memory(memory_bytes) // _MEMORY_PARTS_PER_RUN)
     with ExitStack() as stack:
         with spilling():
             # What was in it may be gone by the end: some systems empty temporary directories.
@@ -315,28 +320,32 @@ def sort_stream(
 
             made = TemporaryDirectory(prefix="lakefmt-sort-", ignore_cleanup_errors=True)
             directory = stack.enter_context(made)
-        runs: list[_Run] = []
+        runs: list[_SpilledRun] = []
         columns: pa.Schema | None = None
         for window, _ in gather_windows(tables, range_bytes):
-            columns = _checked(window.schema, columns)
+            columns = _checked_schema(window.schema, columns)
             path = Path(directory) / f"{len(runs)}.arrow"
-            runs.append(_spill(path, window, sort_key(window), max(_MIN_BATCH_BYTES, memory_bytes // _BATCH_PARTS)))
+            runs.append(
+                _spill_run(
+                    path, window, sort_key(window), max(_MIN_BATCH_BYTES, memory_bytes // _MEMORY_PARTS_PER_BATCH)
+                )
+            )
             del window
-            _release()
-        for low, high in pairwise(_cuts(runs, range_bytes)):
-            parts = (part for run in runs for part in _between(run, low, high))
+            _release_memory()
+        for low, high in pairwise(_range_cuts(runs, range_bytes)):
+            parts = (part for run in runs for part in _rows_between(run, low, high))
             if low.key is not None and low.key == high.key:
                 rows = (part.drop_columns([_SORT_KEY]) for part in parts)
                 yield from map(itemgetter(0), gather_windows(rows, range_bytes))  # a generator would hold on to each
             elif taken := list(parts):
-                ordered = _in_order(taken)
-                _release()
+                ordered = _joined_in_order(taken)
+                _release_memory()
                 yield ordered
                 del ordered
-            _release()
+            _release_memory()
 
 
-def _checked(schema: pa.Schema, first: pa.Schema | None) -> pa.Schema:
+def _checked_schema(schema: pa.Schema, first: pa.Schema | None) -> pa.Schema:
     """Return the columns of all windows.
 
     Raises:
@@ -349,12 +358,12 @@ def _checked(schema: pa.Schema, first: pa.Schema | None) -> pa.Schema:
     return schema
 
 
-def _release() -> None:
+def _release_memory() -> None:
     # Freed memory goes back to the system, or the next step's larger pieces come on top of it.
     pa.default_memory_pool().release_unused()
 
 
-def _spill(path: Path, table: pa.Table, key: pa.Array, batch_bytes: int) -> _Run:
+def _spill_run(path: Path, table: pa.Table, key: pa.Array, batch_bytes: int) -> _SpilledRun:
     order = pc.sort_indices(key)
     ordered = table.append_column(_SORT_KEY, key).take(order)
     rows = max(1, int(batch_bytes * ordered.num_rows / max(1, ordered.nbytes)))
@@ -365,10 +374,10 @@ def _spill(path: Path, table: pa.Table, key: pa.Array, batch_bytes: int) -> _Run
     starts = np.arange(0, ordered.num_rows, rows)
     ends = np.minimum(starts + rows - 1, last)
     samples, firsts, lasts = (keys.take(from_numpy(rows)) for rows in (sampled, starts, ends))
-    return _Run(path, ordered.nbytes, samples, firsts, lasts)
+    return _SpilledRun(path, ordered.nbytes, samples, firsts, lasts)
 
 
-def _cuts(runs: Sequence[_Run], range_bytes: int) -> list[_Cut]:
+def _range_cuts(runs: Sequence[_SpilledRun], range_bytes: int) -> list[_Cut]:
     """Return where the ranges begin and end; a key that fills a range has one of its own, where nothing is sorted."""
     ranges = -(-sum(run.num_bytes for run in runs) // range_bytes)
     cuts = [_Cut(None, after=False)]
@@ -382,15 +391,15 @@ def _cuts(runs: Sequence[_Run], range_bytes: int) -> list[_Cut]:
     return [*cuts, _Cut(None, after=True)]
 
 
-def _between(run: _Run, low: _Cut, high: _Cut) -> Iterator[pa.Table]:
+def _rows_between(run: _SpilledRun, low: _Cut, high: _Cut) -> Iterator[pa.Table]:
     """Yield the rows of a run between two cuts; only batches that hold some are read."""
-    first, last = _count_below(run.lasts, low), _count_below(run.firsts, high)
+    first, last = _keys_below(run.lasts, low), _keys_below(run.firsts, high)
     with spilling(), pa.OSFile(str(run.path)) as source, pa.ipc.open_file(source) as reader:
         for number in range(first, last):
             batch = reader.get_batch(number)
             keys = batch.column(_SORT_KEY)
-            begin = _count_below(keys, low) if number == first else 0
-            end = _count_below(keys, high) if number == last - 1 else len(keys)
+            begin = _keys_below(keys, low) if number == first else 0
+            end = _keys_below(keys, high) if number == last - 1 else len(keys)
             if end - begin == len(keys):
                 yield pa.Table.from_batches([batch])
             elif begin < end:
@@ -398,14 +407,14 @@ def _between(run: _Run, low: _Cut, high: _Cut) -> Iterator[pa.Table]:
                 yield pa.Table.from_batches([batch.take(from_numpy(np.arange(begin, end)))])
 
 
-def _count_below(keys: pa.Array, cut: _Cut) -> int:
+def _keys_below(keys: pa.Array, cut: _Cut) -> int:
     if cut.key is None:
         return len(keys) if cut.after else 0
     compare = pc.less_equal if cut.after else pc.less
     return int(pc.sum(compare(keys, cut.key)).as_py() or 0)
 
 
-def _in_order(parts: list[pa.Table]) -> pa.Table:
+def _joined_in_order(parts: list[pa.Table]) -> pa.Table:
     table = pa.concat_tables(parts)
     parts.clear()
     return table.take(pc.sort_indices(table.column(_SORT_KEY))).drop_columns([_SORT_KEY])

@@ -1,7 +1,12 @@
-"""Values as numbers and bytes that compare like the values (docs/format.md, Clustering). Pure.
+"""Sort keys of rows: by columns, or along a curve through several columns (docs/services.md, Clustering). Pure.
 
-Nulls come first, NaN comes last, 0.0 and -0.0 are one value. A number of 64 bits keeps the order of two values or makes
-them equal; bytes keep every difference.
+Values become numbers or bytes that compare like the values (docs/format.md, Clustering). Nulls come first, NaN comes last,
+0.0 and -0.0 are one value. A number of 64 bits keeps the order of two values or makes them equal; bytes keep every
+difference.
+
+The z-order curve and the Hilbert curve walk through a space of as many dimensions as there are columns and keep neighbours
+near each other, so that a file of rows that follow each other covers a small range of every column. The Hilbert curve never
+jumps; its index is computed as by J. Skilling ("Programming the Hilbert curve", 2004), for all rows at a time.
 """
 
 from __future__ import annotations
@@ -33,10 +38,12 @@ __all__ = [
     "zorder_places",
 ]
 
+Places = npt.NDArray[np.uint8]
+
 Numbers = npt.NDArray[np.uint64]
 
-_SIGN = np.uint64(1 << 63)
-_WORD = 8
+_SIGN_BIT = np.uint64(1 << 63)
+_WORD_BYTES = 8
 _SCALED_BITS = 32
 _ABSENT, _PRESENT = b"\x00", b"\x01"
 
@@ -101,9 +108,9 @@ def column_scale(sample: pa.ChunkedArray) -> ColumnScale:
         >>> scale.prefix, ordered_numbers(pa.chunked_array([["user-0", "user-2", "user-4"]]), scale) >> np.uint64(62)
         (b'user-', array([0, 1, 3], dtype=uint64))
     """
-    present = _plain(sample).drop_null()
+    present = _plain_array(sample).drop_null()
     prefix = _common_prefix(present) if _is_text(present.type) else b""
-    return ColumnScale(prefix, np.sort(_numbers(present, prefix)))
+    return ColumnScale(prefix, np.sort(_numbers_of(present, prefix)))
 
 
 def ordered_numbers(column: pa.ChunkedArray, scale: ColumnScale | None = None) -> Numbers:
@@ -117,8 +124,8 @@ def ordered_numbers(column: pa.ChunkedArray, scale: ColumnScale | None = None) -
         >>> ordered_numbers(pa.chunked_array([[None, -1, 0, 1]])).argsort().tolist()
         [0, 1, 2, 3]
     """
-    values = _plain(column)
-    numbers = _numbers(values, b"" if scale is None else scale.prefix)
+    values = _plain_array(column)
+    numbers = _numbers_of(values, b"" if scale is None else scale.prefix)
     if scale is not None:
         size = len(scale.sampled)
         ranks = (np.searchsorted(scale.sampled, numbers, "left") + np.searchsorted(scale.sampled, numbers, "right")) / 2
@@ -129,7 +136,7 @@ def ordered_numbers(column: pa.ChunkedArray, scale: ColumnScale | None = None) -
     return numbers
 
 
-def _plain(column: pa.ChunkedArray) -> pa.Array:
+def _plain_array(column: pa.ChunkedArray) -> pa.Array:
     """Return one array without a dictionary; dates and times as numbers."""
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pt.is_dictionary(values.type):
@@ -140,32 +147,32 @@ def _plain(column: pa.ChunkedArray) -> pa.Array:
     return values
 
 
-def _numbers(values: pa.Array, prefix: bytes) -> Numbers:
+def _numbers_of(values: pa.Array, prefix: bytes) -> Numbers:
     kind = values.type
     if _is_text(kind):
-        return _words(values, prefix)
+        return _text_words(values, prefix)
     if pt.is_decimal(kind):
         values, kind = values.cast(pa.float64()), pa.float64()
     if pt.is_floating(kind):
         return _float_bits(values.cast(pa.float64()))
     if pt.is_unsigned_integer(kind):
-        return _filled(values.cast(pa.uint64())).astype(np.uint64)
-    return _filled(values.cast(pa.int64())).astype(np.int64).view(np.uint64) ^ _SIGN
+        return _zero_for_null(values.cast(pa.uint64())).astype(np.uint64)
+    return _zero_for_null(values.cast(pa.int64())).astype(np.int64).view(np.uint64) ^ _SIGN_BIT
 
 
-def _filled(values: pa.Array) -> npt.NDArray[np.generic]:
+def _zero_for_null(values: pa.Array) -> npt.NDArray[np.generic]:
     full = pc.fill_null(values, 0) if values.null_count else values
     return np.array(full.to_numpy(zero_copy_only=False))
 
 
 def _float_bits(values: pa.Array) -> Numbers:
-    floats = _filled(values).astype(np.float64) + 0.0  # -0.0 becomes 0.0
+    floats = _zero_for_null(values).astype(np.float64) + 0.0  # -0.0 becomes 0.0
     floats[np.isnan(floats)] = np.nan
     bits = floats.view(np.uint64)
-    return np.where(bits & _SIGN != 0, ~bits, bits | _SIGN)
+    return np.where(bits & _SIGN_BIT != 0, ~bits, bits | _SIGN_BIT)
 
 
-def _words(values: pa.Array, prefix: bytes) -> Numbers:
+def _text_words(values: pa.Array, prefix: bytes) -> Numbers:
     """Return the eight bytes of each text that follow the prefix, as a number; texts beside the prefix at the ends."""
     binary = values.cast(pa.large_binary()) if len(values) else pa.array([], pa.large_binary())
     binary = pc.fill_null(binary, b"") if binary.null_count else binary
@@ -173,7 +180,7 @@ def _words(values: pa.Array, prefix: bytes) -> Numbers:
     data = np.frombuffer(binary.buffers()[2] or b"", np.uint8)
     starts, ends = offsets[:-1], offsets[1:]
     numbers = np.zeros(len(binary), np.uint64)
-    for place in range(_WORD):
+    for place in range(_WORD_BYTES):
         positions = starts + len(prefix) + place
         there = positions < ends
         byte = np.zeros(len(binary), np.uint64)
@@ -208,7 +215,7 @@ def ordered_bytes(column: pa.ChunkedArray) -> pa.Array:
         >>> pc.sort_indices(made).to_pylist()
         [1, 2, 3, 0]
     """
-    values = _plain(column)
+    values = _plain_array(column)
     kind = values.type
     if _is_text(kind):
         whole = values.cast(pa.binary())
@@ -217,7 +224,7 @@ def ordered_bytes(column: pa.ChunkedArray) -> pa.Array:
     elif pt.is_decimal(kind):
         body = _decimal_bytes(values)
     else:
-        body = _fixed(_numbers(values, b"").astype(">u8").tobytes(), _WORD)
+        body = _fixed_width_bytes(_numbers_of(values, b"").astype(">u8").tobytes(), _WORD_BYTES)
     present = pc.if_else(values.is_valid(), pa.scalar(_PRESENT), pa.scalar(_ABSENT))
     if values.null_count:
         body = pc.if_else(values.is_valid(), body, pa.scalar(b""))
@@ -229,19 +236,17 @@ def _decimal_bytes(values: pa.Array) -> pa.Array:
     raw = np.frombuffer(values.buffers()[1], np.uint8).reshape(-1, width)
     turned = raw[values.offset : values.offset + len(values), ::-1].copy()
     turned[:, 0] ^= 0x80
-    return _fixed(turned.tobytes(), width)
+    return _fixed_width_bytes(turned.tobytes(), width)
 
 
-def _fixed(data: bytes, width: int) -> pa.Array:
+def _fixed_width_bytes(data: bytes, width: int) -> pa.Array:
     count = len(data) // width
     offsets = np.arange(0, (count + 1) * width, width, dtype=np.int32)
     return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
-Places = npt.NDArray[np.uint8]
-
 #: The bits of this many rows are spread out at a time, one byte for each.
-_CHUNK_ROWS = 1 << 14
+_CURVE_CHUNK_ROWS = 1 << 14
 
 
 def zorder_places(columns: Sequence[Numbers], bits: int = 64) -> Places:
@@ -261,11 +266,11 @@ def zorder_places(columns: Sequence[Numbers], bits: int = 64) -> Places:
     """
     count, width = len(columns[0]), -(-bits * len(columns) // 8)
     places = np.empty((count, width), np.uint8)
-    for start in range(0, count, _CHUNK_ROWS):  # chunks, not rows
-        part = np.stack([column[start : start + _CHUNK_ROWS] for column in columns], axis=1)
+    for start in range(0, count, _CURVE_CHUNK_ROWS):  # chunks, not rows
+        part = np.stack([column[start : start + _CURVE_CHUNK_ROWS] for column in columns], axis=1)
         spread = np.unpackbits(part.astype(">u8")[..., None].view(np.uint8), axis=2)[:, :, 64 - bits :]
         in_turn = spread.transpose(0, 2, 1).reshape(len(part), -1)
-        places[start : start + _CHUNK_ROWS] = np.packbits(in_turn, axis=1)
+        places[start : start + _CURVE_CHUNK_ROWS] = np.packbits(in_turn, axis=1)
     return places
 
 

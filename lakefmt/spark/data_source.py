@@ -194,7 +194,11 @@ class _StagedBatch(WriterCommitMessage):
 
 
 class StagedStreamWriter(DataSourceStreamArrowWriter):
-    """Writes one batch.
+    """Writes the batches of a stream in sessions without ``register``, on PySpark from 4.1 on.
+
+    Tasks stage the rows of a batch, and the process in which Spark runs the data source commits them, with the same labels as
+    :mod:`lakefmt.spark.streams.sink`. A batch that was committed before Spark's own log said so comes again under the same
+    number and is skipped.
 
     Args:
         path: the table.

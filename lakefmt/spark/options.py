@@ -1,7 +1,8 @@
-"""The options of Hudi's Spark data source, and what becomes of each (pure).
+"""The options of Hudi's Spark data source, as arguments of lakefmt's own calls (pure).
 
-The names and their defaults are those of Hudi 1.2.0. Not here are the settings of a table (docs/settings.md), which a call
-of Spark takes as well.
+The names and their defaults are those of Hudi 1.2.0, from its configuration page for Spark data sources. What configures
+Spark itself is accepted and does nothing; what would break a promise is refused; all other settings (docs/settings.md) go
+to the table's call, which knows them.
 """
 
 from __future__ import annotations
@@ -68,41 +69,47 @@ _DRIVER_LISTS: Final = "the driver lists, from the metadata table where there is
 _SERVICES: Final = "table services add no rows here"
 _VIEWS_ONLY: Final = "INSERT INTO a temporary view runs the operation of the view's options"
 
-_WRITE: Final = "hoodie.datasource.write."
-_READ: Final = "hoodie.datasource.read."
-_SYNC: Final = "hoodie.datasource.hive_sync."
+_WRITE_PREFIX: Final = "hoodie.datasource.write."
+_READ_PREFIX: Final = "hoodie.datasource.read."
+_SYNC_PREFIX: Final = "hoodie.datasource.hive_sync."
 
 SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     # --- what is read
     "hoodie.datasource.query.type": _honoured("`snapshot` (default), `read_optimized` or `incremental`"),
     "hoodie.datasource.query.incremental.format": _honoured("`latest_state` (default) or `cdc`"),
     "as.of.instant": _honoured("the table as of an instant"),
-    f"{_READ}begin.instanttime": _honoured("start of an incremental query, exclusive; `earliest` and `000`: all"),
-    f"{_READ}end.instanttime": _honoured("end of an incremental query, inclusive; default: the newest commit"),
-    f"{_READ}incr.path.glob": _honoured("of an incremental query: only files whose path matches, behind any beginning"),
-    f"{_READ}incr.fallback.fulltablescan.enable": _honoured(
+    f"{_READ_PREFIX}begin.instanttime": _honoured(
+        "start of an incremental query, exclusive; `earliest` and `000`: all"
+    ),
+    f"{_READ_PREFIX}end.instanttime": _honoured("end of an incremental query, inclusive; default: the newest commit"),
+    f"{_READ_PREFIX}incr.path.glob": _honoured(
+        "of an incremental query: only files whose path matches, behind any beginning"
+    ),
+    f"{_READ_PREFIX}incr.fallback.fulltablescan.enable": _honoured(
         "`true` (default): where a file of the range was cleaned away, its rows come from the newest files; `false`: an error"
     ),
-    f"{_READ}incr.skip_cluster": _inert(_SERVICES),
-    f"{_READ}incr.skip_compact": _inert(_SERVICES),
-    f"{_READ}incr.filters": _refused("use `lakefmt.spark.read.filter`"),
-    f"{_READ}incr.table.version": _refused("the table's own version decides"),
-    f"{_READ}streaming.table.version": _refused("the table's own version decides"),
-    f"{_READ}schema.use.end.instanttime": _refused("rows have the newest schema; `as.of.instant` reads older ones"),
-    f"{_READ}paths": _refused("a table is read by its path; use `lakefmt.spark.read.filter` for partitions"),
-    f"{_READ}extract.partition.values.from.path": _refused("partition columns are read from the files"),
-    f"{_READ}partition.value.extractor.enabled": _refused("partition columns are read from the files"),
+    f"{_READ_PREFIX}incr.skip_cluster": _inert(_SERVICES),
+    f"{_READ_PREFIX}incr.skip_compact": _inert(_SERVICES),
+    f"{_READ_PREFIX}incr.filters": _refused("use `lakefmt.spark.read.filter`"),
+    f"{_READ_PREFIX}incr.table.version": _refused("the table's own version decides"),
+    f"{_READ_PREFIX}streaming.table.version": _refused("the table's own version decides"),
+    f"{_READ_PREFIX}schema.use.end.instanttime": _refused(
+        "rows have the newest schema; `as.of.instant` reads older ones"
+    ),
+    f"{_READ_PREFIX}paths": _refused("a table is read by its path; use `lakefmt.spark.read.filter` for partitions"),
+    f"{_READ_PREFIX}extract.partition.values.from.path": _refused("partition columns are read from the files"),
+    f"{_READ_PREFIX}partition.value.extractor.enabled": _refused("partition columns are read from the files"),
     "hoodie.datasource.merge.type": _refused(
         "logs are always merged; `read_optimized` reads base files alone", "payload_combine"
     ),
-    f"{_READ}create.filesystem.relation": _refused(_NO_FUNCTION),
-    f"{_READ}table.valued.function.filesystem.relation.subpath": _refused(_NO_FUNCTION),
-    f"{_READ}table.valued.function.timeline.relation": _refused(_NO_FUNCTION),
-    f"{_READ}table.valued.function.timeline.relation.archived": _refused(_NO_FUNCTION),
-    f"{_READ}file.index.list.partitions.from.catalog": _inert(_DRIVER_LISTS),
-    f"{_READ}file.index.listing.mode": _inert(_DRIVER_LISTS),
-    f"{_READ}file.index.listing.partition-path-prefix.analysis.enabled": _inert(_DRIVER_LISTS),
-    f"{_READ}file.index.optimize.listing.using.path.filter": _inert(_DRIVER_LISTS),
+    f"{_READ_PREFIX}create.filesystem.relation": _refused(_NO_FUNCTION),
+    f"{_READ_PREFIX}table.valued.function.filesystem.relation.subpath": _refused(_NO_FUNCTION),
+    f"{_READ_PREFIX}table.valued.function.timeline.relation": _refused(_NO_FUNCTION),
+    f"{_READ_PREFIX}table.valued.function.timeline.relation.archived": _refused(_NO_FUNCTION),
+    f"{_READ_PREFIX}file.index.list.partitions.from.catalog": _inert(_DRIVER_LISTS),
+    f"{_READ_PREFIX}file.index.listing.mode": _inert(_DRIVER_LISTS),
+    f"{_READ_PREFIX}file.index.listing.partition-path-prefix.analysis.enabled": _inert(_DRIVER_LISTS),
+    f"{_READ_PREFIX}file.index.optimize.listing.using.path.filter": _inert(_DRIVER_LISTS),
     "hoodie.file.index.enable": _inert(_DRIVER_LISTS),
     "hoodie.file.listing.parallelism": _inert(_DRIVER_LISTS),
     "hoodie.read.timeline.holes.resolution.policy": _inert(
@@ -110,26 +117,30 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     ),
     "hoodie.schema.on.read.enable": _inert("a schema history is followed wherever there is one"),
     # --- what is written
-    f"{_WRITE}operation": _honoured(
+    f"{_WRITE_PREFIX}operation": _honoured(
         "`upsert` (default; `insert` without a record key), `insert`, `bulk_insert`, `delete`, `insert_overwrite`, "
         "`insert_overwrite_table`, `delete_partition`"
     ),
-    f"{_WRITE}recordkey.field": _honoured("key columns of a table that is created; must agree with one that is there"),
-    f"{_WRITE}partitionpath.field": _honoured("partition columns, in the same way"),
-    f"{_WRITE}precombine.field": _honoured("ordering columns, in the same way; also `hoodie.table.ordering.fields`"),
-    f"{_WRITE}table.type": _honoured("`COPY_ON_WRITE` (default) or `MERGE_ON_READ`"),
-    f"{_WRITE}table.name": _honoured("name of a table that is created; default: the last part of the path"),
-    f"{_WRITE}keygenerator.class": _honoured(
+    f"{_WRITE_PREFIX}recordkey.field": _honoured(
+        "key columns of a table that is created; must agree with one that is there"
+    ),
+    f"{_WRITE_PREFIX}partitionpath.field": _honoured("partition columns, in the same way"),
+    f"{_WRITE_PREFIX}precombine.field": _honoured(
+        "ordering columns, in the same way; also `hoodie.table.ordering.fields`"
+    ),
+    f"{_WRITE_PREFIX}table.type": _honoured("`COPY_ON_WRITE` (default) or `MERGE_ON_READ`"),
+    f"{_WRITE_PREFIX}table.name": _honoured("name of a table that is created; default: the last part of the path"),
+    f"{_WRITE_PREFIX}keygenerator.class": _honoured(
         "Hudi's key generators, by class; `….keygenerator.type` by type; must agree with a table that is there"
     ),
-    f"{_WRITE}hive_style_partitioning": _honoured("default `false`, as Hudi has it"),
-    f"{_WRITE}partitionpath.urlencode": _honoured("default `false`, as Hudi has it"),
-    f"{_WRITE}drop.partition.columns": _honoured("default `false`"),
-    f"{_WRITE}partitions.to.delete": _honoured("the partitions of the operation `delete_partition`"),
-    f"{_WRITE}insert.drop.duplicates": _honoured("an insert leaves stored keys out"),
+    f"{_WRITE_PREFIX}hive_style_partitioning": _honoured("default `false`, as Hudi has it"),
+    f"{_WRITE_PREFIX}partitionpath.urlencode": _honoured("default `false`, as Hudi has it"),
+    f"{_WRITE_PREFIX}drop.partition.columns": _honoured("default `false`"),
+    f"{_WRITE_PREFIX}partitions.to.delete": _honoured("the partitions of the operation `delete_partition`"),
+    f"{_WRITE_PREFIX}insert.drop.duplicates": _honoured("an insert leaves stored keys out"),
     "hoodie.datasource.insert.dup.policy": _honoured("`none` (default), or `drop`: as the option above; not `fail`"),
-    f"{_WRITE}commitmeta.key.prefix": _honoured("options that begin so go into the commit; default `_`"),
-    f"{_WRITE}payload.class": _honoured(
+    f"{_WRITE_PREFIX}commitmeta.key.prefix": _honoured("options that begin so go into the commit; default `_`"),
+    f"{_WRITE_PREFIX}payload.class": _honoured(
         "`DefaultHoodieRecordPayload` and `EventTimeAvroPayload`: the larger ordering value wins; "
         "`OverwriteWithLatestAvroPayload`: the later write; `EmptyHoodieRecordPayload`: keys are deleted; others are refused, "
         "but for the table's own"
@@ -137,23 +148,25 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     "hoodie.write.record.merge.mode": _honoured("`EVENT_TIME_ORDERING` or `COMMIT_TIME_ORDERING`"),
     "hoodie.write.record.merge.strategy.id": _refused("name the merge mode"),
     "hoodie.write.record.merge.custom.implementation.classes": _refused("mergers of Java do not run in Python"),
-    f"{_WRITE}reconcile.schema": _honoured("`true`: columns that the rows lack are filled with null"),
+    f"{_WRITE_PREFIX}reconcile.schema": _honoured("`true`: columns that the rows lack are filled with null"),
     "hoodie.write.set.null.for.missing.columns": _honoured("the same"),
-    f"{_WRITE}secondarykey.column": _refused("make the index: `table.index.create`"),
-    f"{_WRITE}keygenerator.consistent.logical.timestamp.enabled": _honoured(
+    f"{_WRITE_PREFIX}secondarykey.column": _refused("make the index: `table.index.create`"),
+    f"{_WRITE_PREFIX}keygenerator.consistent.logical.timestamp.enabled": _honoured(
         "times in keys are dates, not numbers; what is stored counts before it"
     ),
-    f"{_WRITE}row.writer.enable": _inert("rows always come as Arrow batches"),
+    f"{_WRITE_PREFIX}row.writer.enable": _inert("rows always come as Arrow batches"),
     # --- streams
-    f"{_WRITE}streaming.checkpoint.identifier": _honoured(
+    f"{_WRITE_PREFIX}streaming.checkpoint.identifier": _honoured(
         "of a stream: tells the streams apart that write one table; default `default_single_writer`"
     ),
-    f"{_WRITE}streaming.retry.count": _honoured("of a stream: how often a batch is tried; default 3"),
-    f"{_WRITE}streaming.retry.interval.ms": _honoured(
+    f"{_WRITE_PREFIX}streaming.retry.count": _honoured("of a stream: how often a batch is tried; default 3"),
+    f"{_WRITE_PREFIX}streaming.retry.interval.ms": _honoured(
         "of a stream: pause between tries, doubled each time; default 2000"
     ),
-    f"{_WRITE}streaming.ignore.failed.batch": _honoured("of a stream: `true` leaves a batch out that fails every time"),
-    f"{_WRITE}streaming.disable.compaction": _honoured("of a stream: `true`: no compaction beside it"),
+    f"{_WRITE_PREFIX}streaming.ignore.failed.batch": _honoured(
+        "of a stream: `true` leaves a batch out that fails every time"
+    ),
+    f"{_WRITE_PREFIX}streaming.disable.compaction": _honoured("of a stream: `true`: no compaction beside it"),
     "hoodie.datasource.compaction.async.enable": _honoured(
         "of a stream: a merge-on-read table is compacted beside it; default `true`"
     ),
@@ -180,8 +193,8 @@ SPARK_OPTIONS: Final[dict[str, SparkOption]] = {
     "hoodie.spark.sql.merge.into.partial.updates": _inert("Spark has no MERGE INTO for a data source in Python"),
     "hoodie.spark.sql.optimized.writes.enable": _inert("Spark has no UPDATE and DELETE for a data source in Python"),
     # --- catalogs
-    f"{_SYNC}enable": _refused(_NO_SYNC),
-    f"{_SYNC}*": _inert(_NO_SYNC),
+    f"{_SYNC_PREFIX}enable": _refused(_NO_SYNC),
+    f"{_SYNC_PREFIX}*": _inert(_NO_SYNC),
     "hoodie.datasource.meta.sync.enable": _refused(_NO_SYNC),
     "hoodie.datasource.meta.sync.*": _inert(_NO_SYNC),
     "hoodie.datasource.meta_sync.condition.sync": _inert(_NO_SYNC),
@@ -266,7 +279,7 @@ def options_markdown() -> str:
 #: The mark of a DataFrame that ``load`` gave: its state stays that of its first query, in views of it, too.
 KEEPS_STATE: Final = "lakefmt.spark.keeps.state"
 #: Options that become properties of a table that a write creates, with what Hudi's Spark data source takes by default.
-_PROPERTIES: Final = {
+_TABLE_PROPERTIES: Final = {
     "hoodie.datasource.write.hive_style_partitioning": "false",
     "hoodie.datasource.write.partitionpath.urlencode": "false",
     "hoodie.datasource.write.drop.partition.columns": None,
@@ -278,24 +291,24 @@ _PROPERTIES: Final = {
     "hoodie.bucket.index.hash.field": None,
     "hoodie.index.bucket.engine": None,
 }
-_GENERATORS: Final = {
+_KEY_GENERATORS: Final = {
     "hoodie.datasource.write.keygenerator.class": "hoodie.table.keygenerator.class",
     "hoodie.datasource.write.keygenerator.type": "hoodie.table.keygenerator.type",
 }
-_TIMED: Final = "hoodie.keygen.timebased."
+_TIMEBASED_PREFIX: Final = "hoodie.keygen.timebased."
 _MERGE_MODE: Final = "hoodie.write.record.merge.mode"
-_PAYLOAD: Final = "hoodie.datasource.write.payload.class"
+_PAYLOAD_OPTION: Final = "hoodie.datasource.write.payload.class"
 #: Payload classes that say no more than a merge mode, and the one that deletes.
-_PAYLOADS: Final = {
+_MERGE_MODE_OF_PAYLOAD: Final = {
     "DefaultHoodieRecordPayload": "EVENT_TIME_ORDERING",
     "EventTimeAvroPayload": "EVENT_TIME_ORDERING",
     "OverwriteWithLatestAvroPayload": "COMMIT_TIME_ORDERING",
 }
-_DELETES: Final = "EmptyHoodieRecordPayload"
+_DELETING_PAYLOAD: Final = "EmptyHoodieRecordPayload"
 #: Properties that are settings of a call, too: a table's own index is looked after elsewhere.
-_OF_INDEX: Final = frozenset(name for name in _PROPERTIES if "index" in name)
-_MERGE: Final = {"EVENT_TIME_ORDERING": "event_time", "COMMIT_TIME_ORDERING": "commit_time"}
-_TYPES: Final = {"COPY_ON_WRITE": "cow", "MERGE_ON_READ": "mor"}
+_INDEX_PROPERTIES: Final = frozenset(name for name in _TABLE_PROPERTIES if "index" in name)
+_MERGE_MODES: Final = {"EVENT_TIME_ORDERING": "event_time", "COMMIT_TIME_ORDERING": "commit_time"}
+_TABLE_TYPES: Final = {"COPY_ON_WRITE": "cow", "MERGE_ON_READ": "mor"}
 _OPERATIONS: Final = (
     "upsert",
     "insert",
@@ -305,26 +318,26 @@ _OPERATIONS: Final = (
     "insert_overwrite_table",
     "delete_partition",
 )
-_QUERIES: Final = ("snapshot", "read_optimized", "incremental")
-_STORAGE: Final = "storage."
+_QUERY_TYPES: Final = ("snapshot", "read_optimized", "incremental")
+_STORAGE_PREFIX: Final = "storage."
 _META_COLUMNS: Final = "lakefmt.meta_columns"
 _SPLIT_BYTES: Final = "lakefmt.spark.read.split.bytes"
-_ZONELESS: Final = "lakefmt.spark.timestamp_ntz"
+_ZONELESS_OPTION: Final = "lakefmt.spark.timestamp_ntz"
 _SMALL_FILES: Final = "lakefmt.write.small.files"
-_IMAGES: Final = "lakefmt.spark.cdc.images"
-_FILTER: Final = "lakefmt.spark.read.filter"
-_NATIVE: Final = "lakefmt.spark.read.native"
-_FALLBACK: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
-_FILLING: Final = ("hoodie.datasource.write.reconcile.schema", "hoodie.write.set.null.for.missing.columns")
+_IMAGES_OPTION: Final = "lakefmt.spark.cdc.images"
+_FILTER_OPTION: Final = "lakefmt.spark.read.filter"
+_NATIVE_OPTION: Final = "lakefmt.spark.read.native"
+_FALLBACK_OPTION: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
+_FILLING_OPTIONS: Final = ("hoodie.datasource.write.reconcile.schema", "hoodie.write.set.null.for.missing.columns")
 _DATE_AND_TIME: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})(?:[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,3}))?)?"
 )
 #: Settings with capitals, by their names as Spark hands them.
-_SPELT: Final = {name.lower(): name for name in SETTINGS if name != name.lower()}
+_CAPITAL_SETTINGS: Final = {name.lower(): name for name in SETTINGS if name != name.lower()}
 #: Table properties that are no settings of a call: they go to the creation alone.
-_ONLY_CREATION: Final = frozenset(
+_CREATION_OPTIONS: Final = frozenset(
     {
-        *_PROPERTIES,
+        *_TABLE_PROPERTIES,
         _MERGE_MODE,
         "hoodie.database.name",
     }
@@ -419,26 +432,26 @@ def parse_write_options(options: Mapping[str, str]) -> WriteCall:
         >>> call.creation["record_key"], call.creation["properties"]["hoodie.datasource.write.hive_style_partitioning"]
         (['id', 'day'], 'false')
     """
-    given, storage = _split(options)
+    given, storage = _split_storage(options)
     prefix = given.pop("hoodie.datasource.write.commitmeta.key.prefix", "_")
     metadata = {name: given.pop(name) for name in sorted(given) if prefix and name.startswith(prefix)}
     operation = given.get("hoodie.datasource.write.operation")
     if operation is not None:
-        operation = given["hoodie.datasource.write.operation"] = _choice("operation", operation, _OPERATIONS)
+        operation = given["hoodie.datasource.write.operation"] = _checked_choice("operation", operation, _OPERATIONS)
     partitions = given.pop("hoodie.datasource.write.partitions.to.delete", "")
-    fills = [_flag(given, name, False) for name in _FILLING]
+    fills = [_take_flag(given, name, False) for name in _FILLING_OPTIONS]
     policy = given.pop("hoodie.datasource.insert.dup.policy", "none")
-    if _choice("hoodie.datasource.insert.dup.policy", policy, ("none", "drop")) == "drop":
+    if _checked_choice("hoodie.datasource.insert.dup.policy", policy, ("none", "drop")) == "drop":
         given.setdefault("hoodie.datasource.write.insert.drop.duplicates", "true")
-    zoneless = _choice(_ZONELESS, given.pop(_ZONELESS, "refuse"), ("refuse", "utc"))
-    merging = _merging(given)
+    zoneless = _checked_choice(_ZONELESS_OPTION, given.pop(_ZONELESS_OPTION, "refuse"), ("refuse", "utc"))
+    merging = _merge_mode_or_payload(given)
     # Hudi's way, as with every default here: a small file is rewritten with the updates of its rows.
-    settings = {_SMALL_FILES: "fill", **_settings(given)}
+    settings = {_SMALL_FILES: "fill", **_call_settings(given)}
     return WriteCall(
         operation,
-        _creation(given, merging),
+        _creation_arguments(given, merging),
         settings,
-        _restated(given),
+        _stated_properties(given),
         merging,
         metadata,
         tuple(part.strip() for part in partitions.split(",") if part.strip()),
@@ -459,19 +472,21 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
         >>> parse_read_options({"hoodie.datasource.query.type": "read_optimized"}).query
         'read_optimized'
     """
-    given, storage = _split(options)
-    query = _choice("hoodie.datasource.query.type", given.pop("hoodie.datasource.query.type", "snapshot"), _QUERIES)
+    given, storage = _split_storage(options)
+    query = _checked_choice(
+        "hoodie.datasource.query.type", given.pop("hoodie.datasource.query.type", "snapshot"), _QUERY_TYPES
+    )
     formats = ("latest_state", "cdc")
     shape = given.pop("hoodie.datasource.query.incremental.format", "latest_state")
-    shape = _choice("hoodie.datasource.query.incremental.format", shape, formats)
+    shape = _checked_choice("hoodie.datasource.query.incremental.format", shape, formats)
     as_of = _instant_digits(given.pop("as.of.instant", None))
     start = _instant_digits(given.pop("hoodie.datasource.read.begin.instanttime", None))
     end = _instant_digits(given.pop("hoodie.datasource.read.end.instanttime", None))
-    shown = _flag(given, _META_COLUMNS, True)
-    falls_back = _flag(given, _FALLBACK, True)
-    native = _choice(_NATIVE, given.pop(_NATIVE, "auto"), ("auto", "always", "never"))
-    images = _choice(_IMAGES, given.pop(_IMAGES, "json"), ("json", "struct"))
-    where = given.pop(_FILTER, "").strip()
+    shown = _take_flag(given, _META_COLUMNS, True)
+    falls_back = _take_flag(given, _FALLBACK_OPTION, True)
+    native = _checked_choice(_NATIVE_OPTION, given.pop(_NATIVE_OPTION, "auto"), ("auto", "always", "never"))
+    images = _checked_choice(_IMAGES_OPTION, given.pop(_IMAGES_OPTION, "json"), ("json", "struct"))
+    where = given.pop(_FILTER_OPTION, "").strip()
     glob = given.pop("hoodie.datasource.read.incr.path.glob", "")
     split_bytes = given.pop(_SPLIT_BYTES, "0")
     if not split_bytes.isdecimal() or len(split_bytes) > 18:
@@ -487,7 +502,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
     return ReadCall(
         query,
         as_of,
-        _start(start),
+        _start_instant(start),
         end,
         shown,
         int(split_bytes) or None,
@@ -496,7 +511,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadCall:
         native,
         where or None,
         images,
-        _settings(given),
+        _call_settings(given),
         storage,
     )
 
@@ -518,38 +533,38 @@ def _instant_digits(text: str | None) -> str | None:
     return digits + milliseconds.ljust(3, "0")
 
 
-def _start(text: str | None) -> str:
+def _start_instant(text: str | None) -> str:
     return "000" if text is None or text.lower() == "earliest" else text
 
 
-def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, object]]:
+def _split_storage(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, object]]:
     """Return the options under their present names, and those of the store."""
     given: dict[str, str] = {}
     storage: dict[str, object] = {}
     for written, value in options.items():
         name = written.lower()
-        if name.startswith(_STORAGE):
-            storage[written[len(_STORAGE) :]] = value
+        if name.startswith(_STORAGE_PREFIX):
+            storage[written[len(_STORAGE_PREFIX) :]] = value
         elif name not in ("path", "paths", KEEPS_STATE):
-            name = _SPELT.get(name) or ALIASES.get(name, name)
+            name = _CAPITAL_SETTINGS.get(name) or ALIASES.get(name, name)
             if given.get(name, value) != value:
                 raise InvalidInputError(f"the option {name} is given twice, with two values")
             given[name] = value
     return given, storage
 
 
-def _flag(given: dict[str, str], name: str, default: bool) -> bool:
+def _take_flag(given: dict[str, str], name: str, default: bool) -> bool:
     """Take a flag out of the options."""
-    return _choice(name, given.pop(name, str(default)), ("true", "false")) == "true"
+    return _checked_choice(name, given.pop(name, str(default)), ("true", "false")) == "true"
 
 
-def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:
+def _checked_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
     if value.lower() not in choices:
         raise UnknownSetting(f"{name} does not take {value!r}: expected {', '.join(choices)}")
     return value.lower()
 
 
-def _settings(given: Mapping[str, str]) -> dict[str, str]:
+def _call_settings(given: Mapping[str, str]) -> dict[str, str]:
     """Return the options that are settings of a call of the table."""
     settings: dict[str, str] = {}
     for name, value in given.items():
@@ -558,58 +573,68 @@ def _settings(given: Mapping[str, str]) -> dict[str, str]:
             raise UnsupportedFeature(f"{name}={value} is not supported: {option.meaning}")
         if name in SETTINGS and (option is None or option.kind == "honoured"):
             settings[name] = value
-        elif option is None and not (name in _ONLY_CREATION or name.startswith(_TIMED)):
+        elif option is None and not (name in _CREATION_OPTIONS or name.startswith(_TIMEBASED_PREFIX)):
             near = get_close_matches(name, [*SETTINGS, *SPARK_OPTIONS, *ALIASES], 1)
             raise UnknownSetting(f"unknown option {name!r}{f': did you mean {near[0]!r}?' if near else ''}")
     return settings
 
 
-def _merging(given: dict[str, str]) -> str | None:
+def _merge_mode_or_payload(given: dict[str, str]) -> str | None:
     """Return the merge mode that options ask for, or the payload class that a table has to have; None: they ask for none.
 
     A class is taken out of the options, but that which deletes.
     """
     mode = given.get(_MERGE_MODE)
-    if mode is not None and mode.upper() not in _MERGE:
-        raise UnsupportedFeature(f"{_MERGE_MODE}={mode} is not supported: {', '.join(_MERGE)} are")
-    payload = given.get(_PAYLOAD, "").strip()
+    if mode is not None and mode.upper() not in _MERGE_MODES:
+        raise UnsupportedFeature(f"{_MERGE_MODE}={mode} is not supported: {', '.join(_MERGE_MODES)} are")
+    payload = given.get(_PAYLOAD_OPTION, "").strip()
     name = payload.rsplit(".", 1)[-1]
-    if not payload or name == _DELETES:
+    if not payload or name == _DELETING_PAYLOAD:
         return None if mode is None else mode.upper()
-    del given[_PAYLOAD]
-    of_payload = _PAYLOADS.get(name, payload)
+    del given[_PAYLOAD_OPTION]
+    of_payload = _MERGE_MODE_OF_PAYLOAD.get(name, payload)
     if mode is not None and mode.upper() != of_payload:
         raise InvalidInputError(
-            f"{_PAYLOAD}={payload} and {_MERGE_MODE}={mode} contradict each other: leave one of them out"
+            f"{_PAYLOAD_OPTION}={payload} and {_MERGE_MODE}={mode} contradict each other: leave one of them out"
         )
     return of_payload
 
 
-def _restated(given: Mapping[str, str]) -> dict[str, str]:
+def _stated_properties(given: Mapping[str, str]) -> dict[str, str]:
     """Return the options that are properties of a table and no settings of a call."""
-    names = [name for name in given if name in _PROPERTIES or name in _GENERATORS or name.startswith(_TIMED)]
-    return {name: given[name] for name in (*names, "hoodie.database.name") if name in given and name not in _OF_INDEX}
+    names = [
+        name
+        for name in given
+        if name in _TABLE_PROPERTIES or name in _KEY_GENERATORS or name.startswith(_TIMEBASED_PREFIX)
+    ]
+    return {
+        name: given[name]
+        for name in (*names, "hoodie.database.name")
+        if name in given and name not in _INDEX_PROPERTIES
+    }
 
 
-def _creation(given: Mapping[str, str], merging: str | None) -> dict[str, Any]:
+def _creation_arguments(given: Mapping[str, str], merging: str | None) -> dict[str, Any]:
     """Return the arguments of ``create_table`` for a table that the write creates, with the defaults of Hudi's data source."""
-    properties = {name: given.get(name, default) for name, default in _PROPERTIES.items()}
-    properties |= {kept: given.get(name) for name, kept in _GENERATORS.items()}
-    properties |= {name: value for name, value in given.items() if name.startswith(_TIMED)}
-    ordering = _fields(given.get("hoodie.datasource.write.precombine.field"))
+    properties = {name: given.get(name, default) for name, default in _TABLE_PROPERTIES.items()}
+    properties |= {kept: given.get(name) for name, kept in _KEY_GENERATORS.items()}
+    properties |= {name: value for name, value in given.items() if name.startswith(_TIMEBASED_PREFIX)}
+    ordering = _field_names(given.get("hoodie.datasource.write.precombine.field"))
     # Hudi's default payload class says nothing in a table without an ordering column.
-    merge = None if _MERGE_MODE not in given and ordering is None else _MERGE.get(merging or "")
+    merge = None if _MERGE_MODE not in given and ordering is None else _MERGE_MODES.get(merging or "")
     kind = given.get("hoodie.datasource.write.table.type", "COPY_ON_WRITE").upper()
     version = given.get("hoodie.write.table.version", "8")
-    if kind not in _TYPES:
-        raise UnknownSetting(f"hoodie.datasource.write.table.type does not take {kind!r}: expected {', '.join(_TYPES)}")
+    if kind not in _TABLE_TYPES:
+        raise UnknownSetting(
+            f"hoodie.datasource.write.table.type does not take {kind!r}: expected {', '.join(_TABLE_TYPES)}"
+        )
     if version not in ("6", "8", "9"):
         raise UnknownSetting(f"hoodie.write.table.version does not take {version!r}: expected 6, 8 or 9")
     return {
-        "record_key": _fields(given.get("hoodie.datasource.write.recordkey.field")),
-        "partition_by": _fields(given.get("hoodie.datasource.write.partitionpath.field")),
+        "record_key": _field_names(given.get("hoodie.datasource.write.recordkey.field")),
+        "partition_by": _field_names(given.get("hoodie.datasource.write.partitionpath.field")),
         "ordering": ordering,
-        "table_type": _TYPES[kind],
+        "table_type": _TABLE_TYPES[kind],
         "table_version": int(version),
         "merge": merge,
         "name": given.get("hoodie.table.name"),
@@ -618,6 +643,6 @@ def _creation(given: Mapping[str, str], merging: str | None) -> dict[str, Any]:
     }
 
 
-def _fields(text: str | None) -> list[str] | None:
+def _field_names(text: str | None) -> list[str] | None:
     names = [] if text is None else [name.strip() for name in text.split(",") if name.strip()]
     return names or None

@@ -1,7 +1,8 @@
-"""Read exactly the pinned base files by Spark's own Parquet reader, where that gives the same rows (effects: reads only).
+"""Read tables as DataFrames by functions, on every release of PySpark that lakefmt takes.
 
-Spark's reader reads only the columns that a query uses, which a data source in Python is never told. It serves slices
-without logs whose files have the table's types under the table's names.
+Where that gives the same rows, Spark's own Parquet reader reads exactly the pinned base files. It reads only the columns
+that a query uses, which a data source in Python is never told. It serves slices without logs whose files have the table's
+types under the table's names.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ __all__ = [
 _PLAIN_PATH: Final = re.compile(r"(/[A-Za-z0-9=@+,~-][A-Za-z0-9_.=@+,~%-]*)+")
 _HADOOP_SCHEMES: Final = {"s3": "s3a", "gcs": "gs"}
 _MOST_FOOTERS: Final = 256
-_THREADS: Final = 8
+_FOOTER_THREADS: Final = 8
 
 
 def native_dataframe(spark: SparkSession, planned: PlannedScan) -> DataFrame | None:
@@ -69,7 +70,7 @@ def native_paths(planned: PlannedScan) -> list[str]:
         return []
     files = [each.base for each in slices if each.base is not None]
     table = planned.scan.snapshot.client.store.url
-    places = [_place(table, file.path, remote=call.native == "always") for file in files]
+    places = [_path_for_spark(table, file.path, remote=call.native == "always") for file in files]
     paths = [place for place in places if place is not None]
     return paths if paths and len(paths) == len(places) and _have_table_schema(planned, files) else []
 
@@ -101,7 +102,7 @@ def _is_read_alike(kind: pa.DataType) -> bool:
     return all(_is_read_alike(kind.field(number).type) for number in range(kind.num_fields))
 
 
-def _place(table: str, path: str, *, remote: bool) -> str | None:
+def _path_for_spark(table: str, path: str, *, remote: bool) -> str | None:
     """Return where Spark finds a file; None: Spark would understand the name in another way, or may lack credentials."""
     scheme, divider, rest = table.rstrip("/").partition("://")
     if not divider:
@@ -128,7 +129,7 @@ def _have_table_schema(planned: PlannedScan, files: Sequence[BaseFile]) -> bool:
     unknown = [file for file in files if file.instant in untold]
     if len(unknown) > _MOST_FOOTERS or not all(fits_natively(schema, table) for schema in schemas):
         return False
-    with ThreadPoolExecutor(_THREADS) as threads:
+    with ThreadPoolExecutor(_FOOTER_THREADS) as threads:
         footers = list(threads.map(client.reader.footer, unknown))
     return all(fits_natively(footer.schema, table) for footer in footers)
 
@@ -158,14 +159,14 @@ def read_dataframe(spark: SparkSession, path: str, **options: object) -> DataFra
         UnknownSetting: an option that is not known.
         UnsupportedFeature: Spark's workers do not run this release.
     """
-    planned = open_scan(str(path), option_texts(options)).plan(slots=_slots(spark))
+    planned = open_scan(str(path), option_texts(options)).plan(slots=_task_slots(spark))
     native = native_dataframe(spark, planned)
     if native is not None:
         return native
     check_workers(spark)
     splits = len(planned.splits)
     numbers = spark.range(0, splits, 1, max(1, splits))
-    return numbers.mapInArrow(_reading(planned), spark_types(planned.schema))
+    return numbers.mapInArrow(_split_reader(planned), spark_types(planned.schema))
 
 
 def native_rows(spark: SparkSession, path: str, **options: object) -> DataFrame | None:
@@ -179,7 +180,7 @@ def native_rows(spark: SparkSession, path: str, **options: object) -> DataFrame 
     return native_dataframe(spark, scan.plan()) if is_native_query(scan.call) else None
 
 
-def _reading(planned: PlannedScan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _split_reader(planned: PlannedScan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_numpy():  # splits, not rows
@@ -188,7 +189,7 @@ def _reading(planned: PlannedScan) -> Callable[[Iterator[pa.RecordBatch]], Itera
     return run
 
 
-def _slots(spark: SparkSession) -> int | None:
+def _task_slots(spark: SparkSession) -> int | None:
     """Return how many tasks run at the same time; None: this kind of session does not tell."""
     try:
         return int(spark.sparkContext.defaultParallelism)

@@ -1,4 +1,9 @@
-"""The data source in sessions of PySpark 4: pushed filters, and views that show the newest state (effects)."""
+"""``format("lakefmt")`` on the readers and writers of one session's classes.
+
+PySpark 4 finds the data source on its own; what it cannot say to a data source (the modes ``error`` and ``ignore``, a
+commit by the user's own process) and PySpark 3.5, which has none, come through wrapped methods. Any other format goes
+straight to Spark's own methods. In sessions of PySpark 4 filters are pushed down, and views show the newest state.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +35,12 @@ __all__ = [
 ]
 
 _log = logging.getLogger("lakefmt.spark")
-_EXISTS: Final = "DATA_SOURCE_ALREADY_EXISTS"
-_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
-_RELATION: Final = "DataSourceV2Relation"
-_TABLE: Final = "PythonTable"
+_EXISTS_ERROR: Final = "DATA_SOURCE_ALREADY_EXISTS"
+_PUSHDOWN_SETTING: Final = "spark.sql.python.filterPushdown.enabled"
+_RELATION_CLASS: Final = "DataSourceV2Relation"
+_TABLE_CLASS: Final = "PythonTable"
 #: Sessions in which this process has switched the pushdown on.
-_switched: Final[list[SparkSession]] = []
+_sessions_with_pushdown: Final[list[SparkSession]] = []
 
 
 def register_data_source(spark: SparkSession) -> None:
@@ -53,11 +58,11 @@ def register_data_source(spark: SparkSession) -> None:
     # Up to Spark 4.3 a filter that one query pushes stays with the DataFrame: its next query, which has no such filter,
     # lacks rows. The release that learned to push limits keeps them apart.
     pushes = hasattr(DataSourceReader, "pushLimit")
-    if pushes and _PUSHDOWN not in spark.conf.getAll:
-        spark.conf.set(_PUSHDOWN, "true")
-        _switched.append(spark)
+    if pushes and _PUSHDOWN_SETTING not in spark.conf.getAll:
+        spark.conf.set(_PUSHDOWN_SETTING, "true")
+        _sessions_with_pushdown.append(spark)
     # A reader that takes filters fails in a session that does not push them.
-    pushes = pushes and str(spark.conf.get(_PUSHDOWN)).lower() == "true"
+    pushes = pushes and str(spark.conf.get(_PUSHDOWN_SETTING)).lower() == "true"
     register_source(spark, FilteringDataSource if pushes else LakefmtDataSource)
 
 
@@ -67,7 +72,7 @@ def register_source(spark: SparkSession, source: type[DataSource]) -> None:
         spark.dataSource.register(source)
     except Exception as error:
         # Spark 4.0 registers nothing under the name of a source that it has found: that is `pyspark_lakefmt`, the same one.
-        if _EXISTS not in str(error):
+        if _EXISTS_ERROR not in str(error):
             raise
 
 
@@ -106,18 +111,21 @@ def _forget_states_of_session(state: Any) -> None:
 def _forget_states(leaves: Any) -> None:
     for number in range(leaves.size()):
         leaf = leaves.apply(number)
-        if leaf.getClass().getSimpleName() != _RELATION or leaf.table().getClass().getSimpleName() != _TABLE:
+        if (
+            leaf.getClass().getSimpleName() != _RELATION_CLASS
+            or leaf.table().getClass().getSimpleName() != _TABLE_CLASS
+        ):
             continue
         if leaf.table().name() == "lakefmt" and not leaf.options().containsKey(KEEPS_STATE):
-            source = _field(leaf.table(), "ds")
-            _accessible(source, "readInfo").set(source, None)
+            source = _java_field(leaf.table(), "ds")
+            _accessible_java_field(source, "readInfo").set(source, None)
 
 
-def _field(holder: Any, name: str) -> Any:
-    return _accessible(holder, name).get(holder)
+def _java_field(holder: Any, name: str) -> Any:
+    return _accessible_java_field(holder, name).get(holder)
 
 
-def _accessible(holder: Any, name: str) -> Any:
+def _accessible_java_field(holder: Any, name: str) -> Any:
     field = holder.getClass().getDeclaredField(name)
     field.setAccessible(True)
     return field
@@ -125,20 +133,20 @@ def _accessible(holder: Any, name: str) -> Any:
 
 def restore_sessions() -> None:
     """Switch the pushdown off where this process has switched it on."""
-    while _switched:
-        spark = _switched.pop()
+    while _sessions_with_pushdown:
+        spark = _sessions_with_pushdown.pop()
         with suppress(Exception):  # a session that has ended has nothing to restore
             from lakefmt.spark.data_source import LakefmtDataSource
 
             register_source(spark, LakefmtDataSource)
-            spark.conf.unset(_PUSHDOWN)
+            spark.conf.unset(_PUSHDOWN_SETTING)
 
 
 _FORMAT: Final = "lakefmt"
 #: Where a reader or writer remembers what was said to it.
-_MEMORY: Final = "_lakefmt_memory"
+_MEMORY_ATTRIBUTE: Final = "_lakefmt_memory"
 #: The methods as Spark has them, by class and name.
-_originals: Final[dict[tuple[type, str], Callable[..., Any]]] = {}
+_original_methods: Final[dict[tuple[type, str], Callable[..., Any]]] = {}
 
 
 def register(spark: SparkSession) -> None:
@@ -156,33 +164,33 @@ def register(spark: SparkSession) -> None:
         (classes.stream_reader, ()),
     ):
         for name in ("format", "option", "options", *names):
-            _wrap(kind, name, _remembering)
-    _wrap(classes.writer, "save", _saving)
+            _wrap_method(kind, name, _remembering)
+    _wrap_method(classes.writer, "save", _saving)
     for kind, name in (
         (classes.writer, "saveAsTable"),
         (classes.writer, "insertInto"),
         (classes.stream_writer, "toTable"),
     ):
-        _wrap(kind, name, _refusing)
-    _wrap(classes.reader, "load", _loading)
+        _wrap_method(kind, name, _refusing)
+    _wrap_method(classes.reader, "load", _loading)
     if not _is_connect(spark):
-        _wrap(type(spark), "sql", _querying)
-        _wrap(type(spark), "table", _querying)
-        _wrap(classes.reader, "table", _querying)
-    _wrap(classes.stream_writer, "start", _starting)
-    _wrap(classes.stream_reader, "load", _loading_stream)
+        _wrap_method(type(spark), "sql", _querying)
+        _wrap_method(type(spark), "table", _querying)
+        _wrap_method(classes.reader, "table", _querying)
+    _wrap_method(classes.stream_writer, "start", _starting)
+    _wrap_method(classes.stream_reader, "load", _loading_stream)
 
 
 def unregister() -> None:
     """Give Spark's classes their own methods back."""
-    for (kind, name), original in _originals.items():
+    for (kind, name), original in _original_methods.items():
         setattr(kind, name, original)
-    _originals.clear()
+    _original_methods.clear()
     restore_sessions()
 
 
 @dataclass(frozen=True, slots=True)
-class _Classes:
+class _SessionClasses:
     writer: type
     reader: type
     stream_writer: type
@@ -193,11 +201,11 @@ def _is_connect(session: object) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
-def _classes_of(spark: SparkSession) -> _Classes:
+def _classes_of(spark: SparkSession) -> _SessionClasses:
     if _is_connect(spark):
         from pyspark.sql.connect import readwriter, streaming
 
-        return _Classes(
+        return _SessionClasses(
             readwriter.DataFrameWriter,
             readwriter.DataFrameReader,
             streaming.readwriter.DataStreamWriter,
@@ -206,7 +214,7 @@ def _classes_of(spark: SparkSession) -> _Classes:
     from pyspark.sql import DataFrameReader, DataFrameWriter
     from pyspark.sql.streaming import DataStreamReader, DataStreamWriter
 
-    return _Classes(DataFrameWriter, DataFrameReader, DataStreamWriter, DataStreamReader)
+    return _SessionClasses(DataFrameWriter, DataFrameReader, DataStreamWriter, DataStreamReader)
 
 
 def _session_of(frame: Any) -> Any:
@@ -224,14 +232,14 @@ def _rows_of(writer: Any) -> Any:
     return make(writer._df, writer._spark)
 
 
-def _wrap(kind: type, name: str, make: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
-    if (kind, name) not in _originals:
-        original = _originals[kind, name] = getattr(kind, name)
+def _wrap_method(kind: type, name: str, make: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
+    if (kind, name) not in _original_methods:
+        original = _original_methods[kind, name] = getattr(kind, name)
         setattr(kind, name, wraps(original)(make(name, original)))
 
 
 def _remembered(frame: Any) -> dict[str, Any]:
-    memory: dict[str, Any] = frame.__dict__.setdefault(_MEMORY, {"options": {}})
+    memory: dict[str, Any] = frame.__dict__.setdefault(_MEMORY_ATTRIBUTE, {"options": {}})
     return memory
 
 
@@ -261,7 +269,7 @@ def _saving(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, path, format, mode, *partition_by, **options)
         memory = _remembered(self)
         _check_partitions(any(partition_by) or options.pop("partitionBy", None) or memory.get("partitionBy"))
-        place, settings = _place(memory, path, options)
+        place, settings = _path_and_options(memory, path, options)
         write_dataframe(_rows_of(self), place, mode or memory.get("mode") or "error", **settings)
         return None
 
@@ -282,14 +290,14 @@ def _loading(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, path, format, schema, **options)
         memory = _remembered(self)
         if hasattr(_session_of(self), "dataSource"):
-            place, settings = _place(memory, path, options)
+            place, settings = _path_and_options(memory, path, options)
             rows = None if schema or memory.get("schema") else native_rows(_session_of(self), place, **settings)
             if rows is not None:
                 return rows
             return original(self.option(KEEPS_STATE, "true"), path, format, schema, **options)
         if schema or memory.get("schema"):
             raise UnsupportedFeature("schema() is not supported: the table knows its schema; use select()")
-        place, settings = _place(memory, path, options)
+        place, settings = _path_and_options(memory, path, options)
         return read_dataframe(_session_of(self), place, **settings)
 
     return load
@@ -309,7 +317,7 @@ def _starting(_: str, original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, path, format, outputMode, partitionBy, queryName, **options)
         memory = _remembered(self)
         _check_partitions(partitionBy or memory.get("partitionBy"))
-        place, settings = _place(memory, path, options)
+        place, settings = _path_and_options(memory, path, options)
         named = queryName or memory.get("queryName")
         sink = StreamSink(place, outputMode or memory.get("outputMode") or "append", settings)
         if _is_connect(_session_of(self)):
@@ -359,7 +367,7 @@ def _refusing(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return refuse
 
 
-def _place(memory: dict[str, Any], path: object, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _path_and_options(memory: dict[str, Any], path: object, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the path and the options of a call.
 
     Raises:

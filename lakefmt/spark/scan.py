@@ -1,6 +1,10 @@
-"""Images of changed rows as texts, as Hudi's Spark data source shows them: Avro's text of a record (pure).
+"""Read a table for Spark: the driver pins a state and cuts it into splits, each task reads one.
 
-The texts are JSON. Times are numbers, and decimals lists of bytes, as they are stored.
+A pushed filter only leaves out what cannot match: Spark evaluates every filter again. So a filter whose meaning differs is
+not pushed: Spark takes NaN as the largest number, and as equal to itself.
+
+Images of changed rows are texts, as Hudi's Spark data source shows them: Avro's text of a record, which is JSON. Times are
+numbers, and decimals lists of bytes, as they are stored.
 """
 
 from __future__ import annotations
@@ -57,6 +61,9 @@ __all__ = [
     "with_image_texts",
 ]
 
+#: A term of a filter of lakefmt: column, operator, value.
+PushedFilter = tuple[str, str, Any]
+
 _ESCAPES: Final = (
     ("\\", "\\\\"),
     ('"', '\\"'),
@@ -67,8 +74,8 @@ _ESCAPES: Final = (
     ("\t", "\\t"),
 )
 #: Characters that Avro writes as ``\\uXXXX``.
-_CODED: Final = (*range(0x20), *range(0x7F, 0xA0), *range(0x2000, 0x2100))
-_ANY_CODED: Final = r"[\x00-\x1f\x7f-\x{9f}\x{2000}-\x{20ff}]"
+_CODED_CHARACTERS: Final = (*range(0x20), *range(0x7F, 0xA0), *range(0x2000, 0x2100))
+_ANY_CODED_CHARACTER: Final = r"[\x00-\x1f\x7f-\x{9f}\x{2000}-\x{20ff}]"
 
 
 def with_image_texts(changes: pa.Table) -> pa.Table:
@@ -95,42 +102,42 @@ def image_texts(images: pa.Array) -> pa.Array:
     elif pt.is_map(kind):
         texts = _map_texts(images)
     elif pt.is_list(kind) or pt.is_large_list(kind):
-        texts = _enclosed(_joined(image_texts(images.flatten()), images), "[", "]")
+        texts = _enclosed_texts(_joined_lists(image_texts(images.flatten()), images), "[", "]")
     elif pt.is_floating(kind):
         plain = java_text(images, "")
-        texts = pc.if_else(pc.is_finite(images), plain, _enclosed(plain, '"', '"'))
+        texts = pc.if_else(pc.is_finite(images), plain, _enclosed_texts(plain, '"', '"'))
     elif pt.is_date(kind):
         texts = images.cast(pa.int32()).cast(pa.string())
     elif pt.is_decimal(kind):
         texts = _decimal_texts(images)
     elif pt.is_binary(kind) or pt.is_large_binary(kind):
-        texts = _enclosed(_escaped(_latin(images)), '"', '"')
+        texts = _enclosed_texts(_escaped_texts(_latin_texts(images)), '"', '"')
     elif pt.is_string(kind) or pt.is_large_string(kind):
-        texts = _enclosed(_escaped(images.cast(pa.string())), '"', '"')
+        texts = _enclosed_texts(_escaped_texts(images.cast(pa.string())), '"', '"')
     else:
         texts = java_text(images, "")
     return pc.if_else(images.is_valid(), texts, "null").cast(pa.string())
 
 
-def _enclosed(texts: pa.Array, before: str, after: str) -> pa.Array:
+def _enclosed_texts(texts: pa.Array, before: str, after: str) -> pa.Array:
     return pc.binary_join_element_wise(before, texts, after, "")
 
 
 def _record_texts(names: Sequence[str], values: Sequence[pa.Array], rows: int) -> pa.Array:
     if not names:
         return pa.repeat(pa.scalar("{}", pa.string()), rows)
-    pairs = [_enclosed(texts, f'"{name}": ', "") for name, texts in zip(names, values, strict=True)]
-    return _enclosed(pc.binary_join_element_wise(*pairs, ", "), "{", "}")
+    pairs = [_enclosed_texts(texts, f'"{name}": ', "") for name, texts in zip(names, values, strict=True)]
+    return _enclosed_texts(pc.binary_join_element_wise(*pairs, ", "), "{", "}")
 
 
 def _map_texts(maps: pa.Array) -> pa.Array:
     lists = maps.cast(pa.list_(pa.struct([maps.type.key_field, maps.type.item_field])))
     keys, values = lists.flatten().flatten()
     pairs = pc.binary_join_element_wise(image_texts(keys), image_texts(values), ": ")
-    return _enclosed(_joined(pairs, lists), "{", "}")
+    return _enclosed_texts(_joined_lists(pairs, lists), "{", "}")
 
 
-def _joined(texts: pa.Array, lists: pa.Array) -> pa.Array:
+def _joined_lists(texts: pa.Array, lists: pa.Array) -> pa.Array:
     """Return the texts of each list's elements, one after the other."""
     lengths = pc.fill_null(pc.list_value_length(lists).cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
     offsets = np.zeros(len(lengths) + 1, np.int32)
@@ -145,10 +152,10 @@ def _decimal_texts(numbers: pa.Array) -> pa.Array:
     chosen = stored[numbers.offset : numbers.offset + len(numbers), size - 1 :: -1]
     texts = pa.array(chosen.reshape(-1)).cast(pa.string())
     offsets = pa.array(np.arange(0, (len(numbers) + 1) * size, size, dtype=np.int32))
-    return _enclosed(pc.binary_join(pa.ListArray.from_arrays(offsets, texts), ", "), "[", "]")
+    return _enclosed_texts(pc.binary_join(pa.ListArray.from_arrays(offsets, texts), ", "), "[", "]")
 
 
-def _latin(values: pa.Array) -> pa.Array:
+def _latin_texts(values: pa.Array) -> pa.Array:
     """Return bytes as the characters of the same numbers."""
     values = values.cast(pa.binary())
     offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
@@ -164,17 +171,14 @@ def _latin(values: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(values), buffers)
 
 
-def _escaped(texts: pa.Array) -> pa.Array:
+def _escaped_texts(texts: pa.Array) -> pa.Array:
     for plain, code in _ESCAPES:
         texts = pc.replace_substring(texts, plain, code)
-    if pc.match_substring_regex(texts, _ANY_CODED).true_count:
-        for number in _CODED:
+    if pc.match_substring_regex(texts, _ANY_CODED_CHARACTER).true_count:
+        for number in _CODED_CHARACTERS:
             texts = pc.replace_substring(texts, chr(number), f"\\u{number:04X}")
     return texts
 
-
-#: A term of a filter of lakefmt: column, operator, value.
-PushedFilter = tuple[str, str, Any]
 
 _COMPARISONS: Final = {
     "EqualTo": "=",
@@ -214,11 +218,11 @@ def translate_filters(filters: Iterable[Any], schema: pa.Schema) -> list[PushedF
         ...     pa.schema([("city", pa.string()), ("v", pa.float64())]))
         [('city', '=', 'sf')]
     """
-    terms = (_term(each, schema) for each in filters)
+    terms = (_pushed_filter(each, schema) for each in filters)
     return [term for term in terms if term is not None]
 
 
-def _term(given: Any, schema: pa.Schema) -> PushedFilter | None:
+def _pushed_filter(given: Any, schema: pa.Schema) -> PushedFilter | None:
     negated = type(given).__name__ == "Not"
     inner = given.child if negated else given
     operator = _COMPARISONS.get(type(inner).__name__)

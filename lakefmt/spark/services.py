@@ -1,8 +1,12 @@
-"""Table services on the cluster: the driver plans and commits, every operation of the plan is one task (effects).
+"""Table services on the cluster: the driver plans and commits, every operation of the plan is one task.
 
 The plan, the table lock, the heartbeat and the commit are those of the core. A task that fails, or runs twice, writes the
 file of the same name; a driver that dies leaves a pending plan, which the next run of the service executes again, here, in
 plain lakefmt or in Hudi.
+
+Beside a stream, compaction and clustering run in a thread of their own (:class:`StreamServices`). A write of a batch only
+plans a service, when one is due. The thread lets the tasks of the cluster execute it while the stream goes on. What a
+process leaves pending that ends meanwhile is executed by the next one, whichever engine that is.
 """
 
 from __future__ import annotations
@@ -49,6 +53,8 @@ __all__ = [
     "cluster_by_tasks",
     "compact_table",
 ]
+
+_log = logging.getLogger("lakefmt.spark")
 
 _Rows = Iterator[pa.RecordBatch]
 #: Files that one task of a clean deletes; the store takes them in requests of many.
@@ -215,7 +221,6 @@ SCHEDULE: Final = "hoodie.compact.schedule.inline"
 SCHEDULE_CLUSTERING: Final = "hoodie.clustering.schedule.inline"
 INLINE: Final = "hoodie.compact.inline"
 CLUSTER_INLINE: Final = "hoodie.clustering.inline"
-_log = logging.getLogger("lakefmt.spark")
 
 
 class StreamServices:

@@ -1,9 +1,9 @@
-"""Delay the interpreter's exit until Arrow's threads have released their Python objects (effects).
+"""A read-only Arrow file system over an object store.
 
-An Arrow thread reports its last rows before it releases the file and the file system that it read.
-Releasing a Python object needs the GIL; a finalizing interpreter terminates threads that request
-it, and terminating a C++ thread this way aborts the process: "terminate called without an active
-exception".
+The interpreter's exit waits until Arrow's threads have released their Python objects (:func:`wait_for_arrow`). An Arrow
+thread reports its last rows before it releases the file and the file system that it read. Releasing a Python object needs
+the GIL; a finalizing interpreter terminates threads that request it, and terminating a C++ thread this way aborts the
+process: "terminate called without an active exception".
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ __all__ = [
     "wait_for_arrow",
 ]
 
+#: Opens an object by name for random access.
+_Opener = Callable[[str], pa.NativeFile]
+
 T = TypeVar("T")
 
 #: Maximum wait: an object that is held longer is kept on purpose; Arrow's threads need
 #: microseconds.
-_LONGEST_SECONDS = 0.5
+_LONGEST_WAIT_SECONDS = 0.5
 _PAUSE_SECONDS = 0.0005
-_MANY = 256
+_FEWEST_TO_SWEEP = 256
 
 # No callbacks: they could switch threads before the releasing thread is done.
-_known: dict[int, ref[Any]] = {}
-_many = [_MANY]
+_tracked: dict[int, ref[Any]] = {}
+_sweep_at = [_FEWEST_TO_SWEEP]
 
 
 def track_arrow_use(value: T) -> T:
@@ -50,39 +53,37 @@ def track_arrow_use(value: T) -> T:
         >>> bytes(track_arrow_use(memoryview(b"columns")))
         b'columns'
     """
-    _known[id(value)] = ref(value)
-    if len(_known) > _many[0]:
+    _tracked[id(value)] = ref(value)
+    if len(_tracked) > _sweep_at[0]:
         _still_used_by_arrow()
-        _many[0] = max(_MANY, 2 * len(_known))  # do not scan long-lived entries for each new one
+        _sweep_at[0] = max(_FEWEST_TO_SWEEP, 2 * len(_tracked))  # do not scan long-lived entries for each new one
     return value
 
 
 def _still_used_by_arrow() -> bool:
     # Keys alone: pairs are new objects, and with a new object the collector may run code that tracks others.
-    for key in list(_known):
-        reference = _known.get(key)
-        if reference is not None and reference() is None and _known.get(key) is reference:  # an id may have been reused
-            _known.pop(key, None)
-    return bool(_known)
+    for key in list(_tracked):
+        reference = _tracked.get(key)
+        # An id may have been reused.
+        if reference is not None and reference() is None and _tracked.get(key) is reference:
+            _tracked.pop(key, None)
+    return bool(_tracked)
 
 
 def wait_for_arrow(sleep: Callable[[float], None] = time.sleep, now: Callable[[], float] = time.monotonic) -> bool:
     """Wait until all tracked objects are released; False if some are not after half a second."""
-    end, waited = now() + _LONGEST_SECONDS, False
+    end, waited = now() + _LONGEST_WAIT_SECONDS, False
     while _still_used_by_arrow() and now() < end:
         sleep(_PAUSE_SECONDS)  # releases the GIL
         waited = True
     if waited:
         sleep(_PAUSE_SECONDS)  # the last thread may still be releasing it
-    return not _known
+    return not _tracked
 
 
 atexit.register(wait_for_arrow)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_known.clear)  # the parent's threads do not exist here
-
-#: Opens an object by name for random access.
-_Opener = Callable[[str], pa.NativeFile]
+    os.register_at_fork(after_in_child=_tracked.clear)  # the parent's threads do not exist here
 
 
 def arrow_view(store: ObjectStore, opener: _Opener | None = None) -> pafs.FileSystem:

@@ -1,4 +1,10 @@
-"""Threads for tests that start at the same moment and are all joined."""
+"""Test suites for implementations of a protocol, to be inherited.
+
+Subclass :class:`StoreSuite` with a fixture ``store`` that returns an empty store to test the
+contract of :mod:`lakefmt.storage.api`. Needs pytest; for readable failures put
+``pytest.register_assert_rewrite("lakefmt.testing.suites")`` into a conftest.py above.
+:func:`together` runs threads that start at the same moment and joins them all.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Commit metadata: written and replaced files, extra metadata (docs/format.md, Values in timeline bodies). Pure."""
+"""Commit metadata: written and replaced files, extra metadata (docs/format.md, Values in timeline bodies). Pure.
+
+Some entries of the extra metadata live on from commit to commit. A commit says under ``lakefmt.stream.<writer>`` how far a
+stream's writer has come, under ``lakefmt.txn.<application>`` the last number of an application, and under
+``lakefmt.watermark`` up to which event time the rows are complete. Every commit repeats what the commit before it said, so
+that the newest one tells all. A writer or an application without a commit for seven days is left out; the watermark stays
+(docs/format.md, lakefmt's commit entries).
+"""
 
 from __future__ import annotations
 
@@ -45,7 +52,7 @@ __all__ = [
 ]
 
 #: How Hudi's names of operations on prepared records end.
-_PREPARED = "_PREPPED"
+_PREPARED_SUFFIX = "_PREPPED"
 
 #: The extra metadata that holds the table's schema after the commit, as Avro JSON.
 SCHEMA_KEY = "schema"
@@ -144,7 +151,7 @@ class CommitMetadata:
 # ------------------------------------------------------------------------------------------------------------- writing
 
 #: Java stores these as primitive numbers: 0 means none.
-_ZEROS: dict[str, object] = dict.fromkeys(
+_ZERO_FIELDS: dict[str, object] = dict.fromkeys(
     (
         "totalLogRecords",
         "totalUpdatedRecordsCompacted",
@@ -159,8 +166,8 @@ _ZEROS: dict[str, object] = dict.fromkeys(
     0,
 )
 #: Fields of a write stat that :class:`WriteStat` keeps in ``extra``.
-_EXTRAS = (
-    *_ZEROS,
+_EXTRA_FIELDS = (
+    *_ZERO_FIELDS,
     "totalLogFiles",
     "cdcStats",
     "minEventTime",
@@ -197,7 +204,7 @@ def encode_commit(meta: CommitMetadata, version: TableVersion, replace: bool, *,
         "compacted": meta.compacted,
         "extraMetadata": dict(meta.extra_metadata),
         "version": None,  # as Java does, whatever the default of the schema
-        "operationType": meta.operation.value + (_PREPARED if prepared else ""),
+        "operationType": meta.operation.value + (_PREPARED_SUFFIX if prepared else ""),
     }
     if replace:
         record["partitionToReplaceFileIds"] = {p: list(ids) for p, ids in meta.replaced_file_ids.items()}
@@ -208,7 +215,7 @@ def encode_commit(meta: CommitMetadata, version: TableVersion, replace: bool, *,
 
 def _stat_record(stat: WriteStat) -> dict[str, object]:
     record = {
-        **_ZEROS,
+        **_ZERO_FIELDS,
         "fileId": stat.file_id,
         "path": stat.path or None,
         "prevCommit": stat.prev_commit,
@@ -227,7 +234,7 @@ def _stat_record(stat: WriteStat) -> dict[str, object]:
         "prevBaseFile": stat.prev_base_file,
     }
     if stat.extra:
-        record.update((name, stat.extra[name]) for name in _EXTRAS if name in stat.extra)
+        record.update((name, stat.extra[name]) for name in _EXTRA_FIELDS if name in stat.extra)
     return record
 
 
@@ -237,12 +244,12 @@ def _stat_record(stat: WriteStat) -> dict[str, object]:
 _FEW_STATS = 4
 
 
-def _picked(names: Iterable[str]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+def _stat_getter(names: Iterable[str]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     return itemgetter(*map(WRITE_STAT_FIELDS.index, names))
 
 
-_TEXTS = _picked(("fileId", "path", "prevCommit", "logFiles", "cdcStats", "baseFile", "prevBaseFile"))
-_NUMBERS = _picked(
+_text_fields_of = _stat_getter(("fileId", "path", "prevCommit", "logFiles", "cdcStats", "baseFile", "prevBaseFile"))
+_number_fields_of = _stat_getter(
     (
         "numWrites",
         "numInserts",
@@ -255,7 +262,7 @@ _NUMBERS = _picked(
         "logOffset",
     )
 )
-_MORE = _picked(_EXTRAS)
+_extra_fields_of = _stat_getter(_EXTRA_FIELDS)
 
 
 def decode_commit(data: bytes, what: str) -> CommitMetadata:
@@ -281,11 +288,11 @@ def decode_commit(data: bytes, what: str) -> CommitMetadata:
     try:
         _check_partitions((*by_partition, *replaced))
         _check_file_ids({file_id for ids in replaced.values() for file_id in ids})
-        stats = _stats(by_partition)
+        stats = _decode_stats(by_partition)
     except UnsafePath as error:
         raise UnsafePath(f"{what}: {error}") from None
     return CommitMetadata(
-        operation=_operation(record["operationType"]),
+        operation=_parse_operation(record["operationType"]),
         stats=stats,
         replaced_file_ids={PartitionPath(p): tuple(map(FileId, ids)) for p, ids in replaced.items()},
         extra_metadata=record["extraMetadata"] or {},
@@ -293,18 +300,18 @@ def decode_commit(data: bytes, what: str) -> CommitMetadata:
     )
 
 
-def _operation(name: str | None) -> WriteOperation:
+def _parse_operation(name: str | None) -> WriteOperation:
     try:
-        return WriteOperation((name or "UNKNOWN").removesuffix(_PREPARED))
+        return WriteOperation((name or "UNKNOWN").removesuffix(_PREPARED_SUFFIX))
     except ValueError:
         return WriteOperation.UNKNOWN
 
 
-def _stats(by_partition: Mapping[str, Sequence[tuple[Any, ...]]]) -> tuple[WriteStat, ...]:
+def _decode_stats(by_partition: Mapping[str, Sequence[tuple[Any, ...]]]) -> tuple[WriteStat, ...]:
     """Return the stats of all partitions by columns, three times faster than one by one."""
     rows = [row for stats in by_partition.values() for row in stats]
     if len(rows) <= _FEW_STATS:
-        return tuple(_stat(partition, row) for partition, stats in by_partition.items() for row in stats)
+        return tuple(_decode_stat(partition, row) for partition, stats in by_partition.items() for row in stats)
     columns: dict[str, tuple[Any, ...]] = dict(zip(WRITE_STAT_FIELDS, zip(*rows, strict=True), strict=True))
 
     def numbers(name: str) -> list[int]:
@@ -334,15 +341,15 @@ def _stats(by_partition: Mapping[str, Sequence[tuple[Any, ...]]]) -> tuple[Write
             log_files,
             columns["logVersion"],
             columns["logOffset"],
-            _extras(columns),
+            _decode_extras(columns),
         )
     )
 
 
-def _stat(partition: str, row: tuple[Any, ...]) -> WriteStat:
+def _decode_stat(partition: str, row: tuple[Any, ...]) -> WriteStat:
     """Return one stat: most commits have one or two, too few for columns."""
-    file_id, path, prev_commit, log_files, cdc_stats, base_file, prev_base_file = _TEXTS(row)
-    writes, inserts, updates, deletes, written, size, errors, version, offset = _NUMBERS(row)
+    file_id, path, prev_commit, log_files, cdc_stats, base_file, prev_base_file = _text_fields_of(row)
+    writes, inserts, updates, deletes, written, size, errors, version, offset = _number_fields_of(row)
     _check_file_ids((file_id,) if file_id else ())
     _check_names((base_file, prev_base_file), log_files or (), cdc_stats or ())
     return WriteStat(
@@ -362,13 +369,13 @@ def _stat(partition: str, row: tuple[Any, ...]) -> WriteStat:
         None if log_files is None else tuple(log_files),
         version,
         offset,
-        {name: value for name, value in zip(_EXTRAS, _MORE(row), strict=True) if value},
+        {name: value for name, value in zip(_EXTRA_FIELDS, _extra_fields_of(row), strict=True) if value},
     )
 
 
-def _extras(columns: Mapping[str, tuple[Any, ...]]) -> list[dict[str, object]]:
+def _decode_extras(columns: Mapping[str, tuple[Any, ...]]) -> list[dict[str, object]]:
     extras: list[dict[str, object]] = [{} for _ in columns["fileId"]]
-    for name in _EXTRAS:
+    for name in _EXTRA_FIELDS:
         if any(columns[name]):
             for extra, value in zip(extras, columns[name], strict=True):
                 if value:
@@ -408,8 +415,8 @@ STREAM_PREFIX, TXN_PREFIX, WATERMARK = ENTRY_PREFIXES
 #: How long the entry of a writer or an application without commits is repeated.
 RETENTION_MS: Final = 7 * 24 * 3600 * 1000
 
-_ID = re.compile(r"[-\w.]{1,128}")
-_WATERMARK = re.compile(r"-?[0-9]{1,19}")
+_ENTRY_ID = re.compile(r"[-\w.]{1,128}")
+_WATERMARK_TEXT = re.compile(r"-?[0-9]{1,19}")
 _MAX_ENTRY_CHARACTERS: Final = 1 << 20
 
 
@@ -423,7 +430,7 @@ def stream_entry_name(writer: str) -> str:
         >>> stream_entry_name("orders-1")
         'lakefmt.stream.orders-1'
     """
-    return STREAM_PREFIX + _checked_id(writer, "a writer id")
+    return STREAM_PREFIX + _checked_entry_id(writer, "a writer id")
 
 
 def txn_entry_name(application: str) -> str:
@@ -436,11 +443,11 @@ def txn_entry_name(application: str) -> str:
         >>> txn_entry_name("loader")
         'lakefmt.txn.loader'
     """
-    return TXN_PREFIX + _checked_id(application, "the name of an application")
+    return TXN_PREFIX + _checked_entry_id(application, "the name of an application")
 
 
-def _checked_id(text: object, what: str) -> str:
-    if not isinstance(text, str) or not _ID.fullmatch(text):
+def _checked_entry_id(text: object, what: str) -> str:
+    if not isinstance(text, str) or not _ENTRY_ID.fullmatch(text):
         raise InvalidInputError(f"{what} has 1 to 128 letters, digits, '_', '-' and '.', unlike {str(text)[:140]!r}")
     return text
 
@@ -492,7 +499,7 @@ def decode_entry(entries: Mapping[str, str], name: str) -> dict[str, Any] | None
     text = entries.get(name)
     if text is None:
         return None
-    fields = _fields(text)
+    fields = _entry_fields(text)
     if fields is None:
         raise CorruptFile(
             f"the entry {name} of the newest commit is damaged: {text[:80]!r}; delete nothing, roll it back"
@@ -500,7 +507,7 @@ def decode_entry(entries: Mapping[str, str], name: str) -> dict[str, Any] | None
     return fields
 
 
-def _fields(text: str) -> dict[str, Any] | None:
+def _entry_fields(text: str) -> dict[str, Any] | None:
     if len(text) > 2 * _MAX_ENTRY_CHARACTERS:
         return None
     try:
@@ -518,7 +525,7 @@ def watermark_of(entries: Mapping[str, str]) -> int | None:
         (1500, None)
     """
     text = entries.get(WATERMARK)
-    return int(text) if text is not None and _WATERMARK.fullmatch(text) else None
+    return int(text) if text is not None and _WATERMARK_TEXT.fullmatch(text) else None
 
 
 def combine_entries(stored: Mapping[str, str], new: Mapping[str, str], now_ms: int) -> dict[str, str]:
@@ -538,7 +545,7 @@ def combine_entries(stored: Mapping[str, str], new: Mapping[str, str], now_ms: i
     """
     if not stored and not new:
         return {}
-    kept = {name: text for name, text in stored.items() if name == WATERMARK or _is_recent(text, now_ms)}
+    kept = {name: text for name, text in stored.items() if name == WATERMARK or _is_recent_entry(text, now_ms)}
     merged = {**kept, **new}
     marks = [mark for mark in (watermark_of(stored), watermark_of(new)) if mark is not None]
     if marks:
@@ -548,7 +555,7 @@ def combine_entries(stored: Mapping[str, str], new: Mapping[str, str], now_ms: i
     return merged
 
 
-def _is_recent(text: str, now_ms: int) -> bool:
-    fields = _fields(text)
+def _is_recent_entry(text: str, now_ms: int) -> bool:
+    fields = _entry_fields(text)
     # A damaged entry stays: the caller that asks for it gets an error and decides.
     return fields is None or int(fields["at"]) + RETENTION_MS >= now_ms

@@ -1,8 +1,14 @@
-"""Watermarks in commits: up to which event time rows are complete (docs/consumers.md, Watermarks). Pure.
+"""Registered consumers of a table and what they have read, and the watermarks that commits carry.
 
-A watermark is a number of milliseconds since 1970-01-01 UTC. A commit keeps it as text in its extra metadata
-(:mod:`lakefmt.timeline.commit`). It never falls from one commit to the next; a commit without one has that of the
-commit before it.
+Each consumer has a JSON file ``.hoodie/.lakefmt/consumers/<id>.json``, or one for each of its shards,
+``<id>@<i>-of-<n>.json`` (docs/format.md, lakefmt's own files): ``next_start`` is the completion time (requested time in
+version 6) up to which it has read, ``updated`` the ISO time at which it was last known to be alive. A clean and an archive
+step keep what a consumer has not read; one that was not heard of for seven days is ignored, and a stream that runs without an
+id, which has the mode ``running``, after ten minutes.
+
+A watermark says up to which event time rows are complete (docs/consumers.md, Watermarks): a number of milliseconds since
+1970-01-01 UTC. A commit keeps it as text in its extra metadata (:mod:`lakefmt.timeline.commit`). It never falls from one
+commit to the next; a commit without one has that of the commit before it.
 """
 
 from __future__ import annotations
@@ -43,15 +49,17 @@ __all__ = [
     "watermark_of_rows",
 ]
 
+_log = logging.getLogger("lakefmt.consumers")
+
 #: The table property that names the column of event times.
 EVENT_TIME_COLUMN: Final = "lakefmt.event.time.column"
 #: The table property that says by how many milliseconds rows may be late.
 ALLOWED_DELAY: Final = "lakefmt.allowed.delay"
 
-_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
-_PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
-_MILLISECONDS = {"s": 1_000, "ms": 1}
-_DAY = 86_400_000
+_LOWEST_WATERMARK, _HIGHEST_WATERMARK = -(1 << 63), (1 << 63) - 1
+_UNITS_PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
+_MILLISECONDS_PER_UNIT = {"s": 1_000, "ms": 1}
+_DAY_MILLISECONDS = 86_400_000
 
 
 def next_watermark(given: int | None, newest: int | None) -> int | None:
@@ -81,7 +89,7 @@ def batch_watermark(maximum: int | None, delay: int = 0) -> int | None:
         >>> batch_watermark(10_000, 5_000), batch_watermark(None)
         (5000, None)
     """
-    return None if maximum is None else max(_LOWEST, maximum - delay)
+    return None if maximum is None else max(_LOWEST_WATERMARK, maximum - delay)
 
 
 def watermark_of_rows(properties: Mapping[str, str], rows: pa.Table) -> int | None:
@@ -117,7 +125,7 @@ def check_watermark(value: object, name: str = "watermark") -> int:
         >>> check_watermark(0)
         0
     """
-    if isinstance(value, bool) or not isinstance(value, int) or not _LOWEST <= value <= _HIGHEST:
+    if isinstance(value, bool) or not isinstance(value, int) or not _LOWEST_WATERMARK <= value <= _HIGHEST_WATERMARK:
         raise InvalidInputError(f"{name}={value!r:.60}: milliseconds since 1970 as a whole number are expected")
     return value
 
@@ -151,9 +159,9 @@ def event_time_maximum(column: pa.Array | pa.ChunkedArray, name: str = "event ti
     """
     kind = column.type
     if pa.types.is_date(kind):
-        column, unit = column.cast(pa.date32()).cast(pa.int32()), _DAY
+        column, unit = column.cast(pa.date32()).cast(pa.int32()), _DAY_MILLISECONDS
     elif pa.types.is_timestamp(kind):
-        column, unit = column.cast(pa.int64()), _MILLISECONDS.get(kind.unit, 0)
+        column, unit = column.cast(pa.int64()), _MILLISECONDS_PER_UNIT.get(kind.unit, 0)
     elif pa.types.is_integer(kind):
         unit = 1
     else:
@@ -163,10 +171,8 @@ def event_time_maximum(column: pa.Array | pa.ChunkedArray, name: str = "event ti
     largest = pc.max(column).as_py()
     if largest is None:
         return None
-    return int(largest) * unit if unit else int(largest) // _PER_MILLISECOND[kind.unit]
+    return int(largest) * unit if unit else int(largest) // _UNITS_PER_MILLISECOND[kind.unit]
 
-
-_log = logging.getLogger("lakefmt.consumers")
 
 #: The directory of the files, relative to the table.
 CONSUMERS: Final = ".hoodie/.lakefmt/consumers"
@@ -274,13 +280,13 @@ def decode_consumer(data: bytes, name: str) -> ConsumerRecord:
         >>> decode_consumer(b'{"next_start": "000"}', "c.json").next_start
         '000'
     """
-    record = _record(data)
+    record = _decode_record(data)
     if record is None:
         raise CorruptFile(f"{name} does not say what this consumer has read; mend or delete it")
     return record
 
 
-def _record(data: bytes) -> ConsumerRecord | None:
+def _decode_record(data: bytes) -> ConsumerRecord | None:
     try:
         document = json.loads(data)
         if not isinstance(document, dict):
@@ -298,10 +304,10 @@ def _record(data: bytes) -> ConsumerRecord | None:
         )
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return record if _is_valid(record) else None
+    return record if _is_valid_record(record) else None
 
 
-def _is_valid(record: ConsumerRecord) -> bool:
+def _is_valid_record(record: ConsumerRecord) -> bool:
     """Return whether every value has its type: they come from a file."""
     whole: object = record.whole
     texts: tuple[object, ...] = (

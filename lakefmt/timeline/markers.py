@@ -1,7 +1,11 @@
-"""Markers, which announce data files before they are written (effects; docs/format.md, Markers).
+"""Files that belong to a write in progress: the markers of its data files, and what it saves for other processes.
 
-A rollback, lakefmt's or Hudi's, finds the files of a failed write by its markers, without listing
-the table.
+Markers announce data files before they are written (docs/format.md, Markers). A rollback, lakefmt's or Hudi's, finds the
+files of a failed write by its markers, without listing the table.
+
+A write that another process may commit or abort saves ``.hoodie/.lakefmt/writes/<instant>.json`` and, where keys are
+remembered, ``<instant>.keys`` (docs/format.md, lakefmt's own files). Other engines ignore them. They go with the instant: at
+its commit, its abort, its rollback.
 """
 
 from __future__ import annotations
@@ -53,7 +57,7 @@ class OwnMarkers:
 
 
 _MAX_MARKER_FILE = 64 * 1024 * 1024
-_BATCH: Final = "MARKERS"
+_BATCH_PREFIX: Final = "MARKERS"
 _BATCH_TYPE: Final = "MARKERS.type"
 
 
@@ -120,7 +124,7 @@ def create_markers(
     # Hudi reads every file of that name and takes a number at its end: here one that another attempt finds, too.
     number = crc32(text)
     while True:
-        name = f"{directory}/{_BATCH}{number}"
+        name = f"{directory}/{_BATCH_PREFIX}{number}"
         outcome = store.put_if_absent(name, text)
         if outcome is PutOutcome.DONE:
             if own is not None:
@@ -146,20 +150,20 @@ def list_markers(store: ObjectStore, time: InstantTime) -> tuple[list[str], list
     """Return the names of an instant's markers, single and in batches, and the data files that they announce."""
     directory = marker_directory(time)
     names = [item.name for item in store.list(directory)]
-    return names, sorted({path for name in names for path in _paths(store, name, name[len(directory) + 1 :])})
+    return names, sorted({path for name in names for path in _marked_paths(store, name, name[len(directory) + 1 :])})
 
 
-def _paths(store: ObjectStore, name: str, relative: str) -> Iterator[str]:
-    if relative.startswith(_BATCH) and "/" not in relative and parse_marker(relative) is None:
+def _marked_paths(store: ObjectStore, name: str, relative: str) -> Iterator[str]:
+    if relative.startswith(_BATCH_PREFIX) and "/" not in relative and parse_marker(relative) is None:
         if relative != _BATCH_TYPE:
-            yield from _server_based(store, name)
+            yield from _paths_in_batch(store, name)
         return
     parsed = parse_marker(relative)
     if parsed is not None:
         yield check_name(parsed[0])
 
 
-def _server_based(store: ObjectStore, name: str) -> Iterator[str]:
+def _paths_in_batch(store: ObjectStore, name: str) -> Iterator[str]:
     try:
         lines = store.read(name, _MAX_MARKER_FILE).decode().splitlines()
     except UnicodeDecodeError:

@@ -1,12 +1,16 @@
-"""The Avro schemas of timeline bodies (docs/format.md, Avro records of the timeline).
+"""Encode and decode timeline bodies (docs/format.md, Timeline bodies; Avro records of the timeline). Pure.
 
-One line per field: name, type, default. Notation of types::
+Plans and metadata are Avro containers with one record; completed commits of version 6 are JSON. A record is a dict with
+Hudi's field names. Decoding gives records of any release the shape of :data:`RECORDS`: unknown fields are dropped, missing
+ones get defaults, and every value has its schema's type.
+
+:data:`RECORDS` has one line per field: name, type, default. Notation of types::
 
     ?T          null or T, default null
     T?          T or null (the order is part of the format)
 
-The fields are those of Hudi 1.0.2 to 1.2.0, whose schemas in real files are equal. Older readers
-(0.14, 0.15) skip unknown fields, because Avro readers use the schema of the file.
+The fields are those of Hudi 1.0.2 to 1.2.0, whose schemas in real files are equal. Older readers (0.14, 0.15) skip unknown
+fields, because Avro readers use the schema of the file.
 """
 
 from __future__ import annotations
@@ -300,7 +304,7 @@ def body_schema(kind: BodyKind) -> str:
         >>> body_schema(BodyKind.INDEX_PLAN)[:73]
         '{"type":"record","name":"HoodieIndexPlan","namespace":"org.apache.hudi.av'
     """
-    return _text(_schema(kind))
+    return _schema_text(_record_schema(kind))
 
 
 @cache
@@ -314,7 +318,7 @@ def reader_schema(kind: BodyKind) -> str:
         True
     """
     aliases = {"aliases": [BodyKind.COMMIT.value]} if kind is BodyKind.REPLACE_COMMIT else {}
-    return _text({**_schema(kind), **aliases})
+    return _schema_text({**_record_schema(kind), **aliases})
 
 
 def record_fields(name: str) -> tuple[str, ...]:
@@ -327,23 +331,28 @@ def record_fields(name: str) -> tuple[str, ...]:
     return tuple(line.split(None, 1)[0] for line in RECORDS[name].strip().splitlines())
 
 
-def _text(schema: object) -> str:
+def _schema_text(schema: object) -> str:
     return json.dumps(schema, separators=(",", ":"))
 
 
-def _schema(kind: BodyKind) -> dict[str, object]:
-    return {"type": "record", "name": kind.value, "namespace": NAMESPACE, "fields": _fields(kind.value, set())}
+def _record_schema(kind: BodyKind) -> dict[str, object]:
+    return {
+        "type": "record",
+        "name": kind.value,
+        "namespace": NAMESPACE,
+        "fields": _fields_of_record(kind.value, set()),
+    }
 
 
-def _fields(name: str, defined: set[str]) -> list[dict[str, object]]:
+def _fields_of_record(name: str, defined: set[str]) -> list[dict[str, object]]:
     defined.add(name)
     lines = [line.split(None, 1) for line in RECORDS[name].strip().splitlines()]
-    return [_field(field, rest.strip(), defined) for field, rest in lines]
+    return [_field_of_line(field, rest.strip(), defined) for field, rest in lines]
 
 
-def _field(name: str, rest: str, defined: set[str]) -> dict[str, object]:
+def _field_of_line(name: str, rest: str, defined: set[str]) -> dict[str, object]:
     notation, _, default = (part.strip() for part in rest.partition("="))
-    field: dict[str, object] = {"name": name, "type": _type(notation.removesuffix("!"), defined)}
+    field: dict[str, object] = {"name": name, "type": _type_of_notation(notation.removesuffix("!"), defined)}
     if default:
         field["default"] = json.loads(default)
     elif notation.startswith("?") and not notation.endswith("!"):
@@ -351,21 +360,21 @@ def _field(name: str, rest: str, defined: set[str]) -> dict[str, object]:
     return field
 
 
-def _type(notation: str, defined: set[str]) -> object:
+def _type_of_notation(notation: str, defined: set[str]) -> object:
     """Return the Avro type of a notation; a record is defined at its first use."""
     if notation.startswith("?"):
-        return ["null", _type(notation[1:], defined)]
+        return ["null", _type_of_notation(notation[1:], defined)]
     if notation.endswith("?"):
-        return [_type(notation[:-1], defined), "null"]
+        return [_type_of_notation(notation[:-1], defined), "null"]
     if notation.startswith("["):
-        return {"type": "array", "items": _type(notation[1:-1], defined)}
+        return {"type": "array", "items": _type_of_notation(notation[1:-1], defined)}
     if notation.startswith("{"):
         # Java uses its own strings for texts and map keys only with this entry.
-        return {"type": "map", "values": _type(notation[1:-1], defined), "avro.java.string": "String"}
+        return {"type": "map", "values": _type_of_notation(notation[1:-1], defined), "avro.java.string": "String"}
     if notation == "string":
         return {"type": "string", "avro.java.string": "String"}
     if notation in RECORDS and notation not in defined:
-        return {"type": "record", "name": notation, "fields": _fields(notation, defined)}
+        return {"type": "record", "name": notation, "fields": _fields_of_record(notation, defined)}
     return notation
 
 
@@ -378,9 +387,9 @@ _EMPTY_KINDS = frozenset({BodyKind.REQUESTED_REPLACE, BodyKind.CLEAN_METADATA})
 
 #: The fields of a write stat in schema order.
 WRITE_STAT_FIELDS = record_fields("HoodieWriteStat")
-_STATS = frozenset({"HoodieWriteStat"})
+_RECORDS_AS_ROWS = frozenset({"HoodieWriteStat"})
 
-_KINDS: dict[tuple[Action, State], BodyKind] = {
+_BODY_KINDS: dict[tuple[Action, State], BodyKind] = {
     (Action.COMMIT, State.INFLIGHT): BodyKind.COMMIT,
     (Action.COMMIT, State.COMPLETED): BodyKind.COMMIT,
     (Action.DELTA_COMMIT, State.INFLIGHT): BodyKind.COMMIT,
@@ -413,7 +422,7 @@ def body_kind(action: Action, state: State) -> BodyKind | None:
         >>> body_kind(Action.CLEAN, State.REQUESTED)
         <BodyKind.CLEANER_PLAN: 'HoodieCleanerPlan'>
     """
-    return _KINDS.get((action, state))
+    return _BODY_KINDS.get((action, state))
 
 
 def encode_body(kind: BodyKind, record: Mapping[str, object]) -> bytes:
@@ -453,7 +462,7 @@ def decode_body(kind: BodyKind, data: bytes, *, what: str = "timeline body") -> 
         return {}
     if kind in _JSON_KINDS and _is_json(data):
         return _decode_json_commit(kind, data, what)
-    raise _not_a(kind, data, what)
+    raise _not_of_kind(kind, data, what)
 
 
 def decode_commit_rows(data: bytes, *, what: str = "commit") -> dict[str, object]:
@@ -472,9 +481,9 @@ def decode_commit_rows(data: bytes, *, what: str = "commit") -> dict[str, object
     """
     kind = BodyKind.REPLACE_COMMIT  # it has all fields of a commit
     if data.startswith(MAGIC):
-        return decode_container(data, reader=reader_schema(kind), as_tuples=_STATS, what=what)
+        return decode_container(data, reader=reader_schema(kind), as_tuples=_RECORDS_AS_ROWS, what=what)
     if not _is_json(data):
-        raise _not_a(kind, data, what)
+        raise _not_of_kind(kind, data, what)
     record: dict[str, Any] = _decode_json_commit(kind, data, what)
     stats = record["partitionToWriteStats"] or {}
     record["partitionToWriteStats"] = {
@@ -487,7 +496,7 @@ def _is_json(data: bytes) -> bool:
     return data.lstrip()[:1] == b"{"
 
 
-def _not_a(kind: BodyKind, data: bytes, what: str) -> CorruptFile:
+def _not_of_kind(kind: BodyKind, data: bytes, what: str) -> CorruptFile:
     actual = f"it begins with {data[:16]!r}" if data else "it is empty"
     return CorruptFile(f"{what} is no {kind.value}: {actual}")
 
@@ -578,7 +587,7 @@ _JSON_TYPES: dict[str, type] = {
     "map": dict,
     "record": dict,
 }
-_RANGES = {"int": range(-(1 << 31), 1 << 31), "long": range(-(1 << 63), 1 << 63)}
+_INTEGER_RANGES = {"int": range(-(1 << 31), 1 << 31), "long": range(-(1 << 63), 1 << 63)}
 
 
 def _shape_column(node: AvroType, values: Sequence[Any], where: str) -> None:
@@ -599,8 +608,8 @@ def _shape_column(node: AvroType, values: Sequence[Any], where: str) -> None:
         _shape_column(node.parts[0], [entry for value in values for entry in value], where)
     elif node.kind == "map":
         _shape_maps(node, values, where)
-    elif node.kind in _RANGES and values:
-        allowed = _RANGES[node.kind]
+    elif node.kind in _INTEGER_RANGES and values:
+        allowed = _INTEGER_RANGES[node.kind]
         if min(values) not in allowed or max(values) not in allowed:
             raise ValueError(f"{where} is too large a number")
     return None

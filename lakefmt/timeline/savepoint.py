@@ -1,4 +1,10 @@
-"""Savepoints and the content of their files (docs/format.md, Savepoint). Pure."""
+"""Savepoints and restores: what their files hold, and which instants a restore undoes. Pure.
+
+Files: docs/format.md, Savepoint; Restore.
+
+Instants are undone newest first, in the order in which they became visible: a reader sees the table in between as it was
+after some commit, never a mix.
+"""
 
 from __future__ import annotations
 
@@ -117,11 +123,11 @@ def parse_savepoint(instant: InstantTime, record: Mapping[str, Any], what: str) 
     if not isinstance(record["savepointedAt"], int):
         raise CorruptFile(f"{what}: savepointedAt is {record['savepointedAt']!r}, no number")
     return Savepoint(
-        instant, str(record["savepointedBy"]), str(record["comments"]), _moment(record["savepointedAt"]), checked
+        instant, str(record["savepointedBy"]), str(record["comments"]), _moment_of(record["savepointedAt"]), checked
     )
 
 
-def _moment(milliseconds: int) -> datetime | None:
+def _moment_of(milliseconds: int) -> datetime | None:
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC)
     except (ValueError, OverflowError, OSError):
@@ -129,7 +135,7 @@ def _moment(milliseconds: int) -> datetime | None:
 
 
 #: Plans that change no row: those that are older than the restored state are kept.
-_REWRITING = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING})
+_REWRITING_PLANS = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +197,7 @@ def select_instants_to_undo(timeline: Timeline, target: Instant, *, merge_on_rea
             return instant.time > target.time
         return (instant.order_time, instant.time) > (target.order_time, target.time)
 
-    pending = [i for i in timeline.pending if i.action in COMMIT_ACTIONS or i.action in _REWRITING]
+    pending = [i for i in timeline.pending if i.action in COMMIT_ACTIONS or i.action in _REWRITING_PLANS]
     pending_to_undo = [i for i in pending if i.time > target.time or _may_hold_rows(i)]
     completed_to_undo = [i for i in timeline.completed if i.action in COMMIT_ACTIONS and i != target and is_later(i)]
     return (
@@ -262,7 +268,7 @@ def parse_restore_record(record: Mapping[str, Any], what: str) -> tuple[tuple[In
         except InvalidInputError as error:
             raise CorruptFile(f"{what} would undo {error}") from None
         action = actions.get(str(entry["action"]))
-        if action not in COMMIT_ACTIONS and action not in _REWRITING:
+        if action not in COMMIT_ACTIONS and action not in _REWRITING_PLANS:
             raise CorruptFile(f"{what} would undo a {entry['action']}: only what writes data is undone")
         planned.append((time, action))
     return tuple(planned)

@@ -2,5 +2,5 @@
 
 ``client`` holds the lock, the settings and the writer id of a call; ``instant`` is the life of one instant, from its claim
 to its completion; ``concurrency`` decides how a writer behaves beside others; ``recovery`` rolls back what dead writers
-left; ``rollback_executor`` and ``restore_executor`` execute rollbacks and restores.
+left, and executes rollbacks and restores; ``indexing`` makes and removes indexes of the metadata table.
 """

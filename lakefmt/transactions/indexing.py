@@ -1,4 +1,10 @@
-"""What a user asks for when an index of the metadata table is to be made: parsed, checked against the table. Pure."""
+"""Make and remove the metadata table and its indexes (docs/format.md, Metadata table).
+
+Indexing is the action that makes indexes while other writers go on. A plan is put on the timeline first. Its runner holds
+the table lock twice for a moment: to let writers keep the new indexes, and to publish them. A run that died is run again
+from the beginning by the next one. All other functions that make or remove an index are called under the table lock, outside
+of a commit. Requests of users are parsed and checked against the table before (:func:`parse_index_request`).
+"""
 
 from __future__ import annotations
 
@@ -73,14 +79,14 @@ __all__ = [
 ]
 
 #: What an index rests on: it is made with it when it is missing.
-_NEEDS = {
+_NEEDED_INDEX = {
     PartitionKind.PARTITION_STATS: PartitionKind.COLUMN_STATS,
     PartitionKind.SECONDARY_INDEX: PartitionKind.RECORD_INDEX,
 }
 #: What users call the kinds that are named by their column or a name of their own.
-_NAMED = {PartitionKind.SECONDARY_INDEX: "secondary_index", PartitionKind.EXPRESSION_INDEX: "expression_index"}
-_KINDS = {_NAMED.get(kind) or kind.value: kind for kind in BUILD_ORDER}
-_FIELDS = ("kind", "columns", "name", "partitioned", "function", "index_type", "function_options")
+_USER_NAMES = {PartitionKind.SECONDARY_INDEX: "secondary_index", PartitionKind.EXPRESSION_INDEX: "expression_index"}
+_KINDS_BY_USER_NAME = {_USER_NAMES.get(kind) or kind.value: kind for kind in BUILD_ORDER}
+_REQUEST_FIELDS = ("kind", "columns", "name", "partitioned", "function", "index_type", "function_options")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +125,7 @@ class IndexRequest:
     @property
     def partition(self) -> str:
         """The name of the metadata table's partition."""
-        if self.kind not in _NAMED:
+        if self.kind not in _USER_NAMES:
             return str(self.kind.value)
         label: str = self.name or self.columns[0]
         return f"{self.kind.value}{label}"
@@ -127,7 +133,7 @@ class IndexRequest:
     @property
     def needs(self) -> tuple[str, ...]:
         """The partitions that must be there with it, its own included."""
-        below = _NEEDS.get(self.kind)
+        below = _NEEDED_INDEX.get(self.kind)
         under = () if below is None else (below.value,)
         return tuple(dict.fromkeys((PartitionKind.FILES.value, *under, self.partition)))
 
@@ -168,7 +174,7 @@ def parse_index_request(
         names = tuple(dict.fromkeys(texts_argument([columns] if isinstance(columns, str) else columns, "columns")))
     called = "" if name is None else text_argument(name, "name")
     is_partitioned = flag_argument(partitioned, "partitioned")
-    is_named = parsed in _NAMED
+    is_named = parsed in _USER_NAMES
     if is_named and len(names) != 1:
         what = "a secondary" if parsed is PartitionKind.SECONDARY_INDEX else "an expression"
         raise InvalidInputError(f"{what} index is on one column: name it, columns=['city']")
@@ -200,9 +206,11 @@ def _parse_function(
 
 
 def _parse_kind(text: str) -> PartitionKind:
-    if text not in _KINDS:
-        raise InvalidInputError(f"lakefmt makes no index of kind {text!r}: the kinds are {', '.join(_KINDS)}")
-    return _KINDS[text]
+    if text not in _KINDS_BY_USER_NAME:
+        raise InvalidInputError(
+            f"lakefmt makes no index of kind {text!r}: the kinds are {', '.join(_KINDS_BY_USER_NAME)}"
+        )
+    return _KINDS_BY_USER_NAME[text]
 
 
 def parse_index_requests(given: object) -> tuple[IndexRequest, ...]:
@@ -228,9 +236,9 @@ def parse_index_requests(given: object) -> tuple[IndexRequest, ...]:
             parsed.append(parse_index_request(each))
             continue
         fields = mapping_argument(each, "indexes")
-        unknown = [key for key in fields if key not in _FIELDS]
+        unknown = [key for key in fields if key not in _REQUEST_FIELDS]
         if unknown or "kind" not in fields:
-            raise InvalidInputError(f"an index is told by {', '.join(_FIELDS)}, not by {shown(list(fields))}")
+            raise InvalidInputError(f"an index is told by {', '.join(_REQUEST_FIELDS)}, not by {shown(list(fields))}")
         parsed.append(parse_index_request(**fields))
     names = [each.partition for each in parsed]
     if len(set(names)) < len(names):
@@ -254,7 +262,7 @@ def requests_of_definitions(
     requests = []
     for name in config.metadata_partitions:
         kind, definition = kind_of_partition(name), definitions.get(name)
-        if kind is None or (kind in _NAMED and definition is None):
+        if kind is None or (kind in _USER_NAMES and definition is None):
             raise MetadataTablePresent(
                 f"the metadata table has {name}, which lakefmt cannot make again: drop it first "
                 f"(table.index.drop({name!r})), or the whole metadata table with options={{'hoodie.metadata.enable': 'false'}}"
@@ -262,7 +270,7 @@ def requests_of_definitions(
         columns = () if definition is None else definition.columns
         if kind is PartitionKind.COLUMN_STATS:
             columns = tuple(each for each in columns if each in schema.names and is_indexable(schema.field(each).type))
-        label = name.removeprefix(kind.value) if kind in _NAMED else ""
+        label = name.removeprefix(kind.value) if kind in _USER_NAMES else ""
         call = None
         if kind is PartitionKind.EXPRESSION_INDEX and definition is not None:
             options = {key: value for key, value in definition.options.items() if key != "expr"}
@@ -355,8 +363,10 @@ def _check_version(request: IndexRequest, config: TableConfig) -> None:
         raise InvalidInputError("partition_stats needs partitions: the table has none; column_stats are by file")
     if config.version is not TableVersion.SIX:
         return
-    if request.kind in (*_NAMED, PartitionKind.PARTITION_STATS) or request.partitioned:
-        what = "partitioned record index" if request.partitioned else _NAMED.get(request.kind) or request.kind.value
+    if request.kind in (*_USER_NAMES, PartitionKind.PARTITION_STATS) or request.partitioned:
+        what = (
+            "partitioned record index" if request.partitioned else _USER_NAMES.get(request.kind) or request.kind.value
+        )
         raise UnsupportedFeature(f"tables of version 6 have no {what}: upgrade the table")
     if request.columns:
         raise UnsupportedFeature(
@@ -379,11 +389,11 @@ def in_build_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=place)
 
 
-_VERSION = 1
+_PLAN_VERSION = 1
 #: How often a build is begun again because a clean removed what it was reading.
-_ATTEMPTS = 3
+_BUILD_ATTEMPTS = 3
 #: Where a plan keeps what an index is on, behind the names of Hudi's own fields.
-_COLUMNS, _PARTITIONED = "lakefmt.columns", "lakefmt.partitioned"
+_COLUMNS_PARAMETER, _PARTITIONED_PARAMETER = "lakefmt.columns", "lakefmt.partitioned"
 
 
 def schedule_indexing(
@@ -407,22 +417,27 @@ def schedule_indexing(
     """
     write_client = open_write_client(client, options)
     with write_client.lock.hold() as lease:
-        manager = _manager(write_client, lease)
+        manager = _fresh_manager(write_client, lease)
         planned = {
-            name for pending in pending_indexing(manager.timeline) for name in _names(_plan(client, manager, pending))
+            name
+            for pending in pending_indexing(manager.timeline)
+            for name in _planned_partitions(_load_plan(client, manager, pending))
         }
         for request in requests:
             if request.kind is PartitionKind.EXPRESSION_INDEX:
                 raise UnsupportedFeature(f"{request.partition} cannot be planned: make it at once, with create")
             if request.partition in (*manager.config.metadata_partitions, *planned):
                 raise InvalidInputError(f"the metadata table has {request.partition} already, or a plan of it")
-        _definitions(manager, requests)  # refuses what the table cannot have
+        _requested_definitions(manager, requests)  # refuses what the table cannot have
         if PartitionKind.FILES.value not in ready_partitions(manager.config):
             manager = replace(manager, config=manager.add([PartitionKind.FILES.value]))
         there = ready_partitions(manager.config)
         by_name = {request.partition: request for request in requests}
         names = in_build_order({name for request in requests for name in request.needs if name not in there})
-        plan = {"version": _VERSION, "indexPartitionInfos": [_info(name, by_name.get(name), manager) for name in names]}
+        plan = {
+            "version": _PLAN_VERSION,
+            "indexPartitionInfos": [_partition_info(name, by_name.get(name), manager) for name in names],
+        }
         body = encode_body(BodyKind.INDEX_PLAN, plan)
         state = TableState(manager.config, manager.timeline)
         claimed = InstantTransaction.claim(write_client, state, Action.INDEXING, lease, body, start=False)
@@ -460,7 +475,7 @@ def run_indexing(
         raise InstantNotFound(f"no indexing is pending at {time}")
     for each in waiting:
         try:
-            _run(write_client, each)
+            _run_pending(write_client, each)
         except WriterActive:
             if time is not None:
                 raise
@@ -486,7 +501,7 @@ def withdraw_indexing(manager: MetadataTableManager, name: str) -> set[str]:
     timeline_store = client.timeline_store(manager.config, durable=manager.durable)
     withdrawn: set[str] = set()
     for pending in pending_indexing(manager.timeline):
-        names = _names(_plan(client, manager, pending))
+        names = _planned_partitions(_load_plan(client, manager, pending))
         if name in names:
             withdrawn |= {*names}
             timeline_store.remove_pending(pending.time, Action.INDEXING)
@@ -497,13 +512,13 @@ def withdraw_indexing(manager: MetadataTableManager, name: str) -> set[str]:
 # --------------------------------------------------------------------------------------------------------------- a run
 
 
-def _run(write_client: WriteClient, time: InstantTime) -> None:
+def _run_pending(write_client: WriteClient, time: InstantTime) -> None:
     with write_client.lock.hold() as lease:
-        manager = _manager(write_client, lease)
+        manager = _fresh_manager(write_client, lease)
         pending = next((each for each in pending_indexing(manager.timeline) if each.time == time), None)
         if pending is None:
             return  # run or dropped meanwhile
-        plan = _plan(write_client.client, manager, pending)
+        plan = _load_plan(write_client.client, manager, pending)
         life = write_client.writer_liveness(manager.config, manager.timeline, pending)
         if pending.state is State.INFLIGHT and life.alive:
             raise WriterActive(f"{pending} may be at work in another process ({life.reason}); try again later")
@@ -512,10 +527,10 @@ def _run(write_client: WriteClient, time: InstantTime) -> None:
     with transaction:
         updates = _first_records(write_client, transaction, plan)
         with write_client.lock.hold() as lease:
-            manager = _manager(write_client, lease)
+            manager = _fresh_manager(write_client, lease)
             transaction.check_inflight(manager.timeline)
             config = finish_building(manager, updates)
-            body = encode_body(BodyKind.INDEX_COMMIT_METADATA, _result(plan, manager.timeline))
+            body = encode_body(BodyKind.INDEX_COMMIT_METADATA, _indexing_record(plan, manager.timeline))
             transaction.complete(lease, config, manager.timeline, body)
     transaction.finish(has_markers=False)
 
@@ -524,23 +539,23 @@ def _first_records(
     write_client: WriteClient, transaction: InstantTransaction, plan: Mapping[str, Any]
 ) -> dict[str, PartitionUpdate | FirstKeys]:
     """Return the first records of the indexes; begun again when a file was cleaned meanwhile."""
-    for _ in range(_ATTEMPTS - 1):
+    for _ in range(_BUILD_ATTEMPTS - 1):
         with suppress(ObjectNotFound, SnapshotExpired):
-            return _begin(write_client, transaction, plan).first_records()
-    return _begin(write_client, transaction, plan).first_records()
+            return _begin_build(write_client, transaction, plan).first_records()
+    return _begin_build(write_client, transaction, plan).first_records()
 
 
-def _begin(write_client: WriteClient, transaction: InstantTransaction, plan: Mapping[str, Any]) -> PartitionBuild:
+def _begin_build(write_client: WriteClient, transaction: InstantTransaction, plan: Mapping[str, Any]) -> PartitionBuild:
     with write_client.lock.hold() as lease:
-        manager = _manager(write_client, lease)
+        manager = _fresh_manager(write_client, lease)
         transaction.check_inflight(manager.timeline)
-        requests = _requests(plan)
+        requests = _planned_requests(plan)
         there = ready_partitions(manager.config)
-        names = in_build_order(name for name in _names(plan) if name not in there)
-        return begin_building(manager, names, _definitions(manager, requests))
+        names = in_build_order(name for name in _planned_partitions(plan) if name not in there)
+        return begin_building(manager, names, _requested_definitions(manager, requests))
 
 
-def _manager(write_client: WriteClient, lease: Lease) -> MetadataTableManager:
+def _fresh_manager(write_client: WriteClient, lease: Lease) -> MetadataTableManager:
     """Return the manager of the metadata table as it is under this hold of the lock."""
     client = write_client.client
     config = parse_table_config(recover_properties(client.store, durable=write_client.durable))
@@ -556,7 +571,9 @@ def _manager(write_client: WriteClient, lease: Lease) -> MetadataTableManager:
     return MetadataTableManager(client, config, timeline, write_client.settings, proved_time)
 
 
-def _definitions(manager: MetadataTableManager, requests: Sequence[IndexRequest]) -> dict[str, IndexDefinition]:
+def _requested_definitions(
+    manager: MetadataTableManager, requests: Sequence[IndexRequest]
+) -> dict[str, IndexDefinition]:
     most = manager.settings.integer("hoodie.metadata.index.column.stats.max.columns.to.index")
     definitions: dict[str, IndexDefinition] = {}
     for request in requests:
@@ -567,7 +584,7 @@ def _definitions(manager: MetadataTableManager, requests: Sequence[IndexRequest]
 # --------------------------------------------------------------------------------------------------------------- plans
 
 
-def _plan(client: TableClient, manager: MetadataTableManager, pending: Instant) -> dict[str, Any]:
+def _load_plan(client: TableClient, manager: MetadataTableManager, pending: Instant) -> dict[str, Any]:
     """Return the plan of a pending indexing.
 
     Raises:
@@ -579,26 +596,26 @@ def _plan(client: TableClient, manager: MetadataTableManager, pending: Instant) 
     return decode_body(BodyKind.INDEX_PLAN, body, what=requested.file_name)
 
 
-def _names(plan: Mapping[str, Any]) -> list[str]:
+def _planned_partitions(plan: Mapping[str, Any]) -> list[str]:
     return [str(info["metadataPartitionPath"]) for info in plan.get("indexPartitionInfos") or ()]
 
 
-def _info(name: str, request: IndexRequest | None, manager: MetadataTableManager) -> dict[str, object]:
+def _partition_info(name: str, request: IndexRequest | None, manager: MetadataTableManager) -> dict[str, object]:
     """Return what a plan says of one partition, as values."""
     extra: dict[str, str] = {}
     if request is not None and request.columns:
-        extra[_COLUMNS] = json.dumps(request.columns)
+        extra[_COLUMNS_PARAMETER] = json.dumps(request.columns)
     if request is not None and request.partitioned:
-        extra[_PARTITIONED] = "true"
+        extra[_PARTITIONED_PARAMETER] = "true"
     return {
-        "version": _VERSION,
+        "version": _PLAN_VERSION,
         "metadataPartitionPath": name,
         "indexUptoInstant": _last_before_pending(manager.timeline),
         "extraMetadata": extra,
     }
 
 
-def _requests(plan: Mapping[str, Any]) -> list[IndexRequest]:
+def _planned_requests(plan: Mapping[str, Any]) -> list[IndexRequest]:
     """Return the indexes whose definitions a plan tells; those of other engines' plans are stored with the table.
 
     Raises:
@@ -613,14 +630,14 @@ def _requests(plan: Mapping[str, Any]) -> list[IndexRequest]:
             raise CorruptFile(f"a plan of indexing names {name!r:.80}, which is no partition of a metadata table")
         if kind is PartitionKind.EXPRESSION_INDEX:
             raise UnsupportedFeature(f"lakefmt does not make {name}: run the plan with the engine that made it")
-        columns = _columns(extra.get(_COLUMNS), name)
-        if columns or extra.get(_PARTITIONED):
+        columns = _planned_columns(extra.get(_COLUMNS_PARAMETER), name)
+        if columns or extra.get(_PARTITIONED_PARAMETER):
             label = name.removeprefix(kind.value) if kind is PartitionKind.SECONDARY_INDEX else ""
-            requests.append(IndexRequest(kind, columns, label, bool(extra.get(_PARTITIONED))))
+            requests.append(IndexRequest(kind, columns, label, bool(extra.get(_PARTITIONED_PARAMETER))))
     return requests
 
 
-def _columns(text: object, name: str) -> tuple[str, ...]:
+def _planned_columns(text: object, name: str) -> tuple[str, ...]:
     """Return the columns that a plan tells of an index; none where it tells of none."""
     if text is None:
         return ()
@@ -633,11 +650,11 @@ def _columns(text: object, name: str) -> tuple[str, ...]:
     return tuple(columns)
 
 
-def _result(plan: Mapping[str, Any], timeline: Timeline) -> dict[str, object]:
+def _indexing_record(plan: Mapping[str, Any], timeline: Timeline) -> dict[str, object]:
     """Return the record of a completed indexing: the indexes hold everything that is complete."""
     latest = max((i.time for i in timeline.completed_of(*COMMIT_ACTIONS)), default=None)
     infos = [{**info, "indexUptoInstant": latest} for info in plan.get("indexPartitionInfos") or ()]
-    return {"version": _VERSION, "operationType": None, "indexPartitionInfos": infos}
+    return {"version": _PLAN_VERSION, "operationType": None, "indexPartitionInfos": infos}
 
 
 def _last_before_pending(timeline: Timeline) -> InstantTime | None:

@@ -1,6 +1,15 @@
-"""A rollback with its own instant: run a plan, or finish a rollback whose process died; under the table lock.
+"""Recovery before a write: roll back what dead writers left, and finish rollbacks and restores; under the table lock.
 
-Every step may be repeated. A rollback that died half-way is finished by the next writer from its stored plan.
+A writer is dead when its heartbeat has expired (:mod:`lakefmt.timeline.heartbeat`); slowness alone is not enough. Files,
+markers and heartbeats of live writers are left alone.
+
+A rollback has its own instant. Every step may be repeated: one that died half-way is finished by the next writer from its
+stored plan.
+
+Readers rely on the order of the steps of a restore (docs/format.md, Restore). First every commit becomes invisible, newest
+first: in between, the table reads as it was after some commit. Then their files are deleted, then they leave the timeline,
+then the restore completes. Every step may be repeated: the plan is on the timeline, and what is done is no longer there to
+be done.
 """
 
 from __future__ import annotations
@@ -65,6 +74,8 @@ __all__ = [
     "run_rollback",
     "undo_dead_writes",
 ]
+
+_PlannedInstants = tuple[tuple[InstantTime, Action], ...]
 
 
 def check_rollback_allowed(
@@ -187,9 +198,6 @@ def _remove_target(write_client: WriteClient, config: TableConfig, plan: Rollbac
     store.delete([heartbeat_name(plan.target)])
 
 
-_Planned = tuple[tuple[InstantTime, Action], ...]
-
-
 def plan_rollbacks(
     store: ObjectStore, config: TableConfig, timeline: Timeline, undone: tuple[Instant, ...]
 ) -> tuple[RollbackPlan, ...]:
@@ -225,7 +233,7 @@ def _shared_logs(config: TableConfig, timeline: Timeline, names: Sequence[str]) 
 
 
 def execute_restore(
-    restore: InstantTransaction, config: TableConfig, planned: _Planned, lease: Lease | None = None
+    restore: InstantTransaction, config: TableConfig, planned: _PlannedInstants, lease: Lease | None = None
 ) -> Instant:
     """Do the rest of a restore and complete it; call under the table lock.
 
@@ -241,7 +249,7 @@ def execute_restore(
     undone = instants_left_to_undo(timeline, planned)
     for instant in undone:
         if instant.is_completed:
-            _check(lease)
+            _check_lease(lease)
             timeline_store.reopen(instant, requested_as(timeline, instant))
     plans = plan_rollbacks(store, config, timeline, undone)
     records: dict[InstantTime, object] = {}
@@ -249,17 +257,19 @@ def execute_restore(
         records[plan.target] = rollback_metadata_record(store, plan, time, execute_rollback(store, plan, time))
     after = timeline_store.load()
     for instant in instants_left_to_undo(after, planned):
-        _leave(store, timeline_store, after, instant)
+        _remove_from_timeline(store, timeline_store, after, instant)
     body = encode_body(BodyKind.RESTORE_METADATA, restore_metadata_record(time, planned, records))
     return restore.complete(lease, config, timeline_store.load(), body)
 
 
-def _check(lease: Lease | None) -> None:
+def _check_lease(lease: Lease | None) -> None:
     if lease is not None:
         lease.check()
 
 
-def _leave(store: ObjectStore, timeline_store: TimelineStore, timeline: Timeline, instant: Instant) -> None:
+def _remove_from_timeline(
+    store: ObjectStore, timeline_store: TimelineStore, timeline: Timeline, instant: Instant
+) -> None:
     """Remove an instant from the timeline: the inflight file first, else it would look as if it was never requested."""
     remove_markers(store, instant.time)
     pending = [file for file in timeline.files_of(instant) if not file.is_completed]
@@ -316,9 +326,9 @@ def finish_restore(
 
 
 #: For services that need the table to themselves (upgrades, repairs).
-_ALONE = Concurrency(beside=False, failed_writes=FailedWrites.EAGER, retries=0, early=False)
+_EXCLUSIVE = Concurrency(beside=False, failed_writes=FailedWrites.EAGER, retries=0, early=False)
 
-_PLANS = frozenset({Action.COMPACTION, Action.CLUSTERING, Action.LOG_COMPACTION})
+_KEPT_PLANS = frozenset({Action.COMPACTION, Action.CLUSTERING, Action.LOG_COMPACTION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,21 +377,21 @@ def read_under_lock(write_client: WriteClient, config: TableConfig, *, propertie
     store = write_client.client.store
     directory = write_client.client.list_directory()
     if directory is not None:
-        return _read_of_directory(write_client, config, directory, properties=properties)
+        return _look_in_directory(write_client, config, directory, properties=properties)
     first = property_reads(store) if properties else []
     if isinstance(store, SupportsLevels) and config.version.layout > 1:
-        return _read_by_level(write_client, config, store, first[:1])
+        return _look_by_levels(write_client, config, store, first[:1])
     requests: list[Callable[[], object]] = [
         *first,
         write_client.timeline(config).load,
-        *_traces(store),
+        *_trace_requests(store),
     ]
     results = map_concurrently(store, requests)
     timeline, claims, markers = cast("tuple[Timeline, list[str], list[str]]", results[len(first) :])
     return Look(config.timeline_directory, timeline, claims, markers, results[: len(first)])
 
 
-def _read_of_directory(
+def _look_in_directory(
     write_client: WriteClient, config: TableConfig, directory: TableDirectory, *, properties: bool
 ) -> Look:
     """Take the same from one listing; properties are read only where it shows that they were changed."""
@@ -394,7 +404,7 @@ def _read_of_directory(
     return Look(config.timeline_directory, timeline, claims, directory.directories(".hoodie/.temp"), reads)
 
 
-def _read_by_level(
+def _look_by_levels(
     write_client: WriteClient, config: TableConfig, levels: SupportsLevels, first: Sequence[Callable[[], object]]
 ) -> Look:
     """Read the same where one request tells what is directly inside ``.hoodie``: most tables have no traces, and no backup."""
@@ -408,7 +418,7 @@ def _read_by_level(
     timeline, (objects, directories) = cast(
         "tuple[Timeline, tuple[list[ObjectInfo], list[str]]]", tuple(results[len(first) :])
     )
-    list_claims, list_markers = _traces(store)
+    list_claims, list_markers = _trace_requests(store)
     names = {name.rsplit("/", 1)[-1] for name in directories}
     claims = list_claims() if HEARTBEATS.rsplit("/", 1)[-1] in names else []
     markers = list_markers() if ".temp" in names else []
@@ -419,7 +429,7 @@ def _read_by_level(
 def undo_dead_writes(
     write_client: WriteClient,
     config: TableConfig,
-    rules: Concurrency = _ALONE,
+    rules: Concurrency = _EXCLUSIVE,
     lease: Lease | None = None,
     look: Look | None = None,
     later: list[Callable[[], object]] | None = None,
@@ -461,11 +471,11 @@ def undo_dead_writes(
     state = TableState(config, timeline)
     at_work: set[InstantTime | None] = set()  # targets of rollbacks that live writers execute
     waiting = sorted(timeline.pending, key=lambda i: i.action is not Action.ROLLBACK)
-    to_check = [pending for pending in waiting if not _may_wait(write_client, state, pending, rules)]
+    to_check = [pending for pending in waiting if not _may_stay_pending(write_client, state, pending, rules)]
     requests: list[Callable[[], object]] = [
         partial(write_client.writer_liveness, config, timeline, pending) for pending in to_check
     ]
-    requests.append(partial(_read_ahead, write_client.client, state))
+    requests.append(partial(_read_newest_commit, write_client.client, state))
     results = map_concurrently(store, requests)
     were_complete = _were_complete(write_client.client, state, to_check, look, rules) - consent.instants
     for pending, life in zip(to_check, cast("list[Liveness]", results[:-1]), strict=True):
@@ -484,13 +494,13 @@ def undo_dead_writes(
         if rules.failed_writes is FailedWrites.NEVER or at_work & {pending.time, None}:
             continue
         changed = True
-        _roll_back(write_client, state, pending, lease)
+        _roll_back_dead_write(write_client, state, pending, lease)
     if changed:
         look = read_under_lock(write_client, config)
         state = TableState(config, look.timeline)
-    if _sweep(write_client, state, rules, look, own) or changed:
+    if _sweep_traces(write_client, state, rules, look, own) or changed:
         remove_abandoned(store)
-    behind = _behind_completed(store, look)
+    behind = _removals_behind_completed(store, look)
     if later is None:
         for sweep in behind:
             sweep()
@@ -515,7 +525,7 @@ def _targets_of(client: TableClient, state: TableState, rollback: Instant) -> fr
     return frozenset(pending_rollback_targets(client, TableState(state.config, alone)))
 
 
-def _roll_back(write_client: WriteClient, state: TableState, pending: Instant, lease: Lease | None) -> None:
+def _roll_back_dead_write(write_client: WriteClient, state: TableState, pending: Instant, lease: Lease | None) -> None:
     """Undo one dead write, or end the rollback that a dead writer began."""
     from lakefmt.timeline.rollback import plan_rollback_of  # few writers meet a dead one
 
@@ -538,32 +548,32 @@ def _were_complete(
         return frozenset()
     from lakefmt.filegroups.missing_completions import was_complete
 
-    traces = {_time_of(name) for name in (*look.claims, *look.markers)}
+    traces = {_instant_of_path(name) for name in (*look.claims, *look.markers)}
     without = (pending for pending in to_check if pending.time not in traces)
     return frozenset(pending.time for pending in without if was_complete(client, state, pending))
 
 
-def _read_ahead(client: TableClient, state: TableState) -> None:
+def _read_newest_commit(client: TableClient, state: TableState) -> None:
     """Read the newest commit beside the other requests: its schema is needed next, while the lock is held."""
     if state.timeline.commits and not client.store.capabilities.low_latency:
         with suppress(LakefmtError):  # who needs the commit reads it again and gets the error
             client.commit_metadata(state, state.timeline.commits[-1])
 
 
-def _may_wait(write_client: WriteClient, state: TableState, pending: Instant, rules: Concurrency) -> bool:
+def _may_stay_pending(write_client: WriteClient, state: TableState, pending: Instant, rules: Concurrency) -> bool:
     """Return whether a pending instant may stay pending beside a write."""
     from lakefmt.filegroups.pending_plans import is_clustering
 
     on_top = pending.action in (Action.COMPACTION, Action.LOG_COMPACTION)
     if on_top and state.config.table_type is TableType.MERGE_ON_READ:
         return True  # new logs lie on top of what it will write; a compacted log takes the place of the logs that it replaces
-    if pending.action in _PLANS or is_clustering(write_client.client, state, pending):
+    if pending.action in _KEPT_PLANS or is_clustering(write_client.client, state, pending):
         return True  # conflicts with its file groups are looked for before files are written and before the commit
     # A clean deletes nothing that the newest snapshot needs; the next clean finishes it.
     return pending.action in (Action.SAVEPOINT, Action.INDEXING, Action.CLEAN)
 
 
-def _traces(store: ObjectStore) -> list[Callable[[], list[str]]]:
+def _trace_requests(store: ObjectStore) -> list[Callable[[], list[str]]]:
     """Return the requests that list the heartbeats and the directories of markers."""
     return [
         lambda: [item.name for item in store.list(HEARTBEATS, recursive=False)],
@@ -571,7 +581,7 @@ def _traces(store: ObjectStore) -> list[Callable[[], list[str]]]:
     ]
 
 
-def _sweep(
+def _sweep_traces(
     write_client: WriteClient, state: TableState, rules: Concurrency, look: Look, own: InstantTime | None
 ) -> bool:
     """Remove heartbeats and markers of instants that are not on the timeline; return whether there were any.
@@ -589,13 +599,13 @@ def _sweep(
         return removed
     on_timeline = {i.time for i in state.timeline}
     for name in look.claims:
-        time = _time_of(name)
-        if time != own and time not in on_timeline and (not rules.beside or _is_over(write_client, state, time)):
+        time = _instant_of_path(name)
+        if time != own and time not in on_timeline and (not rules.beside or _writer_is_dead(write_client, state, time)):
             removed = True
             remove_saved_writes(store, time)
             store.delete([name])
     for directory in look.markers:
-        time = _time_of(directory)
+        time = _instant_of_path(directory)
         if time.isdigit() and time not in on_timeline:
             removed = True
             remove_marked_files(write_client.client, state, time)
@@ -604,14 +614,14 @@ def _sweep(
     return removed
 
 
-def _behind_completed(store: ObjectStore, look: Look) -> list[Callable[[], object]]:
+def _removals_behind_completed(store: ObjectStore, look: Look) -> list[Callable[[], object]]:
     """Return the removals of heartbeats and markers of completed instants: their writers died, or are about to do it."""
     if not look.claims and not look.markers:
         return []
     completed = {i.time for i in look.timeline.completed} - {i.time for i in look.timeline.pending}
-    claims = [name for name in look.claims if _time_of(name) in completed]
-    times = [time for time in map(_time_of, look.markers) if time in completed]
-    left = {*times, *map(_time_of, claims)}
+    claims = [name for name in look.claims if _instant_of_path(name) in completed]
+    times = [time for time in map(_instant_of_path, look.markers) if time in completed]
+    left = {*times, *map(_instant_of_path, claims)}
     # Saved writes first: the claims and the markers are what tells of them.
     sweeps: list[Callable[[], object]] = [partial(remove_saved_writes, store, *sorted(left))] if left else []
     sweeps += [partial(store.delete, claims)] if claims else []
@@ -619,11 +629,11 @@ def _behind_completed(store: ObjectStore, look: Look) -> list[Callable[[], objec
     return [*sweeps, partial(remove_abandoned, store)] if sweeps else []
 
 
-def _time_of(path: str) -> InstantTime:
+def _instant_of_path(path: str) -> InstantTime:
     return InstantTime(path.rpartition("/")[2])
 
 
-def _is_over(write_client: WriteClient, state: TableState, time: InstantTime) -> bool:
+def _writer_is_dead(write_client: WriteClient, state: TableState, time: InstantTime) -> bool:
     """Return whether the writer of an instant that is not on the timeline is dead, so that its heartbeat can go."""
     # Other engines write the heartbeat first and the requested file after it, not always under the lock.
     claimed = Instant(time, Action.COMMIT, State.REQUESTED)

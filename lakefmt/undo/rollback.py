@@ -1,4 +1,17 @@
-"""Whether the files of an earlier state are still there: what cleans have deleted since, or are about to delete."""
+"""``table.rollback``: undo a pending instant, or the newest completed commit (docs/format.md, Rollback).
+
+The action of the instant decides what is done:
+
+* a write: its files are deleted and it leaves the timeline;
+* a compaction or log compaction: its files are deleted and its plan becomes pending again; `withdraw` removes the plan, too;
+* a clustering: its files and its plan are removed, as in Hudi; ``withdraw=False`` keeps the plan;
+* a clean that has begun may have deleted files, so it is finished; one that is only requested is withdrawn;
+* a rollback or restore whose process died is finished. (A savepoint whose process died has the time of its commit: the
+  next write removes it.)
+
+An earlier state can come back only where its files are still there (:func:`check_whole`): cleans may have deleted some, or
+be about to.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +50,7 @@ __all__ = [
 ]
 
 #: partition → file name → the clean that removed it.
-_Removed = Mapping[PartitionPath, Mapping[str, Instant]]
+_RemovedFiles = Mapping[PartitionPath, Mapping[str, Instant]]
 
 
 def state_without(client: TableClient, state: TableState, undone: Iterable[Instant]) -> TableState:
@@ -84,17 +97,19 @@ def check_whole(
     return slices
 
 
-def _removed_by_cleans(client: TableClient, state: TableState) -> _Removed:
+def _removed_by_cleans(client: TableClient, state: TableState) -> _RemovedFiles:
     removed: dict[PartitionPath, dict[str, Instant]] = {}
     for clean in state.timeline:
         if clean.action is not Action.CLEAN:
             continue
-        for partition, names in _names(client, state, clean).items():
+        for partition, names in _names_removed_by(client, state, clean).items():
             removed.setdefault(partition, {}).update(dict.fromkeys(names, clean))
     return removed
 
 
-def _names(client: TableClient, state: TableState, clean: Instant) -> Mapping[PartitionPath, tuple[str, ...]]:
+def _names_removed_by(
+    client: TableClient, state: TableState, clean: Instant
+) -> Mapping[PartitionPath, tuple[str, ...]]:
     """Return the names of the files that a clean removed or is going to remove, by partition."""
     file = clean
     if not clean.is_completed:
@@ -114,8 +129,8 @@ def _names(client: TableClient, state: TableState, clean: Instant) -> Mapping[Pa
     }
 
 
-_PLANS = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING})
-_FINISHED = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE})
+_SERVICES_WITH_PLANS = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING})
+_FINISHED_INSTEAD = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE})
 
 
 @dataclass(frozen=True)
@@ -134,8 +149,8 @@ def plan_undo(client: TableClient, instant: str) -> RollbackPlan:
     """
     state = client.load()
     target = state.timeline.find(instant)
-    _check_may_go(client, state, target)
-    return _plan(client, state, target)
+    _check_target_may_go(client, state, target)
+    return _plan_of_target(client, state, target)
 
 
 def rollback_instant(client: TableClient, instant: str, *, force: bool, withdraw: bool | None = None) -> RollbackResult:
@@ -145,22 +160,22 @@ def rollback_instant(client: TableClient, instant: str, *, force: bool, withdraw
         config = open_for_writing(write_client)
         state = TableState(config, write_client.timeline(config).load())
         target = state.timeline.find(instant)
-        _check_may_go(client, state, target)
+        _check_target_may_go(client, state, target)
         if not target.is_completed and not force:
-            _check_dead(write_client, state, target)
+            _check_writer_is_dead(write_client, state, target)
             if target.action is Action.COMPACTION:
                 check_inputs(write_client, state, target, read_plan(write_client, state, target))
-        if target.action in _FINISHED:
-            return _end(write_client, state, target, lease)
-        plan = _plan(client, state, target)
+        if target.action in _FINISHED_INSTEAD:
+            return _end_service(write_client, state, target, lease)
+        plan = _plan_of_target(client, state, target)
         opened = new_groups_of_plan(client, state, target)
         lease.check()
         if target.is_completed:
             forget_committed(client, state)
-        if target.action in _PLANS or _is_clustering(write_client, state, target):
+        if target.action in _SERVICES_WITH_PLANS or _is_clustering(write_client, state, target):
             time = _undo_service(write_client, state, target, plan, lease, withdraw)
         else:
-            time = _undo(write_client, state, target, plan, lease)
+            time = _undo_write(write_client, state, target, plan, lease)
         drop_rings(write_client, target.time, opened)
     return RollbackResult(time, action=Action.ROLLBACK.value, plan=plan)
 
@@ -168,7 +183,7 @@ def rollback_instant(client: TableClient, instant: str, *, force: bool, withdraw
 # ------------------------------------------------------------------------------------------------------- what may go
 
 
-def _check_may_go(client: TableClient, state: TableState, target: Instant) -> None:
+def _check_target_may_go(client: TableClient, state: TableState, target: Instant) -> None:
     if target.action is Action.INDEXING and not target.is_completed:
         raise UnsupportedFeature(f"{target}: a pending indexing is finished or dropped by the engine that began it")
     if not target.is_completed:
@@ -231,10 +246,10 @@ def _had_a_past(stat: WriteStat, target: Instant) -> bool:
     return before not in (None, "", "null", target.time)
 
 
-def _check_dead(write_client: WriteClient, state: TableState, target: Instant) -> None:
+def _check_writer_is_dead(write_client: WriteClient, state: TableState, target: Instant) -> None:
     """Raise while the writer of the instant may be alive; a plan that only waits has no writer."""
     beats = write_client.client.store.info(heartbeat_name(target.time)) is not None
-    is_plan = target.action in (*_PLANS, Action.CLEAN) or _is_clustering(write_client, state, target)
+    is_plan = target.action in (*_SERVICES_WITH_PLANS, Action.CLEAN) or _is_clustering(write_client, state, target)
     if target.state is State.REQUESTED and not beats and is_plan:
         return
     life = write_client.writer_liveness(state.config, state.timeline, target)
@@ -256,11 +271,11 @@ def _is_clustering(write_client: WriteClient, state: TableState, target: Instant
 # ------------------------------------------------------------------------------------------------------------ undoing
 
 
-def _plan(client: TableClient, state: TableState, target: Instant) -> RollbackPlan:
+def _plan_of_target(client: TableClient, state: TableState, target: Instant) -> RollbackPlan:
     layout = state.timeline.layout
-    if target.action in _FINISHED:
+    if target.action in _FINISHED_INSTEAD:
         return RollbackPlan(target.time, target.action)
-    if not target.is_completed and target.action not in _PLANS:
+    if not target.is_completed and target.action not in _SERVICES_WITH_PLANS:
         return plan_rollback_of(client.store, target, layout)
     # Its markers may be gone, so the table is listed. Logs that are named by other instants are in its stats.
     files = [o.name for o in client.store.list() if not o.name.startswith(".hoodie/")]
@@ -275,7 +290,7 @@ def _plan(client: TableClient, state: TableState, target: Instant) -> RollbackPl
     return plan_rollback_of(client.store, target, layout, files, logs)
 
 
-def _undo(
+def _undo_write(
     write_client: WriteClient, state: TableState, target: Instant, plan: RollbackPlan, lease: Lease
 ) -> InstantTime:
     time = run_rollback(write_client, state, target, plan, lease)
@@ -328,7 +343,7 @@ def _check_nothing_on_top(write_client: WriteClient, state: TableState, target: 
         raise StateError(f"{target} cannot be withdrawn: {above[0]} lies on top of it; run the compaction")
 
 
-def _end(write_client: WriteClient, state: TableState, target: Instant, lease: Lease) -> RollbackResult:
+def _end_service(write_client: WriteClient, state: TableState, target: Instant, lease: Lease) -> RollbackResult:
     """Finish a table service whose process died where it may have deleted files, else withdraw it."""
     store, config = write_client.client.store, state.config
     timeline_store = write_client.timeline(config)

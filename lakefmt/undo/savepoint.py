@@ -1,4 +1,7 @@
-"""``table.savepoint``: keep the state of a commit until the savepoint is deleted (docs/format.md, Savepoint)."""
+"""``table.savepoint`` keeps the state of a commit until the savepoint is deleted; ``table.restore`` brings it back.
+
+docs/format.md, Savepoint; Restore.
+"""
 
 from __future__ import annotations
 
@@ -56,10 +59,10 @@ def list_savepoints(client: TableClient) -> tuple[Savepoint, ...]:
         CorruptFile: the body of one is damaged.
     """
     state = client.load()
-    return tuple(_read(client, state, instant) for instant in savepoints_of(state.timeline))
+    return tuple(_load_savepoint(client, state, instant) for instant in savepoints_of(state.timeline))
 
 
-def _read(client: TableClient, state: TableState, instant: Instant) -> Savepoint:
+def _load_savepoint(client: TableClient, state: TableState, instant: Instant) -> Savepoint:
     body = client.read_body(state, instant)
     record = decode_body(BodyKind.SAVEPOINT_METADATA, body, what=instant.file_name)
     return parse_savepoint(instant.time, record, instant.file_name)
@@ -67,7 +70,7 @@ def _read(client: TableClient, state: TableState, instant: Instant) -> Savepoint
 
 def plan_savepoint_of(client: TableClient, instant: str | None, comment: str, user: str) -> Savepoint:
     """Return the savepoint that :func:`create_savepoint` would make; nothing is changed."""
-    return _plan(client, client.load(), instant, comment, user)[1]
+    return _savepoint_plan(client, client.load(), instant, comment, user)[1]
 
 
 def create_savepoint(
@@ -94,8 +97,8 @@ def create_savepoint(
     """
     write_client = open_write_client(client, options)
     with write_client.lock.hold() as lease:
-        state = _settled(write_client, lease)
-        target, savepoint, record = _plan(client, state, instant, comment, user)
+        state = _state_without_dead_restores(write_client, lease)
+        target, savepoint, record = _savepoint_plan(client, state, instant, comment, user)
         lease.check()
         with InstantTransaction(write_client, target.time, Action.SAVEPOINT) as transaction:
             transaction.start(state.config)
@@ -104,7 +107,7 @@ def create_savepoint(
     return savepoint
 
 
-def _settled(write_client: WriteClient, lease: Lease) -> TableState:
+def _state_without_dead_restores(write_client: WriteClient, lease: Lease) -> TableState:
     """Finish dead restores and return the table; call under the table lock."""
     config = write_client.client.load_config()
     check_writable(replace(config, metadata_partitions=()))  # a savepoint changes no file that a metadata table lists
@@ -115,10 +118,10 @@ def _settled(write_client: WriteClient, lease: Lease) -> TableState:
     return TableState(config, timeline)
 
 
-def _plan(
+def _savepoint_plan(
     client: TableClient, state: TableState, instant: str | None, comment: str, user: str
 ) -> tuple[Instant, Savepoint, dict[str, object]]:
-    target = _find_commit(state, instant)
+    target = _find_commit_to_keep(state, instant)
     if any(i.time == target.time for i in savepoints_of(state.timeline)):
         raise AlreadyExistsError(f"a savepoint keeps {target.time} already")
     on_read = state.config.table_type is TableType.MERGE_ON_READ
@@ -133,7 +136,7 @@ def _plan(
     return target, parse_savepoint(target.time, record, "the savepoint"), record
 
 
-def _find_commit(state: TableState, instant: str | None) -> Instant:
+def _find_commit_to_keep(state: TableState, instant: str | None) -> Instant:
     if instant is None:
         newest = state.timeline.latest_commit
         if newest is None:
@@ -159,7 +162,7 @@ def delete_savepoint(client: TableClient, instant: str, options: Mapping[str, ob
     """
     write_client = open_write_client(client, options)
     with write_client.lock.hold() as lease:
-        state = _settled(write_client, lease)
+        state = _state_without_dead_restores(write_client, lease)
         timeline_store = write_client.timeline(state.config)
         commits = {i.time for i in state.timeline.commits if instant in (i.time, i.completion)}
         savepoints = [
@@ -248,7 +251,7 @@ def restore_table(
 
 
 def _restore_plan(client: TableClient, state: TableState, instant: str) -> RestorePlan:
-    target = _find_target(client, state, instant)
+    target = _find_commit_to_restore(client, state, instant)
     timeline = state.timeline
     kept = {i.time for i in savepoints_of(timeline)}
     on_read = state.config.table_type is TableType.MERGE_ON_READ
@@ -267,7 +270,7 @@ def _restore_plan(client: TableClient, state: TableState, instant: str) -> Resto
     return RestorePlan(target.time, target.time in kept, undone, plans)
 
 
-def _find_target(client: TableClient, state: TableState, instant: str) -> Instant:
+def _find_commit_to_restore(client: TableClient, state: TableState, instant: str) -> Instant:
     if not any(instant in (i.time, i.completion) for i in state.timeline):
         client.with_history(state).timeline.find(instant)  # InstantNotFound when it is not archived either
         raise StateError(

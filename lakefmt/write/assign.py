@@ -1,9 +1,12 @@
-"""Which small base files of a partition are merged (pure).
+"""Which row goes to which file (pure): updates go home, inserts fill small files before new ones are opened.
 
-A row is written once when it comes in, and again with every file that is filled with newer rows or merged. ``fill`` is Hudi's
-way: new rows go to small files first, so that a file is rewritten with every small commit. ``tiers`` fills a file where it is
-rewritten anyway, or is small beside the rows that come in; other rows open files, and when a partition has too many small
-ones, some of about the same size are merged into one. Both the files of a partition and the times a row is rewritten stay few.
+Counts in equal counts out: every routed row is in exactly one assignment per place where its key lives.
+
+A row is written once when it comes in, and again with every file that is filled with newer rows or merged. ``fill`` is
+Hudi's way: new rows go to small files first, so that a file is rewritten with every small commit. ``tiers`` fills a file
+where it is rewritten anyway, or is small beside the rows that come in; other rows open files, and when a partition has too
+many small ones, some of about the same size are merged into one. Both the files of a partition and the times a row is
+rewritten stay few.
 """
 
 from __future__ import annotations
@@ -50,6 +53,8 @@ __all__ = [
     "rows_by_file_group",
     "stable_order",
 ]
+
+Rows = npt.NDArray[np.int64]
 
 
 def choose_files_to_merge(sizes: Sequence[int], max_bytes: int, most: int) -> list[int]:
@@ -100,12 +105,10 @@ def crowded_partitions(
     return frozenset(path for path, count in counts.items() if count + before[path] > most)
 
 
-Rows = npt.NDArray[np.int64]
-
 #: Small base files of a partition above which some are merged (:mod:`lakefmt.write.assign`).
 MOST_SMALL_FILES: Final = 16
 #: Bytes that are worth a file of their own, beside another new one of their partition.
-_WORTH_A_FILE = 8 << 20
+_BYTES_WORTH_A_FILE = 8 << 20
 #: A file is filled when its bytes are at most this share of those that come in.
 _FILLED_SHARE = 0.5
 
@@ -119,7 +122,7 @@ class FileSizing:
         small_bytes: files below take new rows; 0 switches filling off.
         record_bytes: bytes a stored row takes, learnt from earlier commits.
         candidates: how many small files of a partition take new rows, the smallest first; None: all.
-        tiered: only files that are rewritten anyway, or are small beside the new rows, take them (:mod:`small_files`).
+        tiered: only files that are rewritten anyway, or are small beside the new rows, take them (``tiers``).
         writers: how many files are written side by side: new rows of few partitions are spread over as many.
         fills: stored files take new rows; False: small files are only counted, to be merged after the write.
     """
@@ -144,7 +147,7 @@ class FileSizing:
             >>> FileSizing(100 << 20, 0, 100.0, writers=4).rows_side_by_side(1_000_000, 2)
             500000
         """
-        files = min(self.writers // max(partitions, 1), int(num_rows * self.record_bytes / _WORTH_A_FILE))
+        files = min(self.writers // max(partitions, 1), int(num_rows * self.record_bytes / _BYTES_WORTH_A_FILE))
         return min(self.rows_per_file, -(-num_rows // max(files, 1)))
 
     def room(self, size_bytes: int) -> int:
@@ -284,8 +287,8 @@ def assign_rows(
         new_uuid: makes names for new file groups.
         logs: how changes go to logs; None: base files are rewritten.
     """
-    staying = _grouped(routes.stay)
-    left = _grouped(routes.leave)
+    staying = _rows_of_located(routes.stay)
+    left = _rows_of_located(routes.leave)
     places = group_positions(routes.stay, logs)
     inserts: dict[int, list[Rows]] = {}
     opened: list[tuple[PartitionPath, Rows]] = []
@@ -295,7 +298,7 @@ def assign_rows(
     for partition, rows in by_partition:
         rest = _fill_small_files(rows, small.get(partition, []), sizing, inserts, rewritten)
         size = sizing.rows_side_by_side(len(rest), len(by_partition))
-        opened += [(partition, part) for part in _split(rest, size)]
+        opened += [(partition, part) for part in _split_rows(rest, size)]
     begun = {file_slice.partition for file_slice in slices}  # they have their partition file
     assigned: list[Assigned] = []
     for number in sorted(staying.keys() | inserts.keys() | left.keys()):
@@ -374,7 +377,7 @@ def open_file_group(
     return replace(log_file(nothing, instant, sequence, rows or 0, logs), num_rows=rows, new_partition=True)
 
 
-def _grouped(located: Located | None) -> dict[int, Rows]:
+def _rows_of_located(located: Located | None) -> dict[int, Rows]:
     return {} if located is None else dict(rows_by_file_group(located.slices, located.rows))
 
 
@@ -485,7 +488,7 @@ def _only_filling_helps(sizes: Sequence[int], sizing: FileSizing) -> bool:
     return not choose_files_to_merge(sizes, sizing.max_bytes, most=1)
 
 
-def _split(rows: Rows, size: int) -> Iterable[Rows]:
+def _split_rows(rows: Rows, size: int) -> Iterable[Rows]:
     for start in range(0, len(rows), max(size, 1)):
         yield rows[start : start + size]
 

@@ -1,4 +1,13 @@
-"""Columns of a table during a write: new ones, altered ones, and the internal schema of the commit."""
+"""The columns of a table after a write with other ones, and the column ids in its commit (docs/schema.md).
+
+What keys, paths, merging and indexes are made of stays as it is.
+
+Files may still have columns that are not the table's any more: rows that lacked them dropped them. Where columns have no
+ids, files are read by name: a new column of such a name would be read from the files of the old one.
+
+A table has column ids from its first alteration on. Then every commit repeats the internal schema and stores the history
+(docs/format.md, Schema history).
+"""
 
 from __future__ import annotations
 
@@ -71,15 +80,15 @@ def check_new_columns(
     Raises:
         SchemaMismatch: they may.
     """
-    have = {name for name, _ in _fields(before, "")}
-    new = {name: field for name, field in _fields(after, "") if name not in have}
+    have = {name for name, _ in _all_fields(before, "")}
+    new = {name: field for name, field in _all_fields(after, "") if name not in have}
     history = client.schema_history(state) if new else None
     if history is not None:  # the columns of its first schema have ids: none is taken for another
-        for name in _paths(history.schemas[-1].columns, ""):
+        for name in _column_names(history.schemas[-1].columns, ""):
             new.pop(name, None)
     for earlier in _schemas_without_ids(client, state) if new else ():
-        for name, field in _fields(earlier, ""):
-            if name in new and not (comes_back and _becomes(field, new[name])):
+        for name, field in _all_fields(earlier, ""):
+            if name in new and not (comes_back and _is_read_as(field, new[name])):
                 raise SchemaMismatch(
                     f"column {name!r} cannot be added as {new[name].type}: the table had a column of that name, which rows "
                     f"without it have dropped, and older files still have its values ({field.type}); take another name"
@@ -95,26 +104,26 @@ def _schemas_without_ids(client: TableClient, state: TableState) -> Iterator[pa.
             yield avro_to_arrow(text)
 
 
-def _fields(fields: Iterable[pa.Field], prefix: str) -> Iterator[tuple[str, pa.Field]]:
+def _all_fields(fields: Iterable[pa.Field], prefix: str) -> Iterator[tuple[str, pa.Field]]:
     """Yield columns and what they hold, with their full names."""
     for field in fields:
         name, kind = f"{prefix}{field.name}", field.type
         yield name, field
         if pt.is_struct(kind):
-            yield from _fields(struct_fields(kind), f"{name}.")
+            yield from _all_fields(struct_fields(kind), f"{name}.")
         elif pt.is_list(kind):
-            yield from _fields([kind.value_field.with_name("element")], f"{name}.")
+            yield from _all_fields([kind.value_field.with_name("element")], f"{name}.")
         elif pt.is_map(kind):
-            yield from _fields([kind.item_field.with_name("value")], f"{name}.")
+            yield from _all_fields([kind.item_field.with_name("value")], f"{name}.")
 
 
-def _paths(columns: Sequence[Column], prefix: str) -> Iterator[str]:
+def _column_names(columns: Sequence[Column], prefix: str) -> Iterator[str]:
     for column in columns:
         yield f"{prefix}{column.name}"
-        yield from _paths(column.fields, f"{prefix}{column.name}.")
+        yield from _column_names(column.fields, f"{prefix}{column.name}.")
 
 
-def _becomes(old: pa.Field, new: pa.Field) -> bool:
+def _is_read_as(old: pa.Field, new: pa.Field) -> bool:
     """Return whether stored values of a type are read as those of another; what structs, lists and maps hold is asked by itself."""
     if pt.is_nested(old.type) or pt.is_nested(new.type):
         return all(check(old.type) == check(new.type) for check in (pt.is_struct, pt.is_list, pt.is_map))
@@ -189,8 +198,8 @@ def with_column_ids(
     return replace(metadata, extra_metadata={**metadata.extra_metadata, LATEST_SCHEMA: history.latest.text()})
 
 
-_ORDERING = "an ordering column, which says which row of a key wins"
-_INDEXES = (PartitionKind.SECONDARY_INDEX, PartitionKind.EXPRESSION_INDEX)
+_ORDERING_USE = "an ordering column, which says which row of a key wins"
+_COLUMN_INDEXES = (PartitionKind.SECONDARY_INDEX, PartitionKind.EXPRESSION_INDEX)
 
 
 def bound_columns(client: TableClient, state: TableState) -> dict[str, str]:
@@ -202,18 +211,18 @@ def bound_columns(client: TableClient, state: TableState) -> dict[str, str]:
     """
     config, spec = state.config, client.key_spec(state.config)
     bound = {IS_DELETED: "the mark of deleted rows"}
-    bound |= dict.fromkeys(_of_merging(config), "what the table's function of merging may take")
-    bound |= dict.fromkeys(config.ordering_fields, _ORDERING)
+    bound |= dict.fromkeys(_delete_columns(config), "what the table's function of merging may take")
+    bound |= dict.fromkeys(config.ordering_fields, _ORDERING_USE)
     bound |= {field.name: "a partition column, and the paths hold its values" for field in spec.partition_fields}
     bound |= dict.fromkeys(spec.record_key_fields, "part of the record key")
     if config.metadata_partitions:
         for name, definition in load_definitions(client, config).items():
-            if kind_of_partition(name) in _INDEXES:
+            if kind_of_partition(name) in _COLUMN_INDEXES:
                 bound |= dict.fromkeys(definition.columns, f"the column of index {name}: drop the index first")
     return bound
 
 
-def _of_merging(config: TableConfig) -> list[str]:
+def _delete_columns(config: TableConfig) -> list[str]:
     try:
         rule = merge_rule(config)
     except UnsupportedFeature:  # another engine's function
@@ -262,7 +271,7 @@ def _check_types(before: pa.Schema, after: pa.Schema, bound: Mapping[str, str]) 
         if old is None or new is None or old.type == new.type:
             continue
         # Wider numbers have the order of the stored ones; whole numbers that a double rounds have not.
-        if what == _ORDERING and not (pt.is_integer(old.type) and pt.is_floating(new.type)):
+        if what == _ORDERING_USE and not (pt.is_integer(old.type) and pt.is_floating(new.type)):
             continue
         if _has_same_texts(old.type, new.type):
             continue

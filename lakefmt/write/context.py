@@ -1,8 +1,12 @@
-"""What a commit says of streams, applications and the watermark, decided under the table lock.
+"""The values of a write: its request, its context, its assignments, and what its commit says of streams and applications.
 
-A write is given a function (:class:`CommitEntries`). It is called when the table lock is held and the write is about to
-complete, so it sees the newest commit of every process. It returns the entries of this commit, or that an earlier commit
-has done the same: then the write is undone, and its result names the earlier one.
+They pass between the process that begins a write and its workers. :class:`WriteContext`, :class:`FileAssignment` and
+:class:`WriteStatus` are frozen; they pickle, and hold neither open files nor secrets.
+
+What a commit says of streams, applications and the watermark is decided by a function (:class:`CommitEntries`). It is
+called when the table lock is held and the write is about to complete, so it sees the newest commit of every process. It
+returns the entries of this commit, or that an earlier commit has done the same: then the write is undone, and its result
+names the earlier one.
 """
 
 from __future__ import annotations
@@ -62,6 +66,8 @@ __all__ = [
     "skipped_result",
     "view_entries",
 ]
+
+OnCommit = Callable[[CommitResult], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +168,12 @@ REPLACING: Final = frozenset(
 )
 #: Operations that add rows without looking for their keys.
 APPENDING: Final = frozenset({WriteOperation.INSERT, WriteOperation.BULK_INSERT, *REPLACING})
-_ACTIONS: Final = frozenset(action.value for action in (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT))
-_OPERATIONS: Final = frozenset(operation.value for operation in WriteOperation)
+_COMMIT_ACTIONS: Final = frozenset(
+    action.value for action in (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT)
+)
+_OPERATION_NAMES: Final = frozenset(operation.value for operation in WriteOperation)
 _CONTEXT_VERSION: Final = 1
-_TEXTS: Final = ("url", "owner", "instant", "action", "schema_text", "file_schema_text")
+_TEXT_FIELDS: Final = ("url", "owner", "instant", "action", "schema_text", "file_schema_text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +219,7 @@ class WriteContext:
             >>> WriteContext.from_json(context.to_json()) == context
             True
         """
-        plain = {name: getattr(self, name) for name in (*_TEXTS, "partial", "drop_duplicates", "schema_history")}
+        plain = {name: getattr(self, name) for name in (*_TEXT_FIELDS, "partial", "drop_duplicates", "schema_history")}
         mappings = {name: dict(getattr(self, name)) for name in ("properties", "options", "commit_metadata")}
         body = {"version": _CONTEXT_VERSION, "operation": self.operation.value, **plain, **mappings}
         return json.dumps(body, default=str)
@@ -229,9 +237,13 @@ class WriteContext:
             raise InvalidInputError(f"a write context is the text that to_json() gave, not {shown(text)}") from None
         if not isinstance(body, dict) or body.get("version") != _CONTEXT_VERSION:
             raise InvalidInputError(f"this is not a write context of version {_CONTEXT_VERSION}: {shown(body)}")
-        texts = {name: _stored_text(body, name) for name in _TEXTS}
+        texts = {name: _stored_text(body, name) for name in _TEXT_FIELDS}
         operation, flags = body.get("operation"), [body.get(name) for name in ("partial", "drop_duplicates")]
-        if texts["action"] not in _ACTIONS or not isinstance(operation, str) or operation not in _OPERATIONS:
+        if (
+            texts["action"] not in _COMMIT_ACTIONS
+            or not isinstance(operation, str)
+            or operation not in _OPERATION_NAMES
+        ):
             raise InvalidInputError(
                 f"write context: unknown action or operation: {shown((texts['action'], operation))}"
             )
@@ -391,17 +403,15 @@ class WritePlan(CommitResult):
         return "\n".join(lines)
 
 
-OnCommit = Callable[[CommitResult], object]
-
 #: The arguments that every writing verb takes beside its own.
 ARGUMENTS: Final = frozenset({"options", "commit_metadata", "on_commit", "schema_change", "dry_run"})
 
 #: The payload class by which an upsert becomes a delete of its keys.
 _EMPTY_PAYLOAD: Final = "EmptyHoodieRecordPayload"
 
-_SORTS = ("none", "partition", "global")
+_SORT_MODES = ("none", "partition", "global")
 #: Orders by columns, which follow behind a colon.
-_ORDERS = ("linear", "zorder", "hilbert")
+_COLUMN_ORDERS = ("linear", "zorder", "hilbert")
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,8 +449,8 @@ class WriteRequest:
         if text_argument(self.schema_change, "schema_change") not in ("add", "strict"):
             raise InvalidInputError(f"unknown schema_change {self.schema_change!r}: expected 'add' or 'strict'")
         layout, _, columns = text_argument(self.sort, "sort").partition(":")
-        if self.sort not in _SORTS and (layout not in _ORDERS or not columns.strip(" ,")):
-            expected = ", ".join(map(repr, _SORTS))
+        if self.sort not in _SORT_MODES and (layout not in _COLUMN_ORDERS or not columns.strip(" ,")):
+            expected = ", ".join(map(repr, _SORT_MODES))
             raise InvalidInputError(f"unknown sort {self.sort!r}: expected {expected} or an order such as 'zorder:a,b'")
         taken = sorted({SCHEMA_KEY, LATEST_SCHEMA} & set(self.commit_metadata))
         taken += sorted(name for name in map(str, self.commit_metadata) if name.startswith(ENTRY_PREFIXES))

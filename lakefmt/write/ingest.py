@@ -59,7 +59,7 @@ Rows = npt.NDArray[np.int64]
 #: How Arrow names a level of an index that has no name.
 _UNNAMED_INDEX: Final = re.compile(r"__index_level_[0-9]+__", re.ASCII)
 #: What pandas calls objects of one class, whose values Arrow takes as they are.
-_ALIKE: Final = frozenset({"string", "bytes", "boolean", "integer", "floating", "decimal", "empty"})
+_ARROW_KINDS_OF_PANDAS: Final = frozenset({"string", "bytes", "boolean", "integer", "floating", "decimal", "empty"})
 
 
 @runtime_checkable
@@ -144,14 +144,14 @@ def open_stream(data: object, *, stored_keys: bool = False) -> tuple[pa.Schema, 
         InvalidInputError: `data` holds no Arrow data, or its holder fails to give it.
         SchemaMismatch: rows given as dicts do not fit together, or rows have no columns.
     """
-    schema, tables = _open(data)
-    foreign(lambda: schema.names, _cannot(data))  # a name that is no UTF-8 fails here
+    schema, tables = _open_data(data)
+    foreign(lambda: schema.names, _cannot_read(data))  # a name that is no UTF-8 fails here
     extra = [name for name in (*META_COLUMNS, OPERATION, *_unnamed_index(schema)) if name in schema.names]
     if stored_keys and RECORD_KEY in extra:
         extra = [name for name in extra if name not in STORED_KEY]
     kept = pa.schema([f for f in schema if f.name not in extra]) if extra else schema
     if not kept.names:
-        return kept, _without_rows(tables, schema)
+        return kept, _refuse_rows(tables, schema)
     return (kept, (table.select(kept.names) for table in tables)) if extra else (schema, tables)
 
 
@@ -180,7 +180,7 @@ def _unnamed_index(schema: pa.Schema) -> list[str]:
         return []  # whoever wrote it, the columns are there
 
 
-def _without_rows(tables: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
+def _refuse_rows(tables: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield tables that have no columns, as long as they have no rows either."""
     for table in tables:
         if table.num_rows:
@@ -188,39 +188,39 @@ def _without_rows(tables: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.
         yield table.select([])
 
 
-def _open(data: Any) -> tuple[pa.Schema, Iterator[pa.Table]]:
+def _open_data(data: Any) -> tuple[pa.Schema, Iterator[pa.Table]]:
     if isinstance(data, pa.Table):
         return data.schema, iter([data])
     if isinstance(data, pa.RecordBatch):
         return data.schema, iter([pa.Table.from_batches([data])])
     if isinstance(data, pa.RecordBatchReader):
-        return _read(data, data)
+        return _open_reader(data, data)
     if _is_dataset(data):
         return data.schema, (
-            pa.Table.from_batches([batch]) for batch in foreign_items(data.to_batches(), _cannot(data))
+            pa.Table.from_batches([batch]) for batch in foreign_items(data.to_batches(), _cannot_read(data))
         )
     check_frame(data)
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(data, pandas.DataFrame):
-        table = foreign(lambda: _of_pandas(data), _cannot(data))
+        table = foreign(lambda: _table_of_pandas(data), _cannot_read(data))
         return table.schema, iter([table])
     if is_stream(data):
-        return _read(foreign(lambda: pa.RecordBatchReader.from_stream(data), _cannot(data)), data)
+        return _open_reader(foreign(lambda: pa.RecordBatchReader.from_stream(data), _cannot_read(data)), data)
     if not isinstance(data, type) and callable(getattr(data, "to_arrow", None)):
-        return _open(foreign(data.to_arrow, _cannot(data)))
+        return _open_data(foreign(data.to_arrow, _cannot_read(data)))
     if isinstance(data, list) and all(isinstance(row, Mapping) for row in data):
         table = _from_dicts(data)
         return table.schema, iter([table])
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
-        return _from_iterable(foreign_items(data, _cannot(data)))
+        return _from_iterable(foreign_items(data, _cannot_read(data)))
     raise InvalidInputError(f"{type(data).__name__} holds no Arrow data: give a table, a frame, dicts or batches")
 
 
-def _read(reader: pa.RecordBatchReader, data: object) -> tuple[pa.Schema, Iterator[pa.Table]]:
-    return reader.schema, (pa.Table.from_batches([batch]) for batch in foreign_items(reader, _cannot(data)))
+def _open_reader(reader: pa.RecordBatchReader, data: object) -> tuple[pa.Schema, Iterator[pa.Table]]:
+    return reader.schema, (pa.Table.from_batches([batch]) for batch in foreign_items(reader, _cannot_read(data)))
 
 
-def _cannot(data: object) -> str:
+def _cannot_read(data: object) -> str:
     """Return how a message begins when rows of another library cannot be had."""
     return f"the rows of this {type(data).__name__} cannot be read"
 
@@ -254,10 +254,10 @@ def check_frame(data: Any) -> None:
         raise SchemaMismatch(f"column names appear more than once: {twice}")
 
 
-def _of_pandas(frame: Any) -> pa.Table:
+def _table_of_pandas(frame: Any) -> pa.Table:
     """Return a frame of pandas with the levels of its index that have a name as its last columns."""
     own = [n for n, kind in enumerate(frame.dtypes) if isinstance(kind, np.dtype) and kind.kind == "O"]
-    own = [n for n in own if _of_class(frame.iloc[:, n]) not in _ALIKE]
+    own = [n for n in own if _pandas_kind(frame.iloc[:, n]) not in _ARROW_KINDS_OF_PANDAS]
     table = pa.Table.from_pandas(frame.drop(columns=frame.columns[own]), preserve_index=False)
     for n in own:
         name = str(frame.columns[n])
@@ -273,7 +273,7 @@ def _of_pandas(frame: Any) -> pa.Table:
     return table.replace_schema_metadata(None)
 
 
-def _of_class(series: Any) -> str:
+def _pandas_kind(series: Any) -> str:
     return str(sys.modules["pandas"].api.types.infer_dtype(series))
 
 
@@ -305,7 +305,7 @@ def _open_item(item: object) -> tuple[pa.Schema, Iterator[pa.Table]]:
     rows = isinstance(item, list) and all(isinstance(row, Mapping) for row in item)
     if isinstance(item, Iterable) and not (rows or is_stream(item) or hasattr(item, "to_arrow")):
         raise InvalidInputError(f"a {type(item).__name__} among batches holds no Arrow data: give tables or frames")
-    return _open(item)
+    return _open_data(item)
 
 
 def read_all(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:
@@ -464,6 +464,9 @@ def combine_in_files(
 ) -> tuple[KeyedBatch, Sequence[Assigned]]:
     """Return the rows with one row for each key of a rewritten base file, and the files with the numbers of these rows.
 
+    With ``hoodie.combine.before.upsert=false`` Hudi leaves rows of one key apart in new files and in logs, whose readers merge
+    them; a file that is rewritten takes one of them, by the table's rule.
+
     Args:
         batch: the rows.
         assigned: the files, and their rows by number.
@@ -485,10 +488,10 @@ def combine_in_files(
         return batch, assigned
     places = np.full(batch.num_rows, -1, np.int64)
     places[winners] = np.arange(len(winners))
-    return combined, [_renumbered(each, places) for each in assigned]
+    return combined, [_renumbered_file(each, places) for each in assigned]
 
 
-def _renumbered(each: Assigned, places: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Assigned:
+def _renumbered_file(each: Assigned, places: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Assigned:
     """Return a file with the new numbers of its rows; -1: the row is there no more."""
     rows = places[each.rows]
     kept = rows >= 0

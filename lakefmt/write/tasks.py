@@ -1,4 +1,10 @@
-"""A write whose files are written by tasks of a distributed engine."""
+"""A write whose files are written by many tasks of a cluster: begun and committed by one process.
+
+That process begins the write and commits it (:class:`~lakefmt.write.transaction.WriteTransaction`), with every row accounted
+for; the tasks are given its context and its state, and key, place and write rows, each its own. What a task decides follows
+from its number and its rows alone: a second attempt gives every file the name that the first one gave it, and adopts the
+file. So two tasks must never have rows of one file group; who hands out the rows sees to that.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +77,7 @@ Numbers = npt.NDArray[np.int64]
 
 #: Sequence numbers of files are numbers of tasks times this: no two tasks give one twice.
 _FILES_OF_A_TASK: Final = 1 << 16
-_SMALL_FILES: Final = "hoodie.parquet.small.file.limit"
+_SMALL_FILE_SETTING: Final = "hoodie.parquet.small.file.limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +246,7 @@ def task_ids(owner: str, task: int) -> Callable[[], str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ids:
+class _TaskIds:
     new_uuid: Callable[[], str]
 
 
@@ -264,9 +270,9 @@ class TaskWriter:
     ) -> None:
         context, self._task, self._anywhere = shared.context, task, shared.anywhere
         if not fills_small_files:
-            context = replace(context, options={**context.options, _SMALL_FILES: 0})
+            context = replace(context, options={**context.options, _SMALL_FILE_SETTING: 0})
         store = open_store(context.url, storage_options)
-        ids = _Ids(task_ids(context.owner, task))
+        ids = _TaskIds(task_ids(context.owner, task))
         client = TableClient(store, dict(context.options), ids=ids, metadata_listing=ListingByMetadata())
         bound = BoundContext(store, context, shared.state.config)
         self._write_client = write_client_of(client, bound.settings, context.owner)
@@ -293,11 +299,11 @@ class TaskWriter:
         self._rows_in += table.num_rows
         batch = transaction.key(table)
         if in_order and batch.keys is not None:
-            batch = batch.take(pc.sort_indices(_order(batch)))
+            batch = batch.take(pc.sort_indices(_partition_and_key(batch)))
         placed = transaction.place(transaction.locate(batch))
-        digests = _Digests(placed.batch)
+        digests = _RowDigests(placed.batch)
         assigned = [
-            _numbered(each, transaction.context.instant, self._first + n, digests)
+            _numbered_assignment(each, transaction.context.instant, self._first + n, digests)
             for n, each in enumerate(placed.assigned)
         ]
         self._files += len(assigned)
@@ -323,7 +329,7 @@ class TaskWriter:
         rows = with_keys(located.batch.table, located.batch.keys)
         for group, some, leaves in _by_file_group(located):
             given = rows.take(from_numpy(some))
-            yield group, size, _leaving(given) if leaves else given
+            yield group, size, _marked_as_leaving(given) if leaves else given
 
     def combine(self, table: pa.Table) -> tuple[KeyedBatch, float]:
         """Key rows, and combine those of one key; their keys are looked up elsewhere.
@@ -342,7 +348,7 @@ class TaskWriter:
             keys = record_keys(keys_anywhere(transaction.key_spec, table, transaction.bound.schema))
             return KeyedBatch(pa.table({}), keys.take(pc.sort_indices(keys)), in_no_partition(len(keys)))
         batch = transaction.key(table)
-        return batch.take(pc.sort_indices(_order(batch)))
+        return batch.take(pc.sort_indices(_partition_and_key(batch)))
 
     def plan(self, located_rows: Sequence[FoundRows], record_bytes: float) -> list[GroupToWrite]:
         """Return the files to write for what the tasks have found.
@@ -391,7 +397,7 @@ class TaskWriter:
             (each,) = complete_log_rows(
                 client, bound, state, [each], [group.file_slice], keys, batch.table.column_names
             )
-        each = replace(each, assignment=replace(file, digest=_Digests(batch).of(each.rows)))
+        each = replace(each, assignment=replace(file, digest=_RowDigests(batch).of(each.rows)))
         self._check_pending()
         self._statuses += transaction.write(PlacedRows(batch, [each]))
 
@@ -441,39 +447,39 @@ def _by_file_group(located: LocatedRows) -> Iterator[tuple[FoundRows, Numbers, b
         yield FoundRows(partition, NEW, len(some)), some, False
 
 
-def _leaving(rows: pa.Table) -> pa.Table:
+def _marked_as_leaving(rows: pa.Table) -> pa.Table:
     """Return rows whose key leaves the file group that they go to."""
     kept = rows.drop_columns([MOVED_AWAY]) if MOVED_AWAY in rows.column_names else rows
     return kept.append_column(MOVED_AWAY, from_numpy(np.ones(rows.num_rows, bool)))
 
 
-def _order(batch: KeyedBatch) -> pa.Array:
+def _partition_and_key(batch: KeyedBatch) -> pa.Array:
     return pc.binary_join_element_wise(batch.partitions.cast(pa.string()), batch.keys, "\x00")
 
 
-class _Digests:
+class _RowDigests:
     """Tells the rows of one attempt from those of another, by their keys; where keys are generated, by all rows."""
 
     def __init__(self, batch: KeyedBatch) -> None:
         self._keys = batch.keys
-        self._whole = "" if batch.keys is not None else _digest(batch.table)
+        self._whole = "" if batch.keys is not None else _digest_of_rows(batch.table)
 
     def of(self, rows: Numbers) -> str:
         """Return the digest of rows by their numbers."""
         if self._keys is None:
             return f"{self._whole}-{len(rows)}"
-        return _digest(pa.table({"key": self._keys.take(from_numpy(rows))}))
+        return _digest_of_rows(pa.table({"key": self._keys.take(from_numpy(rows))}))
 
 
-def _digest(table: pa.Table) -> str:
-    sink = _Hash()
+def _digest_of_rows(table: pa.Table) -> str:
+    sink = _HashingFile()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), table.schema) as writer:
         for batch in table.combine_chunks().to_batches():
             writer.write_batch(batch)
     return sink.hash.hexdigest()
 
 
-class _Hash:
+class _HashingFile:
     """A file that keeps the hash of what is written."""
 
     closed = False
@@ -493,7 +499,7 @@ class _Hash:
         """Do nothing."""
 
 
-def _numbered(each: Assigned, instant: InstantTime, number: int, digests: _Digests) -> Assigned:
+def _numbered_assignment(each: Assigned, instant: InstantTime, number: int, digests: _RowDigests) -> Assigned:
     """Return an assignment whose file has the sequence number of its task, and that knows its rows."""
     file = numbered_file(each.assignment, instant, number)
     return replace(each, assignment=replace(file, digest=digests.of(each.rows)))
@@ -568,13 +574,13 @@ def run_tasks_and_commit(
             results = run(transaction.decide(given.partitions))
             check_conservation(given.rows, results)
             nulls = frozenset[str]().union(*(result.null_elements for result in results))
-            transaction.take_over(nulls, _relied_on(request, index, given.partitions))
+            transaction.take_over(nulls, _partitions_relied_on(request, index, given.partitions))
             return transaction.commit_unless_empty([s for result in results for s in result.statuses])
 
     return retried(client, request, attempt)
 
 
-def _relied_on(
+def _partitions_relied_on(
     request: WriteRequest, index: Index, partitions: frozenset[PartitionPath] | None
 ) -> frozenset[PartitionPath] | None:
     """Return the partitions in which other writers must not have brought a key: the keys themselves stay in the tasks."""

@@ -1,8 +1,9 @@
 """One write in six steps: begin, key, locate, place, write, commit.
 
-``Table`` runs them in one call (:mod:`lakefmt.write.verbs`); ``lakefmt.lowlevel`` offers them one by one. A transaction
-that is saved (:mod:`~lakefmt.write.commit.saved_write`) is rebuilt from its :class:`~lakefmt.write.context.WriteContext`
-in any process by :func:`resume_transaction`.
+``Table`` runs them in one call (:mod:`lakefmt.write.verbs`); ``lakefmt.lowlevel`` offers them one by one, in one process or
+in several. A :class:`~lakefmt.write.context.WriteContext` is a plain value. The process that keeps the heartbeat of a write
+alive finds its transaction here; any other process rebuilds the transaction from the context and from what the write has
+saved (:func:`resume_transaction`, :mod:`~lakefmt.write.commit.saved_write`).
 """
 
 from __future__ import annotations
@@ -443,7 +444,7 @@ class WriteTransaction:
         sizing = located.sizing
         if not sizing.tiered or not sizing.small_bytes:
             return frozenset()
-        opened = [each.assignment.partition for each in placed.assigned if _opens(each.assignment)]
+        opened = [each.assignment.partition for each in placed.assigned if _opens_file_group(each.assignment)]
         if not opened:
             return frozenset()
         from lakefmt.write.assign import crowded_partitions  # a change of stored rows needs it not
@@ -504,7 +505,7 @@ class WriteTransaction:
         return PlacedRows(located.batch, assigned)
 
     def _check_early(self, assigned: Sequence[Assigned]) -> None:
-        opened = {(a.assignment.partition, a.assignment.file_id) for a in assigned if _opens(a.assignment)}
+        opened = {(a.assignment.partition, a.assignment.file_id) for a in assigned if _opens_file_group(a.assignment)}
         groups = {(a.assignment.partition, a.assignment.file_id) for a in assigned} - opened
         begun = self._pending.based_on or self.state
         held_lock = held_lock_of(self.client.store.url)
@@ -736,13 +737,13 @@ class WriteTransaction:
         return heartbeat is not None and heartbeat.is_beating
 
 
-def _opens(assignment: FileAssignment) -> bool:
+def _opens_file_group(assignment: FileAssignment) -> bool:
     """Return whether an assignment opens a file group."""
     return assignment.base is None and (assignment.log is None or not assignment.log.older)
 
 
 #: The transactions that this process keeps alive, by owner.
-_running: dict[str, WriteTransaction] = {}
+_running_transactions: dict[str, WriteTransaction] = {}
 _running_lock = Lock()
 
 
@@ -757,23 +758,23 @@ def begin_saved(client: TableClient, request: WriteRequest, incoming: pa.Schema 
     transaction = WriteTransaction.begin(client, request, incoming)
     with transaction.aborted_on_error():
         transaction.save_for_others(SavedWrite(transaction.state.timeline, client.clock.now().timestamp()))
-    _register(transaction)
+    _register_running(transaction)
     return transaction
 
 
 def find_transaction(context: WriteContext) -> WriteTransaction | None:
     """Return the running write of a context, None when this process does not keep it alive."""
     with _running_lock:
-        transaction = _running.get(context.owner)
+        transaction = _running_transactions.get(context.owner)
     return transaction if transaction is not None and transaction.is_alive else None
 
 
-def _register(transaction: WriteTransaction) -> None:
+def _register_running(transaction: WriteTransaction) -> None:
     with _running_lock:
-        for owner in [owner for owner, other in _running.items() if not other.is_alive]:
-            del _running[owner]  # it has ended, here or in another process
+        for owner in [owner for owner, other in _running_transactions.items() if not other.is_alive]:
+            del _running_transactions[owner]  # it has ended, here or in another process
         if transaction.is_alive:
-            _running[transaction.context.owner] = transaction
+            _running_transactions[transaction.context.owner] = transaction
 
 
 def resume_transaction(client: TableClient, context: WriteContext) -> WriteTransaction:
@@ -797,7 +798,7 @@ def resume_transaction(client: TableClient, context: WriteContext) -> WriteTrans
         state = TableState(bound.config, saved.timeline)
         pending = PendingWrite(write_client, bound, state, concurrency_of(write_client), instant)
         transaction = WriteTransaction(pending, saved)
-    _register(transaction)
+    _register_running(transaction)
     return transaction
 
 

@@ -110,6 +110,9 @@ def _merge_small_files(
 ) -> tuple[str, ...]:
     """Merge small files of partitions that have too many; return one sentence if that failed.
 
+    A replacecommit of Hudi's operation CLUSTER. Rows keep their commit times and sequence numbers, so that increments do not
+    return them again. Memory: the rows of the files that become one.
+
     Args:
         client: the table.
         request: the write that it follows.

@@ -155,7 +155,7 @@ def micros_are_unknown(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         avro.avro_to_arrow.cache_clear()
         plan._compiled.cache_clear()
 
-    monkeypatch.setattr(avro, "_NOT_READABLE", frozenset({"timestamp-micros"}))
+    monkeypatch.setattr(avro, "_UNREADABLE_LOGICAL", frozenset({"timestamp-micros"}))
     forget()
     yield
     monkeypatch.undo()
@@ -164,13 +164,13 @@ def micros_are_unknown(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(params=[(version, kind) for version in (6, 9) for kind in ("cow", "mor")], ids=str)
 def with_unknown_column(tmp_path, request, micros_are_unknown) -> Path:
-    avro._NOT_READABLE, unknown = frozenset[str](), avro._NOT_READABLE
+    avro._UNREADABLE_LOGICAL, unknown = frozenset[str](), avro._UNREADABLE_LOGICAL
     rows = pa.table({"id": ["a", "b"], "t": pa.array([1, 2], pa.timestamp("us", "UTC")), "v": [1, 2]})
     version, kind = request.param
     table = lakefmt.create_table(tmp_path / "t", data=rows, record_key="id", table_type=kind, table_version=version)
     table.upsert(rows)
     table.upsert(rows.slice(0, 1))
-    avro._NOT_READABLE = unknown
+    avro._UNREADABLE_LOGICAL = unknown
     avro.avro_to_arrow.cache_clear()
     plan._compiled.cache_clear()
     return tmp_path / "t"

@@ -25,5 +25,5 @@ _LIKE_LARGE = {
 def _written_like_large_tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.node.path.stem in _LIKE_LARGE:
         monkeypatch.setattr(duplicate_columns, "_LEAST_KEY_BYTES", 1)
-        monkeypatch.setattr(base_file, "_LARGE_BYTES", 1)
+        monkeypatch.setattr(base_file, "_LARGE_FILE_BYTES", 1)
         monkeypatch.setattr(merge_base, "_MANY_ROWS", 1)

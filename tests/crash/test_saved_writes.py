@@ -83,7 +83,7 @@ def begun(table_type: str) -> tuple[Repeatable, Pending]:
 
 def begin_and_write(client: TableClient) -> Pending:
     """What the first process does: it begins, assigns and writes."""
-    saved_transaction._running.clear()  # every process has its own
+    saved_transaction._running_transactions.clear()  # every process has its own
     transaction = begin_saved(client, WriteRequest(WriteOperation.UPSERT, OPTIONS), SCHEMA)
     placed = transaction.place(transaction.locate(transaction.key(CHANGES)))
     written = [write_assigned(transaction.bound, a.assignment, [route(placed.batch, a)]) for a in placed.assigned]
@@ -91,7 +91,7 @@ def begin_and_write(client: TableClient) -> Pending:
 
 
 def commit_elsewhere(client: TableClient, pending: Pending) -> None:
-    saved_transaction._running.clear()
+    saved_transaction._running_transactions.clear()
     resume_transaction(client, pending.context).commit(pending.statuses)
 
 
@@ -101,7 +101,7 @@ def same(found: pa.Table, expected: pa.Table) -> bool:
 
 def check_nothing_left(origin: Repeatable, store: MemoryStore, story: str) -> None:
     """The next write succeeds, and nothing of the dead one is left."""
-    saved_transaction._running.clear()
+    saved_transaction._running_transactions.clear()
     healthy = origin.table(store, OPTIONS, process=3)
     assert healthy.upsert(rows(0, 8, ts=9)).instant is not None, story
     assert same(healthy.read(), rows(0, 8, ts=9)), story
@@ -166,7 +166,7 @@ def test_the_process_that_commits_dies(table_type: str, mode: FaultMode, crash: 
                 commit_elsewhere(third, pending)
             committed = True
         elif then == "abort":
-            saved_transaction._running.clear()
+            saved_transaction._running_transactions.clear()
             abort_context(third, pending.context)
         assert same(Table(TableClient(store, OPTIONS)).read(), AFTER if committed else BEFORE), story
         check_nothing_left(origin, store, story)

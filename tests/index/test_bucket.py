@@ -348,18 +348,18 @@ def test_a_bulk_insert_of_a_long_stream_holds_no_more_than_its_window(engine: st
     table.upsert(rows(0, 2000, 1))
     window = 2 << 20
     parts: list[int] = []
-    before = grouped_rows._joined
+    before = grouped_rows._joined_and_emptied
 
     def measured(waiting: list[pa.Table]) -> pa.Table:
         parts.append(sum(part.nbytes for part in waiting))
         return before(waiting)
 
-    grouped_rows._joined = measured
+    grouped_rows._joined_and_emptied = measured
     try:
         stream = (rows(first, first + 5000, 2) for first in range(2000, 82_000, 5000))
         done = table.bulk_insert(stream, options={"lakefmt.write.window.bytes": window})
     finally:
-        grouped_rows._joined = before
+        grouped_rows._joined_and_emptied = before
     assert len(parts) > 4
     assert max(parts) < window // 2
     assert done.num_inserts + done.num_updates == 80_000

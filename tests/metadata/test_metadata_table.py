@@ -255,7 +255,7 @@ def test_a_secondary_index_whose_column_another_engine_took_away_is_refused_unti
     table.upsert(rows(0, 4, 1))
     table.index.create("secondary_index", "v")
     with monkeypatch.context() as patch:
-        patch.setattr("lakefmt.write.columns._INDEXES", ())
+        patch.setattr("lakefmt.write.columns._COLUMN_INDEXES", ())
         if change == "rename":
             table.alter.rename_column("v", "w")
         else:

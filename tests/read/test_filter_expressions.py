@@ -277,7 +277,7 @@ def test_another_form_of_expressions_says_nothing(monkeypatch: pytest.MonkeyPatc
         [("nested_field_ref", "x")],
         [],
     ):
-        monkeypatch.setattr(implied_conditions, "_parts", lambda given, parts=parts: iter(parts))
+        monkeypatch.setattr(implied_conditions, "_expression_parts", lambda given, parts=parts: iter(parts))
         assert implied_by(FIELDS["id"] == "k1", SCHEMA) in (Implied(None, may_fail=True), Implied(None, may_fail=False))
         condition = parse_filter(FIELDS["id"] == "k1", SCHEMA)
         assert condition is not None
@@ -397,7 +397,7 @@ def test_a_condition_that_says_too_much_loses_rows(tables: dict[str, lakefmt.Tab
     """The law sees a wrong condition: where an `or` is taken for an `and`, a row is missing."""
     either = (FIELDS["id"] == "k5") | (FIELDS["text"] == "a")
     right = tables["COPY_ON_WRITE"].read(filter=either).num_rows
-    with mock.patch.dict(implied_conditions._JOINS, {"or_kleene": True}):
+    with mock.patch.dict(implied_conditions._IS_CONJUNCTION, {"or_kleene": True}):
         assert tables["COPY_ON_WRITE"].read(filter=either).num_rows < right
 
 

@@ -496,8 +496,8 @@ def test_wrong_ends_of_an_altered_column_lose_rows() -> None:
     table = of_eight_files("cow", metadata=False)
     alter(table, "renamed")
     assert table.read(filter="number = 3").column("id").to_pylist() == ["k3"]
-    place = altered_columns._place
-    with mock.patch.object(altered_columns, "_place", lambda path, places: place(["m"], places)):
+    place = altered_columns._place_in_file
+    with mock.patch.object(altered_columns, "_place_in_file", lambda path, places: place(["m"], places)):
         assert table.read(filter="number = 3").num_rows == 0
 
 

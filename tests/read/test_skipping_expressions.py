@@ -179,7 +179,7 @@ def test_wrong_ranges_and_filters_lose_rows(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(by_expression, "read_expression_stats", lying)
     assert table.read(filter=[("at", "=", MOMENTS[7])]).num_rows == 0
-    monkeypatch.setattr(by_expression, "_may_hold", lambda *arguments: False)
+    monkeypatch.setattr(by_expression, "_filter_may_hold", lambda *arguments: False)
     assert table.read(filter="id = 'k1'").num_rows == 0
 
 

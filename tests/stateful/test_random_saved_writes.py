@@ -64,13 +64,13 @@ class Writer:
         self.running: dict[str, object] = {}
 
     def __enter__(self) -> Writer:
-        transaction._running.clear()
-        transaction._running.update(self.running)  # type: ignore[arg-type]
+        transaction._running_transactions.clear()
+        transaction._running_transactions.update(self.running)  # type: ignore[arg-type]
         return self
 
     def __exit__(self, *details: object) -> None:
-        self.running = dict(transaction._running)
-        transaction._running.clear()
+        self.running = dict(transaction._running_transactions)
+        transaction._running_transactions.clear()
         if self.store.crashed:
             self.process.die()
 
@@ -235,4 +235,4 @@ def test_nothing_is_left_of_writes_that_end_elsewhere(seed: int, table_type: str
             if number % 8 == 7:
                 walk.settle()
     finally:
-        transaction._running.clear()
+        transaction._running_transactions.clear()

@@ -24,7 +24,7 @@ class Thing:
 
 @pytest.fixture(autouse=True)
 def nothing_lent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lent_module, "_known", {})
+    monkeypatch.setattr(lent_module, "_tracked", {})
 
 
 def test_whoever_holds_it_is_waited_for() -> None:
@@ -62,7 +62,7 @@ def test_a_file_of_a_store_in_python_is_lent_while_arrow_has_it(make: type[Memor
     store.put("a.parquet", sink.getvalue().to_pybytes())
     fs, prefix = store.arrow_filesystem()
     file = fs.open_input_file(prefix + "a.parquet")
-    assert lent_module._known
+    assert lent_module._tracked
     assert pq.read_table(file).num_rows == 1
     del file
     assert wait_for_arrow()
@@ -72,7 +72,7 @@ def test_what_is_dead_is_forgotten_when_there_is_much_of_it() -> None:
     for _ in range(1000):
         track_arrow_use(Thing())
     kept = [track_arrow_use(Thing()) for _ in range(300)]
-    assert len(lent_module._known) <= 300 + 257
+    assert len(lent_module._tracked) <= 300 + 257
     assert len(kept) == 300
 
 
@@ -97,7 +97,7 @@ def test_what_the_collector_runs_may_lend_more() -> None:
     finally:
         gc.set_threshold(*before)
     gc.collect()
-    assert len(lent_module._known) == len(held) + len(kept) == 201
+    assert len(lent_module._tracked) == len(held) + len(kept) == 201
     assert len(pairs) == 5000
 
 
@@ -109,17 +109,17 @@ def test_a_scan_lends_its_file_system_for_as_long_as_it_lasts() -> None:
     assert wait_for_arrow()
     reading = iter(table.scan())
     assert next(reading).num_rows == 1
-    assert any(isinstance(known(), ArrowHandler) for known in lent_module._known.values())
+    assert any(isinstance(known(), ArrowHandler) for known in lent_module._tracked.values())
     del reading
     assert wait_for_arrow(), "the table keeps none"
 
 
 def test_the_interpreter_waits_when_it_ends() -> None:
     script = (
-        "import atexit, os, threading; from lakefmt.storage import arrow_lifetime\n"
+        "import atexit, os, threading; from lakefmt.storage import arrow_filesystem\n"
         "class Thing:\n"
         "    def __del__(self): os.write(1, b'let go\\n')\n"  # before anybody can see that it is gone
-        "held, ending = [arrow_lifetime.track_arrow_use(Thing())], threading.Event()\n"
+        "held, ending = [arrow_filesystem.track_arrow_use(Thing())], threading.Event()\n"
         "def drop(): ending.wait(); held.clear()\n"
         "threading.Thread(target=drop, daemon=True).start()\n"
         "atexit.register(ending.set)\n"  # registered last, it runs first

@@ -217,7 +217,7 @@ class ShortFile:
 
 @pytest.mark.parametrize("short", [0, 2, 100])
 def test_a_range_that_comes_short_is_asked_for_again(short, monkeypatch):
-    monkeypatch.setattr(_checked_files, "_PAUSES", (0.0,) * 3)
+    monkeypatch.setattr(_checked_files, "_SHORT_READ_PAUSES", (0.0,) * 3)
     fs = ShortFiles(skip_instance_cache=True)
     store = RemoteStore(fs, "/t", url="short://t")
     fs.pipe_file("/t/a", b"0123456789")

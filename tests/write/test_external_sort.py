@@ -85,13 +85,13 @@ def test_a_range_is_a_bounded_part_of_the_memory(distinct: int) -> None:
 
 def test_what_a_range_takes_of_a_run_does_not_keep_the_rest_of_its_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     held = []
-    real = external_sort._in_order
+    real = external_sort._joined_in_order
 
     def noted(pieces: list[pa.Table]) -> pa.Table:
         held.append((sum(piece.get_total_buffer_size() for piece in pieces), sum(piece.nbytes for piece in pieces)))
         return real(pieces)
 
-    monkeypatch.setattr(external_sort, "_in_order", noted)
+    monkeypatch.setattr(external_sort, "_joined_in_order", noted)
     count, memory = 200_000, 4 << 20
     table = pa.table({"k": [f"{(n * 7919) % count:06d}" for n in range(count)], "n": range(count)})
     found = list(sort_stream([table], by_k, memory))
@@ -156,7 +156,7 @@ def test_a_filter_is_the_same_where_memory_is_slow(
 
     monkeypatch.setattr(memory_speed, "far_writes_are_slow", lambda: calls.append(1) or slow)
     monkeypatch.setattr(BloomFilter, "add_pieces", noted)
-    monkeypatch.setattr(key_spill, "_CACHED_KEYS", cached)
+    monkeypatch.setattr(key_spill, "_KEYS_WITH_CACHED_FLAGS", cached)
     keys, whole, filled = FileKeys(), BloomFilter.sized(300, 1e-9), BloomFilter.sized(300, 1e-9)
     texts = pa.array([f"key-{number}" for number in range(300)])
     keys.add(pa.chunked_array([texts]))

@@ -31,7 +31,7 @@ ROWS = 6000
 
 @pytest.fixture(autouse=True)
 def small_files_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base_file, "_LARGE_BYTES", 1)
+    monkeypatch.setattr(base_file, "_LARGE_FILE_BYTES", 1)
     monkeypatch.setattr(merge_base, "_MANY_ROWS", 1)
 
 
@@ -140,7 +140,7 @@ def test_rows_and_footers_are_those_of_a_file_that_is_encoded(
     for keep in (1, 1 << 60):
         path = tmp_path_factory.mktemp("t")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(base_file, "_LARGE_BYTES", keep)
+            patch.setattr(base_file, "_LARGE_FILE_BYTES", keep)
             patch.setattr(base_writer, "_ROW_GROUP_BYTES", group_bytes)
             table = table_of(path, rows, options={"lakefmt.durability": "none"})
             for batch in filter(None, batches):

@@ -58,7 +58,7 @@ def test_every_row_goes_to_its_partition_once_and_in_order(
         )
     told = partial(partition_constants, SPEC, SCHEMA) if tells else lambda _: {}
     with pytest.MonkeyPatch.context() as patch, WorkerPool(threads) as workers:
-        patch.setattr(bulk_insert, "_CHUNK_ROWS", at_once)
+        patch.setattr(bulk_insert, "_SORTED_CHUNK_ROWS", at_once)
         spread = PartitionSplitter(batches, workers, told, lambda _, counts: [0 < count <= few for count in counts])
         found = [part for group in spread.groups() for part in group]
         assert all(table.num_rows > few for _, table in found)

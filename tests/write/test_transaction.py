@@ -64,7 +64,7 @@ def forget(context: lowlevel.WriteContext, *, dies: bool = False) -> None:
     assert running is not None
     if dies:
         running._abandon()
-    saved_transaction._running.pop(context.owner, None)
+    saved_transaction._running_transactions.pop(context.owner, None)
 
 
 def saved_files(table: Table) -> list[str]:
@@ -200,7 +200,7 @@ def test_two_committers_that_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     def overtaken(*given: object, **named: object) -> object:
         if not late:
             late.append(None)
-            saved_transaction._running.clear()
+            saved_transaction._running_transactions.clear()
             lowlevel.commit(COPIES["pickle"](context), statuses)
         return real(*given, **named)  # type: ignore[arg-type]
 

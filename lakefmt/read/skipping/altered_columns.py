@@ -1,8 +1,11 @@
-"""What statistics guarantee of the rows of file slices. Pure.
+"""What statistics guarantee of the rows of file slices and row groups, also of columns that were altered since.
 
 Statistics of the files of a slice are joined before they are compared with a condition: a merged row takes each value from
 one of the files, perhaps another one for each column. So a slice is read or not read as a whole, and a log is never left
 out alone.
+
+Arrow compares a footer with a filter by names and types, so it cannot leave out row groups of a file that has a column
+under another name, or in another type. Here the ends of each row group get the name and the type of today, as its rows do.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ __all__ = [
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-_RECORD = ("min", "max", "value_count", "null_count")
+_RECORD_COLUMNS = ("min", "max", "value_count", "null_count")
 #: Java orders these characters by other numbers than UTF-8 does, so an end that holds one may not be the outermost value.
 _ORDERED_DIFFERENTLY = r"[\x{E000}-\x{10FFFF}]"
 
@@ -92,7 +95,7 @@ def joined_ranges(stats: pa.Table, files: SliceFiles) -> pa.Table:
     twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
     stats = stats.filter(pc.invert(pc.is_in(stats["name"], value_set=twice))) if len(twice) else stats
     places = pc.index_in(files.names, value_set=stats["name"].combine_chunks())
-    records = pa.table({name: stats[name].combine_chunks().take(places) for name in _RECORD})
+    records = pa.table({name: stats[name].combine_chunks().take(places) for name in _RECORD_COLUMNS})
     return joined_records(records, files, np.arange(len(files.slices)))
 
 
@@ -106,7 +109,7 @@ def joined_records(records: pa.Table, files: SliceFiles, places: I64, absent: Ma
         absent: where the file is known to have only nulls.
     """
     low, high = (records[end].combine_chunks() for end in ("min", "max"))
-    rows, nulls = (_numbers(records[name].combine_chunks()) for name in ("value_count", "null_count"))
+    rows, nulls = (_counts_or_minus_one(records[name].combine_chunks()) for name in ("value_count", "null_count"))
     slices, logs = files.slices[places], files.logs[places]
     has_range = _has_range(low, high)
     is_empty = logs & (rows == 0) & (nulls == 0)  # a log of deletes
@@ -123,7 +126,7 @@ def joined_records(records: pa.Table, files: SliceFiles, places: I64, absent: Ma
     return pa.table(columns)
 
 
-def _numbers(values: pa.Array) -> I64:
+def _counts_or_minus_one(values: pa.Array) -> I64:
     numbers: I64 = pc.fill_null(values, -1).to_numpy(zero_copy_only=False)
     return numbers
 
@@ -237,14 +240,14 @@ def statistic_columns(
     meta = {RECORD_KEY} if merged else {RECORD_KEY, COMMIT_TIME}
     left_out = {*META_COLUMNS} - (meta if config.populate_meta_fields else set())
     fields = [field for field in schema if field.name in used - left_out and "." not in field.name]
-    return [leaf for field in fields for leaf in _leaves((field.name,), field.type)]
+    return [leaf for field in fields for leaf in _leaf_columns((field.name,), field.type)]
 
 
-def _leaves(path: tuple[str, ...], kind: pa.DataType) -> Iterator[Leaf]:
+def _leaf_columns(path: tuple[str, ...], kind: pa.DataType) -> Iterator[Leaf]:
     if pt.is_struct(kind):
         for number in range(kind.num_fields):
             if "." not in kind.field(number).name:
-                yield from _leaves((*path, kind.field(number).name), kind.field(number).type)
+                yield from _leaf_columns((*path, kind.field(number).name), kind.field(number).type)
     elif not (pt.is_nested(kind) or isinstance(kind, pa.BaseExtensionType)):
         yield Leaf(".".join(path), pc.field(path[0]) if len(path) == 1 else pc.field(*path), kind)
 
@@ -314,7 +317,7 @@ def _may_grow(log: LogFile, file_slice: FileSlice, layout: int) -> bool:
     return layout == 1 or (log.instant == file_slice.instant and (file_slice.base is not None or alike > 1))
 
 
-_COUNTS: Final = ("value_count", "null_count")
+_COUNT_COLUMNS: Final = ("value_count", "null_count")
 
 
 def row_groups_left(
@@ -340,7 +343,7 @@ def row_groups_left(
     if condition.pruning is None or config.drop_partition_columns or not every:
         return every
     leaves = statistic_columns(condition, schema, config, merged=False)
-    by_leaf = [_guarantees(metadata, stored, places, leaf) for leaf in leaves]
+    by_leaf = [_row_group_guarantees(metadata, stored, places, leaf) for leaf in leaves]
     guarantees = [each for each in by_leaf if each is not None]
     if not guarantees:
         return every
@@ -351,11 +354,11 @@ def row_groups_left(
     return [number for number in every if kept[number]]
 
 
-def _guarantees(
+def _row_group_guarantees(
     metadata: pq.FileMetaData, stored: pa.Schema, places: ColumnPlaces | None, leaf: Leaf
 ) -> list[pc.Expression | None] | None:
     """Return what is true of a column in each row group; None: nothing is known of any."""
-    place = _place(leaf.name.split("."), places)
+    place = _place_in_file(leaf.name.split("."), places)
     if place is None:
         return [leaf.expression.is_null()] * metadata.num_row_groups
     names, kind = place
@@ -364,7 +367,7 @@ def _guarantees(
     field = field_at(stored, path) if len(numbers) == 1 else None
     if field is None or not _keeps_order(field.type, leaf.kind, kind):
         return None
-    records = _records(metadata, numbers[0], field.type, leaf.kind, kind)
+    records = _row_group_records(metadata, numbers[0], field.type, leaf.kind, kind)
     if records is None:
         return None
     count = metadata.num_row_groups
@@ -372,7 +375,7 @@ def _guarantees(
     return range_guarantees(leaf.expression, joined_records(records, groups, np.arange(count)))
 
 
-def _place(path: Sequence[str], places: ColumnPlaces | None) -> tuple[list[str], str | None] | None:
+def _place_in_file(path: Sequence[str], places: ColumnPlaces | None) -> tuple[list[str], str | None] | None:
     """Return the names that lead to a column in the file, and the type it gets in Hudi's words; None: the file has no such column."""
     if places is None:
         return list(path), None
@@ -411,7 +414,7 @@ def _keeps_order(stored: pa.DataType, current: pa.DataType, kind: str | None) ->
     return bool(pt.is_date32(stored) and pt.is_string(current)) and kind == "string"
 
 
-def _records(
+def _row_group_records(
     metadata: pq.FileMetaData, column: int, stored: pa.DataType, current: pa.DataType, kind: str | None
 ) -> pa.Table | None:
     """Return the ends and counts of a column in each row group, as values of today; None: they cannot be read."""
@@ -427,14 +430,14 @@ def _records(
             highs.append(statistics.max if has_ends else None)
             nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
             counts.append((chunk.num_values, nulls))
-        ends = [_converted(pa.array(values, stored), current, kind) for values in (lows, highs)]
+        ends = [_converted_ends(pa.array(values, stored), current, kind) for values in (lows, highs)]
     except (pa.ArrowException, CorruptFile, ArithmeticError, TypeError, ValueError):
         return None  # years that Python has no date for, text that is no text
     numbers = [pa.array(values, pa.int64()) for values in zip(*counts, strict=True)]
-    return pa.table([*ends, *numbers], names=["min", "max", *_COUNTS])
+    return pa.table([*ends, *numbers], names=["min", "max", *_COUNT_COLUMNS])
 
 
-def _converted(ends: pa.Array, current: pa.DataType, kind: str | None) -> pa.Array:
+def _converted_ends(ends: pa.Array, current: pa.DataType, kind: str | None) -> pa.Array:
     if pt.is_date32(ends.type) and pt.is_string(current):
         return texts_of_days(ends)
     values = ends if kind is None else convert_stored(ends, kind)

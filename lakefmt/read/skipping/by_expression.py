@@ -1,4 +1,10 @@
-"""Leaves out files by expression indexes."""
+"""Leave out slices by expression indexes and by key filters of the metadata table.
+
+An index of a function that rises with its column has ranges of the column. An index does not say in which time zone times
+were read (Hudi stores none), so moments with a zone are taken as they may be in any: an end moves by the largest difference
+from UTC. Of another function the values of a filter are looked for: a row whose column is ``x`` is in no file whose range,
+or bloom filter, does not have ``f(x)``.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +50,10 @@ _DAY_MICROS = 86_400 * _MICROS
 _ZONE_MICROS = 18 * 3600 * _MICROS
 _UNIX_PATTERN = "yyyy-MM-dd HH:mm:ss"
 #: Letters of a pattern whose texts are in the order of time, with their number of digits.
-_ORDERED = (("y", 4), ("M", 2), ("d", 2), ("H", 2), ("m", 2), ("s", 2))
-_UNITS: Mapping[str, int] = {"d": _DAY_MICROS, "H": 3600 * _MICROS, "m": 60 * _MICROS, "s": _MICROS}
+_ORDERED_LETTERS = (("y", 4), ("M", 2), ("d", 2), ("H", 2), ("m", 2), ("s", 2))
+_LETTER_MICROS: Mapping[str, int] = {"d": _DAY_MICROS, "H": 3600 * _MICROS, "m": 60 * _MICROS, "s": _MICROS}
 #: Of more days a date could leave its range.
-_MOST_DAYS = 100_000
+_MOST_ADDED_DAYS = 100_000
 #: Ends further away are not used: microseconds would not hold them.
 _MOST_YEARS, _FURTHEST_DAY = 200_000, 73_000_000
 #: Later and earlier seconds than these wrap around in from_unixtime.
@@ -69,9 +75,9 @@ def is_rising(definition: IndexDefinition, column: pa.DataType) -> bool:
     function, of_time = definition.function, pt.is_date32(column) or _is_timestamp(column)
     if function in ("date_format", "from_unixtime"):
         kind = pt.is_integer(column) if function == "from_unixtime" else of_time
-        return bool(kind) and _pattern(definition) is not None
+        return bool(kind) and _ordered_pattern(definition) is not None
     if function in ("date_add", "date_sub"):
-        return of_time and _days(definition) is not None
+        return of_time and _added_days(definition) is not None
     return function in ("year", "to_date") and of_time
 
 
@@ -103,7 +109,7 @@ def column_ranges(definition: IndexDefinition, ranges: pa.Table, column: pa.Data
     first, behind = (_local_micros(definition, ranges[end].combine_chunks(), end == "max") for end in ("min", "max"))
     if not pt.is_date32(column) and not (_is_timestamp(column) and column.tz is None):
         first, behind = pc.subtract(first, _ZONE_MICROS), pc.add(behind, _ZONE_MICROS)
-    low, high = _of_column(first, column), _of_column(pc.subtract(behind, 1), column)
+    low, high = _as_column_values(first, column), _as_column_values(pc.subtract(behind, 1), column)
     usable = pc.and_(ranges["has_values"], pc.and_(low.is_valid(), high.is_valid()))
     columns = {
         "min": low,
@@ -120,18 +126,18 @@ def _is_timestamp(kind: pa.DataType) -> bool:
     return bool(pt.is_timestamp(kind) and kind.unit in ("us", "ms"))
 
 
-def _days(definition: IndexDefinition) -> int | None:
+def _added_days(definition: IndexDefinition) -> int | None:
     """Return by how many days the function moves a date; None where it is no usual number."""
     try:
         days = int(definition.options.get("days", "0"))
     except ValueError:
         return None
-    if abs(days) > _MOST_DAYS:
+    if abs(days) > _MOST_ADDED_DAYS:
         return None
     return {"date_add": days, "date_sub": -days}.get(definition.function, 0)
 
 
-def _pattern(definition: IndexDefinition) -> TimePattern | None:
+def _ordered_pattern(definition: IndexDefinition) -> TimePattern | None:
     """Return the pattern of a function that prints times, if its texts are in the order of time."""
     default = _UNIX_PATTERN if definition.function == "from_unixtime" else ""
     try:
@@ -139,22 +145,22 @@ def _pattern(definition: IndexDefinition) -> TimePattern | None:
     except UnsupportedFeature:
         return None
     letters = tuple(part for part in pattern if part[0])
-    return pattern if letters and letters == _ORDERED[: len(letters)] else None
+    return pattern if letters and letters == _ORDERED_LETTERS[: len(letters)] else None
 
 
 def _local_micros(definition: IndexDefinition, ends: pa.Array, behind: bool) -> pa.Array:
     """Return the first local time, or the one behind the last, at which the function gives an end; null: not known."""
     function = definition.function
     if function == "year":
-        years = pc.add(_within(ends.cast(pa.int64()), -_MOST_YEARS, _MOST_YEARS), int(behind))
-        return _filled(lambda numbers: _month_micros(numbers * 12), pc.subtract(years, 1970))
+        years = pc.add(_null_outside(ends.cast(pa.int64()), -_MOST_YEARS, _MOST_YEARS), int(behind))
+        return _computed_with_nulls(lambda numbers: _month_micros(numbers * 12), pc.subtract(years, 1970))
     if function in ("date_format", "from_unixtime"):
-        return _printed_micros(_pattern(definition) or (), ends, behind)
-    days = _within(ends.cast(pa.int32()).cast(pa.int64()), -_FURTHEST_DAY, _FURTHEST_DAY)
-    return pc.multiply(pc.subtract(days, (_days(definition) or 0) - int(behind)), _DAY_MICROS)
+        return _printed_micros(_ordered_pattern(definition) or (), ends, behind)
+    days = _null_outside(ends.cast(pa.int32()).cast(pa.int64()), -_FURTHEST_DAY, _FURTHEST_DAY)
+    return pc.multiply(pc.subtract(days, (_added_days(definition) or 0) - int(behind)), _DAY_MICROS)
 
 
-def _filled(compute: object, numbers: pa.Array) -> pa.Array:
+def _computed_with_nulls(compute: object, numbers: pa.Array) -> pa.Array:
     values = np.asarray(pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False), np.int64)
     made = pa.array(compute(values))  # type: ignore[operator]
     return pc.if_else(numbers.is_valid(), made, pa.scalar(None, pa.int64()))
@@ -168,7 +174,7 @@ def _month_micros(months: I64) -> I64:
 
 def _printed_micros(pattern: TimePattern, texts: pa.Array, behind: bool) -> pa.Array:
     """Return the moments that texts of a pattern begin at, or end before."""
-    expected = "".join(f"[0-9]{{{width}}}" if letter else _quoted(str(width)) for letter, width in pattern)
+    expected = "".join(f"[0-9]{{{width}}}" if letter else _quoted_for_regex(str(width)) for letter, width in pattern)
     texts = pc.if_else(
         pc.fill_null(pc.match_substring_regex(texts, f"^{expected}$"), False), texts, pa.scalar(None, pa.string())
     )
@@ -182,22 +188,24 @@ def _printed_micros(pattern: TimePattern, texts: pa.Array, behind: bool) -> pa.A
     if behind:
         numbers[last] = pc.add(numbers[last], 1)
     months = pc.multiply(pc.subtract(numbers["y"], 1970), 12)
-    micros = _filled(_month_micros, pc.add(months, pc.subtract(numbers["M"], 1)) if "M" in numbers else months)
-    for letter, unit in _UNITS.items():
+    micros = _computed_with_nulls(
+        _month_micros, pc.add(months, pc.subtract(numbers["M"], 1)) if "M" in numbers else months
+    )
+    for letter, unit in _LETTER_MICROS.items():
         if letter in numbers:
             micros = pc.add(micros, pc.multiply(pc.subtract(numbers[letter], int(letter == "d")), unit))
     return micros
 
 
-def _quoted(text: str) -> str:
+def _quoted_for_regex(text: str) -> str:
     return "".join(f"\\x{{{ord(char):x}}}" for char in text)
 
 
-def _of_column(micros: pa.Array, column: pa.DataType) -> pa.Array:
+def _as_column_values(micros: pa.Array, column: pa.DataType) -> pa.Array:
     """Return local times as values of the column's type; null for those that it does not hold."""
     if pt.is_date32(column):
         days = _floor_divided(micros, _DAY_MICROS)
-        return _within(days, -(1 << 31), (1 << 31) - 1).cast(pa.int32()).cast(column)
+        return _null_outside(days, -(1 << 31), (1 << 31) - 1).cast(pa.int32()).cast(column)
     if _is_timestamp(column):
         numbers = micros if column.unit == "us" else _floor_divided(micros, 1000)
         return numbers.cast(column)
@@ -209,23 +217,23 @@ def _of_column(micros: pa.Array, column: pa.DataType) -> pa.Array:
 
 
 def _floor_divided(micros: pa.Array, unit: int) -> pa.Array:
-    return _filled(lambda numbers: numbers // unit, micros)
+    return _computed_with_nulls(lambda numbers: numbers // unit, micros)
 
 
-def _within(numbers: pa.Array, low: int, high: int) -> pa.Array:
+def _null_outside(numbers: pa.Array, low: int, high: int) -> pa.Array:
     usual = pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high))
     return pc.if_else(pc.fill_null(usual, False), numbers, pa.scalar(None, pa.int64()))
 
 
 #: Functions whose results depend on the value alone, not on a time zone.
-_OF_VALUES = frozenset({"identity", "lower", "upper", "trim", "ltrim", "rtrim", "substring", "length"})
+_TEXT_FUNCTIONS = frozenset({"identity", "lower", "upper", "trim", "ltrim", "rtrim", "substring", "length"})
 #: Of letters beyond ASCII the upper and lower case differ between releases of Unicode.
-_OF_LETTERS = frozenset({"lower", "upper"})
+_CASE_FUNCTIONS = frozenset({"lower", "upper"})
 #: Of more values a scan costs less.
-_MOST_VALUES = 100
+_MOST_LOOKED_UP_VALUES = 100
 #: Filters of more files are too large to be read for one look.
 MOST_FILTERS = 256
-_VALUE = "value"
+_VALUE_COLUMN = "value"
 
 
 def helps(definition: IndexDefinition, query: Query) -> str | None:
@@ -243,7 +251,7 @@ def helps(definition: IndexDefinition, query: Query) -> str | None:
         if pruning is not None and column in filter_columns(pruning, query.schema):
             return None
         return "the filter does not compare its column"
-    if definition.function not in _OF_VALUES:
+    if definition.function not in _TEXT_FUNCTIONS:
         return (
             f"values of {definition.function} depend on a time zone that no index says, and do not rise with the column"
         )
@@ -261,9 +269,9 @@ def values_of(definition: IndexDefinition, condition: Condition, schema: pa.Sche
     """
     column = definition.columns[0]
     values = condition.values.get(column)
-    if values is None or len(values) > _MOST_VALUES or not values.type.equals(schema.field(column).type):
+    if values is None or len(values) > _MOST_LOOKED_UP_VALUES or not values.type.equals(schema.field(column).type):
         return None
-    if definition.function in _OF_LETTERS and not pc.all(pc.string_is_ascii(values), min_count=0).as_py():
+    if definition.function in _CASE_FUNCTIONS and not pc.all(pc.string_is_ascii(values), min_count=0).as_py():
         return None
     results = find_expression(definition, schema, "UTC").values(pa.chunked_array([values])).combine_chunks()
     return None if results.null_count else results
@@ -299,17 +307,21 @@ def slices_by_expression(
         return list(slices)
     ranges = joined_ranges(stats, files_of(slices))
     if is_rising(definition, kind):
-        kept = _by_column(definition, column_ranges(definition, ranges, kind), query, kind)
+        kept = _files_by_column_range(definition, column_ranges(definition, ranges, kind), query, kind)
     else:
         values = values_of(definition, condition, query.schema)
         if values is None:
             return list(slices)
-        guarantees = range_guarantees(pc.field(_VALUE), ranges)
-        kept = satisfiable(guarantees, pc.field(_VALUE).isin(values), pa.schema([(_VALUE, expression.result)]))
+        guarantees = range_guarantees(pc.field(_VALUE_COLUMN), ranges)
+        kept = satisfiable(
+            guarantees, pc.field(_VALUE_COLUMN).isin(values), pa.schema([(_VALUE_COLUMN, expression.result)])
+        )
     return [slices[number] for number in np.flatnonzero(kept).tolist()]
 
 
-def _by_column(definition: IndexDefinition, ranges: pa.Table, query: Query, kind: pa.DataType) -> np.ndarray:
+def _files_by_column_range(
+    definition: IndexDefinition, ranges: pa.Table, query: Query, kind: pa.DataType
+) -> np.ndarray:
     condition, field = query.condition, pc.field(definition.columns[0])
     everything = np.ones(len(ranges), bool)
     if condition is None or condition.pruning is None:
@@ -348,12 +360,12 @@ def slices_by_filters(
     left_out = {
         keys[key.decode()].base
         for key, value, number in zip(*columns, strict=True)
-        if not _may_hold(value, schemas[number], where, texts)
+        if not _filter_may_hold(value, schemas[number], where, texts)
     }
     return [each for each in slices if each.logs or each.base not in left_out]
 
 
-def _may_hold(value: bytes, schema: str, where: str, texts: pa.Array) -> bool:
+def _filter_may_hold(value: bytes, schema: str, where: str, texts: pa.Array) -> bool:
     record = decode_record(value, schema, f"a record of {where}").bloom_filter
     if record is None or record.is_deleted:
         return True

@@ -1,4 +1,13 @@
-"""What a read would open and what was left out by what, as values that print. Pure."""
+"""Choose the file slices that a read opens, and report what left out the others.
+
+In this order: partition values, a record index or a secondary index, the statistics of partitions, those of files,
+expression indexes, key filters. What Parquet footers say of row groups is left to the scan; :func:`explain_read` opens
+footers, but reads no rows.
+
+What is said of files stays right as long as the files are there, so they serve every snapshot. An index of keys and the
+statistics of partitions say what is stored now: they serve the newest state, and only when nothing was completed while
+they were read.
+"""
 
 from __future__ import annotations
 
@@ -57,6 +66,11 @@ __all__ = [
     "select_slices",
     "step_of",
 ]
+
+#: File groups: partition path and file id of each.
+Groups = frozenset[tuple[PartitionPath, str]]
+T = TypeVar("T")
+_log = logging.getLogger("lakefmt.read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +144,7 @@ def step_of(name: str, slices: Sequence[FileSlice]) -> SkippingStep:
 
 
 #: Of as many keys the places are made distinct sooner one by one.
-_FEW_KEYS: Final = 64
-
-#: File groups: partition path and file id of each.
-Groups = frozenset[tuple[PartitionPath, str]]
+_FEW_LOOKED_UP_KEYS: Final = 64
 
 
 def groups_of_keys(table: MetadataTable, keys: pa.Array, partitions: Sequence[PartitionPath] | None) -> Groups:
@@ -148,7 +159,7 @@ def groups_of_keys(table: MetadataTable, keys: pa.Array, partitions: Sequence[Pa
         CorruptFile: the record index is damaged, or a file group of it is missing.
     """
     locations = lookup_locations(table, keys, partitions)
-    if len(locations) > _FEW_KEYS:
+    if len(locations) > _FEW_LOOKED_UP_KEYS:
         locations = locations.group_by(["partition", "file_id"], use_threads=False).aggregate([])
     pairs = zip(locations["partition"].to_pylist(), locations["file_id"].to_pylist(), strict=True)
     return frozenset((PartitionPath("" if path == EMPTY_PARTITION else path), file_id) for path, file_id in pairs)
@@ -185,7 +196,7 @@ def secondary_indexes(client: TableClient, state: TableState) -> list[IndexDefin
 
 
 #: More keys are not looked up: a scan costs less.
-_MOST_KEYS = 10_000
+_MOST_LOOKED_UP_KEYS = 10_000
 
 
 def record_keys_of_condition(condition: Condition, spec: KeySpec, schema: pa.Schema) -> pa.Array | None:
@@ -215,7 +226,7 @@ def record_keys_of_condition(condition: Condition, spec: KeySpec, schema: pa.Sch
         for values in (_lookable(condition, name, schema) for name in names)
     ]
     named = [column for column in columns if column is not None]
-    if len(named) < len(names) or not 0 < prod(map(len, named)) <= _MOST_KEYS:
+    if len(named) < len(names) or not 0 < prod(map(len, named)) <= _MOST_LOOKED_UP_KEYS:
         return None
     places = np.indices([len(column) for column in named]).reshape(len(named), -1)
     rows = [column.take(pa.array(numbers)) for column, numbers in zip(named, places, strict=True)]
@@ -231,7 +242,7 @@ def indexed_values(condition: Condition, column: str, schema: pa.Schema) -> pa.A
         schema: the table's columns.
     """
     values = _lookable(condition, column, schema)
-    return values if values is not None and len(values) <= _MOST_KEYS else None
+    return values if values is not None and len(values) <= _MOST_LOOKED_UP_KEYS else None
 
 
 def _lookable(condition: Condition, name: str, schema: pa.Schema) -> pa.Array | None:
@@ -245,16 +256,13 @@ def _lookable(condition: Condition, name: str, schema: pa.Schema) -> pa.Array | 
     return values if pt.is_int32(field.type) or pt.is_int64(field.type) or pt.is_date32(field.type) else None
 
 
-T = TypeVar("T")
-_log = logging.getLogger("lakefmt.read")
-
-_ENABLED = "hoodie.enable.data.skipping"
-_ON_FAILURE = "hoodie.fileIndex.dataSkippingFailureMode"
+_SKIPPING_SETTING = "hoodie.enable.data.skipping"
+_FAILURE_SETTING = "hoodie.fileIndex.dataSkippingFailureMode"
 _COLUMN_STATS = PartitionKind.COLUMN_STATS.value
 _PARTITION_STATS = PartitionKind.PARTITION_STATS.value
 _RECORD_INDEX = PartitionKind.RECORD_INDEX.value
 _BLOOM_FILTERS = PartitionKind.BLOOM_FILTERS.value
-_OWN_VALUES = "rows are merged by a function of one's own, which may return values that no file has"
+_CUSTOM_MERGE = "rows are merged by a function of one's own, which may return values that no file has"
 _NO_META_COLUMNS = "record keys, which have no statistics here, tell whether those of a partition have all rows"
 _NOT_LISTED = "other writers keep no statistics of the columns of the filter any more"
 _NO_COLUMN = "the filter compares no column that statistics tell of"
@@ -425,7 +433,9 @@ class _Selector:
                 # Hudi 1.2.0 leaves the others as they were when it writes logs: they would lose rows.
                 self._leave_out(index.name, "of a merge-on-read table Hudi keeps the first secondary index only")
                 continue
-            groups = self._looked_up(index.name, partial(_by_values, index=index, values=values, partitions=partitions))
+            groups = self._looked_up(
+                index.name, partial(_groups_by_values, index=index, values=values, partitions=partitions)
+            )
             if groups is not None:
                 return groups
         return None
@@ -506,7 +516,7 @@ class _Selector:
             definition.name, lambda: helps(definition, self.plan) or ""
         )
         if not reason and merged and not _keeps_values(self.state.config):
-            reason = _OWN_VALUES
+            reason = _CUSTOM_MERGE
         if reason:
             self._leave_out(definition.name, reason)
         if reason != "":
@@ -566,7 +576,7 @@ class _Selector:
             merged: rows are merged with those of logs.
         """
         if merged and not _keeps_values(self.state.config):
-            return [], _OWN_VALUES
+            return [], _CUSTOM_MERGE
         leaves = statistic_columns(self.plan.condition, self.plan.schema, self.state.config, merged=merged)
         return self._with_names(leaves), _NO_COLUMN
 
@@ -594,9 +604,9 @@ class _Selector:
         """Return whether the metadata table has an index that readers may use, and data skipping is not turned off."""
         if name not in self._ready:
             return False
-        if not self._setting(_ENABLED):
-            self._leave_out(name, f"{_ENABLED} is false")
-        return bool(self._setting(_ENABLED))
+        if not self._setting(_SKIPPING_SETTING):
+            self._leave_out(name, f"{_SKIPPING_SETTING} is false")
+        return bool(self._setting(_SKIPPING_SETTING))
 
     def _serves_newest(self, name: str) -> bool:
         """Return whether an index may be used that says what is stored now."""
@@ -635,7 +645,7 @@ class _Selector:
         except SnapshotExpired as error:
             reason = str(error)  # cleaned meanwhile
         except (FormatError, UnsupportedError) as error:
-            if self._setting(_ON_FAILURE) == "strict":
+            if self._setting(_FAILURE_SETTING) == "strict":
                 raise
             _log.warning("%s: %s is not used, more files are read: %s", self.client.store.url, name, error)
             reason = f"it cannot be read: {error}"
@@ -651,7 +661,7 @@ def _keeps_values(config: TableConfig) -> bool:
         return False
 
 
-def _by_values(
+def _groups_by_values(
     table: MetadataTable, index: IndexDefinition, values: pa.Array, partitions: list[PartitionPath] | None
 ) -> Groups:
     return groups_of_values(table, index, values, partitions)
@@ -676,12 +686,12 @@ def explain_read(client: TableClient, state: TableState, filter: Filter, query: 
     selection = select_slices(client, state, plan, query, explained=True)
     steps = [step_of(name, slices) for name, slices in selection.steps]
     if plan.condition is not None and plan.condition.pruning is not None:
-        steps.append(_after_footers(client, state, selection.slices, plan))
+        steps.append(_step_of_footers(client, state, selection.slices, plan))
     latest = state.timeline.latest_commit
     return ReadReport(None if latest is None else latest.time, tuple(steps), selection.unused)
 
 
-def _after_footers(client: TableClient, state: TableState, slices: Sequence[FileSlice], plan: Query) -> SkippingStep:
+def _step_of_footers(client: TableClient, state: TableState, slices: Sequence[FileSlice], plan: Query) -> SkippingStep:
     """Return what is left where the footers of base files leave out row groups; slices with logs are read whole."""
     left, saved = [], 0
     for file_slice in slices:
@@ -700,7 +710,9 @@ def _bytes_to_read(client: TableClient, state: TableState, file: BaseFile, plan:
     """Return the bytes of the row groups that may have rows; of all of them the size of the file."""
     with reading(file.path), computing():
         choose = chosen_row_groups(client, state, file, plan)
-        metadata, kept = _by_names(client, file, plan) if choose is None else _chosen(client, file, choose)
+        metadata, kept = (
+            _row_groups_of_scan(client, file, plan) if choose is None else _row_groups_by_footer(client, file, choose)
+        )
     if not metadata.num_rows:
         return 0  # a file whose rows were all deleted says nothing of its columns
     if len(kept) == metadata.num_row_groups:
@@ -709,7 +721,7 @@ def _bytes_to_read(client: TableClient, state: TableState, file: BaseFile, plan:
     return sum(group.column(number).total_compressed_size for group in groups for number in range(group.num_columns))
 
 
-def _chosen(
+def _row_groups_by_footer(
     client: TableClient, file: BaseFile, choose: Callable[[pq.ParquetFile], list[int]]
 ) -> tuple[pq.FileMetaData, list[int]]:
     """Return a file's footer and the row groups that are left of a file that Arrow does not read by names."""
@@ -719,7 +731,7 @@ def _chosen(
         return parquet.metadata, choose(parquet)
 
 
-def _by_names(client: TableClient, file: BaseFile, plan: Query) -> tuple[pq.FileMetaData, list[int]]:
+def _row_groups_of_scan(client: TableClient, file: BaseFile, plan: Query) -> tuple[pq.FileMetaData, list[int]]:
     """Return a file's footer and the row groups that Arrow's scan reads."""
     import pyarrow.dataset as ds
 

@@ -1,7 +1,13 @@
-"""The metadata of an Arrow schema in their order, from the message that Arrow writes for it. Pure.
+"""What an Arrow expression implies of the columns of the rows that it keeps: values, ranges and nulls (pure).
 
-PyArrow gives them as a dictionary, in which a name that is there twice is found once. A message is a FlatBuffer: Arrow's
-``Message.fbs`` and ``Schema.fbs`` have its tables, and FlatBuffers' page on internals says how tables lie in bytes.
+An expression cannot be walked, but it can be pickled: as an Arrow file, whose schema names calls, columns and literals one
+behind the other (``Serialize`` in Arrow's ``expression.cc``), and which has the literals in their types. From them a
+condition is made that holds for every row that the expression keeps. It takes no part in what is kept: that is Arrow's to
+say. What is not known here, or what Arrow may compare otherwise than exactly, says nothing.
+
+PyArrow gives the metadata of a schema as a dictionary, in which a name that is there twice is found once, so they are
+decoded from Arrow's message. A message is a FlatBuffer: Arrow's ``Message.fbs`` and ``Schema.fbs`` have its tables, and
+FlatBuffers' page on internals says how tables lie in bytes.
 """
 
 from __future__ import annotations
@@ -26,14 +32,14 @@ __all__ = [
 ]
 
 #: In front of the length of a message, since Arrow 0.15.
-_CONTINUATION: Final = b"\xff\xff\xff\xff"
-_PREFIX_BYTES: Final = 8
+_MESSAGE_MARK: Final = b"\xff\xff\xff\xff"
+_MESSAGE_PREFIX_BYTES: Final = 8
 #: Message.header_type, whose value for a schema is 1, and Message.header.
 _HEADER_TYPE, _HEADER, _IS_SCHEMA = 1, 2, 1
 _CUSTOM_METADATA: Final = 2
 _KEY, _VALUE = 0, 1
-_TABLE_BYTES: Final = 4
-_MOST_ENTRIES: Final = 1_000_000
+_OFFSET_BYTES: Final = 4
+_MOST_METADATA_ENTRIES: Final = 1_000_000
 
 
 def decode_schema_metadata(message: bytes) -> list[tuple[str, str]]:
@@ -50,9 +56,9 @@ def decode_schema_metadata(message: bytes) -> list[tuple[str, str]]:
         >>> decode_schema_metadata(pa.schema([], {"a": "1", "b": ""}).serialize().to_pybytes())
         [('a', '1'), ('b', '')]
     """
-    if message[:4] != _CONTINUATION:
+    if message[:4] != _MESSAGE_MARK:
         raise CorruptFile("an Arrow message does not begin as one")
-    tables = _Tables(message[_PREFIX_BYTES:])
+    tables = _FlatBuffer(message[_MESSAGE_PREFIX_BYTES:])
     root = tables.number(0, 4)
     kind = tables.field(root, _HEADER_TYPE)
     if kind is None or tables.number(kind, 1) != _IS_SCHEMA:
@@ -67,7 +73,7 @@ def decode_schema_metadata(message: bytes) -> list[tuple[str, str]]:
     ]
 
 
-class _Tables:
+class _FlatBuffer:
     """The tables of a FlatBuffer. A place is that of a byte."""
 
     def __init__(self, data: bytes) -> None:
@@ -98,9 +104,9 @@ class _Tables:
         """Return where the tables of a vector begin."""
         count = self.number(vector, 4)
         first = vector + 4
-        if count > _MOST_ENTRIES or first + _TABLE_BYTES * count > len(self._data):
+        if count > _MOST_METADATA_ENTRIES or first + _OFFSET_BYTES * count > len(self._data):
             raise CorruptFile(f"an Arrow message has {count:,} items")
-        return [self.followed(first + _TABLE_BYTES * number) for number in range(count)]
+        return [self.followed(first + _OFFSET_BYTES * number) for number in range(count)]
 
     def text(self, place: int | None) -> str:
         """Return the text of a field."""
@@ -124,10 +130,10 @@ _COMPARISONS: Final = {
 }
 _FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 #: Whether a call is true where all of its arguments are; otherwise it is where one is.
-_JOINS: Final = {"and_kleene": True, "and": True, "or_kleene": False, "or": False}
-_MOST_VALUES: Final = 10_000
+_IS_CONJUNCTION: Final = {"and_kleene": True, "and": True, "or_kleene": False, "or": False}
+_MOST_LISTED_VALUES: Final = 10_000
 #: Up to here whole numbers and doubles are the same numbers.
-_MOST_EXACT: Final = 1 << 53
+_MOST_EXACT_INTEGER: Final = 1 << 53
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +183,7 @@ class _Call:
     @property
     def joins_all(self) -> bool:
         """Whether a call that joins conditions counts where all hold."""
-        return _JOINS[self.name] != self.negated
+        return _IS_CONJUNCTION[self.name] != self.negated
 
 
 def implied_by(given: pc.Expression, schema: pa.Schema) -> Implied:
@@ -194,13 +200,13 @@ def implied_by(given: pc.Expression, schema: pa.Schema) -> Implied:
         ([3], <pyarrow.compute.Expression (n == 3)>, True)
     """
     try:
-        reader = _Reader(schema)
-        return Implied(reader.read(_parts(given)), reader.may_fail)
+        reader = _ExpressionReader(schema)
+        return Implied(reader.read(_expression_parts(given)), reader.may_fail)
     except (LakefmtError, pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
         return Implied(None, may_fail=True)  # a form that is not known: a filter can do without
 
 
-def _parts(given: pc.Expression) -> Iterator[tuple[str, Any]]:
+def _expression_parts(given: pc.Expression) -> Iterator[tuple[str, Any]]:
     """Yield the parts of an expression: their kinds, and names or literals."""
     _, (data,) = given.__reduce__()
     with pa.ipc.open_file(data) as file:
@@ -209,7 +215,7 @@ def _parts(given: pc.Expression) -> Iterator[tuple[str, Any]]:
             yield kind, literals.column(int(text))[0] if kind in ("literal", "options") else text
 
 
-class _Reader:
+class _ExpressionReader:
     """Reads the parts of an expression once, from the first to the last: a long chain is a deep tree."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -230,7 +236,7 @@ class _Reader:
             elif kind == "end" and call.name == value and len(calls) > 1:
                 calls.pop()
                 above = calls[-1]
-                if call.name in _JOINS and above.name in _JOINS and call.joins_all == above.joins_all:
+                if call.name in _IS_CONJUNCTION and above.name in _IS_CONJUNCTION and call.joins_all == above.joins_all:
                     above.arguments += call.arguments  # one chain
                 else:
                     above.arguments.append(self._known(call))
@@ -265,7 +271,7 @@ class _Reader:
 
     def _known(self, call: _Call) -> Condition | None:
         """Return what is known where a call is true, or false where it is negated."""
-        if call.name in _JOINS:
+        if call.name in _IS_CONJUNCTION:
             conditions = [self._truth(each, negated=call.negated) for each in call.arguments]
             some = [each for each in conditions if each is not None]
             if call.joins_all:
@@ -278,7 +284,7 @@ class _Reader:
         column = call.arguments[0] if len(call.arguments) == 1 else None
         if isinstance(column, _Column):
             if call.name in ("is_null", "is_valid"):
-                return _nulls(column, call)
+                return _null_condition(column, call)
             if call.name == "is_in" and isinstance(call.options, pa.StructScalar):
                 return self._is_in(column, call.options, negated=call.negated)
         return self._unknown()
@@ -302,7 +308,7 @@ class _Reader:
     def _is_in(self, column: _Column, options: pa.StructScalar, *, negated: bool) -> Condition | None:
         values = options["value_set"].values
         self.may_fail |= not column.kind.equals(values.type)
-        if negated or len(values) > _MOST_VALUES or not _are_alike(column.kind, values.type):
+        if negated or len(values) > _MOST_LISTED_VALUES or not _are_alike(column.kind, values.type):
             return None  # where it is false there may be a null
         if pt.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
             return None  # Arrow finds NaN in a list that holds it
@@ -321,7 +327,7 @@ class _Reader:
         return condition if is_plain else replace(condition, values={})
 
 
-def _nulls(column: _Column, call: _Call) -> Condition | None:
+def _null_condition(column: _Column, call: _Call) -> Condition | None:
     """Return what is known where a column is null, or is not."""
     options = call.options
     counts_nan = isinstance(options, pa.StructScalar) and options["nan_is_null"].as_py() and pt.is_floating(column.kind)
@@ -335,7 +341,7 @@ def _is_exact(kind: pa.DataType, literal: pa.Scalar) -> bool:
     if not literal.is_valid or _are_alike(kind, literal.type):
         return True
     if (pt.is_floating(kind) and pt.is_integer(literal.type)) or (pt.is_integer(kind) and pt.is_floating(literal.type)):
-        return bool(abs(literal.as_py()) < _MOST_EXACT)
+        return bool(abs(literal.as_py()) < _MOST_EXACT_INTEGER)
     return False
 
 

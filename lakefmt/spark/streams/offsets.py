@@ -26,20 +26,20 @@ __all__ = [
 EARLIEST: Final = "000"
 
 
-_VERSION: Final = 1
+_OFFSET_VERSION: Final = 1
 _FILES, _BYTES, _LOSS = "maxfilespertrigger", "maxbytespertrigger", "failondataloss"
 
 
-_START: Final = "hoodie.datasource.streaming.startoffset"
+_START_OPTION: Final = "hoodie.datasource.streaming.startoffset"
 
 
-_QUERY: Final = "hoodie.datasource.query.type"
+_QUERY_OPTION: Final = "hoodie.datasource.query.type"
 
 
-_FORMAT: Final = "hoodie.datasource.query.incremental.format"
+_FORMAT_OPTION: Final = "hoodie.datasource.query.incremental.format"
 
 
-_FALLBACK: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
+_FALLBACK_OPTION: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def encode_offset(time: str) -> dict[str, Any]:
         >>> encode_offset("20260102030405006")
         {'completion': '20260102030405006', 'v': 1}
     """
-    return {"completion": time, "v": _VERSION}
+    return {"completion": time, "v": _OFFSET_VERSION}
 
 
 def decode_offset(offset: Mapping[str, Any]) -> str:
@@ -95,7 +95,7 @@ def decode_offset(offset: Mapping[str, Any]) -> str:
         '000'
     """
     time = offset.get("completion")
-    if offset.get("v") != _VERSION or not isinstance(time, str) or not (time.isascii() and time.isdigit()):
+    if offset.get("v") != _OFFSET_VERSION or not isinstance(time, str) or not (time.isascii() and time.isdigit()):
         raise InvalidInputError(
             f"the checkpoint holds no offset of lakefmt: {str(dict(offset))[:80]}; a new checkpoint folder begins anew"
         )
@@ -150,29 +150,29 @@ def take_source_options(options: Mapping[str, str]) -> tuple[SourceOptions, dict
         (10, 'incremental')
     """
     given = {name.lower() if not name.lower().startswith("storage.") else name: v for name, v in options.items()}
-    start = given.pop(_START, "earliest").lower()
+    start = given.pop(_START_OPTION, "earliest").lower()
     if start not in ("earliest", "latest") and not (start.isascii() and start.isdigit()):
         raise UnknownSetting(
             f"hoodie.datasource.streaming.startOffset takes earliest, latest or an instant time, not {start[:40]!r}"
         )
-    files, num_bytes = (_limit(name, given.pop(name, None)) for name in (_FILES, _BYTES))
+    files, num_bytes = (_parse_limit(name, given.pop(name, None)) for name in (_FILES, _BYTES))
     loss = given.pop(_LOSS, "true").lower()
     if loss not in ("true", "false"):
         raise UnknownSetting(f"failOnDataLoss takes true or false, not {loss[:40]!r}")
-    if given.get(_FORMAT, "").lower() == "cdc" and given.get(_QUERY, "").lower() != "incremental":
-        raise UnsupportedFeature(f"{_FORMAT}=cdc needs {_QUERY}=incremental, as in Hudi")
-    if given.get(_QUERY, "snapshot").lower() == "read_optimized" or "as.of.instant" in given:
+    if given.get(_FORMAT_OPTION, "").lower() == "cdc" and given.get(_QUERY_OPTION, "").lower() != "incremental":
+        raise UnsupportedFeature(f"{_FORMAT_OPTION}=cdc needs {_QUERY_OPTION}=incremental, as in Hudi")
+    if given.get(_QUERY_OPTION, "snapshot").lower() == "read_optimized" or "as.of.instant" in given:
         raise UnsupportedFeature(
             "a stream reads what commits add: read_optimized and as.of.instant are for batch reads"
         )
     if any(f"hoodie.datasource.read.{side}.instanttime" in given for side in ("begin", "end")):
         raise UnsupportedFeature("a stream has no end, and hoodie.datasource.streaming.startOffset names its start")
-    given[_QUERY] = "incremental"
-    given.setdefault(_FALLBACK, "false")
+    given[_QUERY_OPTION] = "incremental"
+    given.setdefault(_FALLBACK_OPTION, "false")
     return SourceOptions(start, files, num_bytes, loss == "true"), given
 
 
-def _limit(name: str, text: str | None) -> int | None:
+def _parse_limit(name: str, text: str | None) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit()) or len(text) > 18 or int(text) == 0:

@@ -1,8 +1,9 @@
-"""Labels of a stream's batches in commits, by which a batch is written exactly once (pure).
+"""A table as the sink of a stream: every batch is one commit, written exactly once.
 
 Every commit of a stream says which batch it holds: Hudi's ``_hudi_streaming_sink_checkpoint`` is a JSON mapping from the
-stream's identifier to the number of the batch, and ``lakefmt.streaming.query`` one from the identifier to the id of the query.
-Hudi compares numbers alone. A query with a new checkpoint folder counts from 0 again; by the id it is known as another one.
+stream's identifier to the number of the batch, and ``lakefmt.streaming.query`` one from the identifier to the id of the
+query. Hudi compares numbers alone. A query with a new checkpoint folder counts from 0 again; by the id it is known as
+another one.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ __all__ = [
     "without_spark_options",
 ]
 
+_log = logging.getLogger("lakefmt.spark")
+
 CHECKPOINT: Final = "_hudi_streaming_sink_checkpoint"
 QUERY: Final = "lakefmt.streaming.query"
 
@@ -105,7 +108,7 @@ def decode_label(identifier: str, metadata: Mapping[str, str]) -> BatchLabel | N
         >>> decode_label("a", {"_hudi_streaming_sink_checkpoint": '{"a": "7", "b": "1"}'})
         BatchLabel(batch=7, query=None)
     """
-    batches, queries = _mapping(metadata, CHECKPOINT), _mapping(metadata, QUERY)
+    batches, queries = _label_mapping(metadata, CHECKPOINT), _label_mapping(metadata, QUERY)
     if identifier not in batches:
         return None
     text, query = str(batches[identifier]), queries.get(identifier)
@@ -115,7 +118,7 @@ def decode_label(identifier: str, metadata: Mapping[str, str]) -> BatchLabel | N
     return BatchLabel(int(text), None if query is None else str(query))
 
 
-def _mapping(metadata: Mapping[str, str], name: str) -> Mapping[str, object]:
+def _label_mapping(metadata: Mapping[str, str], name: str) -> Mapping[str, object]:
     text = metadata.get(name)
     if not text:
         return {}
@@ -180,11 +183,11 @@ def list_labels(client: TableClient, identifier: str) -> Iterator[BatchLabel]:
                 yield label
 
 
-_STREAMING: Final = "hoodie.datasource.write.streaming."
+_STREAMING_PREFIX: Final = "hoodie.datasource.write.streaming."
 #: The names of one option.
-_CLUSTERS: Final = ("hoodie.clustering.async.enabled", "hoodie.datasource.clustering.async.enable")
+_CLUSTERING_OPTIONS: Final = ("hoodie.clustering.async.enabled", "hoodie.datasource.clustering.async.enable")
 #: Options of a stream that are Spark's own.
-_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "failondataloss"})
+_SPARK_OPTIONS: Final = frozenset({"checkpointlocation", "queryname", "failondataloss"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,19 +235,27 @@ def take_sink_options(options: Mapping[str, str]) -> tuple[SinkOptions, dict[str
         return default if written is None else rest.pop(written)
 
     given = SinkOptions()
-    identifier = take(f"{_STREAMING}checkpoint.identifier", given.identifier)
-    attempts = _number(f"{_STREAMING}retry.count", take(f"{_STREAMING}retry.count", str(given.attempts)))
-    interval = _number(f"{_STREAMING}retry.interval.ms", take(f"{_STREAMING}retry.interval.ms", str(given.interval_ms)))
-    ignore = _flag(f"{_STREAMING}ignore.failed.batch", take(f"{_STREAMING}ignore.failed.batch", "false"))
-    disabled = _flag(f"{_STREAMING}disable.compaction", take(f"{_STREAMING}disable.compaction", "false"))
-    beside = _flag(
+    identifier = take(f"{_STREAMING_PREFIX}checkpoint.identifier", given.identifier)
+    attempts = _number_option(
+        f"{_STREAMING_PREFIX}retry.count", take(f"{_STREAMING_PREFIX}retry.count", str(given.attempts))
+    )
+    interval = _number_option(
+        f"{_STREAMING_PREFIX}retry.interval.ms", take(f"{_STREAMING_PREFIX}retry.interval.ms", str(given.interval_ms))
+    )
+    ignore = _flag_option(
+        f"{_STREAMING_PREFIX}ignore.failed.batch", take(f"{_STREAMING_PREFIX}ignore.failed.batch", "false")
+    )
+    disabled = _flag_option(
+        f"{_STREAMING_PREFIX}disable.compaction", take(f"{_STREAMING_PREFIX}disable.compaction", "false")
+    )
+    beside = _flag_option(
         "hoodie.datasource.compaction.async.enable", take("hoodie.datasource.compaction.async.enable", "true")
     )
-    clusters = {_flag(name, take(name, "")) for name in _CLUSTERS if name in lowered}
+    clusters = {_flag_option(name, take(name, "")) for name in _CLUSTERING_OPTIONS if name in lowered}
     if len(clusters) > 1:
-        raise InvalidInputError(f"the option {_CLUSTERS[0]} is given twice, with two values")
+        raise InvalidInputError(f"the option {_CLUSTERING_OPTIONS[0]} is given twice, with two values")
     if not identifier:
-        raise UnknownSetting(f"{_STREAMING}checkpoint.identifier does not take an empty text")
+        raise UnknownSetting(f"{_STREAMING_PREFIX}checkpoint.identifier does not take an empty text")
     return SinkOptions(identifier, max(1, attempts), interval, ignore, beside and not disabled, any(clusters)), rest
 
 
@@ -255,16 +266,16 @@ def without_spark_options(options: Mapping[str, str]) -> dict[str, str]:
         >>> without_spark_options({"checkpointLocation": "/c", "path": "/t"})
         {'path': '/t'}
     """
-    return {name: value for name, value in options.items() if name.lower() not in _OF_SPARK}
+    return {name: value for name, value in options.items() if name.lower() not in _SPARK_OPTIONS}
 
 
-def _number(name: str, text: str) -> int:
+def _number_option(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 9:
         raise UnknownSetting(f"{name} takes a number, not {text[:40]!r}")
     return int(text)
 
 
-def _flag(name: str, text: str) -> bool:
+def _flag_option(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise UnknownSetting(f"{name} takes true or false, not {text[:40]!r}")
     return text.lower() == "true"
@@ -275,10 +286,9 @@ OUTPUT_MODES: Final = ("append", "update", "complete")
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 #: Where it keeps the id of the run: every start of a query is a run of its own.
 _RUN_PROPERTY: Final = "spark.jobGroup.id"
-_OPERATION: Final = "hoodie.datasource.write.operation"
+_OPERATION_OPTION: Final = "hoodie.datasource.write.operation"
 #: How many batches after one of many rows are written without a try by :func:`write_few_rows`.
 _BATCHES_WITHOUT_TRY: Final = 10
-_log = logging.getLogger("lakefmt.spark")
 
 
 def stream_batch(path: str, *, output_mode: str = "append", **options: object) -> StreamSink:
@@ -342,10 +352,10 @@ class StreamSink:
         self.options, rest = take_sink_options(options)
         self.replaces = output_mode == "complete"
         if self.replaces:
-            rest = {name: value for name, value in rest.items() if name.lower() != _OPERATION}
-            rest[_OPERATION] = "insert_overwrite_table"
+            rest = {name: value for name, value in rest.items() if name.lower() != _OPERATION_OPTION}
+            rest[_OPERATION_OPTION] = "insert_overwrite_table"
         # A batch plans services alone: the tasks of the cluster execute them, beside the stream or before the next batch.
-        given = parse_write_options(_of_writes(rest)).settings
+        given = parse_write_options(_write_options(rest)).settings
         self.compacts_inline = given.get(INLINE, "false").lower() == "true"
         self.compacts = self.compacts_inline or self.options.compacts
         self.clusters = self.options.clusters and given.get(CLUSTER_INLINE, "false").lower() != "true"
@@ -472,7 +482,7 @@ class StreamSink:
         self._beside.wait()
 
     def _call(self) -> WriteCall:
-        return parse_write_options(_of_writes(self.write_options))
+        return parse_write_options(_write_options(self.write_options))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_runs": {}, "_beside": None}
@@ -482,7 +492,7 @@ class StreamSink:
         self._beside = self._services()
 
 
-def _of_writes(options: Mapping[str, str]) -> dict[str, str]:
+def _write_options(options: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in options.items() if not name.startswith("lakefmt.spark.")}
 
 

@@ -1,4 +1,4 @@
-"""A stream that reads a table, as a data source of PySpark 4: Spark calls it on the driver, and its splits in tasks (effects)."""
+"""A table as the source of a stream: Spark asks a worker of its own for offsets, and tasks for rows."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ except ImportError:  # PySpark before 4.2 asks for the newest offset alone
 
 _log = logging.getLogger("lakefmt.spark")
 #: Spark asks for offsets without pause; the timeline is listed this often.
-_SECONDS: Final = 1.0
-_LOST: Final = (
+_LISTING_SECONDS: Final = 1.0
+_DATA_LOSS_HINT: Final = (
     "failOnDataLoss=false leaves out what a clean removed; with a new checkpoint folder "
     "hoodie.datasource.streaming.startOffset names another start"
 )
@@ -131,7 +131,7 @@ class TableStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvaila
         if self._client is None:
             table = open_table(self.path, options=self._call.settings, storage_options=self._call.storage)
             self._client = table.client
-        if self._listed is None or now - self._listed[0] >= _SECONDS:
+        if self._listed is None or now - self._listed[0] >= _LISTING_SECONDS:
             self._listed = (now, self._client.load())
         return self._client, self._listed[1]
 
@@ -149,7 +149,7 @@ class TableStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvaila
         try:
             plan = open_scan(self.path, {**self.query, **bounds}).plan(columns=self.names)
         except SnapshotExpired as error:
-            raise SnapshotExpired(f"{error}; {_LOST}") from None
+            raise SnapshotExpired(f"{error}; {_DATA_LOSS_HINT}") from None
         return [_Split(replace(plan, splits=()), split) for split in plan.splits]
 
     def _readable_start(self, start: str, end: str) -> str:
@@ -168,7 +168,7 @@ class TableStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvaila
             try:
                 yield from partition.plan.read(partition.split)
             except SnapshotExpired as error:
-                raise SnapshotExpired(f"{error}; {_LOST}") from None
+                raise SnapshotExpired(f"{error}; {_DATA_LOSS_HINT}") from None
 
 
 def _readable_from(client: TableClient, state: TableState) -> str:

@@ -1,4 +1,7 @@
-"""The rows of a write as Spark hands them: what must hold before anything is computed (effects: asks the workers)."""
+"""Write DataFrames by functions, on every release of PySpark that lakefmt takes.
+
+What must hold of the rows that Spark hands over is checked before anything is computed.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,7 @@ def shape_rows(df: DataFrame, call: WriteCall, table: Table | None) -> tuple[Dat
     """
     schema = rows_schema(df.schema, call, table)
     if call.fills_missing and table is not None and call.operation != "delete":
-        df = _filled(df, spark_schema(table.schema))
+        df = _with_lacking_columns(df, spark_schema(table.schema))
         schema = rows_schema(df.schema, call, table)
     return df, schema
 
@@ -89,7 +92,7 @@ def rows_schema(schema: StructType, call: WriteCall, table: Table | None) -> pa.
     return rows
 
 
-def _filled(df: DataFrame, stored: pa.Schema) -> DataFrame:
+def _with_lacking_columns(df: DataFrame, stored: pa.Schema) -> DataFrame:
     from pyspark.sql.functions import lit
 
     lacking = {field.name: field.dataType for field in spark_types(stored) if field.name not in df.columns}
@@ -97,8 +100,8 @@ def _filled(df: DataFrame, stored: pa.Schema) -> DataFrame:
 
 
 #: The result of the latest write of this process, by path.
-_results: Final[dict[str, CommitResult]] = {}
-_REMEMBERED: Final = 100
+_results_by_path: Final[dict[str, CommitResult]] = {}
+_MOST_REMEMBERED_RESULTS: Final = 100
 
 
 def write_dataframe(
@@ -147,7 +150,7 @@ def write_dataframe(
             result = write.run()
     if result is None:
         result = _stage_and_commit(df, path, mode, call, schema, limits.stage_bytes)
-    _remember(path, result)
+    _remember_result(path, result)
     return result
 
 
@@ -189,7 +192,7 @@ def write_few_rows(
     with closing(SparkWrite(df, path, "append", schema, call, limits, table, sort)) as write:
         result = write.run_few()
     if result is not None and result.instant is not None:
-        _remember(path, result)
+        _remember_result(path, result)
     return None if result is None else write.few
 
 
@@ -204,7 +207,7 @@ def _collect_and_write(
     if rows is None:
         return None
     if rows.num_rows:
-        _remember(path, write_few_and_commit(table, "append", call, [rows]))
+        _remember_result(path, write_few_and_commit(table, "append", call, [rows]))
     return FewRows(rows.num_rows, rows.nbytes)
 
 
@@ -245,7 +248,7 @@ def _stage_and_commit(
     """Let tasks stage the rows and write them here."""
     stage, store = new_stage(), open_store(path, call.storage)
     try:
-        staged = _stage(df, path, call, stage, schema, limit)
+        staged = _stage_by_tasks(df, path, call, stage, schema, limit)
         check_size(sum(part.num_bytes for part in staged), limit)
         return write_and_commit(path, mode, call, schema, lambda: read_staged(store, staged))
     finally:
@@ -267,7 +270,9 @@ def _existing_table(path: str, mode: str, call: WriteCall) -> Table | None:
     return table
 
 
-def _stage(df: DataFrame, path: str, call: WriteCall, stage: str, schema: pa.Schema, limit: int) -> list[StagedRows]:
+def _stage_by_tasks(
+    df: DataFrame, path: str, call: WriteCall, stage: str, schema: pa.Schema, limit: int
+) -> list[StagedRows]:
     storage = dict(call.storage)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -281,11 +286,11 @@ def _stage(df: DataFrame, path: str, call: WriteCall, stage: str, schema: pa.Sch
 
 def last_commit(path: str) -> CommitResult | None:
     """Return the result of the latest write to a table by :func:`write_dataframe` in this process; None: there was none."""
-    return _results.get(path)
+    return _results_by_path.get(path)
 
 
-def _remember(path: str, result: CommitResult) -> None:
-    _results.pop(path, None)
-    _results[path] = result
-    while len(_results) > _REMEMBERED:
-        del _results[next(iter(_results))]
+def _remember_result(path: str, result: CommitResult) -> None:
+    _results_by_path.pop(path, None)
+    _results_by_path[path] = result
+    while len(_results_by_path) > _MOST_REMEMBERED_RESULTS:
+        del _results_by_path[next(iter(_results_by_path))]

@@ -1,4 +1,15 @@
-"""Rows of a slot in the task of that number, on every release of Spark."""
+"""Write a DataFrame whose files Spark's tasks write: key, count, plan, look up, hand out, write, commit.
+
+Only DataFrames are used, no RDDs and no context of Spark, so that Spark 3.5, 4 and Connect go the same way.
+
+Keys are looked up in one of two ways. Tasks do it for rows of a partition path that are more than one task takes, and for
+keys that may be in any partition path: they find file groups, the driver plans their files and hands the rows out. The
+driver does it where it has the index alone: tasks combine rows and send their keys; the driver asks the index for some of
+them at a time, and sends back one line for each piece of rows. So it holds keys of some pieces and the answers to all,
+never rows.
+
+Spark hands on the text alone of an error in a task; :func:`typed_errors` makes it an error of lakefmt again.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +119,7 @@ __all__ = [
 
 def spread_over(rows: DataFrame, slots: int) -> DataFrame:
     """Return rows with a column ``slot``, made by :func:`slot_images`, in one task for each slot."""
-    if _places_by_id(rows):
+    if _can_repartition_by_id(rows):
         return rows.repartitionById(slots, "slot")
     # With a number Spark neither joins nor splits the tasks.
     return rows.repartition(slots, "slot")
@@ -116,7 +127,7 @@ def spread_over(rows: DataFrame, slots: int) -> DataFrame:
 
 def slot_images(df: DataFrame, slots: int) -> list[int]:
     """Return the value of the column ``slot`` for each slot."""
-    return list(range(slots)) if _places_by_id(df) else pre_images(slots)
+    return list(range(slots)) if _can_repartition_by_id(df) else pre_images(slots)
 
 
 def slot_of(df: DataFrame, slots: int) -> Callable[[int], int]:
@@ -124,12 +135,12 @@ def slot_of(df: DataFrame, slots: int) -> Callable[[int], int]:
     return {image: slot for slot, image in enumerate(slot_images(df, slots))}.__getitem__
 
 
-def _places_by_id(df: DataFrame) -> bool:
+def _can_repartition_by_id(df: DataFrame) -> bool:
     return hasattr(df, "repartitionById")  # from 4.1 on
 
 
 #: The last line of a traceback of Python, as Spark repeats it.
-_RAISED: Final = re.compile(r"^lakefmt\.errors\.(\w+): (.*)$", re.MULTILINE)
+_RAISED_LINE: Final = re.compile(r"^lakefmt\.errors\.(\w+): (.*)$", re.MULTILINE)
 
 
 def error_in(text: str) -> errors.LakefmtError | None:
@@ -139,7 +150,7 @@ def error_in(text: str) -> errors.LakefmtError | None:
         >>> error_in("Traceback:\nlakefmt.errors.InvalidKey: 2 of 3 keys are null\n")
         InvalidKey('2 of 3 keys are null')
     """
-    match = _RAISED.search(text)
+    match = _RAISED_LINE.search(text)
     kind = None if match is None else getattr(errors, match[1], None)
     if match is None or not isinstance(kind, type) or not issubclass(kind, errors.LakefmtError):
         return None
@@ -177,7 +188,7 @@ LOCATED_ROWS: Final = pa.schema(
         ("data", pa.binary()),
     ]
 )
-_HANDED: Final = pa.schema(
+_HANDED_SCHEMA: Final = pa.schema(
     [
         ("slot", pa.int32()),
         ("file_group", pa.int32()),
@@ -237,16 +248,16 @@ def plan_handing(groups: Sequence[GroupToWrite], record_bytes: float, task_bytes
         if group.new_rows:
             taking.setdefault(group.assignment.partition, []).append(number)
     shares = {
-        partition: (tuple(some), _bounds([groups[n].new_rows for n in some])) for partition, some in taking.items()
+        partition: (tuple(some), _hash_bounds([groups[n].new_rows for n in some])) for partition, some in taking.items()
     }
     return Handing(groups, slots, num_slots, numbers, shares)
 
 
-def _bounds(counts: Sequence[int]) -> tuple[int, ...]:
+def _hash_bounds(counts: Sequence[int]) -> tuple[int, ...]:
     """Return up to which 32-bit hash each file takes new rows.
 
     Example:
-        >>> _bounds([1, 1]) == (1 << 31, 1 << 32)
+        >>> _hash_bounds([1, 1]) == (1 << 31, 1 << 32)
         True
     """
     ends = np.cumsum(np.array(counts, np.float64))
@@ -295,7 +306,7 @@ def hand_out_task(handing: Handing, images: Sequence[int]) -> Task:
                     data = row["data"] if table is None else pack(table)
                     rows = row["rows"] if table is None else table.num_rows
                     line = (images[handing.slots[number]], number, row["source"], row["number"], rows, data)
-                    yield line_of(line, _HANDED)
+                    yield line_of(line, _HANDED_SCHEMA)
 
     def _files(row: Mapping[str, Any]) -> list[tuple[int, pa.Table | None]]:
         partition, file_id = row["partition"], row["file"]
@@ -340,7 +351,7 @@ _PIECE_ROWS: Final = 1 << 16
 #: Packed keys and answers take less than they do unpacked, and an index needs room of its own.
 _PACKED_SHARE: Final = 8
 
-_COMBINED: Final = pa.schema(
+_COMBINED_SCHEMA: Final = pa.schema(
     [
         ("partition", pa.string()),
         ("source", pa.int32()),
@@ -352,7 +363,7 @@ _COMBINED: Final = pa.schema(
         ("data", pa.binary()),
     ]
 )
-_ANSWERS: Final = "source int, number int, answer binary"
+_ANSWERS_SCHEMA: Final = "source int, number int, answer binary"
 
 Answer = tuple[int, int, bytearray]
 
@@ -368,9 +379,9 @@ def combine_task(shared: SharedWrite, storage: Mapping[str, object], slot_of: Ca
                 for start in range(0, own_rows.num_rows, _PIECE_ROWS):  # pieces, not rows
                     part = own_rows.slice(start, _PIECE_ROWS)
                     keys = pack(part.select([RECORD_KEY]))
-                    yield line_of((partition, task, number, part.num_rows, 0, size, keys, pack(part)), _COMBINED)
+                    yield line_of((partition, task, number, part.num_rows, 0, size, keys, pack(part)), _COMBINED_SCHEMA)
                     number += 1
-            yield line_of(("", task, number, 0, rows.num_rows, 0.0, b"", b""), _COMBINED)
+            yield line_of(("", task, number, 0, rows.num_rows, 0.0, b"", b""), _COMBINED_SCHEMA)
 
     return run
 
@@ -402,13 +413,13 @@ def look_up_here(
         held.append(line)
         held_bytes += len(line["keys"])
         if held_bytes >= most_bytes // _PACKED_SHARE:
-            answers += _answers(transaction, held, names, anywhere=anywhere)
+            answers += _answers_to_pieces(transaction, held, names, anywhere=anywhere)
             held, held_bytes = [], 0
-    answers += _answers(transaction, held, names, anywhere=anywhere) if held else ()
+    answers += _answers_to_pieces(transaction, held, names, anywhere=anywhere) if held else ()
     return answers
 
 
-def _answers(
+def _answers_to_pieces(
     transaction: WriteTransaction, lines: Sequence[Any], names: Sequence[str], *, anywhere: bool
 ) -> Iterable[Answer]:
     """Yield the answers to some pieces: for each pair of row and file group the row's number and the group's path."""
@@ -441,9 +452,9 @@ def join_answers(combined: DataFrame, answers: Sequence[Answer]) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    answered = f.broadcast(combined.sparkSession.createDataFrame(answers, _ANSWERS))
+    answered = f.broadcast(combined.sparkSession.createDataFrame(answers, _ANSWERS_SCHEMA))
     rows = combined.drop("keys").join(answered, ["source", "number"], "left")
-    names = [name for name in _COMBINED.names if name != "keys"]
+    names = [name for name in _COMBINED_SCHEMA.names if name != "keys"]
     return rows.select(*names, "answer").mapInArrow(_split_by_answer, LOCATED)
 
 
@@ -465,7 +476,7 @@ def _split_by_answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 
 #: How many rows Spark hands to Python at once, and how many packed ones, of 32 MiB each, it may be.
-_BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_BATCH_ROWS_OPTION: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _PACKED_ROWS: Final = "32"
 
 
@@ -823,12 +834,12 @@ def small_batches(spark: SparkSession, packed: DataFrame | None) -> Iterator[Non
     if packed is None or hasattr(packed, "repartitionById"):
         yield
         return
-    before = spark.conf.get(_BATCH_ROWS)
-    spark.conf.set(_BATCH_ROWS, _PACKED_ROWS)
+    before = spark.conf.get(_BATCH_ROWS_OPTION)
+    spark.conf.set(_BATCH_ROWS_OPTION, _PACKED_ROWS)
     try:
         yield
     finally:
-        spark.conf.set(_BATCH_ROWS, before)
+        spark.conf.set(_BATCH_ROWS_OPTION, before)
 
 
 def _with_warnings(result: CommitResult, more: Sequence[str]) -> CommitResult:

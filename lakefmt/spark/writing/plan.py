@@ -1,8 +1,12 @@
-"""Which way the rows of a DataFrame take into files (pure): decided from counts, before the first effect.
+"""Plan which way the rows of a DataFrame take into files: decided from counts, before the first effect.
 
 ``driver``: one process writes them; ``direct``: every task writes the rows that it has; ``partition`` and ``bucket``: the
 rows of a partition path, or of some of its buckets, go to one task; ``lookup``: tasks find out where keys are stored, then
-the rows of a file group go to one task.
+the rows of a file group go to one task. Options limit how much one process takes, and name the order of rows.
+
+Few rows reach the driver by one job of Spark, without workers of Python. A task in Python costs a small batch more than its
+rows do: Spark collects the garbage of the worker after every task, and the JVM and the worker hand each other what they
+have.
 """
 
 from __future__ import annotations
@@ -226,19 +230,19 @@ def plan_spark_write(
         if not facts.is_global:
             why = "the keys to delete do not say their partition: each is looked up in all of them"
         return SparkWritePlan("lookup", why, tasks=tasks, places=anywhere, **about)
-    large = [p for p in counted if _is_whole(p, facts) and p.num_bytes > limits.task_max_bytes]
+    large = [p for p in counted if _needs_one_task(p, facts) and p.num_bytes > limits.task_max_bytes]
     if large:
         why = f"the rows of partition {large[0].partition or '.'} are more than a task takes ({limits.task_max_bytes:,} bytes)"
-        places, tasks = _places(replace(facts, keeps_keys=False), counted, limits)
+        places, tasks = _task_places(replace(facts, keeps_keys=False), counted, limits)
         return SparkWritePlan("lookup", why, tasks=tasks, places=places, **about)
-    places, tasks = _places(facts, counted, limits)
+    places, tasks = _task_places(facts, counted, limits)
     if facts.places:
         return SparkWritePlan("bucket", "the key's hash tells its file group", tasks=tasks, places=places, **about)
     why = "the rows of every partition path fit a task" if facts.keeps_keys else "no stored row is looked for"
     return SparkWritePlan("partition", why, tasks=tasks, places=places, **about)
 
 
-def _is_whole(each: PartitionRows, facts: WriteFacts) -> bool:
+def _needs_one_task(each: PartitionRows, facts: WriteFacts) -> bool:
     """Return whether one task must have all rows of a partition path: it looks for their keys in files that others would write."""
     return facts.keeps_keys and each.is_stored and not facts.places
 
@@ -247,14 +251,16 @@ def _tasks_for(num_bytes: int, limits: Limits) -> int:
     return max(1, min(limits.tasks, -(-num_bytes // limits.task_bytes)))
 
 
-def _places(facts: WriteFacts, counted: Sequence[PartitionRows], limits: Limits) -> tuple[dict[str, TaskPlace], int]:
+def _task_places(
+    facts: WriteFacts, counted: Sequence[PartitionRows], limits: Limits
+) -> tuple[dict[str, TaskPlace], int]:
     """Return the tasks of each partition path: large ones have several, small ones share one."""
     places: dict[str, TaskPlace] = {}
     small: list[tuple[int, str]] = []
     tasks = 0
     for each in counted:
         weight = each.num_bytes + (each.stored_bytes if facts.keeps_keys else 0)
-        parts = 1 if _is_whole(each, facts) else _tasks_for(weight, limits)
+        parts = 1 if _needs_one_task(each, facts) else _tasks_for(weight, limits)
         if parts > 1:
             places[each.partition] = TaskPlace(tasks, parts)
             tasks += parts
@@ -272,7 +278,7 @@ def _places(facts: WriteFacts, counted: Sequence[PartitionRows], limits: Limits)
 
 
 SORT_OPTION: Final = "hoodie.bulkinsert.sort.mode"
-_SORTS: Final = {"NONE": "none", "PARTITION_SORT": "partition", "GLOBAL_SORT": "global"}
+_SORT_MODES: Final = {"NONE": "none", "PARTITION_SORT": "partition", "GLOBAL_SORT": "global"}
 
 #: Option → attribute of :class:`~lakefmt.spark.writing.plan.Limits`.
 LIMIT_OPTIONS: Final = {
@@ -300,7 +306,7 @@ def take_limits(options: dict[str, str], tasks: int = 200) -> Limits:
         10
     """
     taken = {
-        attribute: _number(name, options.pop(name)) for name, attribute in LIMIT_OPTIONS.items() if name in options
+        attribute: _parse_limit(name, options.pop(name)) for name, attribute in LIMIT_OPTIONS.items() if name in options
     }
     if not taken.get("task_bytes", 1) or not taken.get("task_max_bytes", 1):
         raise InvalidInputError("lakefmt.spark.task.bytes and lakefmt.spark.task.max.bytes are at least 1")
@@ -318,9 +324,9 @@ def take_sort(options: dict[str, str]) -> str:
         ('global', 'none')
     """
     mode = options.pop(SORT_OPTION, "NONE")
-    if mode.upper() not in _SORTS:
-        raise UnknownSetting(f"{SORT_OPTION} does not take {mode[:40]!r}: expected {', '.join(_SORTS)}")
-    return _SORTS[mode.upper()]
+    if mode.upper() not in _SORT_MODES:
+        raise UnknownSetting(f"{SORT_OPTION} does not take {mode[:40]!r}: expected {', '.join(_SORT_MODES)}")
+    return _SORT_MODES[mode.upper()]
 
 
 def _parallelism(options: Mapping[str, str]) -> int:
@@ -329,13 +335,13 @@ def _parallelism(options: Mapping[str, str]) -> int:
     return int(text) if text.isdecimal() and len(text) < 7 else 0
 
 
-def _number(name: str, text: str) -> int:
+def _parse_limit(name: str, text: str) -> int:
     if not text.isdecimal() or len(text) > 18:
         raise InvalidInputError(f"{name} takes a number, not {text[:40]!r}")
     return int(text)
 
 
-_NUMBER: Final = "__lakefmt_partition_number"
+_PARTITION_NUMBER: Final = "__lakefmt_partition_number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,16 +387,16 @@ def collect_few(
     """
     most = rows_to_ask_for(limits, row_bytes)
     # A limit joins partitions in no order that is the same every time; which of two rows of a key wins may depend on it.
-    numbered = df.selectExpr("*", f"spark_partition_id() AS {_NUMBER}").limit(most + 1)
-    rows = _in_order(_collect(numbered, schema))
+    numbered = df.selectExpr("*", f"spark_partition_id() AS {_PARTITION_NUMBER}").limit(most + 1)
+    rows = _in_partition_order(_collect_numbered(numbered, schema))
     if rows.num_rows > most:
         return None
-    return rows if limits.fit_driver(rows.num_rows, rows.nbytes, _partitions(rows, limits, table, call)) else None
+    return rows if limits.fit_driver(rows.num_rows, rows.nbytes, _count_partitions(rows, limits, table, call)) else None
 
 
-def _collect(df: Any, schema: pa.Schema) -> pa.Table:
+def _collect_numbered(df: Any, schema: pa.Schema) -> pa.Table:
     """Return rows with the number of their partition of Spark."""
-    named = schema.append(pa.field(_NUMBER, pa.int32()))
+    named = schema.append(pa.field(_PARTITION_NUMBER, pa.int32()))
     if hasattr(df, "toArrow"):
         rows = df.toArrow()
     else:
@@ -399,15 +405,15 @@ def _collect(df: Any, schema: pa.Schema) -> pa.Table:
     return rows.select(named.names).cast(named)
 
 
-def _in_order(rows: pa.Table) -> pa.Table:
+def _in_partition_order(rows: pa.Table) -> pa.Table:
     """Return rows by their partition, those of one in the order that they have (pure): a shuffle keeps it."""
-    numbers = rows.column(_NUMBER).to_numpy()
+    numbers = rows.column(_PARTITION_NUMBER).to_numpy()
     rows = rows.select(rows.column_names[:-1])
     is_sorted = bool((numbers[1:] >= numbers[:-1]).all())
     return rows if is_sorted else rows.take(pa.array(np.argsort(numbers, kind="stable")))
 
 
-def _partitions(rows: pa.Table, limits: Limits, table: Table, call: WriteCall) -> int:
+def _count_partitions(rows: pa.Table, limits: Limits, table: Table, call: WriteCall) -> int:
     """Return how many partition paths rows have; or how many they have at most, where that is few enough."""
     if rows.num_rows <= limits.driver_partitions:
         return int(rows.num_rows)

@@ -1,6 +1,10 @@
-"""Rows on their way between Spark's stages: packed as Arrow streams into a column of bytes (pure).
+"""Rows of a write on their way between Spark's tasks, and from them to the process that commits.
 
-So a row keeps the type of the table's column, and a shuffle moves a few large values instead of many rows.
+Between stages rows are packed as Arrow streams into a column of bytes. So a row keeps the type of the table's column, and a
+shuffle moves a few large values instead of many rows.
+
+Without a shuffle every task stages its rows in objects below ``.hoodie/.lakefmt/stage/<id>/``; the process that commits
+reads those of the attempts that Spark names, and removes them all. No other engine looks there.
 """
 
 from __future__ import annotations
@@ -127,7 +131,7 @@ STAGE: Final = ".hoodie/.lakefmt/stage"
 #: More rows, as Arrow holds them, than one process may take by default.
 MAX_BYTES: Final = 1 << 30
 #: Rows are put when they have this many bytes.
-_OBJECT_BYTES: Final = 64 << 20
+_STAGED_OBJECT_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +178,11 @@ def stage_rows(
         held_bytes += held[-1].nbytes
         rows, total = rows + batch.num_rows, total + held[-1].nbytes
         check_size(total, limit)
-        if held_bytes >= _OBJECT_BYTES:
-            names.append(_put(store, f"{stage}/{attempt}-{len(names)}.arrow", held, schema))
+        if held_bytes >= _STAGED_OBJECT_BYTES:
+            names.append(_put_staged(store, f"{stage}/{attempt}-{len(names)}.arrow", held, schema))
             held, held_bytes = [], 0
     if rows and held:
-        names.append(_put(store, f"{stage}/{attempt}-{len(names)}.arrow", held, schema))
+        names.append(_put_staged(store, f"{stage}/{attempt}-{len(names)}.arrow", held, schema))
     return StagedRows(tuple(names), rows, total)
 
 
@@ -195,7 +199,7 @@ def check_size(num_bytes: int, limit: int) -> None:
         )
 
 
-def _put(store: ObjectStore, name: str, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> str:
+def _put_staged(store: ObjectStore, name: str, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> str:
     sink = pa.BufferOutputStream()
     with ipc.new_stream(sink, schema, options=ipc.IpcWriteOptions(compression="lz4")) as writer:
         for batch in batches:

@@ -1,6 +1,7 @@
-"""What a write does, on the standard error stream: a line for each step, and a bar of its tasks (effects).
+"""What Spark's tasks do of a write: functions from Arrow batches to Arrow batches, for ``mapInArrow``.
 
-The bar is for a terminal or a notebook, and goes when its step ends; elsewhere there are the lines alone.
+The driver shows on the standard error stream what they do: a line for each step, and a bar of its tasks. The bar is for a
+terminal or a notebook, and goes when its step ends; elsewhere there are the lines alone.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class WriteSteps(SilentSteps):
             if context is None:
                 yield
                 return
-            with _watched(context.statusTracker(), shown, bar, self._poll_seconds):
+            with _renewing_bar(context.statusTracker(), shown, bar, self._poll_seconds):
                 yield
 
 
@@ -117,7 +118,7 @@ def count_tasks(tracker: Any, others: frozenset[int], ended: dict[int, int]) -> 
 
 
 @contextmanager
-def _watched(tracker: Any, shown: Any, bar: Any, poll_seconds: float) -> Iterator[None]:
+def _renewing_bar(tracker: Any, shown: Any, bar: Any, poll_seconds: float) -> Iterator[None]:
     """Renew a bar while the block runs, in a thread."""
     others, ended, is_over = frozenset(tracker.getActiveStageIds()), dict[int, int](), Event()
 
@@ -148,7 +149,7 @@ _KEYED_BYTES: Final = 32 << 20
 #: Rows of a stream are written together until they have this many bytes.
 _WINDOW_BYTES: Final = 128 << 20
 
-_PREPARED: Final = pa.schema(
+_PREPARED_SCHEMA: Final = pa.schema(
     [
         ("partition", pa.string()),
         ("source", pa.int32()),
@@ -158,7 +159,7 @@ _PREPARED: Final = pa.schema(
         ("data", pa.binary()),
     ]
 )
-_COUNTED: Final = pa.schema(
+_COUNTED_SCHEMA: Final = pa.schema(
     [
         ("partition", pa.string()),
         ("rows", pa.int64()),
@@ -168,10 +169,10 @@ _COUNTED: Final = pa.schema(
         ("data", pa.binary()),
     ]
 )
-_ROUTED: Final = pa.schema(
+_ROUTED_SCHEMA: Final = pa.schema(
     [("slot", pa.int32()), ("source", pa.int32()), ("number", pa.int32()), ("rows", pa.int64()), ("data", pa.binary())]
 )
-_DONE: Final = pa.schema([("result", pa.binary())])
+_DONE_SCHEMA: Final = pa.schema([("result", pa.binary())])
 
 
 def prepare_task(shared: SharedWrite, schema: pa.Schema) -> Task:
@@ -179,14 +180,14 @@ def prepare_task(shared: SharedWrite, schema: pa.Schema) -> Task:
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         source, number = _partition_number(), 0
-        for batch in key_rows(shared, _windows(batches, schema, _KEYED_BYTES)):
-            columns: dict[str, list[Any]] = {name: [] for name in _PREPARED.names}
+        for batch in key_rows(shared, _in_windows(batches, schema, _KEYED_BYTES)):
+            columns: dict[str, list[Any]] = {name: [] for name in _PREPARED_SCHEMA.names}
             for partition, rows in by_partition(batch):
                 values = (partition, source, number, rows.num_rows, rows.nbytes, pack(rows))
                 for name, value in zip(columns, values, strict=True):
                     columns[name].append(value)
                 number += 1
-            yield pa.RecordBatch.from_pydict(columns, schema=_PREPARED)
+            yield pa.RecordBatch.from_pydict(columns, schema=_PREPARED_SCHEMA)
 
     return run
 
@@ -218,11 +219,11 @@ def count_task(most_bytes: int) -> Task:
         lines = [(partition, rows, num_bytes) for partition, (rows, num_bytes) in counts.items()]
         nothing = [None] * len(lines)
         columns = [*map(list, zip(*lines, strict=True)), nothing, nothing, nothing] if lines else [[]] * 6
-        yield pa.RecordBatch.from_pydict(dict(zip(_COUNTED.names, columns, strict=True)), schema=_COUNTED)
+        yield pa.RecordBatch.from_pydict(dict(zip(_COUNTED_SCHEMA.names, columns, strict=True)), schema=_COUNTED_SCHEMA)
         for batch in kept or ():
             zeros = pa.array(np.zeros(batch.num_rows, np.int64))
             yield pa.RecordBatch.from_arrays(
-                [pa.nulls(batch.num_rows, pa.string()), zeros, zeros, *batch.columns], schema=_COUNTED
+                [pa.nulls(batch.num_rows, pa.string()), zeros, zeros, *batch.columns], schema=_COUNTED_SCHEMA
             )
 
     return run
@@ -251,7 +252,7 @@ def route_task(plan: SparkWritePlan, shared: SharedWrite, index: PlacingIndex | 
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Many small partition paths make thousands of packed rows: a batch of Arrow for each would cost more than they do.
-        columns: dict[str, list[Any]] = {name: [] for name in _ROUTED.names}
+        columns: dict[str, list[Any]] = {name: [] for name in _ROUTED_SCHEMA.names}
         held_bytes = 0
         for batch in batches:
             for row in batch.to_pylist():  # packed rows, not rows
@@ -260,10 +261,10 @@ def route_task(plan: SparkWritePlan, shared: SharedWrite, index: PlacingIndex | 
                     columns[name] += values
                 held_bytes += sum(map(len, routed["data"]))
                 if held_bytes >= _KEYED_BYTES:
-                    yield pa.RecordBatch.from_pydict(columns, schema=_ROUTED)
-                    columns, held_bytes = {name: [] for name in _ROUTED.names}, 0
+                    yield pa.RecordBatch.from_pydict(columns, schema=_ROUTED_SCHEMA)
+                    columns, held_bytes = {name: [] for name in _ROUTED_SCHEMA.names}, 0
         if columns["slot"]:
-            yield pa.RecordBatch.from_pydict(columns, schema=_ROUTED)
+            yield pa.RecordBatch.from_pydict(columns, schema=_ROUTED_SCHEMA)
 
     def _routed(row: dict[str, Any]) -> dict[str, list[Any]]:
         # A partition path that was not counted: the input is not repeatable, which the count of rows will show.
@@ -315,7 +316,7 @@ def direct_task(shared: SharedWrite, schema: pa.Schema, storage: Mapping[str, ob
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writer = TaskWriter(shared, _partition_number(), storage)
-        for table in _windows(batches, schema, _WINDOW_BYTES):
+        for table in _in_windows(batches, schema, _WINDOW_BYTES):
             writer.write(table, in_order=False)
         yield done_batch(writer.result())
 
@@ -330,10 +331,10 @@ def results_of(rows: Iterable[Any]) -> list[TaskResult]:
 
 def done_batch(result: TaskResult) -> pa.RecordBatch:
     """Return a task's answer."""
-    return pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]}, schema=_DONE)
+    return pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]}, schema=_DONE_SCHEMA)
 
 
-def _windows(batches: Iterator[pa.RecordBatch], schema: pa.Schema, most: int) -> Iterator[pa.Table]:
+def _in_windows(batches: Iterator[pa.RecordBatch], schema: pa.Schema, most: int) -> Iterator[pa.Table]:
     """Yield rows in tables of at least `most` bytes, but the last one."""
     held: list[pa.RecordBatch] = []
     held_bytes = 0

@@ -1,4 +1,11 @@
-"""Operating system calls of the local store; they raise OSError."""
+"""Atomic local files: written under a temporary name, then renamed in one step.
+
+Three ways create a name without replacing a file, best first: a hard link, a rename without replacement, and an exclusive
+create followed by a rename. The first two are atomic; with the third a reader may see an empty file for a moment, so that
+store does not claim put-if-absent.
+
+The calls of the operating system that the local store makes are functions here; they raise OSError.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +52,11 @@ __all__ = [
     "sidecar_of",
     "write_all",
 ]
+
+#: Converts an OSError to a StorageError, with the operation and the object's name.
+Failure = Callable[[OSError, str, str], StorageError]
+#: Finishes a put: outcome of the rename, name, path, and whether to sync.
+_FinishPut = Callable[[bool, str, str, bool], PutOutcome]
 
 try:
     import fcntl
@@ -241,7 +253,7 @@ def flush_directory(path: str) -> None:
 
 
 #: Names the file `temporary` `final`; False if that name is taken. The temporary name may remain.
-_Way = Callable[[str, str], bool]
+_NamingWay = Callable[[str, str], bool]
 
 _AT_FDCWD: Final = -100
 _RENAME_NOREPLACE: Final = 1
@@ -290,7 +302,7 @@ def _exclusive_create(temporary: str, final: str) -> bool:
 
 
 #: The ways, best first.
-WAYS: Final[tuple[_Way, ...]] = (_hard_link, _rename_without_replacing, _exclusive_create)
+WAYS: Final[tuple[_NamingWay, ...]] = (_hard_link, _rename_without_replacing, _exclusive_create)
 
 
 @functools.cache
@@ -325,7 +337,7 @@ def is_abandoned(name: str) -> bool:
 
 
 #: The directory below the base for the test of atomic renames.
-_TRIED_IN = (".hoodie", ".heartbeat")
+_TRIAL_DIRECTORY = (".hoodie", ".heartbeat")
 
 
 class AtomicFiles:
@@ -425,7 +437,7 @@ class AtomicFiles:
 
     def _try_ways(self) -> None:
         # Where every write looks for files of dead processes, if that directory exists.
-        swept = os.path.join(self._root, *_TRIED_IN)
+        swept = os.path.join(self._root, *_TRIAL_DIRECTORY)
         target = self.temporary_beside(os.path.join(swept if os.path.isdir(swept) else self._root, "x"))
         probe = self.temporary_beside(target)
         try:
@@ -502,21 +514,16 @@ def _directories_in(path: str) -> list[str]:
         return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
-#: Converts an OSError to a StorageError, with the operation and the object's name.
-Failure = Callable[[OSError, str, str], StorageError]
-#: Finishes a put: outcome of the rename, name, path, and whether to sync.
-_Placed = Callable[[bool, str, str, bool], PutOutcome]
-
 _SINK_BUFFER_BYTES: Final = 256 * 1024
 #: To begin the flush of fewer bytes saves less time than the call takes.
-_FLUSHED_TOGETHER: Final = 1 << 22
+_LEAST_FLUSHED_BYTES: Final = 1 << 22
 
 
 class LocalObjectWriter:
     """The writer of a :class:`~lakefmt.storage.local.store.LocalStore` (:class:`lakefmt.storage.api.ObjectWriter`)."""
 
     def __init__(
-        self, files: AtomicFiles, name: str, path: str, durable: bool, failure: Failure, placed: _Placed
+        self, files: AtomicFiles, name: str, path: str, durable: bool, failure: Failure, placed: _FinishPut
     ) -> None:
         self._files = files
         self._failure = failure
@@ -569,7 +576,7 @@ class LocalObjectWriter:
         Raises:
             StorageError: bytes could not be written.
         """
-        if self._durable and self.size - self._flushing >= _FLUSHED_TOGETHER:
+        if self._durable and self.size - self._flushing >= _LEAST_FLUSHED_BYTES:
             try:
                 self._begin_flush()
             except OSError as error:

@@ -1,8 +1,18 @@
-"""Compare-and-swap of local files, as object stores do by ETag.
+"""The store in a local directory.
 
-A file's version is its inode, modification time and size; every put creates a new file, so versions
-differ. Comparing and replacing are two system calls; a lock on the directory makes them atomic
-between lakefmt processes of one machine. Other writers (Spark) do not take that lock.
+Every write goes to a temporary file next to its destination and is renamed atomically, so an
+interrupted process leaves only temporary files (:meth:`LocalStore.remove_leftovers`). Before an
+object is replaced or removed, its Hadoop checksum file is removed (docs/format.md, Hadoop checksum
+files).
+
+Links: names cannot leave the base (``..`` is refused). Symbolic links below the base are followed,
+as in Hadoop, by name and in listings; a link to an ancestor directory is an error. Removing a link
+removes only the link.
+
+Compare-and-swap works as object stores do it by ETag. A file's version is its inode, modification
+time and size; every put creates a new file, so versions differ. Comparing and replacing are two
+system calls; a lock on the directory makes them atomic between lakefmt processes of one machine.
+Other writers (Spark) do not take that lock.
 """
 
 from __future__ import annotations
@@ -63,7 +73,7 @@ if sys.platform != "win32":
 CAN_SWAP = sys.platform != "win32"
 
 
-def _mark(status: os.stat_result) -> str:
+def _file_version(status: os.stat_result) -> str:
     return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
 
@@ -81,7 +91,7 @@ def read_marked(path: str, max_bytes: int) -> Version | int | None:
             return None
         if status.st_size > max_bytes:
             return status.st_size
-        return Version(os.read(descriptor, max_bytes), _mark(status))
+        return Version(os.read(descriptor, max_bytes), _file_version(status))
     finally:
         os.close(descriptor)
 
@@ -89,7 +99,7 @@ def read_marked(path: str, max_bytes: int) -> Version | int | None:
 def swap_file(files: AtomicFiles, path: str, data: Buffer, mark: str | None) -> CasResult:
     """Replace the file with version `mark` by `data`; None: create it."""
     temporary = files.write_temporary(path, data, durable=False)
-    ours = _mark(os.stat(temporary))  # a rename preserves all of it
+    ours = _file_version(os.stat(temporary))  # a rename preserves all of it
     if mark is None or sys.platform == "win32":
         return CasResult(PutOutcome.DONE, ours) if files.place(temporary, path) else CasResult(PutOutcome.REFUSED)
     directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
@@ -97,7 +107,7 @@ def swap_file(files: AtomicFiles, path: str, data: Buffer, mark: str | None) -> 
         # Held for two system calls and freed when a process dies, so a spin wait is short.
         fcntl.flock(directory, fcntl.LOCK_EX)
         try:
-            same = _mark(os.stat(path)) == mark
+            same = _file_version(os.stat(path)) == mark
         except OSError as error:
             if error.errno not in ABSENT:
                 raise

@@ -1,4 +1,14 @@
-"""Footers of Parquet files on their way to a store, kept until they are asked for (effects on reading local files only)."""
+"""A store over fsspec: S3, Google Cloud Storage, Azure and whatever else has an fsspec driver.
+
+Nothing is answered from a cache: listings are not kept, sizes are asked for anew, and Arrow's reads go straight to
+the store. (Footers of Parquet files that this process writes are kept until they are asked for.) There is no rename; an
+object appears whole because the service works that way, and where it does not (`capabilities.put_if_absent` is false) only
+one writer may be at work.
+
+A driver may return less than it was asked for when a connection was cut, and raises its client library's errors. Arrow
+takes the first for the end of the file, so that a good file looks damaged, and passes the second on. So Arrow reads through
+files of this module: every range whole or an error, and every error one of lakefmt's.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +62,14 @@ __all__ = [
     "read_footer",
 ]
 
-_MAGIC: Final = b"PAR1"
+T = TypeVar("T")
+#: Makes an error of lakefmt's of what a client library raised, what was being done, and the name.
+Failure = Callable[[Exception, str, str], LakefmtError]
+_log = logging.getLogger("lakefmt.storage")
+
+_PARQUET_MAGIC: Final = b"PAR1"
 _LENGTH_AND_MAGIC: Final = 8
-_MOST_BYTES: Final = 8 << 20
+_MOST_FOOTER_BYTES: Final = 8 << 20
 
 
 def read_footer(file: BinaryIO, size: int) -> bytes | None:
@@ -64,7 +79,7 @@ def read_footer(file: BinaryIO, size: int) -> bytes | None:
     file.seek(size - _LENGTH_AND_MAGIC)
     end = file.read(_LENGTH_AND_MAGIC)
     length = int.from_bytes(end[:4], "little") + _LENGTH_AND_MAGIC
-    if end[4:] != _MAGIC or length > min(size, _MOST_BYTES // 4):
+    if end[4:] != _PARQUET_MAGIC or length > min(size, _MOST_FOOTER_BYTES // 4):
         return None
     file.seek(size - length)
     return file.read(length)
@@ -90,7 +105,7 @@ class WrittenFooters:
         with self._lock:
             self._footers[name] = footer
             self._bytes += len(footer)
-            while self._bytes > _MOST_BYTES:
+            while self._bytes > _MOST_FOOTER_BYTES:
                 self._bytes -= len(self._footers.popitem(last=False)[1])
 
     def take(self, name: str) -> bytes | None:
@@ -101,19 +116,14 @@ class WrittenFooters:
             return footer
 
 
-T = TypeVar("T")
-
-#: Makes an error of lakefmt's of what a client library raised, what was being done, and the name.
-Failure = Callable[[Exception, str, str], LakefmtError]
-
 #: Pauses before a range that came too short is asked for again; most drivers repeat their requests by themselves.
-_PAUSES: Final = (0.0, 0.1, 0.3)
+_SHORT_READ_PAUSES: Final = (0.0, 0.1, 0.3)
 
 
 #: Fetched when a file is opened: as long as one more request would take, and more than a footer has.
-_END_BYTES: Final = 256 * 1024
+_FETCHED_END_BYTES: Final = 256 * 1024
 #: Of all small files that are kept between two opens.
-_SMALL_BYTES: Final = 32 * 2**20
+_KEPT_SMALL_FILE_BYTES: Final = 32 * 2**20
 
 
 class RangedObjects(Protocol):
@@ -160,7 +170,7 @@ class CheckedHandler(pafs.FSSpecHandler):  # type: ignore[misc]  # pyarrow is un
         content = self._small.take(name)
         if content is not None:
             return _RangeFile(objects, name, content, len(content))
-        end, size = objects.get_end(name, _END_BYTES)
+        end, size = objects.get_end(name, _FETCHED_END_BYTES)
         if len(end) == size:
             self._small.keep(name, end)
         return _RangeFile(objects, name, end, size)
@@ -198,7 +208,7 @@ class _SmallFiles:
     def keep(self, name: str, content: bytes) -> None:
         """Keep a file's content for the next open."""
         with self._lock:
-            if name.endswith(".parquet") and self._held_bytes + len(content) <= _SMALL_BYTES:
+            if name.endswith(".parquet") and self._held_bytes + len(content) <= _KEPT_SMALL_FILE_BYTES:
                 self._held_bytes += len(content) - len(self._contents.get(name, b""))
                 self._contents[name] = content
 
@@ -298,7 +308,7 @@ class _CheckedFile:
 
     def _range(self, wanted: int) -> bytes:
         data = b""
-        for pause in _PAUSES:
+        for pause in _SHORT_READ_PAUSES:
             if pause:
                 time.sleep(pause)
             self._file.seek(self._position + len(data))
@@ -309,11 +319,8 @@ class _CheckedFile:
         return check_length(data, wanted, self._path)
 
 
-_log = logging.getLogger("lakefmt.storage")
-
-
 #: Services that are asked for more than every file system of fsspec can do.
-_KINDS: Final[Mapping[str, Callable[[AbstractFileSystem, str], RemoteObjects]]] = {
+_OBJECTS_OF_SCHEME: Final[Mapping[str, Callable[[AbstractFileSystem, str], RemoteObjects]]] = {
     "s3": S3Objects,
     "s3a": S3Objects,
     "gs": GcsObjects,
@@ -378,7 +385,9 @@ class RemoteStore:
         if hasattr(fs, "dircache"):
             fs.dircache.use_listings_cache = False
         fs.invalidate_cache()
-        kind = next((_KINDS[protocol] for protocol in protocols if protocol in _KINDS), FsspecObjects)
+        kind = next(
+            (_OBJECTS_OF_SCHEME[protocol] for protocol in protocols if protocol in _OBJECTS_OF_SCHEME), FsspecObjects
+        )
         self._objects: RemoteObjects = kind(fs, self._root)
         self._written = WrittenFooters()
         if not self._objects.conditional:

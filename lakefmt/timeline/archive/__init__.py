@@ -1,5 +1,5 @@
 """The archived timeline of both layouts.
 
-``store`` reads it, ``plan`` selects the instants to archive. ``lsm_*`` is the LSM timeline of
-versions 8 and 9, ``v6_*`` the log files of version 6.
+``store`` reads and extends it, ``plan`` selects the instants to archive. ``lsm_timeline`` is the LSM timeline of
+versions 8 and 9, ``v6_log`` the log files of version 6.
 """

@@ -1,7 +1,13 @@
-"""The LSM timeline as values: file names, manifests, rows, merges (docs/format.md, Archived timeline). Pure.
+"""The LSM timeline, which archives instants: file names, manifests, rows, merges (docs/format.md, Archived timeline).
 
-A level 0 file has the instants of one archive step; ten files of one level are merged into one of
-the next. A manifest names the valid files, ``_version_`` names the manifest.
+A level 0 file has the instants of one archive step; ten files of one level are merged into one of the next. A manifest
+names the valid files, ``_version_`` names the manifest.
+
+A file is valid once ``_version_`` names a manifest with it; before that the next run removes or replaces it. A crash between
+manifest and ``_version_`` leaves an unused manifest, whose number the next one takes. Write under the table lock: two writers
+would lose each other's files.
+
+Arrow's errors become typed errors; sizes are checked before memory is allocated.
 """
 
 from __future__ import annotations
@@ -48,6 +54,8 @@ __all__ = [
     "read_manifest",
 ]
 
+_WriteBatch = Callable[[pa.RecordBatch], None]
+
 #: Hudi's defaults of ``hoodie.commits.archival.batch``, ``hoodie.timeline.compaction.batch.size``
 #: and ``hoodie.timeline.compaction.target.file.max.bytes``.
 _INSTANTS_PER_FILE = 10
@@ -69,7 +77,7 @@ HISTORY_SCHEMA = pa.schema(
 )
 _ROW_VERSION = 1
 _MAX_LEVEL = 9  # Hudi's file name pattern has one digit
-_FILE_NAME = re.compile(r"([0-9]{1,17})_([0-9]{1,17})_([0-9]{1,3})\.parquet", re.ASCII)
+_HISTORY_FILE_NAME = re.compile(r"([0-9]{1,17})_([0-9]{1,17})_([0-9]{1,3})\.parquet", re.ASCII)
 _MANIFEST_NAME = re.compile(r"manifest_([0-9]{1,9})", re.ASCII)
 
 
@@ -117,7 +125,7 @@ class HistoryFile:
 
     @property
     def _parts(self) -> tuple[str, ...]:
-        match = _FILE_NAME.fullmatch(self.name)
+        match = _HISTORY_FILE_NAME.fullmatch(self.name)
         if match is None:
             raise InvalidInputError(f"{self.name!r:.80} is no name of an archived file")
         return match.groups()
@@ -206,7 +214,7 @@ def decode_manifest(data: bytes, what: str) -> list[HistoryFile]:
     except (ValueError, KeyError, TypeError, RecursionError):
         raise CorruptFile(f"{what} is no manifest of archived files") from None
     for file, size in entries:
-        if not isinstance(file, str) or not _FILE_NAME.fullmatch(file) or type(size) is not int or size < 0:
+        if not isinstance(file, str) or not _HISTORY_FILE_NAME.fullmatch(file) or type(size) is not int or size < 0:
             raise CorruptFile(f"{what} names {file!r:.80} of {size!r:.20} bytes, which is no archived file")
     return [HistoryFile(file, size) for file, size in entries]
 
@@ -304,20 +312,20 @@ def plan_parts(
             level -= 1
             continue
         taken = tuple(instants[start : start + size * per_file])
-        parts.extend(_cut(taken, level, per_file, fan_in))
+        parts.extend(_cut_parts(taken, level, per_file, fan_in))
         start += len(taken)
         units -= size
     return tuple(parts)
 
 
-def _cut(instants: tuple[Instant, ...], level: int, per_file: int, fan_in: int) -> Iterator[HistoryPart]:
+def _cut_parts(instants: tuple[Instant, ...], level: int, per_file: int, fan_in: int) -> Iterator[HistoryPart]:
     """Yield one file, or several of a lower level if one would be too large."""
     if level == 0 or sum(instant.size for instant in instants) <= _MAX_MERGE_BYTES:
         yield HistoryPart(history_file_name(instants[0].time, instants[-1].time, level), instants)
         return
     step = per_file * fan_in ** (level - 1)
     for start in range(0, len(instants), step):
-        yield from _cut(instants[start : start + step], level - 1, per_file, fan_in)
+        yield from _cut_parts(instants[start : start + step], level - 1, per_file, fan_in)
 
 
 def plan_merge(
@@ -385,14 +393,14 @@ def obsolete_names(
         return ()
     needed = {file.name for number in kept for file in manifests[number]}
     old = [f"manifest_{number}" for number in sorted(manifests.keys() - set(kept))]
-    files = sorted(name for name in names if _FILE_NAME.fullmatch(name) and name not in needed)
+    files = sorted(name for name in names if _HISTORY_FILE_NAME.fullmatch(name) and name not in needed)
     return tuple(name for name in (*old, *files) if name in names)
 
 
 _MAX_MANIFEST_BYTES = 16 * 1024 * 1024
 
 #: Maximum size of a row group in bytes: it is read at once.
-_MAX_GROUP_BYTES = 1 << 30
+_MAX_READ_GROUP_BYTES = 1 << 30
 
 
 def load_manifest(store: ObjectStore, directory: str) -> tuple[int, list[HistoryFile]]:
@@ -477,8 +485,8 @@ def check_group(file: pq.ParquetFile, number: int, what: str) -> None:
         CorruptFile: the row group exceeds the maximum size.
     """
     stated = file.metadata.row_group(number).total_byte_size
-    if not 0 <= stated <= _MAX_GROUP_BYTES:
-        raise CorruptFile(f"{what}: a row group of {stated:,} bytes; at most {_MAX_GROUP_BYTES:,} are read")
+    if not 0 <= stated <= _MAX_READ_GROUP_BYTES:
+        raise CorruptFile(f"{what}: a row group of {stated:,} bytes; at most {_MAX_READ_GROUP_BYTES:,} are read")
 
 
 def place_archived(store: ObjectStore, sink: ObjectWriter, path: str) -> int:
@@ -499,13 +507,11 @@ def place_archived(store: ObjectStore, sink: ObjectWriter, path: str) -> int:
 
 #: A row group ends when it reaches this size: it bounds the memory, and a reader reads it for one
 #: body.
-_GROUP_BYTES = 8 * 1024 * 1024
-_GROUP_ROWS = 1000
+_WRITTEN_GROUP_BYTES = 8 * 1024 * 1024
+_WRITTEN_GROUP_ROWS = 1000
 #: Bodies do not repeat.
-_DICTIONARY = ["action", "version"]
-_STATISTICS = ["instantTime", "completionTime", "action", "version"]
-
-_Write = Callable[[pa.RecordBatch], None]
+_DICTIONARY_COLUMNS = ["action", "version"]
+_STATISTICS_COLUMNS = ["instantTime", "completionTime", "action", "version"]
 
 
 class HistoryWriter:
@@ -547,13 +553,13 @@ class HistoryWriter:
             StorageError: the store failed; the call may be repeated.
         """
 
-        def fill(write: _Write) -> None:
+        def fill(write: _WriteBatch) -> None:
             group: list[HistoryEntry] = []
             size = 0
             for entry in entries:
                 group.append(entry)
                 size += len(entry.metadata or b"") + len(entry.plan or b"")
-                if size >= _GROUP_BYTES or len(group) >= _GROUP_ROWS:
+                if size >= _WRITTEN_GROUP_BYTES or len(group) >= _WRITTEN_GROUP_ROWS:
                     write(entry_batch(group))
                     group, size = [], 0
             if group:
@@ -633,7 +639,7 @@ class HistoryWriter:
                     f"{self._path(existing.name)} holds {table.metadata.num_rows} instants, and not {count}"
                 )
 
-    def _copy(self, merge: HistoryMerge, write: _Write) -> None:
+    def _copy(self, merge: HistoryMerge, write: _WriteBatch) -> None:
         for file in merge.sources:
             with open_archived(self._store, self._path(file.name)) as source, pq.ParquetFile(source) as table:
                 check_row_counts(table.metadata)
@@ -649,7 +655,7 @@ class HistoryWriter:
         manifests = {number: read_manifest(self._store, self._directory, number) for number in numbers}
         self._store.delete([self._path(name) for name in obsolete_names(names, manifests, merged_levels)])
 
-    def _write(self, name: str, fill: Callable[[_Write], None]) -> HistoryFile:
+    def _write(self, name: str, fill: Callable[[_WriteBatch], None]) -> HistoryFile:
         path = self._path(name)
         # An interrupted run left this unused file.
         self._store.delete([path])
@@ -669,8 +675,8 @@ def _parquet_writer(sink: ObjectWriter) -> Iterator[pq.ParquetWriter]:
         HISTORY_SCHEMA,
         version="1.0",
         compression="gzip",
-        use_dictionary=_DICTIONARY,
-        write_statistics=_STATISTICS,
+        use_dictionary=_DICTIONARY_COLUMNS,
+        write_statistics=_STATISTICS_COLUMNS,
         store_schema=False,
     )
     try:

@@ -1,7 +1,10 @@
-"""Move completed instants into the archive of a timeline directory, of either layout (effects).
+"""The archived timeline of a table, of either layout: add completed instants, read them and their bodies.
 
-The instants stay on the active timeline: the caller deletes them there once they are archived (docs/format.md, Archived
-timeline).
+Layout 2 has sorted Parquet files, layout 1 log files (docs/format.md, Archived timeline). Loading reads an index of times
+and actions; bodies are read on demand. Files are immutable, so results are cached by name and size. Reads of the newest
+snapshot do not need the archive.
+
+Instants that are added stay on the active timeline: the caller deletes them there once they are archived.
 """
 
 from __future__ import annotations
@@ -39,6 +42,8 @@ __all__ = [
     "History",
     "HistoryStore",
 ]
+
+_TimeAndAction = tuple[InstantTime, Action]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +105,11 @@ class ArchiveDirectory:
 _MAX_FILE_BYTES = 4 << 30
 _INDEX_COLUMNS = ("instantTime", "completionTime", "action")
 
-_Deed = tuple[InstantTime, Action]
 _INSTANT_TIME = "^[0-9]{14}([0-9]{3})?$"
 
 
 @dataclass(frozen=True, slots=True)
-class _Index:
+class _FileIndex:
     """The index of an archive file: its completed instants, access to their bodies, and their completion times."""
 
     instants: Sequence[Instant]
@@ -123,7 +127,7 @@ class History:
     """
 
     instants: tuple[Instant, ...] = ()
-    _places: Mapping[_Deed, tuple[_Index, int]] = field(default_factory=dict, repr=False)
+    _places: Mapping[_TimeAndAction, tuple[_FileIndex, int]] = field(default_factory=dict, repr=False)
 
     def holds(self, instant: Instant) -> bool:
         """Return whether an instant is archived."""
@@ -150,7 +154,7 @@ class History:
 
         Example:
             >>> done = Instant(InstantTime("20260101000000000"), Action.COMMIT, State.COMPLETED)
-            >>> index = _Index([done], lambda at: b"", ["20260101000000500"])
+            >>> index = _FileIndex([done], lambda at: b"", ["20260101000000500"])
             >>> History((done,), {(done.time, done.action): (index, 0)}).transition(done), History().transition(done)
             ('20260101000000500', None)
         """
@@ -172,7 +176,7 @@ class HistoryStore:
         self._directory = directory
         self._layout = layout
         self._logs = LogArchive(store, directory)
-        self._indexes: dict[tuple[str, int], _Index] = {}
+        self._indexes: dict[tuple[str, int], _FileIndex] = {}
 
     def load(self) -> History:
         """Return the archived instants; empty without an archive.
@@ -205,17 +209,17 @@ class HistoryStore:
             held = self._held_of_sorted(wanted) if self._layout == 2 else self._held_of_logs(wanted)
         return [instant for key, instant in wanted.items() if key in held]
 
-    def _held_of_sorted(self, wanted: Mapping[_Deed, Instant]) -> set[_Deed]:
+    def _held_of_sorted(self, wanted: Mapping[_TimeAndAction, Instant]) -> set[_TimeAndAction]:
         times = sorted(time for time, _ in wanted)
-        held: set[_Deed] = set()
+        held: set[_TimeAndAction] = set()
         for file in load_manifest(self._store, self._directory)[1]:
             low, high = sorted((file.first, file.last))
             if bisect_left(times, low) < bisect_right(times, high):
                 held |= self._actions(file.name, file.size) & wanted.keys()
         return held
 
-    def _held_of_logs(self, wanted: Mapping[_Deed, Instant]) -> set[_Deed]:
-        held: set[_Deed] = set()
+    def _held_of_logs(self, wanted: Mapping[_TimeAndAction, Instant]) -> set[_TimeAndAction]:
+        held: set[_TimeAndAction] = set()
         for name, size in reversed(self._logs.files()):
             here = self._actions(name, size) & wanted.keys()
             if not here:
@@ -223,7 +227,7 @@ class HistoryStore:
             held |= here
         return held
 
-    def _actions(self, name: str, size: int) -> set[_Deed]:
+    def _actions(self, name: str, size: int) -> set[_TimeAndAction]:
         key = (name, size)
         if key not in self._indexes:
             self._indexes[key] = self._index_sorted_file(*key) if self._layout == 2 else self._index_log(*key)
@@ -234,16 +238,18 @@ class HistoryStore:
         read = self._index_sorted_file if self._layout == 2 else self._index_log
         kept = {key: self._indexes.get(key) or read(*key) for key in files}
         self._indexes = kept
-        places: dict[_Deed, tuple[_Index, int]] = {}
+        places: dict[_TimeAndAction, tuple[_FileIndex, int]] = {}
         for index in kept.values():
-            places.update(((i.time, _COMPARABLE[i.action]), (index, row)) for row, i in enumerate(index.instants))
+            places.update(
+                ((i.time, _COMPARABLE_ACTIONS[i.action]), (index, row)) for row, i in enumerate(index.instants)
+            )
         ordered = [index.instants[row] for index, row in places.values()]
         ordered.sort(key=attrgetter("time"))
         if len({time for time, _ in places}) < len(ordered):
             ordered.sort(key=lambda i: (i.time, i.action.value))
         return History(tuple(ordered), places)
 
-    def _index_log(self, name: str, size: int) -> _Index:
+    def _index_log(self, name: str, size: int) -> _FileIndex:
         completed = [entry for entry in self._logs.entries(name, size) if entry.instant.is_completed]
 
         def body(row: int) -> bytes:
@@ -252,7 +258,7 @@ class HistoryStore:
                 raise CorruptFile(f"{self.path(name)} has no content for instant {instant}")
             return data
 
-        return _Index([entry.instant for entry in completed], body, [entry.transition for entry in completed])
+        return _FileIndex([entry.instant for entry in completed], body, [entry.transition for entry in completed])
 
     def path(self, name: str) -> str:
         """Return a file's path relative to the table."""
@@ -263,7 +269,7 @@ class HistoryStore:
     def _sorted_files(self) -> list[tuple[str, int]]:
         return [(file.name, file.size) for file in load_manifest(self._store, self._directory)[1]]
 
-    def _index_sorted_file(self, name: str, size: int) -> _Index:
+    def _index_sorted_file(self, name: str, size: int) -> _FileIndex:
         if size > _MAX_FILE_BYTES:
             raise CorruptFile(f"{self._directory}/{name} has {size:,} bytes; at most {_MAX_FILE_BYTES:,} are read")
         with open_archived(self._store, self.path(name)) as source, pq.ParquetFile(source) as file:
@@ -279,7 +285,7 @@ class HistoryStore:
             texts = (table.column(each).take(numbers).to_numpy() for each in _INDEX_COLUMNS)
             done = State.COMPLETED
             instants = [
-                Instant(time, _ACTIONS[action], done, completion, f"{time}_{completion}{_ENDINGS[action]}")
+                Instant(time, _ACTIONS[action], done, completion, f"{time}_{completion}{_COMPLETED_SUFFIXES[action]}")
                 for time, completion, action in zip(*texts, strict=True)
             ]
         rows, ends, column = numbers.to_numpy(), list(accumulate(groups)), _LastColumn(self, name)
@@ -292,7 +298,7 @@ class HistoryStore:
                 raise CorruptFile(f"{column.path} has no content for instant {instants[entry]}")
             return value or b""
 
-        return _Index(instants, body)
+        return _FileIndex(instants, body)
 
     def _check_times(self, table: pa.Table, name: str) -> None:
         """Raise unless every row has a requested and a completion time."""
@@ -326,9 +332,9 @@ class HistoryStore:
 
 
 _ACTIONS = {action.value: action for action in Action}
-_COMPARABLE = {action: comparable_action(action) for action in Action}
+_COMPARABLE_ACTIONS = {action: comparable_action(action) for action in Action}
 #: The suffix of a completed file's name.
-_ENDINGS = {action.value: f".{comparable_action(action).value}" for action in Action}
+_COMPLETED_SUFFIXES = {action.value: f".{comparable_action(action).value}" for action in Action}
 
 
 class _LastColumn:

@@ -1,7 +1,10 @@
-"""Encode the archive logs of version 6 (docs/format.md, Archived timeline; Log blocks). Pure.
+"""Read and write the archive logs of version 6 (docs/format.md, Archived timeline; Log blocks).
 
-Each state of an instant is an entry with its body: plans of requested and inflight states, metadata
-of the completed one. A block has ten entries.
+Each state of an instant is an entry with its body: plans of requested and inflight states, metadata of the completed one. A
+block has ten entries.
+
+Entries are indexed first: time, action, state and the place of the record. Bodies are read on demand and returned as Avro
+containers, as in layout 2. They are stored in the order of archiving, so the last blocks are cached.
 """
 
 from __future__ import annotations
@@ -91,7 +94,7 @@ BODY_FIELDS: dict[tuple[Action, State], str] = {
 }
 
 #: The fields of an entry in Hudi's order, and their types.
-_FIELDS: tuple[tuple[str, BodyKind | str], ...] = (
+_ENTRY_FIELDS: tuple[tuple[str, BodyKind | str], ...] = (
     ("hoodieCommitMetadata", BodyKind.COMMIT),
     ("hoodieCleanMetadata", BodyKind.CLEAN_METADATA),
     ("hoodieRollbackMetadata", BodyKind.ROLLBACK_METADATA),
@@ -120,21 +123,21 @@ def archive_schema() -> str:
     """
     defined: set[str] = set()
     fields: list[dict[str, object]] = []
-    for name, kind in _FIELDS:
+    for name, kind in _ENTRY_FIELDS:
         if kind == "int":
             fields.append({"name": name, "type": ["int", "null"], "default": 1})
             continue
         text = {"type": "string", "avro.java.string": "String"}
-        held = _once(json.loads(body_schema(kind)), defined) if isinstance(kind, BodyKind) else text
+        held = _defined_once(json.loads(body_schema(kind)), defined) if isinstance(kind, BodyKind) else text
         fields.append({"name": name, "type": ["null", held], "default": None})
     record = {"type": "record", "name": "HoodieArchivedMetaEntry", "namespace": NAMESPACE, "fields": fields}
     return json.dumps(record, separators=(",", ":"))
 
 
-def _once(node: object, defined: set[str]) -> object:
+def _defined_once(node: object, defined: set[str]) -> object:
     """Return a schema in which already defined records are only named."""
     if isinstance(node, list):
-        return [_once(part, defined) for part in node]
+        return [_defined_once(part, defined) for part in node]
     if not isinstance(node, dict):
         return node
     if node.get("type") == "record":
@@ -144,7 +147,7 @@ def _once(node: object, defined: set[str]) -> object:
         defined.add(name)
         node = {key: value for key, value in node.items() if key != "namespace"}
     return {
-        key: _once(value, defined) if key in ("type", "items", "values", "fields") else value
+        key: _defined_once(value, defined) if key in ("type", "items", "values", "fields") else value
         for key, value in node.items()
     }
 
@@ -169,10 +172,10 @@ def encode_archive(records: Iterable[LogRecord]) -> Iterator[bytes]:
     for record in records:
         batch.append(_encode_entry(record))
         if len(batch) == _ENTRIES_PER_BLOCK:
-            yield _block(batch)
+            yield _encode_block(batch)
             batch = []
     if batch:
-        yield _block(batch)
+        yield _encode_block(batch)
 
 
 def _encode_entry(record: LogRecord) -> bytes:
@@ -190,18 +193,18 @@ def _encode_entry(record: LogRecord) -> bytes:
         entry[name] = body
     chunks: list[bytes] = []
     try:
-        _encoder()(chunks.append, entry)
+        _entry_encoder()(chunks.append, entry)
     except ValueError as error:
         raise InvalidInputError(f"{instant} cannot be archived: {error}") from None
     return b"".join(chunks)
 
 
 @cache
-def _encoder() -> Encode:
+def _entry_encoder() -> Encode:
     return compile_encoder(parse_avro_schema(archive_schema()))
 
 
-def _block(entries: list[bytes]) -> bytes:
+def _encode_block(entries: list[bytes]) -> bytes:
     schema = archive_schema().encode()
     framed = b"".join(struct.pack(">i", len(entry)) + entry for entry in entries)
     content = struct.pack(">ii", _CONTENT_VERSION, len(entries)) + framed
@@ -231,9 +234,9 @@ def next_archive_name(names: Iterable[str]) -> str:
     return f"{prefix}{last + 1}_1-0-1"
 
 
-_MAX_BLOCK_BYTES = 512 * 1024 * 1024
+_MAX_READ_BLOCK_BYTES = 512 * 1024 * 1024
 #: Maximum size of the cached blocks; a larger block is not cached.
-_KEPT_BYTES = 16 * 1024 * 1024
+_CACHED_BLOCK_BYTES = 16 * 1024 * 1024
 #: Hudi 0.15 records the merge of small archive files in this file.
 _MERGE_PLAN = "mergeArchivePlan"
 _MAX_PLAN_BYTES = 16 * 1024 * 1024
@@ -372,10 +375,10 @@ class LogArchive:
                     raise CorruptFile(f"{what} is damaged between bytes {block.start:,} and {block.end:,}")
                 text = block.header.get(HeaderKey.SCHEMA, "")
                 schema = self._schemas.setdefault(text, text)
-                content = _content(source, block.content_start, block.content_size, what)
+                content = _read_content(source, block.content_start, block.content_size, what)
                 for row, datum in enumerate(split_avro_records(content, what)):
                     read = decode_avro_record(datum, schema, what, _INDEX_READER)
-                    instant = _instant(read, len(datum), what)
+                    instant = _instant_of_entry(read, len(datum), what)
                     if instant is not None:
                         place = (name, block.content_start, block.content_size, row, schema)
                         entries.append(LogEntry(instant, str(read["stateTransitionTime"] or ""), *place))
@@ -423,7 +426,7 @@ class LogArchive:
         records = self._blocks.get(key)
         if records is None:
             with open_archived(self._store, what) as source:
-                records = split_avro_records(_content(source, entry.start, entry.size, what), what)
+                records = split_avro_records(_read_content(source, entry.start, entry.size, what), what)
             self._keep(key, records)
         else:
             self._blocks.move_to_end(key)
@@ -431,11 +434,11 @@ class LogArchive:
 
     def _keep(self, key: tuple[str, int], records: list[bytes]) -> None:
         size = sum(map(len, records))
-        if size > _KEPT_BYTES:
+        if size > _CACHED_BLOCK_BYTES:
             return
         self._blocks[key] = records
         self._kept_bytes += size
-        while self._kept_bytes > _KEPT_BYTES:
+        while self._kept_bytes > _CACHED_BLOCK_BYTES:
             _, dropped = self._blocks.popitem(last=False)
             self._kept_bytes -= sum(map(len, dropped))
 
@@ -444,7 +447,7 @@ _ACTIONS = {action.value: action for action in Action}
 _STATES = {state.name: state for state in State}
 
 
-def _instant(read: dict[str, object], size: int, what: str) -> Instant | None:
+def _instant_of_entry(read: dict[str, object], size: int, what: str) -> Instant | None:
     name, stated = read["actionType"], read["actionState"]
     action = _ACTIONS.get(name) if isinstance(name, str) else None
     # The first releases archived only completed instants and did not store the state.
@@ -459,9 +462,9 @@ def _instant(read: dict[str, object], size: int, what: str) -> Instant | None:
     return Instant(start, action, state, None, instant_file_name(start, action, state, 1), size)
 
 
-def _content(source: pa.NativeFile, start: int, size: int, what: str) -> bytes:
-    if size > _MAX_BLOCK_BYTES:
-        raise CorruptFile(f"{what}: a block of {size:,} bytes; at most {_MAX_BLOCK_BYTES:,} are read")
+def _read_content(source: pa.NativeFile, start: int, size: int, what: str) -> bytes:
+    if size > _MAX_READ_BLOCK_BYTES:
+        raise CorruptFile(f"{what}: a block of {size:,} bytes; at most {_MAX_READ_BLOCK_BYTES:,} are read")
     content: bytes = source.read_at(size, start)
     if len(content) != size:
         raise CorruptFile(f"{what} ends inside the block content at byte {start:,}")
@@ -472,15 +475,15 @@ def _entry_schema(fields: list[dict[str, object]]) -> str:
     return json.dumps({"type": "record", "name": "HoodieArchivedMetaEntry", "namespace": NAMESPACE, "fields": fields})
 
 
-def _optional(name: str, kind: object) -> dict[str, object]:
+def _optional_field(name: str, kind: object) -> dict[str, object]:
     return {"name": name, "type": ["null", kind], "default": None}
 
 
 _INDEX_READER = _entry_schema(
-    [_optional(name, "string") for name in ("commitTime", "actionType", "actionState", "stateTransitionTime")]
+    [_optional_field(name, "string") for name in ("commitTime", "actionType", "actionState", "stateTransitionTime")]
 )
 
 
 @cache
 def _entry_reader(field_name: str, kind: BodyKind) -> str:
-    return _entry_schema([_optional(field_name, json.loads(reader_schema(kind)))])
+    return _entry_schema([_optional_field(field_name, json.loads(reader_schema(kind)))])

@@ -1,7 +1,9 @@
-"""The words of table locks: what a lock is, what its holder has, what a keeper of locks must answer (declarations).
+"""The protocols of table locks: the lock, its handle while it is held, and the backend that keeps it.
 
-A :class:`TableLock` is what writers use. A :class:`LockBackend` is where a lock lives – a file, an object, a lock service – and
-answers single requests without waiting; :class:`lakefmt.timeline.locks.lease.LeasedLock` makes the one of the other.
+A :class:`TableLock` is what writers use. A :class:`LockBackend` is where a lock lives – a file, an object, a lock service –
+and answers single requests without waiting; :class:`lakefmt.timeline.locks.lease.LeasedLock` makes the one of the other.
+
+Locks kept by a service share what is at the end: a client library may be missing, and its errors may hold secrets.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ __all__ = [
     "import_extra",
     "without_password",
 ]
+
+T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS = 0.002
 _PAUSE_GROWTH = 1.6
@@ -221,10 +225,8 @@ class LockOptions:
         return float(value) if isinstance(value, int | float) else default
 
 
-T = TypeVar("T")
-
 #: User information and queries go from every message; credentials themselves are never handed in as settings.
-_redact = Redactor({})
+_redact_urls = Redactor({})
 
 
 def import_extra(load: Callable[[], ModuleType], provider: str, extra: str) -> ModuleType:
@@ -265,7 +267,7 @@ def ask_service(what: str, doing: str, act: Callable[[], T]) -> T:
     except LakefmtError:
         raise
     except Exception as error:  # noqa: BLE001 - client libraries raise what they like
-        text = f"cannot {doing} {what}: {_redact(describe(error))}"
+        text = f"cannot {doing} {what}: {_redact_urls(describe(error))}"
         failure = StorageError(text, transient=True, throttled=is_throttled(error))
     # Raised out here, so that the original, whose text may hold what must not be shown, is not chained to it.
     raise failure

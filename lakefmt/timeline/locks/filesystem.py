@@ -1,14 +1,19 @@
-"""Who holds a lock file, in words that the operating system can vouch for (effects).
+"""Hudi's ``FileSystemBasedLockProvider``: the file ``.hoodie/lock``, present while it is held (docs/format.md, Locks).
 
-A holder creates a note of its own beside the lock file and keeps it locked (``flock``), and only then creates the lock file,
-whose text names the process and the note. Two checks must agree before anybody takes such a file for a dead one's:
+Who creates the file has the lock; Spark writers do the same. It says nothing of time. With an expiry
+(``hoodie.write.lock.filesystem.expire``, minutes) a file that was last touched longer ago may be taken over; a holder on a
+local disk keeps touching its own. A file that is not ours any more is never removed by us.
+
+A process of lakefmt that is killed leaves the file. So a holder creates a note of its own beside the lock file and keeps it
+locked (``flock``), and only then creates the lock file, whose text names the process and the note. The next process of
+lakefmt on that machine takes the file over at once where two checks agree:
 
 * the process has ended: same machine since the same start of its system, same space of process numbers, and its number is
   free or was given to a later process;
 * the note is there, and is not locked.
 
 The first tells a process from one of another machine or container; the second also holds where copies of one virtual machine
-share a disk. A text that lacks any of this, an empty file of a writer on the JVM for example, is never taken over here.
+share a disk. A text that lacks any of this, an empty file of a writer on the JVM for example, is never taken over this way.
 """
 
 from __future__ import annotations
@@ -95,10 +100,10 @@ def decode_stamp(data: bytes) -> Stamp | None:
         return None
     if not (isinstance(owner, str) and isinstance(host, str) and type(pid) is int):
         return None
-    return Stamp(owner, host, pid, _vouched(note))
+    return Stamp(owner, host, pid, _decode_vouched(note))
 
 
-def _vouched(content: dict[str, object]) -> Vouched | None:
+def _decode_vouched(content: dict[str, object]) -> Vouched | None:
     process, note = content.get("process"), content.get("note")
     if not isinstance(process, dict) or not isinstance(note, str) or "/" in note or not note.startswith(_NOTE_PREFIX):
         return None
@@ -196,7 +201,7 @@ class HolderNotes:
 
 
 FILE_SYSTEM_LOCK_NAME = ".hoodie/lock"
-_MAX_BYTES = 1 << 20
+_MAX_LOCK_FILE_BYTES = 1 << 20
 _BEATS_PER_EXPIRY = 4
 
 
@@ -237,7 +242,7 @@ class FileLockBackend:
 
     def _holder(self) -> str:
         try:
-            seen = decode_stamp(self._store.read(self._name, _MAX_BYTES))
+            seen = decode_stamp(self._store.read(self._name, _MAX_LOCK_FILE_BYTES))
         except LakefmtError:
             seen = None
         if seen is None:
@@ -260,7 +265,7 @@ class FileLockBackend:
 
     def _take_over(self) -> PutOutcome:
         swapping = with_versions(self._store)
-        seen = None if swapping is None else swapping.read_version(self._name, _MAX_BYTES)
+        seen = None if swapping is None else swapping.read_version(self._name, _MAX_LOCK_FILE_BYTES)
         # Asked after the file was looked at: the age is of what was seen, or of something younger.
         info = self._store.info(self._name)
         if info is not None and self._now() - info.modified <= self._expire:
@@ -300,7 +305,7 @@ class FileLockHandle:
     def prove(self) -> bool:
         """Compare the file with what we wrote: Hudi 1.0.2 removes the file of a holder when it fails to get it."""
         try:
-            return self._store.read(self._name, _MAX_BYTES) == self._stamp
+            return self._store.read(self._name, _MAX_LOCK_FILE_BYTES) == self._stamp
         except ObjectNotFound:
             return False
 

@@ -1,4 +1,12 @@
-"""A window's rows by partition, taken out of it as few times and as few columns as can be (threads, no other effects)."""
+"""Bulk insert: a stream of new rows becomes files, window by window, partition by partition, in bounded memory.
+
+Three things go on at once: rows of one group of partitions are written, those of the next are taken out of the window,
+and the thread that called reads and keys the next window. Each waits only for what it needs.
+
+In a table that keeps the order of rows in a bucket (docs/append.md, Order) every commit opens file groups of its own, at
+least one for each bucket that its rows are for. No row is put in front of another one of its bucket, and no stored file is
+touched: writers never conflict.
+"""
 
 from __future__ import annotations
 
@@ -55,13 +63,16 @@ __all__ = [
     "stream_files",
 ]
 
+#: A partition, and which of its open files.
+_Lane = tuple[PartitionPath, int]
+
 Rows = npt.NDArray[np.int64]
 
 #: Rows that are put in the order of their partitions together: a column of them stays in the processor's caches.
-_CHUNK_ROWS = 1 << 16
+_SORTED_CHUNK_ROWS = 1 << 16
 #: A window's partitions are handed out in this number of groups. The rows of three of them are held twice: one is taken out of the
 #: window while one is written and the rest of the one before is.
-_GROUPS = 8
+_PARTITION_GROUPS = 8
 
 
 def partition_constants(spec: KeySpec, schema: pa.Schema, partition: PartitionPath) -> Mapping[str, str]:
@@ -122,10 +133,13 @@ class PartitionSplitter:
         whole = pa.concat_tables([with_keys(batch.table, batch.keys) for batch in batches])
         self._schema = whole.schema
         table = whole.select(self._taken())
-        if table.num_columns and table.column(0).num_chunks * _CHUNK_ROWS > 4 * table.num_rows > 4 * _CHUNK_ROWS:
+        if (
+            table.num_columns
+            and table.column(0).num_chunks * _SORTED_CHUNK_ROWS > 4 * table.num_rows > 4 * _SORTED_CHUNK_ROWS
+        ):
             table = table.combine_chunks()
         self._workers = workers
-        self._chunks = table.to_batches(max_chunksize=_CHUNK_ROWS)
+        self._chunks = table.to_batches(max_chunksize=_SORTED_CHUNK_ROWS)
         ends = np.cumsum([len(chunk) for chunk in self._chunks])
         parts = np.split(codes, ends[:-1])
         self._orders = results([workers.submit(self._order, part) for part in parts])
@@ -194,7 +208,7 @@ class PartitionSplitter:
         begin, counts = self.num_small, self._counts[self.num_small :]
         if not counts.any():
             return
-        shares = np.cumsum(counts)[:-1] * _GROUPS // int(counts.sum())
+        shares = np.cumsum(counts)[:-1] * _PARTITION_GROUPS // int(counts.sum())
         ends = map(int, np.flatnonzero(np.diff(shares)) + 1 + begin)
         spans = [
             (first, min(first + most, high))
@@ -374,20 +388,17 @@ class OrderInPartitions:
 
 #: Keys of open files take at most this part of the window's bytes; more of them wait on the disk. In a small window all
 #: do: they are all that outlives a window's rows, and the allocator keeps those rows' pages for their sake.
-_KEY_PARTS = 8
+_KEY_MEMORY_PARTS = 8
 _HOLDS_KEYS = 96 << 20
 #: A rest of a table that is no more than this part of a window joins it: a row group of few rows of each partition costs
 #: half as many calls again (a tenth of the time, where a sixth of the rows was left).
-_REST_PARTS = 4
+_REST_WINDOW_PARTS = 4
 #: Batches below this number of rows are keyed by one thread.
-_PART_ROWS = 1 << 16
+_KEYED_PART_ROWS = 1 << 16
 #: Groups of a window's partitions that are written at a time.
 _GROUPS_WRITTEN = 2
 #: Bytes of rows that are worth a file of their own, beside another one of their partition.
 _LANE_BYTES = 16 << 20
-
-#: A partition, and which of its open files.
-_Lane = tuple[PartitionPath, int]
 
 
 def stream_files(
@@ -415,24 +426,28 @@ def stream_files(
         windows: Iterator[tuple[pa.Table, bool]]
         # They are closed here: an error holds on to this frame, and it to a sort's temporary files.
         if is_ordered:
-            keys = _sort_key if sort == "global" else _keys_by_columns(sort, schema)
+            keys = _partition_and_key if sort == "global" else _keys_by_columns(sort, schema)
             ordered = stack.enter_context(closing(sort_stream(tables, lambda table: keys(keyed(table)), window_bytes)))
-            windows = map(_with_more, ordered)
+            windows = map(_window_with_more, ordered)
         else:
-            windows = stack.enter_context(closing(gather_windows(tables, window_bytes, window_bytes // _REST_PARTS)))
+            windows = stack.enter_context(
+                closing(gather_windows(tables, window_bytes, window_bytes // _REST_WINDOW_PARTS))
+            )
             begun = list(islice(windows, 1))
             is_ordered = len(begun) == 1 and not begun[0][1] and _num_partitions(keyed, begun[0][0]) > most_open
-            windows = chain(_emptied(begun), windows)
+            windows = chain(_taken_windows(begun), windows)
             if is_ordered:
                 by_partition = sort_stream(
                     map(itemgetter(0), windows), lambda table: keyed(table).partitions.cast(pa.string()), window_bytes
                 )
-                windows = map(_with_more, stack.enter_context(closing(by_partition)))
+                windows = map(_window_with_more, stack.enter_context(closing(by_partition)))
         for window, last in windows:
             # All threads key the first window: they have nothing to write yet.
             parts = 1 if writer is not None or sort != "none" else bound.threads
             if writer is None:
-                constants = partial(partition_constants, spec, schema) if bound.virtual_columns is None else _nothing
+                constants = (
+                    partial(partition_constants, spec, schema) if bound.virtual_columns is None else _no_constants
+                )
                 writer = _PartitionWriter(client, bound, sizing(window), stack, workers, constants)
             batches = _keyed_parts(keyed, window, workers, parts)
             lanes = bound.threads if sort == "none" and not is_ordered else 1
@@ -451,26 +466,26 @@ def _keys_by_columns(sort: str, schema: pa.Schema) -> Callable[[KeyedBatch], pa.
     # Imported here: few loads are ordered by columns.
 
     order = parse_sort(sort)
-    return _sort_key if order is None else OrderInPartitions(order, schema).keys
+    return _partition_and_key if order is None else OrderInPartitions(order, schema).keys
 
 
 def _num_partitions(keyed: Callable[[pa.Table], KeyedBatch], window: pa.Table) -> int:
     """Return how many partitions the first rows of a window are for."""
-    return len(keyed(window.slice(0, _PART_ROWS)).partitions.dictionary)
+    return len(keyed(window.slice(0, _KEYED_PART_ROWS)).partitions.dictionary)
 
 
-def _with_more(window: pa.Table) -> tuple[pa.Table, bool]:
+def _window_with_more(window: pa.Table) -> tuple[pa.Table, bool]:
     """Return a window that may not be the last one (a generator or a zip would hold on to it)."""
     return window, False
 
 
-def _emptied(windows: list[tuple[pa.Table, bool]]) -> Iterator[tuple[pa.Table, bool]]:
+def _taken_windows(windows: list[tuple[pa.Table, bool]]) -> Iterator[tuple[pa.Table, bool]]:
     """Yield windows without holding on to them."""
     while windows:
         yield windows.pop(0)
 
 
-def _nothing(_: PartitionPath) -> Mapping[str, str]:
+def _no_constants(_: PartitionPath) -> Mapping[str, str]:
     return {}
 
 
@@ -483,7 +498,7 @@ def _keyed_parts(
         SchemaMismatch: a value does not fit its column.
         InvalidKey: a key or partition value cannot be used.
     """
-    step = max(_PART_ROWS, -(-window.num_rows // parts))
+    step = max(_KEYED_PART_ROWS, -(-window.num_rows // parts))
     if window.num_rows <= step:
         return [keyed(window)]
     works = [workers.submit(keyed, window.slice(start, step)) for start in range(0, window.num_rows, step)]
@@ -494,7 +509,7 @@ def _keyed_parts(
         raise
 
 
-def _sort_key(batch: KeyedBatch) -> pa.Array:
+def _partition_and_key(batch: KeyedBatch) -> pa.Array:
     """Return each row's partition and key as one string: the order of a sorted bulk insert."""
     names = batch.partitions.cast(pa.string())
     return names if batch.keys is None else pc.binary_join_element_wise(names, batch.keys, "\x00")
@@ -536,7 +551,7 @@ class _PartitionWriter:
         #: another's memory, and asking for new pages was a twentieth of the time.
         self._more_come = False
         memory = bound.settings.integer("lakefmt.write.window.bytes")
-        self._key_bytes = memory // _KEY_PARTS if memory >= _HOLDS_KEYS else 0
+        self._key_bytes = memory // _KEY_MEMORY_PARTS if memory >= _HOLDS_KEYS else 0
         self._most_open = bound.settings.integer("lakefmt.write.open.files")
 
     def write(
@@ -560,7 +575,7 @@ class _PartitionWriter:
             ordered: the windows come in the order of partitions: no other rows come for any but the last one.
         """
         if in_order:
-            batches = [batch.take(pc.sort_indices(_sort_key(batch))) for batch in batches]
+            batches = [batch.take(pc.sort_indices(_partition_and_key(batch))) for batch in batches]
         self._more_come |= not last
         together = last and can_be_written_together(self._bound)
         spread = PartitionSplitter(batches, self._workers, self._constants, self._are_small if together else None)

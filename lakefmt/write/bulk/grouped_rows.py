@@ -1,4 +1,14 @@
-"""File groups of a write whose keys tasks have looked up (pure): what was found, counted, becomes the files to write."""
+"""Write rows of a stream that is more than memory, file group by file group, through temporary files.
+
+1. Rows are put in the order of their keys on the disk, so that all rows of a key come together: they are combined and
+   looked up part by part, as one batch is. 2. What is found goes to the disk again, in the order of the file groups; how many
+   rows each file group takes is counted meanwhile. 3. The planner of every write makes files of these counts, and each file
+   is written when its rows are there. New rows of a partition that are more than a part become new files as they come.
+
+Where an index decides where a row goes, every file group is written once by a bulk insert, so all its rows have to be there.
+Where rows of one key become one, all of these have to be. A stream that is more than a window is sorted on the disk, and
+handed out in parts that share no file group, or no key.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +55,8 @@ __all__ = [
     "plan_groups",
     "write_by_group",
 ]
+
+Numbers = npt.NDArray[np.int64]
 
 #: The file id of rows whose key is not stored.
 NEW = FileId("")
@@ -130,7 +142,7 @@ def plan_groups(
     return [
         GroupToWrite(
             replace(each.assignment, num_rows=None),
-            _slice_of(each.assignment, slices, numbers),
+            _slice_of_file(each.assignment, slices, numbers),
             rows_of.get((each.assignment.partition, each.assignment.file_id), 0),
             int(np.count_nonzero(each.rows < num_new)),
         )
@@ -138,7 +150,7 @@ def plan_groups(
     ]
 
 
-def _slice_of(
+def _slice_of_file(
     file: FileAssignment, slices: Sequence[FileSlice], numbers: Mapping[tuple[PartitionPath, FileId], int]
 ) -> FileSlice | None:
     number = numbers.get((file.partition, file.file_id))
@@ -163,10 +175,10 @@ def numbered_file(file: FileAssignment, instant: InstantTime, number: int) -> Fi
         return replace(file, file_name=name, sequence=number)
     head, _, token = file.file_name.rpartition("_")
     token = f"{number}-{token.partition('-')[2]}"
-    return _as_before(replace(file, file_name=f"{head}_{token}", sequence=number), file.log, token)
+    return _named_as_before(replace(file, file_name=f"{head}_{token}", sequence=number), file.log, token)
 
 
-def _as_before(file: FileAssignment, log: LogTarget, token: str) -> FileAssignment:
+def _named_as_before(file: FileAssignment, log: LogTarget, token: str) -> FileAssignment:
     """Return an assignment of a log under the name that an earlier attempt gave it.
 
     Logs of version 6 are named by their slice and counted: that of an earlier attempt is among them, and is not another
@@ -183,7 +195,7 @@ def _as_before(file: FileAssignment, log: LogTarget, token: str) -> FileAssignme
 
 
 #: Rows that are no more than this part of the memory are not sorted: writing them takes as much again.
-_PLACED_PARTS: Final = 4
+_UNSORTED_MEMORY_PARTS: Final = 4
 _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 
 
@@ -231,7 +243,7 @@ def placed_parts(
         >>> [t["g"].to_pylist() for t in placed_parts(rows, lambda t: t["g"].combine_chunks(), 1 << 20)]
         [['a', 'b', 'a']]
     """
-    with closing(gather_windows(tables, memory_bytes // _PLACED_PARTS)) as windows:
+    with closing(gather_windows(tables, memory_bytes // _UNSORTED_MEMORY_PARTS)) as windows:
         first, is_last = next(windows, (None, True))
         if first is None:
             return
@@ -298,28 +310,26 @@ def _whole_groups(ordered: Iterable[pa.Table], names: Callable[[pa.Table], pa.Ar
     for table in ordered:
         ends = names(pa.concat_tables([table.slice(0, 1), table.slice(table.num_rows - 1)])).to_pylist()
         if waiting and ends[0] != group:
-            yield _joined(waiting)
+            yield _joined_and_emptied(waiting)
         waiting.append(table)
         del table
         group = ends[1]
     if waiting:
-        yield _joined(waiting)
+        yield _joined_and_emptied(waiting)
 
 
-def _joined(waiting: list[pa.Table]) -> pa.Table:
+def _joined_and_emptied(waiting: list[pa.Table]) -> pa.Table:
     whole = waiting[0] if len(waiting) == 1 else read_all(waiting[0].schema, list(waiting))
     waiting.clear()
     return whole
 
 
 #: The column that tells the file group of a row while it is on the disk.
-_GROUP: Final = "_lakefmt_file_group"
+_GROUP_COLUMN: Final = "_lakefmt_file_group"
 #: What is held at a time is this part of the memory: rows are there several times while they are made ready.
-_PARTS: Final = 8
+_HELD_MEMORY_PARTS: Final = 8
 #: New rows that are planned together, and files that are written together.
-_ROWS_PLANNED, _FILES_WRITTEN = 1 << 20, 1000
-
-Numbers = npt.NDArray[np.int64]
+_MOST_ROWS_PLANNED, _FILES_WRITTEN = 1 << 20, 1000
 
 
 class GroupSteps(Protocol):
@@ -378,22 +388,22 @@ def write_by_group(
     Raises:
         StorageError: the temporary directory could not take the rows, or the store failed.
     """
-    counted = _Found()
+    counted = _FoundCounts()
     parts: Generator[pa.Table]
     if how.looks_up:
         parts = parts_by_key(keyed, tables, how.memory_bytes, across_partitions=how.across_partitions)
     else:
         conformed = (keyed(table).table for table in tables)
-        parts = (table for table, _ in gather_windows(conformed, how.memory_bytes // _PARTS))
+        parts = (table for table, _ in gather_windows(conformed, how.memory_bytes // _HELD_MEMORY_PARTS))
     with closing(parts):
-        rows = _located(write, parts, counted)
+        rows = _located_parts(write, parts, counted)
         with closing(
-            sort_stream(rows, lambda table: table.column(_GROUP).combine_chunks(), how.memory_bytes)
+            sort_stream(rows, lambda table: table.column(_GROUP_COLUMN).combine_chunks(), how.memory_bytes)
         ) as ordered:
             first = next(ordered, None)  # all rows have been looked up by then
             if first is None:
                 return [], counted.partitions
-            files = _Files(write, counted, how)
+            files = _FilesInOrder(write, counted, how)
             return files.write(_starting_with([first], ordered)), counted.partitions
 
 
@@ -404,7 +414,7 @@ def _starting_with(first: list[pa.Table], rest: Iterable[pa.Table]) -> Iterator[
 
 
 @dataclass(slots=True)
-class _Found:
+class _FoundCounts:
     """What the look-ups have found, counted."""
 
     counts: dict[tuple[PartitionPath, FileId], int] = field(default_factory=dict)
@@ -422,7 +432,7 @@ class _Found:
                 self.counts[group] = self.counts.get(group, 0) + count
 
 
-def _located(write: GroupSteps, parts: Iterable[pa.Table], counted: _Found) -> Iterator[pa.Table]:
+def _located_parts(write: GroupSteps, parts: Iterable[pa.Table], counted: _FoundCounts) -> Iterator[pa.Table]:
     """Look up parts of the rows, and yield them with the file group of each."""
     for part in parts:
         located = write.locate(write.key(part))
@@ -435,7 +445,7 @@ def _located(write: GroupSteps, parts: Iterable[pa.Table], counted: _Found) -> I
         del rows, located
 
 
-def _rows_by_group(located: LocatedRows, counted: _Found) -> pa.Table:
+def _rows_by_group(located: LocatedRows, counted: _FoundCounts) -> pa.Table:
     batch, routes = located.batch, located.routes
     stay, leave, new = routes.stay, routes.leave, new_rows(batch.num_rows, routes)
     pairs = [each for each in (stay, leave) if each is not None]
@@ -458,30 +468,30 @@ def _rows_by_group(located: LocatedRows, counted: _Found) -> pa.Table:
     if leave is not None:
         before = len(rows) - len(new) - len(leave.rows)
         marks[before : before + len(leave.rows)] = True
-    texts = pa.array([_text_of(each) for each in groups], pa.string()).take(from_numpy(codes))
-    more = {_GROUP: texts, MOVED_AWAY: from_numpy(marks), POSITION: from_numpy(places)}
+    texts = pa.array([_text_of_group(each) for each in groups], pa.string()).take(from_numpy(codes))
+    more = {_GROUP_COLUMN: texts, MOVED_AWAY: from_numpy(marks), POSITION: from_numpy(places)}
     taken = table.take(from_numpy(rows))
     for name, column in more.items():
         taken = taken.append_column(name, column)
     return taken
 
 
-def _text_of(group: tuple[PartitionPath, FileId]) -> str:
+def _text_of_group(group: tuple[PartitionPath, FileId]) -> str:
     return f"{group[0]}\x00{group[1]}"
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
+class _ReadyFile:
     """A file whose rows are all there."""
 
     group: GroupToWrite
     rows: pa.Table
 
 
-class _Files:
+class _FilesInOrder:
     """The files of a write whose rows come in the order of their file groups; new rows of a partition come first."""
 
-    def __init__(self, write: GroupSteps, counted: _Found, how: GroupOptions) -> None:
+    def __init__(self, write: GroupSteps, counted: _FoundCounts, how: GroupOptions) -> None:
         self._write = write
         self._bound = write.bound
         self._found = counted
@@ -491,7 +501,7 @@ class _Files:
             write.client, write.state, positions=write.bound.settings.flag("hoodie.write.record.positions")
         )
         self._announcements = Announcements(self._bound)
-        self._held_bytes = how.memory_bytes // _PARTS
+        self._held_bytes = how.memory_bytes // _HELD_MEMORY_PARTS
         self._sequence = 0
         row_bytes = counted.num_bytes / max(1, counted.rows)
         #: Partitions with more new rows than are held: they are written as they come.
@@ -517,7 +527,7 @@ class _Files:
                 if file_id != NEW or partition not in self._many:
                     some.append(FoundRows(partition, file_id, count))
                     rows += count if file_id == NEW else 1
-            if rows > _ROWS_PLANNED:
+            if rows > _MOST_ROWS_PLANNED:
                 yield some
                 some, rows = [], 0
         if some:
@@ -549,7 +559,7 @@ class _Files:
     def write(self, ordered: Iterable[pa.Table]) -> list[WriteStatus]:
         """Write all files."""
         statuses: list[WriteStatus] = []
-        waiting: list[_Ready] = []
+        waiting: list[_ReadyFile] = []
         held = 0
         for ready in self._ready(ordered, statuses):
             waiting.append(ready)
@@ -561,10 +571,10 @@ class _Files:
             statuses += self._flush(waiting)
         return statuses
 
-    def _ready(self, ordered: Iterable[pa.Table], statuses: list[WriteStatus]) -> Iterator[_Ready]:
+    def _ready(self, ordered: Iterable[pa.Table], statuses: list[WriteStatus]) -> Iterator[_ReadyFile]:
         """Yield each file when its rows are there; new files of many rows are written here."""
         shares: dict[FileId, pa.Table] = {}
-        for name, parts_of_group in groupby(_pieces(ordered), key=itemgetter(0)):
+        for name, parts_of_group in groupby(_pieces_of_groups(ordered), key=itemgetter(0)):
             first, _, last = name.partition("\x00")
             partition, file_id = PartitionPath(first), FileId(last)
             rows = (part_rows for _, part_rows in parts_of_group)
@@ -575,7 +585,7 @@ class _Files:
             if file_id != NEW:
                 group = self._planned[partition, file_id]
                 more = shares.pop(file_id, None)
-                yield _Ready(group, whole if more is None else pa.concat_tables([whole, more]))
+                yield _ReadyFile(group, whole if more is None else pa.concat_tables([whole, more]))
                 continue
             start = 0
             for group in self._takers[partition]:
@@ -584,11 +594,11 @@ class _Files:
                 if group.found_rows:
                     shares[group.assignment.file_id] = share  # its other rows come next
                 else:
-                    yield _Ready(group, share)
+                    yield _ReadyFile(group, share)
 
     def _stream(self, partition: PartitionPath, count: int, rows: Iterator[pa.Table]) -> Iterator[WriteStatus]:
         """Write new files of one partition as their rows come."""
-        per_file, coming = self._sizing.rows_per_file, _Coming(rows)
+        per_file, coming = self._sizing.rows_per_file, _ComingRows(rows)
         while count:
             size = min(count, per_file)
             count -= size
@@ -598,9 +608,9 @@ class _Files:
             yield write_assigned(self._bound, file, coming.take(size), alone=True, announced=announced)
             pa.default_memory_pool().release_unused()
 
-    def _flush(self, waiting: list[_Ready]) -> list[WriteStatus]:
+    def _flush(self, waiting: list[_ReadyFile]) -> list[WriteStatus]:
         """Write files whose rows are there, side by side."""
-        table = pa.concat_tables([each.rows for each in waiting]).drop_columns([_GROUP])
+        table = pa.concat_tables([each.rows for each in waiting]).drop_columns([_GROUP_COLUMN])
         groups = [each.group for each in waiting]
         counts = [each.rows.num_rows for each in waiting]
         waiting.clear()
@@ -642,17 +652,17 @@ class _Files:
         return bool((places >= 0).any()) and not marks.any()
 
 
-def _pieces(ordered: Iterable[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
+def _pieces_of_groups(ordered: Iterable[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
     """Yield the rows of each file group as they come, with its name."""
     for table in ordered:
-        runs = pc.run_end_encode(table.column(_GROUP).combine_chunks(), run_end_type=pa.int64())
+        runs = pc.run_end_encode(table.column(_GROUP_COLUMN).combine_chunks(), run_end_type=pa.int64())
         start = 0
         for name, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):  # file groups, not rows
             yield name, table.slice(start, end - start)
             start = end
 
 
-class _Coming:
+class _ComingRows:
     """Tables that are taken a number of rows at a time."""
 
     def __init__(self, tables: Iterator[pa.Table]) -> None:
@@ -666,4 +676,4 @@ class _Coming:
             self._rest = table.slice(rows) if table.num_rows > rows else None
             given = table.slice(0, rows)
             rows -= given.num_rows
-            yield given.drop_columns([_GROUP, POSITION])
+            yield given.drop_columns([_GROUP_COLUMN, POSITION])

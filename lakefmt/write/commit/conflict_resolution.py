@@ -1,4 +1,8 @@
-"""What a write does where it meets a pending clustering of its file groups (``hoodie.clustering.updates.strategy``)."""
+"""Conflicts of a write with commits since it began, with pending writes and with plans of table services.
+
+What a write does where it meets a pending clustering of its file groups is the table's choice
+(``hoodie.clustering.updates.strategy``, :class:`UpdateStrategy`).
+"""
 
 from __future__ import annotations
 
@@ -153,9 +157,9 @@ def clustered_groups(client: TableClient, state: TableState) -> dict[Group, Inst
 WRITER = "lakefmt.writer"
 
 
-_SMALL_BYTES = 1 << 20
+_SMALL_BASE_BYTES = 1 << 20
 #: Operations whose commits do not change the table's schema (docs/format.md, Table schema).
-_SERVICES = frozenset(
+_SCHEMA_KEEPING = frozenset(
     {WriteOperation.CLUSTER, WriteOperation.COMPACT, WriteOperation.LOG_COMPACT, WriteOperation.INDEX}
 )
 
@@ -207,10 +211,10 @@ def resolve_conflicts(
 
         if pending_rollback_targets(client, now, context.instant):
             raise InstantNotPending(f"instant {context.instant} is being rolled back by another writer")
-    other_instants, undone = _since(client, begun, now)
+    other_instants, undone = _commits_since(client, begun, now)
     undone = undone or (_ended_clustering(copies, now) if copies else None)
     if undone is not None:
-        raise _conflict(write_client, context, ConflictFinding(Verdict.REBASE, Reason.UNDONE, undone), now)
+        raise _conflict_error(write_client, context, ConflictFinding(Verdict.REBASE, Reason.UNDONE, undone), now)
     if not other_instants and now.timeline.pending_times <= {context.instant}:
         return metadata  # nothing else happened meanwhile, and nothing is planned
     changes = changes_of(metadata, read=footprint.read, covers=footprint.covers, keys_in=footprint.keys_in)
@@ -222,16 +226,16 @@ def resolve_conflicts(
         check_conflict(changes, other, changes_of(commit), layout=layout, non_blocking=non_blocking)
         for other, commit in other_commits
     ]
-    findings += _plans(client, changes, context.instant, begun, now)
+    findings += _findings_of_plans(client, changes, context.instant, begun, now)
     undecided = _separated_by_keys(footprint, [each for each in findings if each is not None], dict(other_commits))
-    finding = _certain(client, footprint, undecided, filters=now.config.populate_meta_fields)
+    finding = _certain_finding(client, footprint, undecided, filters=now.config.populate_meta_fields)
     finding = finding or _brought_in_logs(write_client, footprint, dict(other_commits), now)
     if finding is not None:
-        raise _conflict(write_client, context, finding, now)
+        raise _conflict_error(write_client, context, finding, now)
     return _with_schema(write_client, context, begun, metadata, other_commits, now)
 
 
-def _since(client: TableClient, begun: TableState, now: TableState) -> tuple[list[Instant], Instant | None]:
+def _commits_since(client: TableClient, begun: TableState, now: TableState) -> tuple[list[Instant], Instant | None]:
     """Return the commits that completed since `begun`, wherever they are by now, and one that was undone."""
     before, active = (state.timeline.completed_of(*COMMIT_ACTIONS) for state in (begun, now))
     same_start = begun.timeline.first_active == now.timeline.first_active
@@ -269,7 +273,7 @@ def _ended_clustering(copies: Collection[str], now: TableState) -> Instant | Non
     return next(completed, Instant(ended[0], Action.CLUSTERING, State.REQUESTED))
 
 
-def _plans(
+def _findings_of_plans(
     client: TableClient, changes: Changes, time: InstantTime, begun: TableState, now: TableState
 ) -> Iterator[ConflictFinding | None]:
     from lakefmt.filegroups.pending_plans import PLANNING, groups_left_behind, groups_of_plan
@@ -309,10 +313,10 @@ def _separated_by_keys(
             remaining.append(replace(finding, doubtful=doubtful))
     shared = sharing_hashes(keys, [hashes for _, hashes in with_hashes])
     without_keys = {stat.path for (stat, _), is_shared in zip(with_hashes, shared, strict=True) if not is_shared}
-    return list(_without(remaining, without_keys)) if without_keys else remaining
+    return list(_without_files(remaining, without_keys)) if without_keys else remaining
 
 
-def _without(findings: Iterable[ConflictFinding], apart: Collection[str]) -> Iterator[ConflictFinding]:
+def _without_files(findings: Iterable[ConflictFinding], apart: Collection[str]) -> Iterator[ConflictFinding]:
     """Yield the findings without the files `apart`; a finding without files is left out."""
     for finding in findings:
         doubtful = tuple(stat for stat in finding.doubtful if stat.path not in apart)
@@ -320,7 +324,7 @@ def _without(findings: Iterable[ConflictFinding], apart: Collection[str]) -> Ite
             yield replace(finding, doubtful=doubtful)
 
 
-def _certain(
+def _certain_finding(
     client: TableClient, footprint: Footprint, findings: Sequence[ConflictFinding], *, filters: bool
 ) -> ConflictFinding | None:
     """Return the worst finding that holds once keys are compared."""
@@ -353,7 +357,9 @@ def _file_with_key(
     if not filters:
         return 0  # files without meta columns: their keys are not stored, and not worth making for this
     # Small files on a fast store are read faster than threads start.
-    alone = client.store.capabilities.low_latency and all(stat.file_size_in_bytes <= _SMALL_BYTES for _, stat in files)
+    alone = client.store.capabilities.low_latency and all(
+        stat.file_size_in_bytes <= _SMALL_BASE_BYTES for _, stat in files
+    )
     threads = {"lakefmt.index.threads": 1} if alone else {}
     index = open_index("bloom", is_global=footprint.keys_in is None, options=threads)
     reader = key_files(client)
@@ -408,7 +414,7 @@ def _with_schema(
     Raises:
         CommitConflict: the write has to be made again upon another schema.
     """
-    schema_texts = {i: c.schema_text for i, c in other_commits if c.schema_text and c.operation not in _SERVICES}
+    schema_texts = {i: c.schema_text for i, c in other_commits if c.schema_text and c.operation not in _SCHEMA_KEEPING}
     if all(text == context.schema_text for text in schema_texts.values()):
         return metadata
     names: list[tuple[pa.Schema, str]] = []
@@ -427,14 +433,14 @@ def _with_schema(
     merged = merge_schemas(own_name, before, context.instant, other_schemas)
     if merged == own_name:
         return metadata
-    fits = merged is not None and merged in parsed and _fits(parsed[context.schema_text], parsed[merged])
+    fits = merged is not None and merged in parsed and _schema_fits(parsed[context.schema_text], parsed[merged])
     if merged is None or not fits:
         other = next((i for i in schema_texts if other_schemas[i.time] != before), next(iter(schema_texts)))
-        raise _conflict(write_client, context, ConflictFinding(Verdict.REBASE, Reason.SCHEMA, other), now)
+        raise _conflict_error(write_client, context, ConflictFinding(Verdict.REBASE, Reason.SCHEMA, other), now)
     return replace(metadata, extra_metadata={**metadata.extra_metadata, "schema": merged})
 
 
-def _fits(written: pa.Schema, table: pa.Schema) -> bool:
+def _schema_fits(written: pa.Schema, table: pa.Schema) -> bool:
     """Return whether rows of one schema can lie in a table of the other."""
     try:
         return bool(evolve(table, written, partial=True).equals(table))
@@ -474,15 +480,15 @@ def check_early(
     shared = tuple(sorted((clustered.keys() & set(groups)).difference(copied)))
     if shared and not withdrawn_for_update(write_client, begun, {clustered[group].time for group in shared}):
         finding = ConflictFinding(Verdict.ABORT, Reason.CLUSTERING, clustered[shared[0]], shared)
-        raise _conflict(write_client, context, finding, begun)
+        raise _conflict_error(write_client, context, finding, begun)
     if not look or is_non_blocking(write_client.settings):
         return  # what others do to these file groups is no conflict as a rule; the commit looks again
     now = TableState(begun.config, write_client.timeline(begun.config).load())
     changes = Changes(context.operation, frozenset(groups), dict.fromkeys(groups, ""))
-    for other in _since(client, begun, now)[0]:
+    for other in _commits_since(client, begun, now)[0]:
         conflict = check_conflict(changes, other, changes_of(client.commit_metadata(now, other)), layout=2)
         if conflict is not None and not conflict.doubtful:
-            raise _conflict(write_client, context, conflict, now)
+            raise _conflict_error(write_client, context, conflict, now)
     for pending in now.timeline.pending:
         if pending.action in COMMIT_ACTIONS and pending.time != context.instant:
             _check_markers(write_client, context, now, pending, groups)
@@ -498,7 +504,7 @@ def _check_markers(
     writer = _writer_of(write_client.client, now, pending)
     advice = Reason.GROUPS.advice
     raise CommitConflict(
-        f"instant {context.instant} would change file groups that {pending}{_by(writer)} is writing "
+        f"instant {context.instant} would change file groups that {pending}{_by_writer(writer)} is writing "
         f"({'/'.join(shared[0])}). To avoid it: {advice}",
         other_instant=pending.time,
         writer=writer,
@@ -516,13 +522,13 @@ def _group_of(path: str) -> Group:
 # ------------------------------------------------------------------------------------------------------------ the error
 
 
-def _conflict(
+def _conflict_error(
     write_client: WriteClient, context: WriteContext, finding: ConflictFinding, now: TableState
 ) -> CommitConflict:
     writer = _writer_of(write_client.client, now, finding.other)
     again = ". Write it again" if finding.verdict is Verdict.REBASE else ""
     return CommitConflict(
-        f"instant {context.instant} cannot be committed: {finding}{_by(writer)}{again}. "
+        f"instant {context.instant} cannot be committed: {finding}{_by_writer(writer)}{again}. "
         f"To avoid it: {finding.reason.advice}",
         other_instant=finding.other.time,
         writer=writer,
@@ -533,7 +539,7 @@ def _conflict(
     )
 
 
-def _by(writer: str | None) -> str:
+def _by_writer(writer: str | None) -> str:
     return f", by {writer}," if writer else ""
 
 

@@ -1,4 +1,12 @@
-"""Rows of a stream that are more than a window of memory, kept in a temporary file so that they can be read again (effects)."""
+"""Retry a write after a conflict: a new instant, a new look-up, the same rows.
+
+A write that conflicts has removed its files. It waits for a random time that grows with every failure, and begins again on
+the newest state. After several conflicts it keeps the table lock until it has committed, so that no other writer is
+faster.
+
+Rows of a stream that are more than a window of memory are kept in a temporary file, so that they can be read again
+(:func:`read_or_spool`). Rows of a stream cannot be read twice: a write without that file fails.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +38,10 @@ __all__ = [
     "retried",
 ]
 
+T = TypeVar("T")
+
 #: Bytes of rows that are read from the file at a time.
-_BATCH_BYTES: Final = 4 << 20
+_SPOOLED_BATCH_BYTES: Final = 4 << 20
 
 
 class SpooledRows:
@@ -68,7 +78,7 @@ class SpooledRows:
                 f"batches of one write must have one schema: {table.schema.names} came after {schema.names}"
             )
         row_bytes = max(1, table.nbytes // max(1, table.num_rows))
-        writer.write_table(table, max_chunksize=max(1, _BATCH_BYTES // row_bytes))
+        writer.write_table(table, max_chunksize=max(1, _SPOOLED_BATCH_BYTES // row_bytes))
         self._rows += table.num_rows
 
     def close(self) -> None:
@@ -111,24 +121,22 @@ def read_or_spool(schema: pa.Schema, tables: Iterable[pa.Table], memory_bytes: i
         held_bytes += table.nbytes
         if held_bytes > memory_bytes:
             del table
-            return SpooledRows(held[0].schema, chain(_emptied(held), coming))
+            return SpooledRows(held[0].schema, chain(_taken_tables(held), coming))
     return read_all(schema, held)
 
 
-def _emptied(tables: list[pa.Table]) -> Iterator[pa.Table]:
+def _taken_tables(tables: list[pa.Table]) -> Iterator[pa.Table]:
     """Yield tables without holding on to them."""
     while tables:
         yield tables.pop(0)
 
 
-T = TypeVar("T")
-
-_FIRST_SECONDS: Final = 0.02
-_MOST_SECONDS: Final = 2.0
+_FIRST_BACKOFF_SECONDS: Final = 0.02
+_MOST_BACKOFF_SECONDS: Final = 2.0
 #: The lock is kept for at most this part of the time that other writers wait for it.
 _SHARE_OF_A_WAIT: Final = 4
 #: A lease that is not renewed has to last for this many times what the last attempt took.
-_SPARE: Final = 3
+_LEASE_SPARE: Final = 3
 
 
 class GivenRows:
@@ -155,7 +163,7 @@ class GivenRows:
         self._schema = schema if schema.names else None
         self._whole: pa.Table | SpooledRows | None = None
         if whole:
-            comes = memory_bytes is not None and not _is_held(data)
+            comes = memory_bytes is not None and not _is_in_memory(data)
             if comes and memory_bytes is not None:
                 self._whole = read_or_spool(schema, self._tables, memory_bytes())
             else:
@@ -167,7 +175,7 @@ class GivenRows:
     @property
     def can_repeat(self) -> bool:
         """True when the rows can be taken twice."""
-        return self._whole is not None or _is_held(self._data)
+        return self._whole is not None or _is_in_memory(self._data)
 
     def close(self) -> None:
         """Let go of the rows."""
@@ -180,14 +188,14 @@ class GivenRows:
             return self._schema, self._whole, None
         tables = open_stream(self._data, stored_keys=self._stored_keys)[1] if self._taken else self._tables
         self._taken = True
-        if _is_held(self._data):
+        if _is_in_memory(self._data):
             first = list(islice(tables, 2))  # a table or a frame comes as one
             self.table = first[0] if len(first) == 1 else None
             tables = chain(first, tables)
         return self._schema, tables, None
 
 
-def _is_held(data: object) -> bool:
+def _is_in_memory(data: object) -> bool:
     """Tell whether rows are in memory already: what has a length is no stream (tables, frames, lists of batches)."""
     return isinstance(data, Sized) and not isinstance(data, Iterator)
 
@@ -240,7 +248,7 @@ def _until_it_stands(
         begun, lease = client.time_source.monotonic(), held_lock.lease
         held_lock.waited = 0.0
         if can_repeat:
-            held_lock.keeps = partial(_may_keep, client, request, held_lock, failures + 1, begun)
+            held_lock.keeps = partial(_may_keep_lock, client, request, held_lock, failures + 1, begun)
         try:
             return attempt()
         except (CommitConflict, SnapshotExpired) as error:
@@ -258,10 +266,10 @@ def _until_it_stands(
                 raise _with_hint(error, f"{failures + 1} attempts were made, as often as the settings allow") from None
             failures += 1
             if held_lock.lease is None:
-                _wait(client, request, held_lock, failures, begun)
+                _wait_for_turn(client, request, held_lock, failures, begun)
 
 
-def _may_keep(
+def _may_keep_lock(
     client: TableClient, request: WriteRequest, held_lock: HeldLock, failures: int, begun: float, lease: Lease | None
 ) -> bool:
     """Return whether a write that lost, now for time number `failures`, may do its next attempt under the lock."""
@@ -273,14 +281,16 @@ def _may_keep(
     worked = now - begun - held_lock.waited
     # Those that wait for the lock have to get it in their time.
     longest = write_client.settings.number("hoodie.write.lock.wait_time_ms") / 1000 / _SHARE_OF_A_WAIT
-    return worked <= longest and (lease is None or expires_after(lease, now, _SPARE * worked))
+    return worked <= longest and (lease is None or expires_after(lease, now, _LEASE_SPARE * worked))
 
 
-def _wait(client: TableClient, request: WriteRequest, held_lock: HeldLock, failures: int, begun: float) -> None:
+def _wait_for_turn(
+    client: TableClient, request: WriteRequest, held_lock: HeldLock, failures: int, begun: float
+) -> None:
     """Acquire and keep the table lock if this write is entitled to it; otherwise back off."""
-    if _may_keep(client, request, held_lock, failures, begun, None):
+    if _may_keep_lock(client, request, held_lock, failures, begun, None):
         lease = held_lock.take(open_write_client(client, request.options).lock)
-        if _may_keep(client, request, held_lock, failures, begun, lease):
+        if _may_keep_lock(client, request, held_lock, failures, begun, lease):
             return
         held_lock.end()
     client.time_source.sleep(_backoff_seconds(failures, client.time_source))
@@ -294,7 +304,7 @@ def _backoff_seconds(failures: int, time_source: TimeSource) -> float:
         >>> 0 <= _backoff_seconds(1, SystemTimeSource()) <= 0.02, _backoff_seconds(99, SystemTimeSource()) <= 2
         (True, True)
     """
-    return min(_MOST_SECONDS, _FIRST_SECONDS * float(2 ** min(failures - 1, 20))) * time_source.jitter()
+    return min(_MOST_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * float(2 ** min(failures - 1, 20))) * time_source.jitter()
 
 
 def _with_hint(error: LakefmtError, more: str) -> LakefmtError:

@@ -1,5 +1,5 @@
 """Writing the files of a batch.
 
-``base_file`` writes a base file or adopts that of an earlier attempt; ``log_payloads`` does so with logs, ``cdc`` with
-change files. ``meta_columns`` completes rows, ``workers`` is the thread pool.
+``base_file`` writes a base file, with its change file, or adopts that of an earlier attempt; ``bundles`` writes many small
+ones together; ``log_payloads`` writes logs. ``meta_columns`` completes rows.
 """

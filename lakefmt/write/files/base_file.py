@@ -1,4 +1,15 @@
-"""The thread pool of one write: Arrow and NumPy release the interpreter's lock."""
+"""Write one assigned base file and its change file, in any process, any number of times.
+
+The assignment fixes the name, and the file appears by put-if-absent: a second attempt adopts the file of the first. It
+writes nothing but its own marker and its own new file.
+
+A base file that is rewritten gets a change file, which is written first (docs/format.md, Change files). New and replaced
+file groups need none: readers derive their changes from the commit. On merge-on-read tables readers derive changes from logs
+and the slices below them.
+
+The files of one write share a thread pool (:class:`WorkerPool`): Arrow and NumPy release the interpreter's lock. The merged
+rows of a large file are stored part by part: one is encoded while the next is merged.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +77,7 @@ __all__ = [
 U = TypeVar("U")
 
 #: Up to this number of rows a thread takes longer to start than the logs take to be encoded.
-_FEW_ROWS = 2000
+_FEW_ROWS_FOR_THREADS = 2000
 
 
 def thread_count(most: int, files: int, rows: int, *, only_logs: bool, waits: bool) -> int:
@@ -83,7 +94,7 @@ def thread_count(most: int, files: int, rows: int, *, only_logs: bool, waits: bo
         >>> [thread_count(8, 4, rows, only_logs=True, waits=False) for rows in (100, 100_000)]
         [1, 4]
     """
-    return 1 if only_logs and rows <= _FEW_ROWS and not waits else min(most, files)
+    return 1 if only_logs and rows <= _FEW_ROWS_FOR_THREADS and not waits else min(most, files)
 
 
 def results(works: Iterable[Future[U]]) -> list[U]:
@@ -122,7 +133,7 @@ class WorkerPool:
 
 
 #: What a base file's own count says of its change file.
-_BYTES = "cdc_bytes"
+_CDC_BYTES = "cdc_bytes"
 
 
 def log_changes(bound: BoundContext, assignment: FileAssignment, base: pa.Table, merged: Merged) -> dict[str, int]:
@@ -133,7 +144,7 @@ def log_changes(bound: BoundContext, assignment: FileAssignment, base: pa.Table,
     """
     from lakefmt.filegroups.cdc import changes_of_merge
 
-    return _log(bound, assignment, lambda: changes_of_merge(base, merged))
+    return _write_changes(bound, assignment, lambda: changes_of_merge(base, merged))
 
 
 def log_no_changes(bound: BoundContext, assignment: FileAssignment, rows: pa.Table) -> dict[str, int]:
@@ -150,27 +161,29 @@ def log_no_changes(bound: BoundContext, assignment: FileAssignment, rows: pa.Tab
     from lakefmt.filegroups.cdc import ChangedRows
 
     none = rows.slice(0, 0)
-    return _log(bound, assignment, lambda: ChangedRows(none, none, none, none))
+    return _write_changes(bound, assignment, lambda: ChangedRows(none, none, none, none))
 
 
-def _log(bound: BoundContext, assignment: FileAssignment, changes: Callable[[], ChangedRows]) -> dict[str, int]:
+def _write_changes(
+    bound: BoundContext, assignment: FileAssignment, changes: Callable[[], ChangedRows]
+) -> dict[str, int]:
     from lakefmt.filegroups.cdc import write_change_file
 
     if bound.cdc is None:
         return {}
     size = write_change_file(
         bound.store,
-        _path(bound, assignment),
+        _change_file_path(bound, assignment),
         changes(),
         mode=bound.cdc,
         instant=bound.instant,
         table_schema=bound.context.schema_text,
         settings=bound.settings,
     )
-    return {_BYTES: size}
+    return {_CDC_BYTES: size}
 
 
-def _path(bound: BoundContext, assignment: FileAssignment) -> str:
+def _change_file_path(bound: BoundContext, assignment: FileAssignment) -> str:
     from lakefmt.filegroups.cdc import cdc_file_name
 
     parsed = parse_base_file(assignment.file_name)
@@ -180,7 +193,7 @@ def _path(bound: BoundContext, assignment: FileAssignment) -> str:
 
 def cdc_stats(bound: BoundContext, assignment: FileAssignment, counts: Mapping[str, int]) -> dict[str, object]:
     """Return what the commit's entry for a base file says of its change file."""
-    return {"cdcStats": {_path(bound, assignment): counts[_BYTES]}} if _BYTES in counts else {}
+    return {"cdcStats": {_change_file_path(bound, assignment): counts[_CDC_BYTES]}} if _CDC_BYTES in counts else {}
 
 
 def refuse_silent_rewrites(bound: BoundContext) -> None:
@@ -207,10 +220,10 @@ def key_change_of(assignment: FileAssignment, merged: Merged, keys: pa.ChunkedAr
     added, left = keys_of(merged.inserted_keys), keys_of(merged.removed_keys)
     if len(added) and not assignment.match_keys:
         # Rows that are appended may have keys that are stored.
-        added = _without(added, keys.slice(0, len(keys) - len(added)))
+        added = _few_without(added, keys.slice(0, len(keys) - len(added)))
     if len(left):
         # Of several rows with one key some may stay.
-        left = _without(left, keys)
+        left = _few_without(left, keys)
     return FileKeyChange(None if assignment.base is None else assignment.base.path, added, left)
 
 
@@ -219,7 +232,7 @@ def new_keys(keys: pa.ChunkedArray | None) -> FileKeyChange | None:
     return None if keys is None else FileKeyChange(None, keys_of(keys), pa.array([], pa.string()))
 
 
-def _without(few: pa.Array, keys: pa.ChunkedArray) -> pa.Array:
+def _few_without(few: pa.Array, keys: pa.ChunkedArray) -> pa.Array:
     """Return the values of a short array that are not in a long one."""
     return without(few, keys.filter(pc.is_in(keys, value_set=few)))
 
@@ -284,17 +297,17 @@ def store_parts(
 
 #: A filter takes eight times its size while it is made. For this number of keys that is 20 MB: what the rows took then goes
 #: back to the system first. After every file that would cost a fifth of an upsert, in pages that are asked for again.
-_MANY_KEYS = 500_000
+_MANY_FILTERED_KEYS = 500_000
 #: From this size on pages are taken from a rewritten file where their column has not changed.
-_LARGE_BYTES = 1 << 20
+_LARGE_FILE_BYTES = 1 << 20
 #: With fewer rows a column of one text is as quick without a dictionary.
-_MANY_ROWS = 1000
+_ROWS_FOR_DICTIONARY = 1000
 #: Of a new file no more keys are kept until the commit: reading them again costs little beside writing them.
 _MOST_NEW_KEYS = 100_000
 #: Footer entry by which a second attempt learns what the first one counted.
 STAT_KEY = "lakefmt.write_stat"
 #: In that entry: which rows it was given.
-_DIGEST = "digest"
+_DIGEST_FIELD = "digest"
 
 
 def write_assigned(
@@ -353,14 +366,14 @@ def adopt(bound: BoundContext, assignment: FileAssignment) -> WriteStatus | None
     footer = BaseFileReader(bound.store).footer(written)
     try:
         counts = json.loads(footer.entries[STAT_KEY])
-        if counts.pop(_DIGEST, assignment.digest) != assignment.digest:
+        if counts.pop(_DIGEST_FIELD, assignment.digest) != assignment.digest:
             raise InvalidInputError(
                 f"{assignment.path}: a second attempt brings other rows than the first one: the input of this write is not "
                 "repeatable; store it first (a checkpoint, a table), then write it"
             )
         counts = {name: int(count) for name, count in counts.items()}
-        ends = _ends(footer.min_key, footer.max_key)
-        return _status(bound, assignment, counts, info.size, ends, adopted=True)
+        ends = _ends_or_none(footer.min_key, footer.max_key)
+        return _write_status(bound, assignment, counts, info.size, ends, adopted=True)
     except InvalidInputError:  # a ValueError, too
         raise
     except (KeyError, ValueError, TypeError, AttributeError):
@@ -451,7 +464,7 @@ class FileInProgress:
             rows = rows.filter(from_numpy(~deletes))
         self._counts["inserts"] += rows.num_rows
         if self._coded is None:
-            self._coded = self._virtual_columns is None and rows.num_rows >= _MANY_ROWS
+            self._coded = self._virtual_columns is None and rows.num_rows >= _ROWS_FOR_DICTIONARY
         complete = self._meta.complete(rows, self._schema, coded=self._coded)
         if self._has_keys:
             self._keys.add(complete.column(RECORD_KEY), copy=True)
@@ -488,7 +501,11 @@ class FileInProgress:
 
     def _kept_columns(self, reader: BaseFileReader, base_file: BaseFile, footer: KnownFooter) -> KeptColumns | None:
         # Pages of other writers may lack checksums; those of a small file are encoded as quickly.
-        if STAT_KEY not in footer.footer.entries or base_file.size < _LARGE_BYTES or self._virtual_columns is not None:
+        if (
+            STAT_KEY not in footer.footer.entries
+            or base_file.size < _LARGE_FILE_BYTES
+            or self._virtual_columns is not None
+        ):
             return None
 
         return KeptColumns(reader, base_file, footer, self._file_schema, self._bound.codec)
@@ -504,7 +521,7 @@ class FileInProgress:
         if parts.is_cut:
             merges = merge_in_parts(bases, old_rows, self._incoming(rows), self._rule(rows))
             merged, keys = store_parts(map(with_group, merges), store, beside=beside)
-            self._take_merged(merged, keys, old_rows, footer, _new_ends(merged), {})
+            self._take_merged(merged, keys, old_rows, footer, _ends_of_new_keys(merged), {})
             self._grow_filter(merged, len(keys), old_rows, footer)
             return
         base = next(bases)
@@ -512,7 +529,9 @@ class FileInProgress:
         cdc = self._bound.cdc
         change_counts = {} if cdc is None else log_changes(self._bound, self._assignment, base, merged)
         del base  # what is merged has values of its own
-        self._take_merged(merged, merged.table.column(RECORD_KEY), old_rows, footer, _new_ends(merged), change_counts)
+        self._take_merged(
+            merged, merged.table.column(RECORD_KEY), old_rows, footer, _ends_of_new_keys(merged), change_counts
+        )
         self._grow_filter(merged, merged.table.num_rows, old_rows, footer)
         store(merged)
 
@@ -561,7 +580,7 @@ class FileInProgress:
         if self._has_keys:
             if self._bound.written_keys is not None:
                 self._key_change = key_change_of(self._assignment, merged, keys)
-            ends = None if merged.deleted else _ends(footer.min_key, footer.max_key)
+            ends = None if merged.deleted else _ends_or_none(footer.min_key, footer.max_key)
             self._keys.add(keys, ends=widened(ends, new_ends) if old_rows else None)
 
     def _grow_filter(self, merged: Merged, num_keys: int, old_rows: int, footer: BaseFileFooter) -> None:
@@ -629,9 +648,9 @@ class FileInProgress:
         self._check_counts()
         low, high = self._keys.range
         footers = key_footers(KeySummary(low, high, self._filter()), self._bound.context.file_schema_text)
-        self._ends, self._key_hashes = _ends(low, high), self._hashes()
+        self._ends, self._key_hashes = _ends_or_none(low, high), self._hashes()
         self._counts = {"rows_in": self._rows_in, "rows": self.num_rows, **self._counts}
-        digest = {} if self._assignment.digest is None else {_DIGEST: self._assignment.digest}
+        digest = {} if self._assignment.digest is None else {_DIGEST_FIELD: self._assignment.digest}
         footers[STAT_KEY] = json.dumps({**self._counts, **digest})
         self._writer.close(footers)
         if self._bound.written_keys is not None and self._assignment.base is None:
@@ -648,7 +667,9 @@ class FileInProgress:
         if outcome is PutOutcome.DONE:
             if written_keys is not None and self._key_change is not None:
                 written_keys.keep(self._assignment.path, self._key_change)
-            return _status(self._bound, self._assignment, self._counts, self.sink.size, self._ends, self._key_hashes)
+            return _write_status(
+                self._bound, self._assignment, self._counts, self.sink.size, self._ends, self._key_hashes
+            )
         adopted = adopt(self._bound, self._assignment)
         if adopted is None:
             raise StorageError(f"the store does not say whether {self._assignment.path} was written", transient=True)
@@ -660,7 +681,7 @@ class FileInProgress:
         # Rows that mark themselves deleted are left out: then the filter that was made is of too many keys.
         if self._bloom is not None and (self._assignment.base is not None or self._bloom.num_keys == len(self._keys)):
             return self._bloom
-        if len(self._keys) > _MANY_KEYS:
+        if len(self._keys) > _MANY_FILTERED_KEYS:
             pa.default_memory_pool().release_unused()
         bloom = new_filter(self._settings, len(self._keys))
         self._keys.add_to(bloom, row_memory(self._settings.integer("lakefmt.write.window.bytes")))
@@ -681,15 +702,15 @@ class FileInProgress:
             )
 
 
-def _new_ends(merged: Merged) -> tuple[str, str] | None:
-    return _ends(*key_range(merged.inserted_keys)) if merged.inserted else None
+def _ends_of_new_keys(merged: Merged) -> tuple[str, str] | None:
+    return _ends_or_none(*key_range(merged.inserted_keys)) if merged.inserted else None
 
 
-def _ends(low: str | None, high: str | None) -> tuple[str, str] | None:
+def _ends_or_none(low: str | None, high: str | None) -> tuple[str, str] | None:
     return None if low is None or high is None else (low, high)
 
 
-def _status(
+def _write_status(
     bound: BoundContext,
     assignment: FileAssignment,
     counts: Mapping[str, int],

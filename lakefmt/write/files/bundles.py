@@ -1,4 +1,9 @@
-"""Writes many small files together."""
+"""Write many small files together: new ones, and rewrites of small base files.
+
+Rows of small new files are completed as one table, rows of small rewrites are read and merged as one table; then they are
+cut into files. A file of a hundred rows costs its calls, not its rows; so do key filters of few keys, which are made
+together. Every file has its marker, its name and its commit entry as if it had been written alone.
+"""
 
 from __future__ import annotations
 
@@ -57,9 +62,9 @@ __all__ = [
 ]
 
 #: Filters of files with more keys are made file by file: there the calls cost less than the hashes.
-_FEW_KEYS = 1000
+_FEW_FILTERED_KEYS = 1000
 #: Keys whose bit positions are worked out together: thirty numbers each.
-_MOST_KEYS = 1 << 17
+_MOST_KEYS_TOGETHER = 1 << 17
 
 
 def bloom_filters_of_small_files(
@@ -69,10 +74,15 @@ def bloom_filters_of_small_files(
     new = [
         number
         for number, each in enumerate(assigned)
-        if each.assignment.base is None and each.assignment.log is None and 0 < len(each.rows) <= _FEW_KEYS
+        if each.assignment.base is None and each.assignment.log is None and 0 < len(each.rows) <= _FEW_FILTERED_KEYS
     ]
     wanted = bound.config.populate_meta_fields and bound.writes_filters
-    if keys is None or not wanted or len(new) < 2 or sum(len(assigned[number].rows) for number in new) > _MOST_KEYS:
+    if (
+        keys is None
+        or not wanted
+        or len(new) < 2
+        or sum(len(assigned[number].rows) for number in new) > _MOST_KEYS_TOGETHER
+    ):
         return {}
     keys_of_files = [keys.take(from_numpy(assigned[number].rows)) for number in new]
     return dict(zip(new, _filters_of(bound, keys_of_files), strict=True))
@@ -88,8 +98,10 @@ def bloom_filters_of_parts(bound: BoundContext, parts: Sequence[pa.Table]) -> li
     blooms: list[BloomFilter | None] = [None] * len(parts)
     if not bound.config.populate_meta_fields or not bound.writes_filters:
         return blooms
-    few = [n for n, rows in enumerate(parts) if 0 < rows.num_rows <= _FEW_KEYS and RECORD_KEY in rows.column_names]
-    if len(few) < 2 or sum(parts[number].num_rows for number in few) > _MOST_KEYS:
+    few = [
+        n for n, rows in enumerate(parts) if 0 < rows.num_rows <= _FEW_FILTERED_KEYS and RECORD_KEY in rows.column_names
+    ]
+    if len(few) < 2 or sum(parts[number].num_rows for number in few) > _MOST_KEYS_TOGETHER:
         return blooms
     keys = [parts[number].column(RECORD_KEY).combine_chunks() for number in few]
     for number, bloom in zip(few, _filters_of(bound, keys), strict=True):
@@ -184,7 +196,7 @@ class FileBundle:
 
 #: Fewer files are written one by one; the most rows of a file that is written with others, and the most files.
 FEWEST_NEW_FILES, MOST_NEW_ROWS = 8, 999
-_MOST_FILES = 64
+_MOST_NEW_FILES = 64
 
 
 def can_be_written_together(bound: BoundContext) -> bool:
@@ -199,7 +211,7 @@ def files_at_a_time(files: int, threads: int) -> int:
         >>> [files_at_a_time(files, 2) for files in (10, 30, 2500)]
         [8, 15, 64]
     """
-    return min(_MOST_FILES, max(FEWEST_NEW_FILES, -(-files // threads)))
+    return min(_MOST_NEW_FILES, max(FEWEST_NEW_FILES, -(-files // threads)))
 
 
 def writes_together(
@@ -223,11 +235,11 @@ def writes_together(
         filters = [blooms.get(number) for number in numbers]
         return write_small_files(bound, *parts_of(numbers), filters, announced=announced)
 
-    for numbers in _bundles(bound, assigned):
+    for numbers in _bundles_of_new_files(bound, assigned):
         yield numbers, partial(write, numbers)
 
 
-def _bundles(bound: BoundContext, assigned: Sequence[Assigned]) -> list[list[int]]:
+def _bundles_of_new_files(bound: BoundContext, assigned: Sequence[Assigned]) -> list[list[int]]:
     small = [
         number
         for number, each in enumerate(assigned)
@@ -272,7 +284,7 @@ def write_small_files(
         blooms = bloom_filters_of_parts(bound, parts)
     cuts = list(zip(assignments, starts, counts, blooms, strict=False))
     is_repeated = not all(firsts) and any(adopt(bound, assignment) is not None for assignment in assignments)
-    if is_repeated or _is_large(rows) or routed_deletes(bound, rows).any():
+    if is_repeated or _is_more_than_a_row_group(rows) or routed_deletes(bound, rows).any():
         return [
             write_assigned(bound, assignment, [rows.slice(first, count)], bloom=bloom, announced=announced)
             for assignment, first, count, bloom in cuts
@@ -286,14 +298,14 @@ def write_small_files(
         return bundle.put()
 
 
-def _is_large(rows: pa.Table) -> bool:
+def _is_more_than_a_row_group(rows: pa.Table) -> bool:
     """Tell whether all rows together take more than a row group, so that one file alone may."""
     # Whole buffers know their size; slices are counted one by one.
     return bool(rows.get_total_buffer_size() > row_group_bytes() and rows.nbytes > row_group_bytes())
 
 
 #: A file of more bytes is rewritten alone; the most bytes of files, and the most files, that are rewritten together.
-_SMALL_BYTES, _BUNDLE_BYTES, _MOST_REWRITES = 512 << 10, 4 << 20, 64
+_SMALL_BASE_BYTES, _BUNDLE_BYTES, _MOST_REWRITES = 512 << 10, 4 << 20, 64
 #: Fewer files are rewritten one by one.
 FEWEST_FILES = 8
 #: Bundles for each thread: the last ones of all threads should end together.
@@ -302,7 +314,7 @@ _BUNDLES_OF_A_THREAD = 4
 
 def bundle_rewrites(bound: BoundContext, assigned: Sequence[Assigned]) -> list[list[int]]:
     """Return which small files are rewritten together, as numbers of `assigned`."""
-    small = [number for number, each in enumerate(assigned) if _is_small(each)]
+    small = [number for number, each in enumerate(assigned) if _is_small_rewrite(each)]
     if len(small) < FEWEST_FILES or bound.cdc is not None or bound.virtual_columns is not None:
         return []
     if not can_be_together(bound.rule, len(small)):
@@ -320,15 +332,15 @@ def bundle_rewrites(bound: BoundContext, assigned: Sequence[Assigned]) -> list[l
     return bundles
 
 
-def _is_small(each: Assigned) -> bool:
+def _is_small_rewrite(each: Assigned) -> bool:
     assignment = each.assignment
     if assignment.base is None or assignment.log is not None or not assignment.match_keys:
         return False
-    return assignment.base.size <= _SMALL_BYTES and each.leaving is None and each.stored is None
+    return assignment.base.size <= _SMALL_BASE_BYTES and each.leaving is None and each.stored is None
 
 
 @dataclass(frozen=True, slots=True)
-class _Base:
+class _BaseToRewrite:
     """A file to rewrite: its rows as they are stored, without the column of its name, and its footer."""
 
     rows: pa.Table
@@ -359,18 +371,18 @@ def rewrite_together(
     """
     firsts = [prepare(bound, assignment, announced=announced) for assignment in assignments]
     if not all(firsts) and any(adopt(bound, assignment) is not None for assignment in assignments):
-        return _one_by_one(bound, assignments, counts, rows, announced)
+        return _rewrite_one_by_one(bound, assignments, counts, rows, announced)
     kept = bound.file_schema.remove(bound.file_schema.get_field_index(FILE_NAME))
     reader = BaseFileReader(bound.store)
-    bases = [_read(reader, assignment, kept, footer_of) for assignment in assignments]
+    bases = [_read_base(reader, assignment, kept, footer_of) for assignment in assignments]
     base_rows = [base.rows.num_rows for base in bases]
     stored = joined_in_schema([base.rows for base in bases], kept)
-    merged = _merge(bound, assignments, counts, rows, stored, base_rows)
+    merged = _merge_bases(bound, assignments, counts, rows, stored, base_rows)
     if merged is None:
-        return _one_by_one(bound, assignments, counts, rows, announced)
+        return _rewrite_one_by_one(bound, assignments, counts, rows, announced)
     parts, traits = merged
     footers = [base.footer for base in bases]
-    filters, new_ends = grown_filters(bound, footers, parts), _new_ends(parts)
+    filters, new_ends = grown_filters(bound, footers, parts), _ends_of_new_keys(parts)
 
     with FileBundle(bound) as bundle:
         for assignment, part, count, footer, bloom, ends in zip(
@@ -381,7 +393,7 @@ def rewrite_together(
         return bundle.put()
 
 
-def _new_ends(parts: Sequence[Merged]) -> list[tuple[str, str] | None]:
+def _ends_of_new_keys(parts: Sequence[Merged]) -> list[tuple[str, str] | None]:
     """Return the range of each file's new keys, None where it gets none."""
     growing = [part for part in parts if part.inserted]
     if not growing:
@@ -391,7 +403,7 @@ def _new_ends(parts: Sequence[Merged]) -> list[tuple[str, str] | None]:
     return [next(ranges) if part.inserted else None for part in parts]
 
 
-def _one_by_one(
+def _rewrite_one_by_one(
     bound: BoundContext,
     assignments: Sequence[FileAssignment],
     counts: Sequence[int],
@@ -405,20 +417,20 @@ def _one_by_one(
     ]
 
 
-def _read(
+def _read_base(
     reader: BaseFileReader,
     assignment: FileAssignment,
     kept: pa.Schema,
     footer_of: Callable[[BaseFile], KnownFooter | None],
-) -> _Base:
+) -> _BaseToRewrite:
     base = assignment.base
     if base is None:
         raise InternalError("there is no base file to rewrite")
     stored, footer = reader.rows_and_footer(base, kept.names, use_threads=False, known_footer=footer_of(base))
-    return _Base(stored, footer)
+    return _BaseToRewrite(stored, footer)
 
 
-def _merge(
+def _merge_bases(
     bound: BoundContext,
     assignments: Sequence[FileAssignment],
     counts: Sequence[int],
@@ -437,10 +449,10 @@ def _merge(
     present = frozenset((*META_COLUMNS, *rows.column_names))
     columns = None if present.issuperset(bound.file_schema.names) else present
     merged = merge_into_base(stored, Incoming(incoming, routed_deletes(bound, rows), columns), rule=rule)
-    return _cut(merged, bound.file_schema, assignments, counts, base_rows)
+    return _cut_into_files(merged, bound.file_schema, assignments, counts, base_rows)
 
 
-def _cut(
+def _cut_into_files(
     merged: Merged,
     schema: pa.Schema,
     assignments: Sequence[FileAssignment],
@@ -450,10 +462,13 @@ def _cut(
     """Return the part of each file, with its name in its rows, and what the rows of all have in common."""
     files = len(assignments)
     new = merged.table.column(GROUP_NUMBER).slice(merged.table.num_rows - merged.inserted).to_numpy()
-    inserted = _counted(new, files)
+    inserted = _counts_of_files(new, files)
     of_base, of_incoming = np.repeat(np.arange(files), base_rows), np.repeat(np.arange(files), counts)
-    updated, deleted = _counted(of_base[merged.replaced], files), _counted(of_base[merged.removed], files)
-    met, ignored = _counted(of_base[merged.met], files), _counted(of_incoming[merged.ignored], files)
+    updated, deleted = (
+        _counts_of_files(of_base[merged.replaced], files),
+        _counts_of_files(of_base[merged.removed], files),
+    )
+    met, ignored = _counts_of_files(of_base[merged.met], files), _counts_of_files(of_incoming[merged.ignored], files)
     new_keys, old_keys = stored_keys(merged.inserted_keys), stored_keys(merged.removed_keys)
     table, sizes = split_groups(merged.table, files)
     names = pa.array([assignment.file_name for assignment in assignments], pa.string())
@@ -476,5 +491,5 @@ def _cut(
     return parts, column_traits(table, max(sizes))
 
 
-def _counted(numbers: npt.NDArray[np.int64], files: int) -> list[int]:
+def _counts_of_files(numbers: npt.NDArray[np.int64], files: int) -> list[int]:
     return [int(count) for count in np.bincount(numbers, minlength=files)]

@@ -36,9 +36,8 @@ pytestmark = pytest.mark.skipif(this_process() is None, reason="this system does
 HOLDER = """
 import os, signal, sys, time
 from lakefmt.storage import LocalStore
-from lakefmt.timeline.locks import _owner_notes
 from lakefmt.timeline.locks.api import RetryPolicy
-from lakefmt.timeline.locks.filesystem import FileSystemLock
+from lakefmt.timeline.locks.filesystem import FileSystemLock, HolderNotes
 
 root, stage = sys.argv[1:]
 
@@ -48,7 +47,7 @@ def die(*_, **__):
 def say_and_wait():
     sys.stdout.write("ready\\n"); sys.stdout.flush(); sys.stdin.readline()
 
-notes = _owner_notes.HolderNotes
+notes = HolderNotes
 if stage == "before its note":
     notes.begin = die
 if stage == "after its note":
