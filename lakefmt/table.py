@@ -366,7 +366,7 @@ class Table(
         """
         with self._writing:
             request, observer = parse_call(WriteOperation.DELETE_PARTITION, call)
-            paths = self.client.chosen_partitions(self.client.load(), partitions, must_exist=True)
+            paths = self.client.at(self.client.load()).chosen_partitions(partitions, must_exist=True)
             if call.get("dry_run"):
                 return WriteTransaction.plan_only(self.client, request).plan_delete_partitions(paths)
             result = retried(self.client, request, partial(delete_partitions, self.client, request, paths))
@@ -402,7 +402,7 @@ class Table(
                 )
             by_stored_key = self.client.key_spec(state.config).auto_keys
             rows = Snapshot(self.client, state).read(filter=filter, meta_columns=by_stored_key)
-            return updated_rows(self.client, state, rows, given), state
+            return updated_rows(self.client.at(state), rows, given), state
 
         return self._write(WriteOperation.UPSERT, StoredRows(changed), call)
 
@@ -436,11 +436,11 @@ class Table(
 
         def chosen_keys() -> tuple[DeleteKeys, TableState | None]:
             state = self.client.load()
-            places = None if asked is None else self.client.chosen_partitions(state, asked)
+            places = None if asked is None else self.client.at(state).chosen_partitions(asked)
             if given is not None:
-                return given_to_delete(self.client, state, given, places, request.options), None
-            chosen_rows = Snapshot(self.client, state).read(key_columns(self.client, state), what)
-            return delete_rows(self.client, state, chosen_rows, places), state
+                return given_to_delete(self.client.at(state), given, places, request.options), None
+            chosen_rows = Snapshot(self.client, state).read(key_columns(self.client.at(state)), what)
+            return delete_rows(self.client.at(state), chosen_rows, places), state
 
         def attempt() -> CommitResult | None:
             if given is not None and given.spooled is not None:
@@ -577,7 +577,7 @@ class Table(
         """How this table finds keys, and the indexes of its metadata table: ``explain``, ``list``, ``create``, ``drop``."""
         from lakefmt.table_indexes import TableIndexes
 
-        return TableIndexes(self.client, partial(keys_to_delete, self.client), self._writing)
+        return TableIndexes(self.client, lambda state, keys: keys_to_delete(self.client.at(state), keys), self._writing)
 
     @property
     def alter(self) -> TableAlter:

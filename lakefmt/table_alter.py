@@ -210,7 +210,7 @@ class TableAlter:
         request, observer = parse_call(WriteOperation.ALTER_SCHEMA, call)
 
         def asked() -> WriteRequest:
-            return replace(request, alteration=made(bound_columns(self._client, self._client.load())))
+            return replace(request, alteration=made(bound_columns(self._client.at(self._client.load()))))
 
         with self._writing:
             plan = plan_alteration(self._client, asked())  # what is refused is refused before the first effect

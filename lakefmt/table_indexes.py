@@ -141,9 +141,9 @@ class IndexView:
         state = self._client.load()
         index = self._index(state)
         wanted = _key_texts(keys) if self._to_keys is None else self._to_keys(state, keys)
-        chosen = None if partitions is None else self._client.chosen_partitions(state, partitions)
+        chosen = None if partitions is None else self._client.at(state).chosen_partitions(partitions)
         places = partitions_of_keys(index, wanted) if chosen is None else chosen
-        slices = self._client.slices(state, places)
+        slices = self._client.at(state).slices(places)
         located = locate_everywhere(index, wanted, slices, key_files(self._client, state))
         return _look_up_report(index, len(wanted), located)
 
@@ -381,7 +381,7 @@ class TableIndexes(IndexView):
         given = mapping_argument(options, "options")
         check_flags(dry_run=dry_run)
         with self._writing:
-            chosen = None if partitions is None else self._client.chosen_partitions(self._client.load(), partitions)
+            chosen = None if partitions is None else self._client.at(self._client.load()).chosen_partitions(partitions)
             return resize_buckets(self._client, chosen, given, dry_run=dry_run)
 
     def check(

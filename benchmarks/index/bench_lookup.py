@@ -69,7 +69,7 @@ def plain_ways(paths: Sequence[str], keys: pa.Array) -> dict[str, Callable[[], i
 
 def index_ways(client: TableClient, keys: pa.Array) -> dict[str, Callable[[], int]]:
     """Return the look-ups of each index."""
-    slices = client.slices(client.load())
+    slices = client.at(client.load()).slices()
     wanted = IndexKeys(keys, pa.array([""] * len(keys)).dictionary_encode())
 
     def look_up(index: Index) -> Callable[[], int]:

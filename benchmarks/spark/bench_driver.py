@@ -43,7 +43,7 @@ def run_step(root: str, step: str, keys: int) -> int:
     planned = WriteTransaction.plan_only(table.client, request, SCHEMA)
     if step == "open":
         return peak()
-    slices = list(table.client.slices(planned.state, None))
+    slices = list(table.client.at(planned.state).slices(None))
     if step == "list":
         return peak()
     found = [FoundRows(each.partition, each.file_id, 10) for each in slices]

@@ -38,7 +38,7 @@ def make_table(root: Path, archived: int, version: int = 8) -> lakefmt.Table:
     for _ in range(20):
         table.upsert(rows)
     state = table.client.load()
-    body = table.client.read_body(state, state.timeline.commits[0])
+    body = table.client.at(state).read_body(state.timeline.commits[0])
     layout, begin = state.config.version.layout, datetime(2020, 1, 1, tzinfo=UTC)
     past = []
     for number in range(archived):
@@ -75,7 +75,7 @@ def open_both(plain: Path, long: Path, repeat: int) -> tuple[float, float]:
         for root in (plain, long):
             begun = process_time()
             table = lakefmt.open_table(str(root))
-            table.client.slices(table.client.load())
+            table.client.at(table.client.load()).slices()
             times[root].append(process_time() - begun)
     return 1e3 * median(times[plain]), 1e3 * median(times[long])
 

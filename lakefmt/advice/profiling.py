@@ -13,7 +13,7 @@ from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.model import BaseFile
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.formats.parquet.base_file import BaseFileFooter
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.instant import Action, Instant, parse_instant_time
@@ -60,10 +60,10 @@ def profile_table(
     """
     state = client.load()
     columns = tuple(filter_columns)
-    names = set(client.schema(state).names)
+    names = set(client.at(state).schema().names)
     if missing := [name for name in columns if name not in names]:
         raise InvalidInputError(f"the table has no column {missing[0]!r}")
-    slices = client.slices(state)
+    slices = client.at(state).slices()
     bases = [each.base for each in slices if each.base is not None]
     footers = [(base, client.reader.footer(base)) for base in _spread(bases, _FOOTERS)]
     sampled, sampled_bytes = sum(f.num_rows for _, f in footers), sum(b.size for b, _ in footers)
@@ -72,7 +72,7 @@ def profile_table(
     row_bytes = sampled_bytes / sampled
     rows = max(1, round(sum(base.size for base in bases) / row_bytes))
     commits = list(state.timeline.commits)[-_COMMITS:]
-    bodies = [(instant, client.commit_metadata(state, instant)) for instant in commits]
+    bodies = [(instant, client.at(state).commit_metadata(instant)) for instant in commits]
     batches = _batches(bodies, rows)
     return TableProfile(
         rows=rows,
@@ -89,7 +89,7 @@ def profile_table(
         commits_per_day=_commits_per_day(commits, state),
         reads_per_commit=reads_per_commit,
         filter_columns=columns,
-        today=_choice_of_today(client, state, bodies),
+        today=_choice_of_today(client.at(state), bodies),
         version=state.config.version.value,
     )
 
@@ -168,15 +168,13 @@ def _commits_per_day(commits: Sequence[Instant], state: TableState) -> float:
     return (len(commits) - 1) / days if days > 0 else 1.0
 
 
-def _choice_of_today(
-    client: TableClient, state: TableState, bodies: Sequence[tuple[Instant, CommitMetadata]]
-) -> TableChoice:
-    config = state.config
-    settings = resolve_settings(client.options, None, config.properties)
+def _choice_of_today(table_at: TableAt, bodies: Sequence[tuple[Instant, CommitMetadata]]) -> TableChoice:
+    config = table_at.config
+    settings = resolve_settings(table_at.client.options, None, config.properties)
     is_mor = config.table_type is TableType.MERGE_ON_READ
     clustered = settings.text("hoodie.clustering.plan.strategy.sort.columns")
     clusters = settings.flag("hoodie.clustering.inline") and clustered
-    index = _index_of_today(client, config, settings)
+    index = _index_of_today(table_at.client, config, settings)
     return TableChoice(
         "mor" if is_mor else "cow",
         index,

@@ -432,7 +432,7 @@ class TableScan:
         """Return the splits: one for each file slice, those of a bucket in the order of its rows."""
         client = self._table.client
         state = client.load()
-        slices = in_queue_order(client, state, sorted(client.slices(state), key=lambda each: each.instant))
+        slices = in_queue_order(client.at(state), sorted(client.at(state).slices(), key=lambda each: each.instant))
         slices.sort(key=lambda each: (each.partition, _bucket_of_slice(each)))
         if any(each.logs for each in slices):
             raise UnsupportedFeature("the table has logs: read it by table.read or table.scan, which merge them")
@@ -466,7 +466,7 @@ class TableRead:
     def _tables(self, splits: Sequence[Split]) -> Iterator[pa.Table]:
         client = self._table.client
         state = client.load()
-        reader, names, left = client.row_reader(state), self._table.schema.names, self._limit
+        reader, names, left = client.at(state).row_reader(), self._table.schema.names, self._limit
         for split in splits:
             parts = [split.rows] if split.rows is not None else []
             parts += [reader.rows(each.base, names) for each in split.files if each.base is not None]

@@ -48,7 +48,7 @@ from lakefmt.filegroups.listing import partition_levels
 from lakefmt.filegroups.logs.reader import LogInspection, find_unreadable_blocks, read_log_look
 from lakefmt.filegroups.missing_completions import was_complete
 from lakefmt.filegroups.model import BaseFile, LogFile, build_slices, parse_files
-from lakefmt.filegroups.table_client import NOTES, TableClient, TableState
+from lakefmt.filegroups.table_client import NOTES, TableAt, TableClient, TableState
 from lakefmt.formats.names import PARTITION_METADATA_NAMES
 from lakefmt.formats.properties import CHECKSUM_KEY, check_table_checksum, decode_properties, table_checksum
 from lakefmt.index import TABLE_INDEX_NAMES, choose_index, key_files
@@ -208,7 +208,7 @@ def gather_facts(
     check_readable(config)
     before = client.timeline_store(config).load()
     state = TableState(config, before)
-    commits, unreadable, unknown = _read_commits(client, state)
+    commits, unreadable, unknown = _read_commits(client.at(state))
     objects = list(client.store.list())
     after = client.timeline_store(config).load()
     places = _PartitionFiles(
@@ -232,27 +232,25 @@ def gather_facts(
         partitions=wanted,
     )
     now = TableState(config, after)
-    facts = replace(facts, removed=_removed_files(client, now, facts), planned=_planned_clusterings(client, now))
-    facts = replace(facts, slicing=client.slicing(TableState(config, before), facts.bases, facts.logs))
+    facts = replace(facts, removed=_removed_files(client.at(now), facts), planned=_planned_clusterings(client.at(now)))
+    facts = replace(facts, slicing=client.at(TableState(config, before)).slicing(facts.bases, facts.logs))
     facts = _with_signs_of_life(client, facts, objects)
     without = [i for i in after.pending if i.time not in facts.claims | facts.marked]
-    facts = replace(facts, were_complete=frozenset(i.time for i in without if was_complete(client, now, i)))
-    facts = replace(facts, spare=find_spare_files(client, now, facts))
+    facts = replace(facts, were_complete=frozenset(i.time for i in without if was_complete(client.at(now), i)))
+    facts = replace(facts, spare=find_spare_files(client.at(now), facts))
     times = {file.instant for file in facts.bases} | {log.instant for log in facts.logs}
     if level == "full" and any(time < (after.first_active or "") for time in times):
-        archived = client.with_history(now).timeline.archived
+        archived = client.at(now).with_history().timeline.archived
         facts = replace(facts, archived_times=frozenset(i.time for i in archived if i.action in COMMIT_ACTIONS))
-    return _with_file_contents(client, now, facts, level)
+    return _with_file_contents(client.at(now), facts, level)
 
 
-def _read_commits(
-    client: TableClient, state: TableState
-) -> tuple[dict[InstantTime, CommitMetadata], dict[Instant, str], dict[str, str]]:
+def _read_commits(table_at: TableAt) -> tuple[dict[InstantTime, CommitMetadata], dict[Instant, str], dict[str, str]]:
     """Return the commits, those that cannot be read, and what of these is not known here."""
     commits, unreadable, unknown = {}, {}, {}
-    for instant in state.timeline.commits:
+    for instant in table_at.timeline.commits:
         try:
-            commits[instant.time] = client.commit_metadata(state, instant)
+            commits[instant.time] = table_at.commit_metadata(instant)
         except FormatError as error:
             unreadable[instant] = str(error)
         except UnsupportedError as error:
@@ -316,26 +314,26 @@ def _given_up_files(commits: Iterable[CommitMetadata]) -> frozenset[str]:
     return frozenset(paths)
 
 
-def _removed_files(client: TableClient, now: TableState, facts: TableFacts) -> frozenset[str]:
+def _removed_files(table_at: TableAt, facts: TableFacts) -> frozenset[str]:
     """Return the files that cleans removed or will remove; reads the archive only if needed."""
     removed = {
-        path for clean in now.timeline if clean.action is Action.CLEAN for path in _cleaned_paths(client, now, clean)
+        path for clean in table_at.timeline if clean.action is Action.CLEAN for path in _cleaned_paths(table_at, clean)
     }
     if (facts.expected.keys() - facts.present - removed) or (facts.missing_logs.keys() - removed):
-        full_state = client.with_history(now)
+        full_state = table_at.with_history().state
         for clean in full_state.timeline.archived:
             if clean.action is Action.CLEAN:
-                removed.update(_cleaned_paths(client, full_state, clean))
+                removed.update(_cleaned_paths(table_at.client.at(full_state), clean))
     return frozenset(removed)
 
 
-def _planned_clusterings(client: TableClient, now: TableState) -> frozenset[InstantTime]:
+def _planned_clusterings(table_at: TableAt) -> frozenset[InstantTime]:
     """Return the pending replacecommits of layout 1 that are clusterings; later layouts have an action for them."""
     times = set()
-    for pending in now.timeline.pending if now.timeline.layout == 1 else ():
-        for file in now.timeline.files_of(pending) if pending.action is Action.REPLACE_COMMIT else ():
+    for pending in table_at.timeline.pending if table_at.timeline.layout == 1 else ():
+        for file in table_at.timeline.files_of(pending) if pending.action is Action.REPLACE_COMMIT else ():
             try:
-                body = client.read_body(now, file) if file.state is State.REQUESTED else b""
+                body = table_at.read_body(file) if file.state is State.REQUESTED else b""
                 plan = decode_body(BodyKind.REQUESTED_REPLACE, body, what=file.file_name)
             except LakefmtError as error:
                 raise_if_transient(error)
@@ -345,9 +343,9 @@ def _planned_clusterings(client: TableClient, now: TableState) -> frozenset[Inst
     return frozenset(times)
 
 
-def _cleaned_paths(client: TableClient, state: TableState, clean: Instant) -> list[str]:
+def _cleaned_paths(table_at: TableAt, clean: Instant) -> list[str]:
     try:
-        named = cleaned_files(record_of_clean(client, state, clean))
+        named = cleaned_files(record_of_clean(table_at, clean))
     except SnapshotExpired:
         return []
     return [file.path for files in named for file in files]
@@ -395,23 +393,21 @@ def _temporary_files(store: ObjectStore) -> tuple[str, ...]:
 # ------------------------------------------------------------------------------------------------------- what files hold
 
 
-def _with_file_contents(
-    client: TableClient, now: TableState, facts: TableFacts, level: str
-) -> tuple[TableFacts, tuple[str, ...]]:
-    files = key_files(client)
+def _with_file_contents(table_at: TableAt, facts: TableFacts, level: str) -> tuple[TableFacts, tuple[str, ...]]:
+    files = key_files(table_at.client)
     with ThreadPoolExecutor(files.threads) as pool:
         latest = [file_slice.base for file_slice in facts.latest if file_slice.base is not None]
         wanted = {file.path: file for file in latest}
         if level == "full":
             wanted |= {file.path: file for file in facts.bases if file.path in facts.expected}
-        footers = dict(pool.map(lambda file: _read_footer(client, file), wanted.values()))
+        footers = dict(pool.map(lambda file: _read_footer(table_at.client, file), wanted.values()))
         broken = {p for p, footer in footers.items() if footer.problem} | facts.missing.keys()
-        footers |= _footers_behind(client, facts, broken)
-        facts = _with_logs(client, now, replace(facts, footers=footers), level, pool.map)
+        footers |= _footers_behind(table_at.client, facts, broken)
+        facts = _with_logs(table_at, replace(facts, footers=footers), level, pool.map)
         if level != "full" or not facts.config.populate_meta_fields:
             return facts, () if level != "full" else ("keys: the table does not fill meta columns",)
         try:
-            keys = _KeyCheck(client, facts)
+            keys = _KeyCheck(table_at.client, facts)
         except LakefmtError as error:
             raise_if_transient(error)
             return facts, (f"keys: {error}",)
@@ -476,12 +472,12 @@ def _bases_by_path(facts: TableFacts) -> dict[str, BaseFile]:
 # ----------------------------------------------------------------------------------------------------------------- keys
 
 
-def _stored_spec(client: TableClient, state: TableState) -> KeySpec:
+def _stored_spec(table_at: TableAt) -> KeySpec:
     """Return how keys and paths are made: as stored rows tell, where they tell of one rule."""
     try:
-        return client.stored_keys.spec(state)
+        return table_at.client.stored_keys.spec(table_at.state)
     except UnsupportedFeature:
-        return client.key_spec(state.config)
+        return table_at.key_spec()
 
 
 class _KeyCheck:
@@ -492,8 +488,8 @@ class _KeyCheck:
         self._facts = facts
         config = facts.config
         before = TableState(config, facts.before)
-        schema = client.columns(before)
-        spec = _stored_spec(client, before)
+        schema = client.at(before).columns()
+        spec = _stored_spec(client.at(before))
         notes = []
         if spec.unsupported:
             notes.append(f"record keys and partition paths: {spec.unsupported}")
@@ -601,7 +597,7 @@ class _KeyCheck:
         state = TableState(self._facts.config, self._facts.before)
         query = Query((RECORD_KEY,), None, self._schema)
         try:
-            parts = [part.column(RECORD_KEY) for part in merged_tables(self._client, state, [file_slice], query)]
+            parts = [part.column(RECORD_KEY) for part in merged_tables(self._client.at(state), [file_slice], query)]
         except SnapshotExpired:
             raise
         except LakefmtError as error:
@@ -627,15 +623,14 @@ def _grouped_by_partition(files: Sequence[BaseFile]) -> Iterator[list[BaseFile]]
 # ----------------------------------------------------------------------------------------------------------------- logs
 
 
-def _with_logs(client: TableClient, now: TableState, facts: TableFacts, level: str, run: Run) -> TableFacts:
+def _with_logs(table_at: TableAt, facts: TableFacts, level: str, run: Run) -> TableFacts:
     """Return the facts with the block headers of logs.
 
     A fast check reads the logs of the newest slices and those that no commit names; a full check
     reads all, and the keys of the newest.
 
     Args:
-        client: the table client, without caches.
-        now: the timeline read after the listing.
+        table_at: the table, at one moment.
         facts: the facts so far, log names included.
         level: ``"fast"`` or ``"full"``.
         run: maps a function over values concurrently.
@@ -649,13 +644,13 @@ def _with_logs(client: TableClient, now: TableState, facts: TableFacts, level: s
         if level == "full" or log.path in facts.latest_logs or (log.partition, log.file_id) in groups
     ]
     reads = facts.latest_logs if level == "full" else frozenset()
-    read_looks = run(lambda log: (log.path, _inspected_log(client, log, contents=log.path in reads)), wanted)
+    read_looks = run(lambda log: (log.path, _inspected_log(table_at.client, log, contents=log.path in reads)), wanted)
     looks = {path: look for path, look in read_looks if look is not None}
     facts = replace(facts, log_looks=looks)
     doubtful = {log.path for log in unnamed if log.path in looks and _needs_archive(looks[log.path])}
     if not doubtful:
         return facts
-    return replace(facts, archived_owners=_archived_owners(client, now, doubtful))
+    return replace(facts, archived_owners=_archived_owners(table_at, doubtful))
 
 
 def _needs_archive(look: LogInspection) -> bool:
@@ -680,15 +675,13 @@ def _inspected_log(client: TableClient, log: LogFile, *, contents: bool) -> LogI
         return LogInspection(log.size, problem=str(error))
 
 
-def _archived_owners(
-    client: TableClient, now: TableState, paths: set[str]
-) -> Mapping[str, Sequence[tuple[InstantTime, WriteStat]]]:
-    full_state = client.with_history(now)
+def _archived_owners(table_at: TableAt, paths: set[str]) -> Mapping[str, Sequence[tuple[InstantTime, WriteStat]]]:
+    full_state = table_at.with_history().state
     owners: dict[str, list[tuple[InstantTime, WriteStat]]] = {}
     for instant in full_state.timeline.archived:
         if instant.action not in COMMIT_ACTIONS:
             continue
-        for stat in client.commit_metadata(full_state, instant).stats:
+        for stat in table_at.client.at(full_state).commit_metadata(instant).stats:
             if stat.path in paths:
                 owners.setdefault(stat.path, []).append((instant.time, stat))
     return owners
@@ -697,7 +690,7 @@ def _archived_owners(
 # ------------------------------------------------------------------------------------------------------ compacted files
 
 
-def find_spare_files(client: TableClient, now: TableState, facts: TableFacts) -> frozenset[str]:
+def find_spare_files(table_at: TableAt, facts: TableFacts) -> frozenset[str]:
     """Return the missing base files of compactions whose sources all exist, so that no row is missing.
 
     A compaction merges a base file and its logs into a new base file. While the sources exist, readers without the new file
@@ -706,8 +699,7 @@ def find_spare_files(client: TableClient, now: TableState, facts: TableFacts) ->
     Without a newer base file, the newest slice must consist of these sources.
 
     Args:
-        client: the table client, without caches.
-        now: the timeline read after the listing.
+        table_at: the table, at one moment.
         facts: the facts so far.
     """
     commits = {file.instant for file in facts.missing.values()}
@@ -720,7 +712,7 @@ def find_spare_files(client: TableClient, now: TableState, facts: TableFacts) ->
     present = facts.present | {log.path for log in facts.logs}
     spare = set()
     for time in compactions:
-        plan = _compaction_plan_of(client, now, time)
+        plan = _compaction_plan_of(table_at, time)
         merged = {(o.partition, o.file_id): o.paths for o in (() if plan is None else plan.operations)}
         for path, file in facts.missing.items():
             group = (file.partition, file.file_id)
@@ -733,15 +725,15 @@ def find_spare_files(client: TableClient, now: TableState, facts: TableFacts) ->
     return frozenset(spare)
 
 
-def _compaction_plan_of(client: TableClient, now: TableState, time: InstantTime) -> CompactionPlan | None:
+def _compaction_plan_of(table_at: TableAt, time: InstantTime) -> CompactionPlan | None:
     """Return the plan of a completed compaction; None if it is archived or damaged."""
-    completed = next((instant for instant in now.timeline.commits if instant.time == time), None)
-    files: tuple[Instant, ...] = () if completed is None else tuple(now.timeline.files_of(completed))
+    completed = next((instant for instant in table_at.timeline.commits if instant.time == time), None)
+    files: tuple[Instant, ...] = () if completed is None else tuple(table_at.timeline.files_of(completed))
     requested = next((f for f in files if f.action is Action.COMPACTION and f.state is State.REQUESTED), None)
     if requested is None:
         return None
     try:
-        return read_plan_of(client, now.config, requested)
+        return read_plan_of(table_at.client, table_at.config, requested)
     except LakefmtError:
         return None
 

@@ -12,7 +12,7 @@ from lakefmt.check.index_contents import IndexContents, IndexDamage, IndexFindin
 from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, LakefmtError, SnapshotExpired, UnsupportedFeature
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.metadata.layout import METADATA_DIRECTORY, PartitionKind, kind_of_partition
 from lakefmt.metadata.manage import MetadataTableManager, load_definitions
 from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
@@ -142,7 +142,7 @@ def check_indexes(client: TableClient) -> IndexReport:
         fresh = TableClient(client.store, client.options, client.clock, client.ids)
         state = fresh.load()
         try:
-            report = check_state(fresh, state)
+            report = check_state(fresh.at(state))
         except SnapshotExpired:
             if not looks_left:
                 raise
@@ -154,33 +154,32 @@ def check_indexes(client: TableClient) -> IndexReport:
             return report
 
 
-def check_state(client: TableClient, state: TableState) -> IndexReport:
+def check_state(table_at: TableAt) -> IndexReport:
     """Compare a table's metadata table with its files and rows as they are in one state.
 
     Parameters:
-        client: the table client, without a listing by the metadata table.
-        state: properties and timeline.
+        table_at: the table, at one moment.
 
     Raises:
         SnapshotExpired: files were removed meanwhile.
     """
-    config, url = state.config, client.store.url
-    left_over = _left_over(client, config)
+    config, url = table_at.config, table_at.client.store.url
+    left_over = _left_over(table_at.client, config)
     if not config.metadata_partitions:
         return IndexReport(url, (), left_over)
     ready = in_build_order(ready_partitions(config))
     skipped = [f"{name} is being made" for name in config.metadata_partitions if name not in ready]
     try:
-        definitions = load_definitions(client, config)
-        table = MetadataTable.open(client.store, config, state.timeline)
+        definitions = load_definitions(table_at.client, config)
+        table = MetadataTable.open(table_at.client.store, config, table_at.timeline)
     except CorruptFile as error:
         return IndexReport(
             url, tuple(ready), (_about(IndexDamage.UNREADABLE, "", str(error)), *left_over), tuple(skipped)
         )
     if table is None:
         return IndexReport(url, tuple(ready), (_about(IndexDamage.ABSENT, ""),), tuple(skipped))
-    contents = IndexContents(client, state, table, definitions)
-    findings = [*_unseen(client, state, table)]
+    contents = IndexContents(table_at.client, table_at.state, table, definitions)
+    findings = [*_unseen(table_at, table)]
     for name in ready:
         if kind_of_partition(name) is None:
             skipped.append(f"{name}: lakefmt does not know such an index")
@@ -227,11 +226,11 @@ def _left_over(client: TableClient, config: TableConfig) -> tuple[IndexFinding, 
     return tuple(_about(IndexDamage.NOT_ADVERTISED, name) for name in sorted(loose))
 
 
-def _unseen(client: TableClient, state: TableState, table: MetadataTable) -> Iterator[IndexFinding]:
+def _unseen(table_at: TableAt, table: MetadataTable) -> Iterator[IndexFinding]:
     """Yield the commits that the metadata table has no deltacommit of, and that it was not made from."""
     recorded = {instant.time[:_MILLIS_DIGITS] for instant in table.timeline.commits}
-    first = [each for each in table.timeline.commits if _is_first(each.time, state.config.version)]
-    if state.config.version is TableVersion.SIX:
+    first = [each for each in table.timeline.commits if _is_first(each.time, table_at.config.version)]
+    if table_at.config.version is TableVersion.SIX:
         began = min((each.time[:_MILLIS_DIGITS] for each in table.timeline.commits), default="")
     else:
         began = min((str(each.completion or "") for each in first), default="")
@@ -239,10 +238,10 @@ def _unseen(client: TableClient, state: TableState, table: MetadataTable) -> Ite
     oldest = min(recorded, default="") if archived else ""
     lost = [
         each.time
-        for each in state.timeline.commits
+        for each in table_at.timeline.commits
         if each.time[:_MILLIS_DIGITS] not in recorded
         and each.time >= oldest
-        and (each.time if state.timeline.layout == 1 else str(each.completion)) > began
+        and (each.time if table_at.timeline.layout == 1 else str(each.completion)) > began
     ]
     if lost:
         yield IndexFinding(IndexDamage.UNSEEN_COMMIT, _FILES, pa.array(sorted(lost), pa.string()))
@@ -252,22 +251,23 @@ def _is_first(time: str, version: TableVersion) -> bool:
     return version is not TableVersion.SIX and time == "0" * _MILLIS_DIGITS
 
 
-def find_metadata_damage(client: TableClient, state: TableState, *, whole: bool) -> tuple[list[Finding], list[str]]:
+def find_metadata_damage(table_at: TableAt, *, whole: bool) -> tuple[list[Finding], list[str]]:
     """Return what is wrong with the files of a table's metadata table, and what was not asked.
 
     Parameters:
-        client: the table client, without a listing by the metadata table.
-        state: properties and timeline.
+        table_at: the table, at one moment.
         whole: also decode every record, and compare the listed files with those of storage.
     """
-    ready = in_build_order(ready_partitions(state.config))
+    ready = in_build_order(ready_partitions(table_at.config))
     if not ready:
         return [], []
     try:
-        table = MetadataTable.open(client.store, state.config, state.timeline)
+        table = MetadataTable.open(table_at.client.store, table_at.config, table_at.timeline)
         if table is None:
             return [_damaged(_FILES, "the metadata table is gone")], []
-        contents = IndexContents(client, state, table, load_definitions(client, state.config))
+        contents = IndexContents(
+            table_at.client, table_at.state, table, load_definitions(table_at.client, table_at.config)
+        )
         findings = [
             _damaged(name, damage)
             for name in ready
@@ -351,7 +351,7 @@ def repair_indexes(client: TableClient, options: Mapping[str, object] | None = N
 
     def change(manager: MetadataTableManager) -> TableConfig:
         fresh = TableClient(client.store, client.options, client.clock, client.ids)
-        report = check_state(fresh, TableState(manager.config, manager.timeline))
+        report = check_state(fresh.at(TableState(manager.config, manager.timeline)))
         reports.append(replace(report, done=report.plan))
         config = manager.config
         for step in report.plan:

@@ -484,7 +484,7 @@ class IndexContents:
     def _collector(self) -> FactCollector:
         state = self.state
         settings = resolve_settings({}, self.client.options, state.config.properties)
-        schema, zone = self.client.schema(state), expression_time_zone(settings)
+        schema, zone = self.client.at(state).schema(), expression_time_zone(settings)
         collector = FactCollector(self.client, state, state, InstantTime(""), schema, time_zone=zone, stored_only=True)
         if PartitionKind.COLUMN_STATS.value in state.config.metadata_partitions:
             columns = stats_columns(state.config, collector, self.definitions)
@@ -540,7 +540,7 @@ class IndexContents:
     @cached_property
     def _named(self) -> set[str]:
         """The files that commits on the active timeline name."""
-        commits = [self.client.commit_metadata(self.state, each) for each in self.state.timeline.commits]
+        commits = [self.client.at(self.state).commit_metadata(each) for each in self.state.timeline.commits]
         return {
             join_path(path, name) for each in commits for path, names in files_of_commit(each).items() for name in names
         }
@@ -577,7 +577,7 @@ class IndexContents:
 
     def _altered_stats(self, name: str, files: list[DataFile]) -> list[IndexFinding]:
         """Return where a read of a column that was altered takes values for impossible that are stored."""
-        names = names_of_columns(self.client, self.state)
+        names = names_of_columns(self.client.at(self.state))
         findings: list[IndexFinding] = []
         if names is None:
             return findings
@@ -601,11 +601,11 @@ class IndexContents:
     @cached_property
     def _altered(self) -> tuple[str, ...]:
         """The columns, and fields of structs, that were altered: their statistics may stand under names of before."""
-        ids, names = self.client.column_ids(self.state), names_of_columns(self.client, self.state)
+        ids, names = self.client.at(self.state).column_ids(), names_of_columns(self.client.at(self.state))
         if ids is None or names is None:
             return ()
         asked = [name for name in names.columns if name.split(".", 1)[0] in ids.changed]
-        return indexed_columns(self.client.schema(self.state), asked, meta_columns=False)
+        return indexed_columns(self.client.at(self.state).schema(), asked, meta_columns=False)
 
     def _as_paths(self, names: pa.Array) -> pa.Array:
         return pa.array([self._paths.get(name, name) for name in names.to_pylist()], pa.string())

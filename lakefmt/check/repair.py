@@ -305,7 +305,7 @@ class _StepRunner:
     def _with_logs(self, groups: Iterable[_FileGroup]) -> dict[_FileGroup, FileSlice]:
         """Return the file groups with logs, whose rows would be lost with a rewritten or hidden base file."""
         wanted = set(groups)
-        slices = self._client.slices(self._client.load(), sorted({partition for partition, _ in wanted}))
+        slices = self._client.at(self._client.load()).slices(sorted({partition for partition, _ in wanted}))
         by_group = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in slices if file_slice.logs}
         return {group: by_group[group] for group in sorted(wanted & by_group.keys())}
 
@@ -338,7 +338,7 @@ class _StepRunner:
         session = self._begin(WriteOperation.UPSERT, metadata, lost)
         with session.aborted_on_error():
             places = sorted({step.source.partition for step in steps})
-            latest = {s.base.path for s in self._client.slices(session.state, places) if s.base is not None}
+            latest = {s.base.path for s in self._client.at(session.state).slices(places) if s.base is not None}
             if self._has_moved_on(session) or not latest.issuperset(step.latest for step in steps):
                 session.abort()
                 return "passed", "another commit came in between: check again"
@@ -459,7 +459,7 @@ def _delete_files(write_client: WriteClient, config: TableConfig, step: DeleteFi
         if time is None or time in timeline.pending_times:
             return False
         if time in commits:
-            stats = client.commit_metadata(client.load(), commits[time]).stats
+            stats = client.at(client.load()).commit_metadata(commits[time]).stats
             return all(stat.path != name for stat in stats)
         if timeline.is_committed(time):
             return False
@@ -677,7 +677,7 @@ def find_free_logs(
     """
     client = write_client.client
     state = client.load()
-    named = {stat.path for commit in timeline.commits for stat in client.commit_metadata(state, commit).stats}
+    named = {stat.path for commit in timeline.commits for stat in client.at(state).commit_metadata(commit).stats}
 
     def is_taken(time: InstantTime) -> bool:
         return time in timeline.pending_times or write_client.is_claimed(config, timeline, time)

@@ -66,7 +66,7 @@ def check_table(client: TableClient, level: str = "fast", partitions: Partitions
         facts, skipped = gather_facts(fresh, properties, level=level, partitions=places)
         report = _report_of_facts(facts, client.store.url, level, skipped, places)
         streams = find_stream_damage(fresh, whole=level == "full")
-        indexes, unasked = find_metadata_damage(fresh, TableState(facts.config, facts.before), whole=level == "full")
+        indexes, unasked = find_metadata_damage(fresh.at(TableState(facts.config, facts.before)), whole=level == "full")
         report = replace(report, findings=(*report.findings, *streams, *indexes), skipped=(*report.skipped, *unasked))
         # A process that removed files meanwhile left traces on the timeline.
         if report.is_clean or not looks_left:
@@ -79,7 +79,7 @@ def _checked_partitions(client: TableClient, partitions: Partitions) -> tuple[Pa
     """Return the named partitions; if the table is too damaged to resolve them, the paths as given."""
     given = partition_items(partitions)
     try:
-        return tuple(client.chosen_partitions(client.load(), given))
+        return tuple(client.at(client.load()).chosen_partitions(given))
     except LakefmtError:
         paths = [item for item in given if isinstance(item, str)]
         if len(paths) < len(given):

@@ -26,7 +26,7 @@ from lakefmt.compaction.clean.run import saved_files
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, InvalidInputError, LakefmtError, ObjectNotFound, StateError, StorageError
 from lakefmt.filegroups.model import BaseFile, LogFile
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.metadata.reading.listing import MetadataListing, open_metadata_table
 from lakefmt.segments.names import data_name, header_name
 from lakefmt.segments.pending import load_streams, plan_streams
@@ -291,15 +291,15 @@ def _vacuum_facts(client: TableClient) -> VacuumFacts:
             unneeded[finding.where] = finding.what
         elif finding.kind in _DIRECTORY_KINDS:
             directories[finding.where] = finding.what
-    archived = _archived_timeline(client, state)
-    named = frozenset(facts.stats) | archived.named | frozenset(saved_files(client, state))
+    archived = _archived_timeline(client.at(state))
+    named = frozenset(facts.stats) | archived.named | frozenset(saved_files(client.at(state)))
     older = find_archived_orphans(_files_naming_their_writer(facts), facts.after.first_active, archived, named)
     # A tag names an instant, and no files: what readers of that instant see, without files that no commit wrote.
-    named |= _tagged_files(client, state) - older.keys()
+    named |= _tagged_files(client.at(state)) - older.keys()
     unneeded |= older
     unneeded |= _left_of_streams(client)
     unneeded |= _left_in_directories(client, directories)
-    listed = _listed_by_metadata(client, state, {path.rpartition("/")[0] for path in unneeded})
+    listed = _listed_by_metadata(client.at(state), {path.rpartition("/")[0] for path in unneeded})
     return VacuumFacts(
         unneeded,
         _object_infos(client, unneeded),
@@ -315,24 +315,24 @@ def _files_naming_their_writer(facts: TableFacts) -> list[BaseFile | LogFile]:
     return [*facts.bases, *(facts.logs if facts.after.layout > 1 else ())]
 
 
-def _archived_timeline(client: TableClient, state: TableState) -> Archived:
-    full = client.with_history(state)
+def _archived_timeline(table_at: TableAt) -> Archived:
+    full = table_at.with_history().state
     times: set[InstantTime] = set()
     named: set[str] = set()
     for instant in full.timeline.archived:
         times.add(instant.time)
         if instant.action in COMMIT_ACTIONS:
-            named.update(stat.path for stat in client.commit_metadata(full, instant).stats if stat.path)
+            named.update(stat.path for stat in table_at.client.at(full).commit_metadata(instant).stats if stat.path)
     return Archived(frozenset(times), frozenset(named))
 
 
-def _tagged_files(client: TableClient, state: TableState) -> frozenset[str]:
+def _tagged_files(table_at: TableAt) -> frozenset[str]:
     """Return the files of the states that tags name."""
     named: set[str] = set()
-    for info in client.store.list(_TAG_DIRECTORY, recursive=False):
+    for info in table_at.client.store.list(_TAG_DIRECTORY, recursive=False):
         if info.name.endswith(".json"):
-            time = _instant_of_tag(client, info.name)
-            for file_slice in client.slices(client.with_history(state).as_of(time)):
+            time = _instant_of_tag(table_at.client, info.name)
+            for file_slice in table_at.client.at(table_at.with_history().state.as_of(time)).slices():
                 named.update(file_slice.paths)
     return frozenset(named)
 
@@ -367,7 +367,7 @@ def _left_in_directories(client: TableClient, directories: dict[str, str]) -> di
 def _left_of_streams(client: TableClient) -> dict[str, str]:
     """Return the segments whose rows are in the table, or were never confirmed; all others are kept (RS-6)."""
     left: dict[str, str] = {}
-    for plan in plan_streams(client, client.load(), load_streams(client)):
+    for plan in plan_streams(client.at(client.load()), load_streams(client)):
         for places, why in (
             (plan.done, f"the rows of stream {plan.stream} are committed"),
             (plan.unconfirmed, f"stream {plan.stream} had another writer, and never confirmed them"),
@@ -378,15 +378,17 @@ def _left_of_streams(client: TableClient) -> dict[str, str]:
     return left
 
 
-def _listed_by_metadata(client: TableClient, state: TableState, directories: Iterable[str]) -> frozenset[str]:
+def _listed_by_metadata(table_at: TableAt, directories: Iterable[str]) -> frozenset[str]:
     """Return the files of partitions that the metadata table lists: readers that ask it see them."""
-    if not state.config.metadata_partitions:
+    if not table_at.config.metadata_partitions:
         return frozenset()
     places = [PartitionPath(place) for place in sorted(directories) if not place.startswith(".hoodie")]
     if not places:
         return frozenset()
-    opening = partial(open_metadata_table, client, state.config)
-    listing = MetadataListing(client, opening, client.storage_listing(state.config), falls_back=False)
+    opening = partial(open_metadata_table, table_at.client, table_at.config)
+    listing = MetadataListing(
+        table_at.client, opening, table_at.client.storage_listing(table_at.config), falls_back=False
+    )
     if listing.metadata_table() is None:
         return frozenset()
     bases, logs = listing.files(places)

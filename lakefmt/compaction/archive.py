@@ -18,7 +18,7 @@ from lakefmt.compaction.compact.run import compaction_rules
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig, check_readable, check_writable
 from lakefmt.data_classes import dataclass
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.formats.names import parse_log_file
 from lakefmt.metadata.timeline import MetadataTimelineStore
 from lakefmt.timeline.archive.plan import ArchiveEdges, ArchivePlan, ArchiveRules, plan_archive
@@ -29,7 +29,7 @@ from lakefmt.timeline.locks.api import Lease
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.rollback import find_late_files, rolled_back_instants
 from lakefmt.timeline.timeline import Timeline, build_timeline
-from lakefmt.transactions.client import WriteClient, open_write_client
+from lakefmt.transactions.client import WriteAt, WriteClient, open_write_client
 from lakefmt.values import FileId, InstantTime, PartitionPath, TableType, WriteOperation
 
 __all__ = ["ArchiveResult", "archive_limits", "plan_archive_of", "run_archive"]
@@ -97,7 +97,7 @@ def plan_archive_of(client: TableClient, options: Mapping[str, object] | None = 
     """Return what :func:`run_archive` would move; nothing is changed."""
     write_client = open_write_client(client, options)
     config = client.load_config()
-    return _plan(write_client, TableState(config, _load_timed(write_client, config)), force=True)
+    return _plan(write_client.at(TableState(config, _load_timed(write_client, config))), force=True)
 
 
 def run_archive(
@@ -122,71 +122,71 @@ def run_archive(
         timeline = timeline_store.load()
         if not force and not _is_due(timeline, _archive_rules(write_client, config)):
             return ArchiveResult(ArchivePlan(), done=True, seconds=perf_counter() - begun)
-        both = _in_both_places(client, TableState(config, timeline))
+        both = _in_both_places(client.at(TableState(config, timeline)))
         if both:
             lease.check()
             _leave(write_client, config, timeline, both)
         timeline = _load_timed(write_client, config)
-        plan = _plan(write_client, TableState(config, timeline), force=force)
+        plan = _plan(write_client.at(TableState(config, timeline)), force=force)
         if plan.instants:
-            _remove_late_files(write_client, TableState(config, timeline), plan, lease)
-            _remove_files_of_lost_attempts(write_client, TableState(config, timeline), plan, lease)
-            _append(write_client, TableState(config, timeline), plan.instants)
+            _remove_late_files(write_client.at(TableState(config, timeline)), plan, lease)
+            _remove_files_of_lost_attempts(write_client.at(TableState(config, timeline)), plan, lease)
+            _append(write_client.at(TableState(config, timeline)), plan.instants)
             lease.check()
             _leave(write_client, config, timeline, plan.instants)
-            _drop_histories(client, TableState(config, timeline_store.load()))
+            _drop_histories(client.at(TableState(config, timeline_store.load())))
     finished = tuple(instant.time for instant in both)
     return ArchiveResult(plan, done=True, finished=finished, seconds=perf_counter() - begun)
 
 
-def _remove_late_files(write_client: WriteClient, state: TableState, plan: ArchivePlan, lease: Lease) -> None:
+def _remove_late_files(write_at: WriteAt, plan: ArchivePlan, lease: Lease) -> None:
     """Delete files that slow writers put after their instants had been rolled back; call under the table lock.
 
     Files of instants before the first active commit count as committed, and after this step these would.
     """
-    client, timeline = write_client.client, state.timeline
+    client, timeline = write_at.client, write_at.timeline
     leaving = {i.time for i in plan.instants if i.action in COMMIT_ACTIONS}
     first = next((i.time for i in timeline.commits if i.time not in leaving), "")
     here, last = {i.time for i in timeline}, timeline.first_active or ""
     for rollback in timeline.completed_of(Action.ROLLBACK):
         if rollback.time < last:
             continue  # an earlier step has looked
-        record = decode_body(BodyKind.ROLLBACK_METADATA, client.read_body(state, rollback), what=rollback.file_name)
-        for target in rolled_back_instants(record, state.config.table_type):
+        record = decode_body(
+            BodyKind.ROLLBACK_METADATA, client.at(write_at.state).read_body(rollback), what=rollback.file_name
+        )
+        for target in rolled_back_instants(record, write_at.config.table_type):
             if last <= target.time < first and target.time not in here:
                 late = find_late_files(client.store, target, timeline.layout, rollback.modified)
                 lease.check()
                 client.store.delete(late)
 
 
-def _remove_files_of_lost_attempts(
-    write_client: WriteClient, state: TableState, plan: ArchivePlan, lease: Lease
-) -> None:
+def _remove_files_of_lost_attempts(write_at: WriteAt, plan: ArchivePlan, lease: Lease) -> None:
     """Delete files that slow processes put for clusterings that others completed; call under the table lock.
 
     They are of the clustering's instant, in file groups of their own. What its commit names is known only until it leaves.
     """
-    client = write_client.client
+    client = write_at.client
     replacing = [i for i in plan.instants if i.action is Action.REPLACE_COMMIT]
-    for instant, commit in ((i, client.commit_metadata(state, i)) for i in replacing):
+    for instant, commit in ((i, client.at(write_at.state).commit_metadata(i)) for i in replacing):
         if commit.operation is WriteOperation.CLUSTER:
             named = {stat.path for stat in commit.stats}
-            bases, _ = client.storage_listing(state.config).files(sorted({s.partition_path for s in commit.stats}))
+            bases, _ = client.storage_listing(write_at.config).files(sorted({s.partition_path for s in commit.stats}))
             lost = [base.path for base in bases if base.instant == instant.time and base.path not in named]
             if lost:
                 lease.check()
                 client.store.delete(lost)
 
 
-def _drop_histories(client: TableClient, state: TableState) -> None:
+def _drop_histories(table_at: TableAt) -> None:
     """Delete the histories of the columns that archived commits stored: each of them holds what the newest one does."""
-    first = state.timeline.first_active
-    if first is not None and client.internal_schema(state) is not None:
+    first = table_at.timeline.first_active
+    if first is not None and table_at.internal_schema() is not None:
         # Imported here: few tables have column ids.
         from lakefmt.filegroups.table_client import SCHEMAS, unneeded_history_files
 
-        names = [item.name for item in client.store.list(SCHEMAS, recursive=False)]
-        client.store.delete(unneeded_history_files(names, first))
+        names = [item.name for item in table_at.client.store.list(SCHEMAS, recursive=False)]
+        table_at.client.store.delete(unneeded_history_files(names, first))
 
 
 def _check_archivable(config: TableConfig) -> None:
@@ -206,38 +206,38 @@ def _load_timed(write_client: WriteClient, config: TableConfig) -> Timeline:
     return build_timeline((i for i in files if i is not None), 1)
 
 
-def _append(write_client: WriteClient, state: TableState, instants: Iterable[Instant]) -> None:
+def _append(write_at: WriteAt, instants: Iterable[Instant]) -> None:
     """Write instants to the archive."""
-    config, client = state.config, write_client.client
-    read_body = write_client.timeline(config).read_body
-    zone = client.reading_zone(config, state.timeline)
-    archive = ArchiveDirectory(client.store, config.history_directory, read_body, zone, write_client.durable)
-    archive.append(state.timeline, instants)
+    config, client = write_at.config, write_at.client
+    read_body = write_at.write_client.timeline(config).read_body
+    zone = client.reading_zone(config, write_at.timeline)
+    archive = ArchiveDirectory(client.store, config.history_directory, read_body, zone, write_at.durable)
+    archive.append(write_at.timeline, instants)
 
 
 def _is_due(timeline: Timeline, rules: ArchiveRules) -> bool:
     return len(timeline.commits) > rules.max_commits
 
 
-def _plan(write_client: WriteClient, state: TableState, *, force: bool) -> ArchivePlan:
-    rules = _archive_rules(write_client, state.config)
-    if not force and not _is_due(state.timeline, rules):
+def _plan(write_at: WriteAt, *, force: bool) -> ArchivePlan:
+    rules = _archive_rules(write_at.write_client, write_at.config)
+    if not force and not _is_due(write_at.timeline, rules):
         return ArchivePlan()
-    client = write_client.client
+    client = write_at.client
     edges = ArchiveEdges(
-        client.retained_from(state),
-        _straddling(client, state, rules),
-        _still_hiding(client, state, rules),
-        bool(state.config.metadata_partitions),
-        _metadata_compacted(client, state.config),
-        _unread(client, state),
+        client.at(write_at.state).retained_from(),
+        _straddling(client.at(write_at.state), rules),
+        _still_hiding(client.at(write_at.state), rules),
+        bool(write_at.config.metadata_partitions),
+        _metadata_compacted(client, write_at.config),
+        _unread(client.at(write_at.state)),
     )
-    return plan_archive(state.timeline, rules, edges, force=force)
+    return plan_archive(write_at.timeline, rules, edges, force=force)
 
 
-def _unread(client: TableClient, state: TableState) -> tuple[tuple[InstantTime, str], ...]:
+def _unread(table_at: TableAt) -> tuple[tuple[InstantTime, str], ...]:
     """Return the first commit that a registered consumer has not read, and why it stays."""
-    first = consumers_floor(state.timeline, consumed_until(client.store, client.clock.now()))
+    first = consumers_floor(table_at.timeline, consumed_until(table_at.client.store, table_at.client.clock.now()))
     return () if first is None else ((first, f"a registered consumer has not read {first}"),)
 
 
@@ -250,45 +250,45 @@ def _metadata_compacted(client: TableClient, config: TableConfig) -> InstantTime
     return None if compaction is None else InstantTime(compaction.time[:_TIME_DIGITS])
 
 
-def _straddling(client: TableClient, state: TableState, rules: ArchiveRules) -> list[InstantTime]:
+def _straddling(table_at: TableAt, rules: ArchiveRules) -> list[InstantTime]:
     """Return archivable deltacommits that overlap a compaction request and whose log files still exist."""
-    if state.timeline.layout == 1 or state.config.table_type is not TableType.MERGE_ON_READ:
+    if table_at.timeline.layout == 1 or table_at.config.table_type is not TableType.MERGE_ON_READ:
         return []  # in version 6 the name of a log contains its base instant
     requested = [
-        i.time for i in state.timeline if i.action in (Action.COMMIT, Action.COMPACTION, Action.REPLACE_COMMIT)
+        i.time for i in table_at.timeline if i.action in (Action.COMMIT, Action.COMPACTION, Action.REPLACE_COMMIT)
     ]
     overlapping = []
-    for instant in state.timeline.commits[: -rules.min_commits]:
+    for instant in table_at.timeline.commits[: -rules.min_commits]:
         beside = any(instant.time < time <= instant.order_time for time in requested)
         if instant.action is Action.DELTA_COMMIT and beside:
-            paths = [s.path for s in client.commit_metadata(state, instant).stats if parse_log_file(s.file_name)]
-            if any(client.store.info(path) is not None for path in paths):
+            paths = [s.path for s in table_at.commit_metadata(instant).stats if parse_log_file(s.file_name)]
+            if any(table_at.client.store.info(path) is not None for path in paths):
                 overlapping.append(instant.time)
     return overlapping
 
 
-def _still_hiding(client: TableClient, state: TableState, rules: ArchiveRules) -> list[InstantTime]:
+def _still_hiding(table_at: TableAt, rules: ArchiveRules) -> list[InstantTime]:
     """Return archivable replacecommits whose replaced file groups still have files."""
-    candidates = state.timeline.commits[: -rules.min_commits]
+    candidates = table_at.timeline.commits[: -rules.min_commits]
     hiding = []
     for instant in candidates:
         if instant.action is not Action.REPLACE_COMMIT:
             continue
-        replaced = client.commit_metadata(state, instant).replaced_file_ids
-        if _any_file(client, state, replaced):
+        replaced = table_at.commit_metadata(instant).replaced_file_ids
+        if _any_file(table_at, replaced):
             hiding.append(instant.time)
     return hiding
 
 
-def _any_file(client: TableClient, state: TableState, groups: Mapping[PartitionPath, Iterable[FileId]]) -> bool:
-    bases, logs = client.storage_listing(state.config).files(list(groups))
+def _any_file(table_at: TableAt, groups: Mapping[PartitionPath, Iterable[FileId]]) -> bool:
+    bases, logs = table_at.client.storage_listing(table_at.config).files(list(groups))
     present = {(f.partition, f.file_id) for f in bases} | {(f.partition, f.file_id) for f in logs}
     return any((partition, file_id) in present for partition, ids in groups.items() for file_id in ids)
 
 
-def _in_both_places(client: TableClient, state: TableState) -> list[Instant]:
+def _in_both_places(table_at: TableAt) -> list[Instant]:
     """Return the completed instants that are archived and still on the active timeline."""
-    return client.history_store(state.config).find(state.timeline.completed)
+    return table_at.client.history_store(table_at.config).find(table_at.timeline.completed)
 
 
 def _leave(write_client: WriteClient, config: TableConfig, timeline: Timeline, instants: Iterable[Instant]) -> None:

@@ -37,7 +37,7 @@ from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.markers import list_marked, remove_markers
 from lakefmt.timeline.rollback import plan_rollback_of
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.transactions.client import WriteClient, open_write_client
+from lakefmt.transactions.client import WriteAt, WriteClient, open_write_client
 from lakefmt.transactions.commit_entries import with_stored_entries
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.transactions.recovery import check_rollback_allowed
@@ -228,9 +228,9 @@ class _LogCompactionService(MergingService):
         due = is_log_compaction_due(state.timeline, threshold)
         if not (due or self.force):
             return CompactionPlan(None, due=False, log=True)
-        check_no_earlier_write(write_client, state)
-        busy = frozenset(planned_groups(write_client, state))
-        slices = [file_slice for file_slice in write_client.client.slices(state) if file_slice.logs]
+        check_no_earlier_write(write_client.at(state))
+        busy = frozenset(planned_groups(write_client.at(state)))
+        slices = [file_slice for file_slice in write_client.client.at(state).slices() if file_slice.logs]
         facts = {}
         for file_slice in slices:
             if (file_slice.partition, file_slice.file_id) not in busy:
@@ -244,10 +244,10 @@ class _LogCompactionService(MergingService):
         return plan_log_compaction(slices, facts, busy, threshold, max_file_bytes=max_bytes, due=due)
 
     def read_pending(self, state: TableState, pending: Instant, lease: Lease) -> CompactionPlan | None:
-        plan = read_plan(self.write_client, state, pending)
+        plan = read_plan(self.write_client.at(state), pending)
         newer_compaction = find_newer_compaction(state.timeline, pending.time)
         if plan is None or newer_compaction is not None or pending.state is not State.REQUESTED:
-            _withdraw_log_compaction(self.write_client, state, pending, plan, lease)
+            _withdraw_log_compaction(self.write_client.at(state), pending, plan, lease)
             return None
         return replace(plan, log=True)
 
@@ -256,13 +256,13 @@ class _LogCompactionService(MergingService):
 
     def execute(self, transaction: InstantTransaction, state: TableState, plan: CompactionPlan) -> CommitMetadata:
         client = self.write_client.client
-        columns = client.columns_at(state, transaction.time)
-        schema = client.schema(columns)
+        columns = client.at(state).columns_at(transaction.time).state
+        schema = client.at(columns).schema()
         text = arrow_to_avro(schema, state.config.name, with_meta=True)
         merge = LogMerge(
             client, state, self.write_client.settings, transaction.time, text, self.write_client.attempt_number
         )
-        notes = client.schema_notes(columns, schema)
+        notes = client.at(columns).schema_notes(schema)
         if self.run_operations is None:
             stats = merge.run(plan)
         else:
@@ -285,8 +285,8 @@ class _LogCompactionService(MergingService):
                 f"the log compaction {time} is withdrawn: {newer} would leave its logs on top; do it again"
             )
         if state.config.version.layout == 1:
-            _check_no_newer_logs(self.write_client, state, time, plan, output.stats)
-        output = with_stored_entries(self.write_client.client, state, output)
+            _check_no_newer_logs(self.write_client.at(state), time, plan, output.stats)
+        output = with_stored_entries(self.write_client.client.at(state), output)
         return encode_commit(output, state.config.version, replace=False), output
 
     def release_attempt(self, state: TableState, time: InstantTime, plan: CompactionPlan) -> None:
@@ -295,7 +295,7 @@ class _LogCompactionService(MergingService):
             now = load_for_service(self)
             pending = [i for i in now.timeline.pending if i.action is _LOG_COMPACTION and i.time == time]
             if pending:
-                _withdraw_log_compaction(self.write_client, now, pending[0], plan, lease)
+                _withdraw_log_compaction(self.write_client.at(now), pending[0], plan, lease)
             elif not now.timeline.is_committed(time):
                 _discard_logs(self.write_client, now.config, time, partitions_of(plan))
 
@@ -320,20 +320,18 @@ def abandon_log_compaction(
         state = load_for_service(_LogCompactionService(write_client))
         pending = find_pending(state.timeline, instant, _LOG_COMPACTION)
         if not force:
-            check_dead(write_client, state, pending)
-        _withdraw_log_compaction(write_client, state, pending, read_plan(write_client, state, pending), lease)
+            check_dead(write_client.at(state), pending)
+        _withdraw_log_compaction(write_client.at(state), pending, read_plan(write_client.at(state), pending), lease)
 
 
-def _withdraw_log_compaction(
-    write_client: WriteClient, state: TableState, pending: Instant, plan: CompactionPlan | None, lease: Lease
-) -> None:
+def _withdraw_log_compaction(write_at: WriteAt, pending: Instant, plan: CompactionPlan | None, lease: Lease) -> None:
     """Delete what a log compaction wrote, then its plan; call under the table lock."""
-    store, partitions = write_client.client.store, () if plan is None else partitions_of(plan)
-    check_rollback_allowed(write_client, state.config, [pending])
+    store, partitions = write_at.client.store, () if plan is None else partitions_of(plan)
+    check_rollback_allowed(write_at.write_client, write_at.config, [pending])
     lease.check()
-    _discard_logs(write_client, state.config, pending.time, partitions)
+    _discard_logs(write_at.write_client, write_at.config, pending.time, partitions)
     store.delete([heartbeat_name(pending.time)])
-    write_client.timeline(state.config).remove_pending(pending.time, _LOG_COMPACTION)
+    write_at.write_client.timeline(write_at.config).remove_pending(pending.time, _LOG_COMPACTION)
 
 
 def _discard_logs(
@@ -350,7 +348,7 @@ def _discard_logs(
 
 
 def _check_no_newer_logs(
-    write_client: WriteClient, state: TableState, time: InstantTime, plan: CompactionPlan, stats: tuple[WriteStat, ...]
+    write_at: WriteAt, time: InstantTime, plan: CompactionPlan, stats: tuple[WriteStat, ...]
 ) -> None:
     """Raise when newer logs of version 6 are there.
 
@@ -362,7 +360,7 @@ def _check_no_newer_logs(
     merged_names = {name for operation in plan.operations for name in operation.log_names}
     merged_names |= {stat.path.rpartition("/")[2] for stat in stats}
     groups = {(o.partition, o.file_id) for o in plan.operations}
-    for file_slice in write_client.client.slices(state, partitions_of(plan)):
+    for file_slice in write_at.slices(partitions_of(plan)):
         newer_logs = [log.path for log in file_slice.logs if log.name not in merged_names]
         if newer_logs and (file_slice.partition, file_slice.file_id) in groups:
             raise CommitConflict(f"the log compaction {time} is withdrawn: {newer_logs[0]} came meanwhile; do it again")

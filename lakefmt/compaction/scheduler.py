@@ -24,7 +24,7 @@ from lakefmt.compaction.clean.run import is_clean_due, run_clean, run_waiting_cl
 from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import CommitConflict, InstantNotFound, LakefmtError, ServicesFailed, StateError
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient
 from lakefmt.timeline.instant import Action
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import InstantTime, TableType
@@ -103,9 +103,9 @@ def _run_due_services(
     if _wants_clustering(settings, plans_only=plans_only):
         failures += _attempt("clustering", lambda: _cluster_if_due(client, options, settings, plans_only=plans_only))
         seen = client.seen()
-    failures += _attempt("clean", lambda: _clean_if_due(client, options, settings, seen, plans_only=plans_only))
+    failures += _attempt("clean", lambda: _clean_if_due(client.at(seen), options, settings, plans_only=plans_only))
     if services is None:
-        failures += _attempt("archive step", lambda: _archive_if_due(client, options, settings, seen))
+        failures += _attempt("archive step", lambda: _archive_if_due(client.at(seen), options, settings))
     else:
         services.wake(options)
 
@@ -135,7 +135,7 @@ def _run_pending_services(client: TableClient, options: Mapping[str, object], fa
         failures += _attempt("clustering", partial(_run_clusterings, client, options))
     if _pending_times(client, Action.CLEAN):
         failures += _attempt("clean", lambda: run_waiting_cleans(client, options))
-    failures += _attempt("archive step", lambda: _archive_if_due(client, options, settings, client.seen()))
+    failures += _attempt("archive step", lambda: _archive_if_due(client.at(client.seen()), options, settings))
 
 
 def _settings_of(client: TableClient, options: Mapping[str, object], config: TableConfig) -> Settings:
@@ -220,28 +220,26 @@ def _run_pending_log_compaction(client: TableClient, options: Mapping[str, objec
         return  # a compaction was planned after it, or another process has executed or withdrawn it
 
 
-def _clean_if_due(
-    client: TableClient, options: Mapping[str, object], settings: Settings, seen: TableState, *, plans_only: bool
-) -> None:
-    if not settings.flag("hoodie.clean.automatic") or (plans_only and _pending_times(client, Action.CLEAN)):
+def _clean_if_due(table_at: TableAt, options: Mapping[str, object], settings: Settings, *, plans_only: bool) -> None:
+    if not settings.flag("hoodie.clean.automatic") or (plans_only and _pending_times(table_at.client, Action.CLEAN)):
         return
-    if _commits_since_clean(seen.timeline) < settings.integer("hoodie.clean.trigger.max.commits"):
+    if _commits_since_clean(table_at.timeline) < settings.integer("hoodie.clean.trigger.max.commits"):
         return
     # Most commits leave nothing to delete: then no lock is taken and no directory is listed.
-    if is_clean_due(client, settings, seen):
-        run_clean(client, options, schedule=plans_only)
+    if is_clean_due(table_at, settings):
+        run_clean(table_at.client, options, schedule=plans_only)
 
 
-def _archive_if_due(client: TableClient, options: Mapping[str, object], settings: Settings, seen: TableState) -> None:
+def _archive_if_due(table_at: TableAt, options: Mapping[str, object], settings: Settings) -> None:
     if not settings.values["hoodie.archive.automatic"]:
         return
-    commits = len(seen.timeline.commits)
+    commits = len(table_at.timeline.commits)
     if commits <= settings.integer("hoodie.keep.max.commits"):
         return
     from lakefmt.compaction.archive import archive_limits, run_archive  # few commits archive
 
     if commits > archive_limits(settings)[1]:
-        run_archive(client, options, force=False)
+        run_archive(table_at.client, options, force=False)
 
 
 def _attempt(name: str, run: Callable[[], object]) -> list[str]:

@@ -161,7 +161,7 @@ def run_service(
         if encoded is None:
             return ServiceRun(proposal, finished=finished)
         plan, body = encoded
-        transaction = InstantTransaction.claim(write_client, state, service.action, lease, body, start=not schedule)
+        transaction = InstantTransaction.claim(write_client.at(state), service.action, lease, body, start=not schedule)
     if schedule:
         transaction.finish(has_markers=False)
         return ServiceRun(proposal, PlanRun(transaction.time, plan), finished)
@@ -282,7 +282,7 @@ def _remove_unnamed_files(service: TableService[ProposalT, PlanT, OutputT], tran
     if own:
         state = load_for_service(service)
         commits = [
-            client.commit_metadata(state, i) for i in state.timeline.completed_of(*COMMIT_ACTIONS) if i.time == time
+            client.at(state).commit_metadata(i) for i in state.timeline.completed_of(*COMMIT_ACTIONS) if i.time == time
         ]
         stats = [stat for commit in commits for stat in commit.stats]
         client.store.delete({*own}.difference(path for stat in stats for path in (stat.path, *cdc_paths(stat))))

@@ -82,7 +82,7 @@ class PartReader:
             SnapshotExpired: files were cleaned away.
         """
         last = max(step.instant.order_time for step in steps)
-        return replace(self, changes=plan_changes_read(self.client, self.state, start, last))
+        return replace(self, changes=plan_changes_read(self.client.at(self.state), start, last))
 
     def batches(self, step: StreamStep, part: StreamPart, skip: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part without the first `skip` ones; never an empty batch.
@@ -109,7 +109,7 @@ class PartReader:
 
     @cached_property
     def _asked(self) -> Query:
-        query = plan_query(self.client.schema(self.state), self.columns, self.filter, meta_columns=False)
+        query = plan_query(self.client.at(self.state).schema(), self.columns, self.filter, meta_columns=False)
         _check_name_is_free(query, kinds=self.kinds, keyed=is_keyed(self.state))
         return query
 
@@ -135,10 +135,10 @@ class PartReader:
             rows = pa.Table.from_arrays(keep_rows(small, query.condition).select(schema.names).columns, schema=schema)
             yield from (batch for batch in rows.to_batches(max_chunksize=BATCH_ROWS) if batch.num_rows)
         elif file_slice.logs:
-            for table in merged_tables(self.client, self.state, [file_slice], query):
+            for table in merged_tables(self.client.at(self.state), [file_slice], query):
                 yield from cast_rows(table, schema).combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
         elif file_slice.base is not None:
-            for batch in scan_batches(self.client, self.state, [file_slice.base], query):
+            for batch in scan_batches(self.client.at(self.state), [file_slice.base], query):
                 if batch.num_rows:
                     yield batch if batch.schema.equals(schema) else batch.cast(schema)
 
@@ -150,7 +150,7 @@ class PartReader:
         file, fields = file_slice.base, self._fields
         if file is None or file_slice.logs or not fields or self.state.config.drop_partition_columns:
             return None
-        ids = self.client.column_ids(self.state) if self.client.has_seen_column_ids else None
+        ids = self.client.at(self.state).column_ids() if self.client.cache.has_seen_column_ids else None
         if ids is not None and not ids.keeps((field.name for field in fields), file.instant):
             return None
         return read_small_file(self.client.store, file, fields)
@@ -158,7 +158,7 @@ class PartReader:
     def _changes(self, step: StreamStep, part: StreamPart) -> Iterator[pa.RecordBatch]:
         if self.changes is None:
             raise UnsupportedFeature("the changes of the commit were not planned")
-        query = plan_query(self.client.schema(self.state), self.columns, None, meta_columns=False)
+        query = plan_query(self.client.at(self.state).schema(), self.columns, None, meta_columns=False)
         _check_name_is_free(query, kinds=self.kinds, keyed=True)
         places = {(source.partition, source.file_id) for source in part.sources}
         groups = tuple(

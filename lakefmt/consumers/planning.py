@@ -97,7 +97,7 @@ class CommitFinder:
         times = frozenset(instant.time for instant in state.timeline)
         watched = self._seen is not None and self._seen <= times
         self._seen = times
-        return state if watched else with_archived_instants(self._client, state, done)
+        return state if watched else with_archived_instants(self._client.at(state), done)
 
     def load_again(self, done: str) -> TableState:
         """Return the table as it is now, with its archive, whatever was seen before."""
@@ -112,7 +112,7 @@ class CommitFinder:
             end: inclusive; None: no bound.
         """
         state = self.load(done)
-        commits = select_commits(state.timeline, done, end, planned_clusterings(self._client, state))
+        commits = select_commits(state.timeline, done, end, planned_clusterings(self._client.at(state)))
         newest = commits[-1].order_time if commits else ""
         chosen = commits[:_MOST_COMMITS]
         if len(commits) > len(chosen):
@@ -121,14 +121,14 @@ class CommitFinder:
 
     def newest(self, state: TableState) -> str:
         """Return the completion time of the newest commit that can be read; the earliest position without one."""
-        commits = select_commits(state.timeline, "", None, planned_clusterings(self._client, state))
+        commits = select_commits(state.timeline, "", None, planned_clusterings(self._client.at(state)))
         return commits[-1].order_time if commits else ""
 
     def waits_for(self, state: TableState, end: str) -> bool:
         """Return whether a commit up to `end` may still complete: in version 6 a pending one, by its requested time."""
         if state.timeline.layout > 1:
             return False
-        idle = planned_clusterings(self._client, state)
+        idle = planned_clusterings(self._client.at(state))
         return any(i.action in COMMIT_ACTIONS and i.time <= end and i.time not in idle for i in state.timeline.pending)
 
     def snapshot(self, time: str) -> tuple[TableState, StreamStep]:
@@ -137,10 +137,10 @@ class CommitFinder:
         Raises:
             SnapshotExpired: its files were cleaned away.
         """
-        state = with_archived_instants(self._client, self._client.load(), time)
+        state = with_archived_instants(self._client.at(self._client.load()), time)
         # A commit that was requested before and completed after comes as a step of its own.
         then = replace(state, timeline=visible_at_end(state.timeline, time).as_of(time))
-        slices = in_queue_order(self._client, then, pinned_slices(self._client, then, end=time))
+        slices = in_queue_order(self._client.at(then), pinned_slices(self._client.at(then), end=time))
         parts = self._kept(slice_parts(time, slices))
         instant = next((i for i in reversed(then.timeline.commits_by_completion) if i.order_time == time), None)
         if instant is None:
@@ -157,7 +157,7 @@ class CommitFinder:
             steps: commits of which at least one was cleaned away.
         """
         keyed = is_keyed(state)
-        retained = self._client.retained_from(state) or ""
+        retained = self._client.at(state).retained_from() or ""
         lost = -1
         for number, step in enumerate(steps):
             if keyed:
@@ -176,10 +176,10 @@ class CommitFinder:
 
     def lag(self, done: str) -> tuple[int, int, str]:
         """Return how many commits with rows come after a position, their bytes, and the completion time of the first."""
-        state = with_archived_instants(self._client, self._client.load(), done)
+        state = with_archived_instants(self._client.at(self._client.load()), done)
         count, size, first = 0, 0, ""
-        for instant in select_commits(state.timeline, done, None, planned_clusterings(self._client, state)):
-            commit = self._client.commit_metadata(state, instant)
+        for instant in select_commits(state.timeline, done, None, planned_clusterings(self._client.at(state))):
+            commit = self._client.at(state).commit_metadata(instant)
             if self._gives(state, instant, commit):
                 count, size, first = count + 1, size + commit.bytes_written, first or instant.order_time
         return count, size, first
@@ -189,7 +189,7 @@ class CommitFinder:
         return gives_rows(instant, commit, overwrites=overwrites)
 
     def _steps(self, state: TableState, commits: Sequence[Instant], done: str) -> list[StreamStep]:
-        read = [(instant, self._client.commit_metadata(state, instant)) for instant in commits]
+        read = [(instant, self._client.at(state).commit_metadata(instant)) for instant in commits]
         if not read:
             return []
         marked = with_watermarks(read, self._watermark_at(state, done))
@@ -202,7 +202,7 @@ class CommitFinder:
             return StreamStep(instant, (), mark, 0, is_hidden=not is_rewrite(commit))
         if is_keyed(state):
             # Only in version 6 the parts depend on what was replaced.
-            replaced = self._client.replaced(state) if state.timeline.layout == 1 else {}
+            replaced = self._client.at(state).replaced() if state.timeline.layout == 1 else {}
             parts = changed_parts(state.timeline, instant, commit, replaced)
         else:
             parts = written_parts(instant, commit)
@@ -224,7 +224,7 @@ class CommitFinder:
         if self._watermark is not None and self._watermark[0] == done:
             return self._watermark[1]
         commits = (i for i in reversed(state.timeline.commits_by_completion) if i.order_time <= done)
-        return newest_watermark(self._client.commit_metadata(state, instant).extra_metadata for instant in commits)
+        return newest_watermark(self._client.at(state).commit_metadata(instant).extra_metadata for instant in commits)
 
     # ---------------------------------------------------------------------------------------------- order of partitions
 
@@ -242,7 +242,7 @@ class CommitFinder:
 
     def _values(self, state: TableState, path: str) -> tuple[Any, ...] | None:
         spec = self._client.key_spec(state.config)
-        by_name = parse_partition_values(spec, path, self._client.schema(state))
+        by_name = parse_partition_values(spec, path, self._client.at(state).schema())
         names = [field.name for field in spec.partition_fields]
         return (
             None if by_name is None or any(name not in by_name for name in names) else tuple(by_name[n] for n in names)

@@ -395,7 +395,7 @@ def _oldest_whole_state(client: TableClient, earliest: str) -> StreamPosition:
     if earliest == EARLIEST:
         return StreamPosition()
     state = client.load()
-    retained = client.retained_from(state) or ""
+    retained = client.at(state).retained_from() or ""
     times = [instant.order_time for instant in state.timeline.commits if instant.time <= retained]
     return StreamPosition(max([earliest, *times]), whole=True)
 
@@ -416,7 +416,7 @@ def _has_rows_up_to(finder: CommitFinder, end: str) -> bool:
 def _earliest_readable(client: TableClient, finder: CommitFinder) -> str:
     """Return the position from which on nothing was cleaned away."""
     done = looked_up_to = EARLIEST
-    retained = client.retained_from(client.load())
+    retained = client.at(client.load()).retained_from()
     while retained is not None:
         coming = finder.find(looked_up_to)
         old = [step for step in coming.steps if step.instant.time <= retained]

@@ -15,7 +15,7 @@ from lakefmt.errors import (
     CorruptFile,
     ObjectNotFound,
 )
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.formats.names import parse_base_file
 from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
@@ -36,28 +36,27 @@ _HIDES_ONLY = frozenset(
 )
 
 
-def was_complete(client: TableClient, state: TableState, pending: Instant, plan: RollbackPlan | None = None) -> bool:
+def was_complete(table_at: TableAt, pending: Instant, plan: RollbackPlan | None = None) -> bool:
     """Return whether a pending instant was completed and has lost its completed file.
 
     Args:
-        client: the table.
-        state: its timeline contains the instant.
+        table_at: the table, at one moment.
         pending: the instant.
         plan: the rollback plan; None: compute it.
     """
-    if pending.action not in COMMIT_ACTIONS or _has_traces(client, pending):
+    if pending.action not in COMMIT_ACTIONS or _has_traces(table_at.client, pending):
         return False
-    if any(other.action is Action.RESTORE for other in state.timeline.pending):
+    if any(other.action is Action.RESTORE for other in table_at.timeline.pending):
         return False
-    if pending.time in _rollback_targets(client, state):
+    if pending.time in _rollback_targets(table_at):
         return False
-    plan = plan or plan_rollback_of(client.store, pending, state.timeline.layout)
-    if not (_has_files(pending, plan) or plan.shared or _hides_only(client, state, pending)):
+    plan = plan or plan_rollback_of(table_at.client.store, pending, table_at.timeline.layout)
+    if not (_has_files(pending, plan) or plan.shared or _hides_only(table_at, pending)):
         return False
     # A writer that completes meanwhile removes the traces last: so check the traces first, then the timeline.
-    if _has_traces(client, pending):
+    if _has_traces(table_at.client, pending):
         return False
-    return pending.time in client.timeline_store(state.config).load().pending_times
+    return pending.time in table_at.client.timeline_store(table_at.config).load().pending_times
 
 
 def _has_files(pending: Instant, plan: RollbackPlan) -> bool:
@@ -74,31 +73,31 @@ def _has_traces(client: TableClient, pending: Instant) -> bool:
     return store.info(heartbeat_name(pending.time)) is not None
 
 
-def _hides_only(client: TableClient, state: TableState, pending: Instant) -> bool:
+def _hides_only(table_at: TableAt, pending: Instant) -> bool:
     """Return whether an inflight instant replaces file groups and needs no files of its own."""
-    files = state.timeline.files_of(pending)
+    files = table_at.timeline.files_of(pending)
     if pending.action is not Action.REPLACE_COMMIT or all(file.state is not State.INFLIGHT for file in files):
         return False
-    requested = _requested_body(client, state, pending, BodyKind.REQUESTED_REPLACE)
+    requested = _requested_body(table_at, pending, BodyKind.REQUESTED_REPLACE)
     return requested.get("operationType") in _HIDES_ONLY
 
 
-def _rollback_targets(client: TableClient, state: TableState) -> set[InstantTime | None]:
+def _rollback_targets(table_at: TableAt) -> set[InstantTime | None]:
     """Return the targets of pending rollbacks; None stands for an unreadable target."""
-    return {_rollback_target(client, state, i) for i in state.timeline.pending if i.action is Action.ROLLBACK}
+    return {_rollback_target(table_at, i) for i in table_at.timeline.pending if i.action is Action.ROLLBACK}
 
 
-def _rollback_target(client: TableClient, state: TableState, rollback: Instant) -> InstantTime | None:
+def _rollback_target(table_at: TableAt, rollback: Instant) -> InstantTime | None:
     """Return the instant that a rollback undoes; None if its plan does not name one."""
-    plan = _requested_body(client, state, rollback, BodyKind.ROLLBACK_PLAN)
+    plan = _requested_body(table_at, rollback, BodyKind.ROLLBACK_PLAN)
     target = plan.get("instantToRollback") or {}
     return InstantTime(str(target["commitTime"])) if target.get("commitTime") else None
 
 
-def _requested_body(client: TableClient, state: TableState, pending: Instant, kind: BodyKind) -> Mapping[str, Any]:
-    requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), None)
+def _requested_body(table_at: TableAt, pending: Instant, kind: BodyKind) -> Mapping[str, Any]:
+    requested = next((f for f in table_at.timeline.files_of(pending) if f.state is State.REQUESTED), None)
     try:
-        body = b"" if requested is None else client.timeline_store(state.config).read_body(requested)
+        body = b"" if requested is None else table_at.client.timeline_store(table_at.config).read_body(requested)
         return decode_body(kind, body, what=pending.file_name) if body else {}
     except (ObjectNotFound, CorruptFile):
         return {}
@@ -114,9 +113,7 @@ def missing_completion(state: TableState, pending: Instant) -> CompletedFileMiss
     )
 
 
-def pending_rollback_targets(
-    client: TableClient, state: TableState, time: InstantTime | None = None
-) -> set[InstantTime | None]:
+def pending_rollback_targets(table_at: TableAt, time: InstantTime | None = None) -> set[InstantTime | None]:
     """Return the targets of pending rollbacks, or of the one at `time`; None stands for an unreadable target."""
-    targets = _rollback_targets(client, state)
+    targets = _rollback_targets(table_at)
     return targets if time is None else targets & {time}

@@ -8,7 +8,7 @@ from typing import Any
 
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, ObjectNotFound
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt
 from lakefmt.formats.names import parse_log_file
 from lakefmt.timeline.instant import Action, Instant, State
 from lakefmt.timeline.metadata_codec import body_kind, decode_body
@@ -34,7 +34,7 @@ Group = tuple[PartitionPath, FileId]
 PLANNING = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING, Action.REPLACE_COMMIT})
 
 
-def groups_of_plan(client: TableClient, state: TableState, pending: Instant) -> frozenset[tuple[PartitionPath, FileId]]:
+def groups_of_plan(table_at: TableAt, pending: Instant) -> frozenset[tuple[PartitionPath, FileId]]:
     """Return the file groups that a pending service reads; none without a plan.
 
     A plan that no longer exists was withdrawn.
@@ -42,7 +42,7 @@ def groups_of_plan(client: TableClient, state: TableState, pending: Instant) -> 
     Raises:
         CorruptFile: the plan is damaged.
     """
-    plan = _plan_of(client, state, pending)
+    plan = _plan_of(table_at, pending)
     groups = (plan.get("clusteringPlan") or {}).get("inputGroups") or []
     slices = [
         *(plan.get("operations") or []),
@@ -51,14 +51,14 @@ def groups_of_plan(client: TableClient, state: TableState, pending: Instant) -> 
     return frozenset((PartitionPath(s["partitionPath"] or ""), FileId(s["fileId"] or "")) for s in slices)
 
 
-def compacting_groups(client: TableClient, state: TableState) -> dict[Group, InstantTime]:
+def compacting_groups(table_at: TableAt) -> dict[Group, InstantTime]:
     """Return the file groups that pending compactions merge, with the instant of each.
 
     Raises:
         CorruptFile: a plan is damaged.
     """
-    pending = [each for each in state.timeline.pending if each.action is Action.COMPACTION]
-    return {group: each.time for each in pending for group in groups_of_plan(client, state, each)}
+    pending = [each for each in table_at.timeline.pending if each.action is Action.COMPACTION]
+    return {group: each.time for each in pending for group in groups_of_plan(table_at, each)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +78,13 @@ class PlannedMove:
     entries: Mapping[str, str]
 
 
-def moves_of_plan(client: TableClient, state: TableState, pending: Instant) -> tuple[PlannedMove, ...]:
+def moves_of_plan(table_at: TableAt, pending: Instant) -> tuple[PlannedMove, ...]:
     """Return the groups of a pending clustering; none of other plans.
 
     Raises:
         CorruptFile: the plan is damaged.
     """
-    groups = (_plan_of(client, state, pending).get("clusteringPlan") or {}).get("inputGroups") or []
+    groups = (_plan_of(table_at, pending).get("clusteringPlan") or {}).get("inputGroups") or []
     return tuple(_move(group, pending) for group in groups if group.get("slices"))
 
 
@@ -105,18 +105,16 @@ def _move(group: Mapping[str, Any], pending: Instant) -> PlannedMove:
     )
 
 
-def new_groups_of_plan(client: TableClient, state: TableState, pending: Instant) -> frozenset[Group]:
+def new_groups_of_plan(table_at: TableAt, pending: Instant) -> frozenset[Group]:
     """Return the file groups that a clustering of buckets opens, whose ids its plan names; none of other plans.
 
     Raises:
         CorruptFile: the plan is damaged.
     """
-    return frozenset().union(*(move.opened for move in moves_of_plan(client, state, pending)))
+    return frozenset().union(*(move.opened for move in moves_of_plan(table_at, pending)))
 
 
-def groups_left_behind(
-    client: TableClient, state: TableState, pending: Instant, changed: Collection[Group]
-) -> frozenset[Group]:
+def groups_left_behind(table_at: TableAt, pending: Instant, changed: Collection[Group]) -> frozenset[Group]:
     """Return the file groups of a pending clustering that would hide what a write changed in some file groups.
 
     What was written to the new buckets of a group, too, comes with them.
@@ -124,7 +122,7 @@ def groups_left_behind(
     Raises:
         CorruptFile: the plan is damaged.
     """
-    moves = (move for move in moves_of_plan(client, state, pending) if move.opened.isdisjoint(changed))
+    moves = (move for move in moves_of_plan(table_at, pending) if move.opened.isdisjoint(changed))
     return frozenset().union(*(move.sources for move in moves)).intersection(changed)
 
 
@@ -134,34 +132,34 @@ def is_copied_log(timeline: Timeline, commit: Instant, file_name: str) -> bool:
     return log is not None and timeline.is_written_ahead(log.instant, commit)
 
 
-def copied_logs(client: TableClient, state: TableState) -> dict[str, WriteStat]:
+def copied_logs(table_at: TableAt) -> dict[str, WriteStat]:
     """Return the logs that commits name and that a pending clustering will make visible (docs/format.md, Clustering).
 
     Returns:
         Path relative to the table → the entry of the commit.
     """
-    waiting = state.timeline.pending_clusterings
-    since = [i for i in state.timeline.commits if i.time > min(waiting)] if waiting else []
-    stats = [stat for instant in since for stat in client.commit_metadata(state, instant).stats if stat.log_files]
+    waiting = table_at.timeline.pending_clusterings
+    since = [i for i in table_at.timeline.commits if i.time > min(waiting)] if waiting else []
+    stats = [stat for instant in since for stat in table_at.commit_metadata(instant).stats if stat.log_files]
     logs = [(stat, parse_log_file(stat.file_name)) for stat in stats]
     return {stat.path: stat for stat, log in logs if log is not None and log.instant in waiting}
 
 
-def _plan_of(client: TableClient, state: TableState, pending: Instant) -> Mapping[str, Any]:
+def _plan_of(table_at: TableAt, pending: Instant) -> Mapping[str, Any]:
     """Return the plan of a pending service; empty without one."""
-    requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), None)
+    requested = next((f for f in table_at.timeline.files_of(pending) if f.state is State.REQUESTED), None)
     kind = body_kind(pending.action, State.REQUESTED)
     if pending.action not in PLANNING or requested is None or kind is None:
         return {}
     try:
-        body = client.timeline_store(state.config).read_body(requested)
+        body = table_at.client.timeline_store(table_at.config).read_body(requested)
     except ObjectNotFound:
         return {}
     return decode_body(kind, body, what=requested.file_name) if body else {}
 
 
-def is_clustering(client: TableClient, state: TableState, pending: Instant) -> bool:
+def is_clustering(table_at: TableAt, pending: Instant) -> bool:
     """Return whether a pending instant is a clustering, under either action."""
     if pending.action is Action.REPLACE_COMMIT:
-        return bool(groups_of_plan(client, state, pending))
+        return bool(groups_of_plan(table_at, pending))
     return pending.action is Action.CLUSTERING

@@ -106,7 +106,7 @@ class StoredKeys:
             self._config, self._rules = state.config, {}
         if not state.timeline.commits:
             return []
-        schema = self._client.columns(state)  # the commit that tells it is at hand then
+        schema = self._client.at(state).columns()  # the commit that tells it is at hand then
         told_nothing = False
         for commit, asked_as in self._commits(state, spec, schema):
             if asked_as not in self._rules:
@@ -116,7 +116,7 @@ class StoredKeys:
                     self._rules[asked_as] = rule
         if told_nothing and not self._rules:  # a commit of deletes, or of files that are gone: those before it are read
             for instant in reversed(state.timeline.commits[-_MOST_READ:]):
-                self._client.commit_metadata(state, instant)
+                self._client.at(state).commit_metadata(instant)
             found = ((self._compared(state, spec, schema, c), a) for c, a in self._commits(state, spec, schema))
             self._rules.update({asked_as: rule for rule, asked_as in found if rule is not None})
         return list(self._rules.values())
@@ -168,7 +168,7 @@ class StoredKeys:
     def _first_rows(self, state: TableState, stat: WriteStat, columns: pa.Schema) -> pa.Table | None:
         bases, logs = parse_files(stat.partition_path, [ObjectInfo(stat.path, stat.file_size_in_bytes)])
         if bases:
-            reader = self._client.row_reader(state)
+            reader = self._client.at(state).row_reader()
             return reader.first_rows(bases[0], [RECORD_KEY, *columns.names], _MOST_ROWS)
         if not logs:
             return None
@@ -176,7 +176,7 @@ class StoredKeys:
 
         rule = merge_rule(state.config)
         ordering = [name.split(".", 1)[0] for name in rule.stored.fields]
-        table = self._client.columns(state)
+        table = self._client.at(state).columns()
         more = [
             table.field(name) for name in dict.fromkeys(ordering) if name in table.names and name not in columns.names
         ]
@@ -187,7 +187,7 @@ class StoredKeys:
             rule,
             layout=state.timeline.layout,
             is_committed=lambda _: True,
-            unstored=self._client.virtual_columns(state),
+            unstored=self._client.at(state).virtual_columns(),
         )
         whole = read.table.filter(pa.array(~read.deletes))
         return None if read.is_partial else whole.slice(0, _MOST_ROWS)

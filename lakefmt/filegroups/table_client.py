@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from dataclasses import field
 from datetime import tzinfo
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import pyarrow as pa
 
@@ -73,6 +73,8 @@ if TYPE_CHECKING:
 __all__ = [
     "NOTES",
     "SCHEMAS",
+    "TableAt",
+    "TableCache",
     "TableClient",
     "TableState",
     "TableVerbs",
@@ -117,6 +119,55 @@ class TableState:
         return replace(self, timeline=self.timeline.as_of(bound))
 
 
+class TableCache:
+    """What a table handle remembers between calls.
+
+    Attributes:
+        commits: metadata of completed commits, by file name and size.
+        schemas: table schemas by their text.
+        histories: schema histories by the internal schema of the newest commit.
+        column_ids: the columns of a history by their ids.
+        defining: the newest commit that defines the schema of the state that was asked for last.
+        schema_texts: the Avro texts of the schema that was written last.
+        has_seen_column_ids: some commit that was read names column ids.
+        cleaned_until: cleaning rules and savepoints → the instant before which a clean found nothing to delete.
+        entries_found: the commit from which on back entries of streams and applications were found last, and these.
+        stored_at: requested files of a LOCAL timeline → when they were stored, in epoch seconds.
+    """
+
+    def __init__(self) -> None:
+        self.commits = InstantCache[CommitMetadata](4096)
+        self.schemas: dict[str, pa.Schema] = {}
+        self.histories: Mapping[str, SchemaHistory] = {}
+        self.column_ids: Mapping[str, ColumnIds] = {}
+        self.defining: tuple[TableState, CommitMetadata | None] | None = None
+        self.schema_texts: tuple[pa.Schema, TableConfig, tuple[str, str]] | None = None
+        self.has_seen_column_ids = False
+        self.cleaned_until: dict[object, str] = {}
+        self.entries_found: tuple[str, Mapping[str, str]] | None = None
+        self.stored_at: dict[str, float] = {}
+
+    def keep_commit(self, key: tuple[str, int], metadata: CommitMetadata) -> None:
+        """Remember the metadata of a completed commit.
+
+        Args:
+            key: the name of its file, and the size.
+            metadata: as it was decoded.
+        """
+        self.commits.keep(key, metadata)
+        self.has_seen_column_ids |= LATEST_SCHEMA in metadata.extra_metadata
+
+    def parse_schema(self, text: str) -> pa.Schema:
+        """Return a table schema without meta columns, parsed once.
+
+        Args:
+            text: Avro JSON.
+        """
+        if text not in self.schemas:
+            self.schemas[text] = without_meta_columns(avro_to_arrow(text, all_known=False))
+        return self.schemas[text]
+
+
 @dataclass
 class TableClient:
     """Store, clock, settings and caches of one table (Hudi: HoodieTableMetaClient)."""
@@ -141,22 +192,9 @@ class TableClient:
         self._key_spec: tuple[TableConfig, KeySpec] | None = None
         self.stored_keys = StoredKeys(self)
         self._instant_clock: InstantClock | None = None
-        #: Requested files of a LOCAL timeline → when they were stored.
-        self._stored_at: dict[str, float] = {}
-        self._schemas: dict[str, pa.Schema] = {}
-        self._schema_texts: tuple[pa.Schema, TableConfig, tuple[str, str]] | None = None
-        self._histories: Mapping[str, SchemaHistory] = {}
-        self._column_ids: Mapping[str, ColumnIds] = {}
-        self._defining: tuple[TableState, CommitMetadata | None] | None = None
-        #: Whether some commit that was read names column ids.
-        self.has_seen_column_ids = False
-        self._commits = InstantCache[CommitMetadata](4096)
-        #: Cleaning rules and savepoints → instant before which a clean of this handle found nothing to delete.
-        self.cleaned_until: dict[object, str] = {}
+        self.cache = TableCache()
         #: The properties, and the content of lakefmt's table file that was read while they, and the table itself, held.
         self._notes: tuple[TableConfig, dict[str, object], int] | None = None
-        #: File name of a commit → the entries of streams and applications that were found from there on back.
-        self.entries_found: tuple[str, Mapping[str, str]] | None = None
 
     def list_directory(self, *, with_files: bool = False) -> TableDirectory | None:
         """List what is below ``.hoodie``, or a small table whole, with one request; None: its parts are to be listed one by one."""
@@ -228,12 +266,16 @@ class TableClient:
             # same after it.
             now = config if config.version.layout > 1 else self.load_config()
             if now.version is config.version:
-                self._commits.forget_before(timeline.first_active)
+                self.cache.commits.forget_before(timeline.first_active)
                 if directory is not None:
                     self.listed.keep(timeline, directory, before)
                 has_history = directory is None or directory.has_objects(config.history_directory)
                 return TableState(config, timeline, has_history=has_history)
             config = now
+
+    def at(self, state: TableState | None = None) -> TableAt:
+        """Return the table at the moment of a state; None: it is loaded now."""
+        return TableAt(self, self.load() if state is None else state)
 
     def timeline_store(self, config: TableConfig, *, durable: bool = True) -> TimelineStore:
         """Return the store of the active timeline."""
@@ -249,19 +291,6 @@ class TableClient:
         if self._instant_clock is None:
             self._instant_clock = InstantClock(self.clock, config.zone)
         return self._instant_clock
-
-    def with_history(self, state: TableState) -> TableState:
-        """Return the state with its archived instants, which are loaded once per state.
-
-        Raises:
-            CorruptFile: the archive is damaged.
-        """
-        if state.history is not None:
-            return state
-        from lakefmt.timeline.archive.store import History
-
-        history = self.history_store(state.config).load() if state.has_history else History()
-        return replace(state, timeline=state.timeline.with_history(history.instants), history=history)
 
     def writing_zone(self, config: TableConfig, timeline: Timeline | None) -> tzinfo:
         """Return the zone of new instants: no other writer's clock is behind it.
@@ -293,13 +322,13 @@ class TableClient:
         newest = timeline.unbounded.instants[-NEWEST:]
         firsts = [min(timeline.files_of(instant), key=lambda file: file.state.rank) for instant in newest]
         names = {first.file_name: first.time for first in firsts if first.state is State.REQUESTED}
-        unknown = [name for name in names if name not in self._stored_at]
+        unknown = [name for name in names if name not in self.cache.stored_at]
         paths = [f"{config.timeline_directory}/{name}" for name in unknown]
         found = map_concurrently(self.store, [partial(self.store.info, path) for path in paths])
-        kept = {name: self._stored_at[name] for name in names if name in self._stored_at}
+        kept = {name: self.cache.stored_at[name] for name in names if name in self.cache.stored_at}
         new = {name: 0.0 if info is None else info.modified for name, info in zip(unknown, found, strict=True)}
-        self._stored_at = {**kept, **new}
-        return offset_of((names[name], stored) for name, stored in self._stored_at.items())
+        self.cache.stored_at = {**kept, **new}
+        return offset_of((names[name], stored) for name, stored in self.cache.stored_at.items())
 
     def history_store(self, config: TableConfig) -> HistoryStore:
         """Return the store of the archived timeline."""
@@ -340,52 +369,15 @@ class TableClient:
         at_once, kept = not self.listed.is_large, self.listed.files.of(timeline)
         return StorageListing(self.store, levels, self.reader.forget_absent, at_once=at_once, kept=kept)
 
-    def read_body(self, state: TableState, instant: Instant) -> bytes:
-        """Return the body of an instant from the active timeline or the archive.
-
-        Raises:
-            SnapshotExpired: the instant was rolled back meanwhile.
-        """
-        if state.history is not None and state.history.holds(instant):
-            return state.history.body(instant)
-        try:
-            return self.timeline_store(state.config).read_body(instant)
-        except ObjectNotFound:
-            history = self.history_store(state.config).load()
-            if history.holds(instant):
-                return history.body(instant)
-            raise SnapshotExpired(f"instant {instant} is gone: it was undone meanwhile; read again") from None
-
-    def retained_from(self, state: TableState) -> InstantTime | None:
-        """Return the earliest instant that the last clean retained; None without such a clean."""
-        cleans = state.timeline.completed_of(Action.CLEAN)
-        if not cleans:
-            return None
-        clean = decode_body(BodyKind.CLEAN_METADATA, self.read_body(state, cleans[-1]), what=cleans[-1].file_name)
-        oldest = clean.get("earliestCommitToRetain")
-        return InstantTime(str(oldest)) if oldest else None
-
-    def commit_metadata(self, state: TableState, instant: Instant) -> CommitMetadata:
-        """Return the metadata of a completed commit; decoded once per instant."""
-        key = (instant.file_name, instant.size)
-        metadata = self._commits.get(key)
-        if metadata is None:
-            metadata = decode_commit(self.read_body(state, instant), instant.file_name)
-            self._keep(key, metadata)
-        return metadata
-
     def known_commit(self, instant: Instant) -> CommitMetadata | None:
         """Return the metadata of a completed commit that this client has read or written; None: it has not."""
-        return self._commits.get((instant.file_name, instant.size)) or self._commits.get((instant.file_name, 0))
+        return self.cache.commits.get((instant.file_name, instant.size)) or self.cache.commits.get(
+            (instant.file_name, 0)
+        )
 
     def num_unread(self, instants: Iterable[Instant]) -> int:
         """Return how many of some commits this client has not read."""
-        return sum((instant.file_name, instant.size) not in self._commits for instant in instants)
-
-    def newest_entries(self, state: TableState) -> dict[str, str]:
-        """Return what the commit that became visible last says of streams, applications and the watermark."""
-        latest = state.timeline.latest_commit
-        return {} if latest is None else self.commit_metadata(state, latest).entries
+        return sum((instant.file_name, instant.size) not in self.cache.commits for instant in instants)
 
     def keep_commit(self, instant: Instant, metadata: CommitMetadata) -> None:
         """Cache the metadata of a commit that this client completed: the next write reads the schema from it."""
@@ -393,27 +385,7 @@ class TableClient:
             stat.extra for stat in metadata.stats
         ):  # others need the normalization of decoding
             for size in (0, instant.size):  # a listing without sizes
-                self._keep((instant.file_name, size), metadata)
-
-    def _keep(self, key: tuple[str, int], metadata: CommitMetadata) -> None:
-        self._commits.keep(key, metadata)
-        self.has_seen_column_ids |= LATEST_SCHEMA in metadata.extra_metadata
-
-    def schema(self, state: TableState) -> pa.Schema:
-        """Return the table schema without meta columns; it includes partition columns that files lack.
-
-        Raises:
-            CorruptFile: the table has no schema (docs/format.md, Table schema).
-            UnsupportedFeature: a column has a type that is not known here.
-        """
-        schema = self.columns(state)
-        check_known(schema)
-        return schema
-
-    def columns(self, state: TableState) -> pa.Schema:
-        """Return the table schema as :meth:`schema` does, with a column of nulls for each that is of a type not known here."""
-        stored = self._cached_schema(state)
-        return with_partition_columns(state.config, stored) if state.config.drop_partition_columns else stored
+                self.cache.keep_commit((instant.file_name, size), metadata)
 
     def schema_texts(self, config: TableConfig, schema: pa.Schema) -> tuple[str, str]:
         """Return a table schema as Avro JSON: as commits store it, and with meta columns as files do.
@@ -422,108 +394,12 @@ class TableClient:
             config: the table's properties.
             schema: without meta columns. The texts of the last one are cached: most writes change no column.
         """
-        cached = self._schema_texts
+        cached = self.cache.schema_texts
         if cached is None or cached[0] is not schema or cached[1] is not config:
             in_files = stored_schema(config, schema)
             texts = arrow_to_avro(schema, config.name), arrow_to_avro(in_files, config.name, with_meta=True)
-            self._schema_texts = cached = (schema, config, texts)
+            self.cache.schema_texts = cached = (schema, config, texts)
         return cached[2]
-
-    def internal_schema(self, state: TableState) -> str | None:
-        """Return the latest internal schema in the table's commits; None if there is none."""
-        commit = self._defining_commit(state)
-        return None if commit is None else commit.extra_metadata.get(LATEST_SCHEMA) or None
-
-    def schema_notes(self, state: TableState, schema: pa.Schema) -> dict[str, str]:
-        """Return the schema entries for the commit of a table service that changes no column."""
-        internal = self.internal_schema(state)
-        notes = {SCHEMA_KEY: arrow_to_avro(schema, state.config.name)}
-        return notes if internal is None else {**notes, LATEST_SCHEMA: internal}
-
-    def _defining_commit(self, state: TableState) -> CommitMetadata | None:
-        """Return the newest commit that defines the table schema; looked for once per state."""
-        latest = self._defining
-        if latest is None or latest[0] is not state:
-            self._defining = latest = state, self._find_defining_commit(state)
-        return latest[1]
-
-    def _find_defining_commit(self, state: TableState) -> CommitMetadata | None:
-        for instant in reversed((state.columns_of or state.timeline).commits):
-            commit = self.commit_metadata(state, instant)
-            if commit.operation not in _SERVICE_OPERATIONS and commit.extra_metadata.get(SCHEMA_KEY):
-                return commit
-        return None
-
-    def schema_history(self, state: TableState) -> SchemaHistory | None:
-        """Return the schemas with column ids up to the table's; None: its columns have no ids, and go by names.
-
-        The history is read once per internal schema.
-
-        Raises:
-            CorruptFile: it is damaged.
-            UnsupportedFeature: it is missing, and without it the columns of older files are unknown.
-        """
-        internal = self.internal_schema(state)
-        if internal is None:
-            return None
-        history = self._histories.get(internal)
-        if history is None:
-            whole = load_schema_history(self.store, state.columns_of or state.timeline)
-            history = whole.as_of(parse_internal_schema(internal, f"{LATEST_SCHEMA} of the newest commit"))
-            self._histories = {**self._histories, internal: history}
-        return history
-
-    def column_ids(self, state: TableState) -> ColumnIds | None:
-        """Return the table's columns by id; None where names tell the columns of all files."""
-        history = self.schema_history(state)
-        if history is None:
-            return None
-        if history.text not in self._column_ids:
-            from lakefmt.schema.column_ids import ColumnIds
-
-            self._column_ids = {history.text: ColumnIds(history)}
-        ids = self._column_ids[history.text]
-        return ids if ids.is_needed else None
-
-    def columns_at(self, state: TableState, instant: InstantTime) -> TableState:
-        """Return the state whose columns the files of an instant have.
-
-        A service may run after the columns were altered, and its files count as those of its instant: readers take their
-        names and types from the history by that.
-
-        Args:
-            state: properties and timeline.
-            instant: requested time of a compaction, a log compaction or a clustering.
-        """
-        return state if self.internal_schema(state) is None else state.as_of(instant)
-
-    def virtual_columns(self, state: TableState) -> VirtualColumns | None:
-        """Return what files lack of the table's columns, or have in another form; None: nothing."""
-        ids = self.column_ids(state)
-        if ids is None and state.config.stores_every_column:
-            return None
-        return virtual_columns_of(state.config, self.schema(state), ids)
-
-    def _cached_schema(self, state: TableState) -> pa.Schema:
-        commit = self._defining_commit(state)
-        if commit is not None:
-            return self._parse_schema(commit.extra_metadata[SCHEMA_KEY])
-        if state.config.create_schema:
-            return self._parse_schema(state.config.create_schema)
-        for file_slice in self.slices(state):
-            if file_slice.base is not None:
-                return without_meta_columns(self.reader.footer(file_slice.base).schema)
-        raise CorruptFile(f"nothing tells the schema of the table at {self.store.url}")
-
-    def _parse_schema(self, text: str) -> pa.Schema:
-        if text not in self._schemas:
-            self._schemas[text] = without_meta_columns(avro_to_arrow(text, all_known=False))
-        return self._schemas[text]
-
-    def row_reader(self, state: TableState) -> BaseFileReader:
-        """Return the reader of complete rows: columns that files lack are added."""
-        virtual_columns = self.virtual_columns(state)
-        return self.reader if virtual_columns is None else self.reader.completing(virtual_columns)
 
     def key_spec(self, config: TableConfig) -> KeySpec:
         """Return how record keys and partition paths are built, as the properties tell it.
@@ -534,50 +410,6 @@ class TableClient:
         if cached is None or cached[0] is not config:
             self._key_spec = cached = (config, key_spec_from_properties(config.properties))
         return cached[1]
-
-    def chosen_partitions(
-        self, state: TableState, asked: Partitions, *, must_exist: bool = False
-    ) -> list[PartitionPath]:
-        """Return the partitions given by paths or values (:func:`lakefmt.keys.choose_partitions`).
-
-        Raises:
-            InvalidInputError: a partition is not valid, or `must_exist` is set and it does not
-                exist.
-            UnsafePath: a path leaves the table.
-        """
-        existing = self.listing(state.config).partitions()
-        paths = choose_partitions(
-            self.key_spec(state.config), self.schema(state), existing, asked, must_exist=must_exist
-        )
-        return [PartitionPath(path if path in existing else check_name(path)) for path in paths]
-
-    def replaced(self, state: TableState) -> dict[tuple[str, str], InstantTime]:
-        """Return the replaced file groups with the requested time of the replacecommit."""
-        replaced: dict[tuple[str, str], InstantTime] = {}
-        for instant in state.timeline.commits:
-            if instant.action is Action.REPLACE_COMMIT:
-                for partition, file_ids in self.commit_metadata(state, instant).replaced_file_ids.items():
-                    replaced.update(((partition, file_id), instant.time) for file_id in file_ids)
-        return replaced
-
-    def slices(self, state: TableState, partitions: Iterable[PartitionPath] | None = None) -> list[FileSlice]:
-        """Return the latest committed file slices of all or of the given partitions."""
-        bases, logs = self.listing(state.config, state.timeline).files(partitions)
-        return build_slices(bases, logs, self.slicing(state, bases, logs), self.replaced(state))
-
-    def slicing(self, state: TableState, bases: Iterable[BaseFile], logs: Iterable[LogFile]) -> Timeline:
-        """Return the timeline for building slices; it includes the archive if only that has a completion time.
-
-        Args:
-            state: properties and timeline.
-            bases: all base files of some file groups.
-            logs: all logs of the same file groups.
-
-        Raises:
-            CorruptFile: the archive is needed and damaged.
-        """
-        asked = lacks_completions(bases, logs, state.timeline)
-        return self.with_history(state).timeline if asked else state.timeline
 
     def load_notes(self) -> dict[str, object]:
         """Return the content of lakefmt's table file; empty if the file does not exist.
@@ -592,6 +424,264 @@ class TableClient:
         if "index" in notes and self._config is not None:
             self._notes = (self._config, notes, made_anew)  # written when the table is created
         return notes
+
+
+@dataclass(frozen=True)
+class TableAt:
+    """A table at one moment: its client and the state that was loaded. Immutable.
+
+    Attributes:
+        client: store, clock and settings of the table, and what the handle remembers.
+        state: properties and timeline.
+    """
+
+    client: TableClient
+    state: TableState
+
+    @property
+    def store(self) -> ObjectStore:
+        """The store of the table."""
+        return self.client.store
+
+    @property
+    def config(self) -> TableConfig:
+        """The properties of the table."""
+        return self.state.config
+
+    @property
+    def timeline(self) -> Timeline:
+        """The timeline, with archived instants where they were loaded."""
+        return self.state.timeline
+
+    @property
+    def history(self) -> History | None:
+        """The archived timeline; None: it was not loaded."""
+        return self.state.history
+
+    @property
+    def columns_of(self) -> Timeline | None:
+        """The timeline whose columns an earlier state is read in; None: its own."""
+        return self.state.columns_of
+
+    @property
+    def has_history(self) -> bool:
+        """Whether there was an archived timeline at that moment."""
+        return self.state.has_history
+
+    def listing(self, *, fewest_requests: bool = False) -> FileListing:
+        """Return where the names of committed files come from, as :meth:`TableClient.listing` does."""
+        return self.client.listing(self.config, self.timeline, fewest_requests=fewest_requests)
+
+    def key_spec(self) -> KeySpec:
+        """Return how record keys and partition paths are built, as :meth:`TableClient.key_spec` does."""
+        return self.client.key_spec(self.config)
+
+    def writing_zone(self) -> tzinfo:
+        """Return the zone of new instants, as :meth:`TableClient.writing_zone` does."""
+        return self.client.writing_zone(self.config, self.timeline)
+
+    def reading_zone(self) -> tzinfo | None:
+        """Return the zone in which a moment is compared with instants, as :meth:`TableClient.reading_zone` does."""
+        return self.client.reading_zone(self.config, self.timeline)
+
+    def with_history(self) -> Self:
+        """Return the table with its archived instants, which are loaded once.
+
+        Raises:
+            CorruptFile: the archive is damaged.
+        """
+        if self.history is not None:
+            return self
+        from lakefmt.timeline.archive.store import History
+
+        history = self.client.history_store(self.config).load() if self.has_history else History()
+        return replace(
+            self, state=replace(self.state, timeline=self.timeline.with_history(history.instants), history=history)
+        )
+
+    def read_body(self, instant: Instant) -> bytes:
+        """Return the body of an instant from the active timeline or the archive.
+
+        Raises:
+            SnapshotExpired: the instant was rolled back meanwhile.
+        """
+        if self.history is not None and self.history.holds(instant):
+            return self.history.body(instant)
+        try:
+            return self.client.timeline_store(self.config).read_body(instant)
+        except ObjectNotFound:
+            history = self.client.history_store(self.config).load()
+            if history.holds(instant):
+                return history.body(instant)
+            raise SnapshotExpired(f"instant {instant} is gone: it was undone meanwhile; read again") from None
+
+    def retained_from(self) -> InstantTime | None:
+        """Return the earliest instant that the last clean retained; None without such a clean."""
+        cleans = self.timeline.completed_of(Action.CLEAN)
+        if not cleans:
+            return None
+        clean = decode_body(BodyKind.CLEAN_METADATA, self.read_body(cleans[-1]), what=cleans[-1].file_name)
+        oldest = clean.get("earliestCommitToRetain")
+        return InstantTime(str(oldest)) if oldest else None
+
+    def commit_metadata(self, instant: Instant) -> CommitMetadata:
+        """Return the metadata of a completed commit; decoded once per instant."""
+        key = (instant.file_name, instant.size)
+        metadata = self.client.cache.commits.get(key)
+        if metadata is None:
+            metadata = decode_commit(self.read_body(instant), instant.file_name)
+            self.client.cache.keep_commit(key, metadata)
+        return metadata
+
+    def newest_entries(self) -> dict[str, str]:
+        """Return what the commit that became visible last says of streams, applications and the watermark."""
+        latest = self.timeline.latest_commit
+        return {} if latest is None else self.commit_metadata(latest).entries
+
+    def schema(self) -> pa.Schema:
+        """Return the table schema without meta columns; it includes partition columns that files lack.
+
+        Raises:
+            CorruptFile: the table has no schema (docs/format.md, Table schema).
+            UnsupportedFeature: a column has a type that is not known here.
+        """
+        schema = self.columns()
+        check_known(schema)
+        return schema
+
+    def columns(self) -> pa.Schema:
+        """Return the table schema as :meth:`schema` does, with a column of nulls for each that is of a type not known here."""
+        stored = self._cached_schema()
+        return with_partition_columns(self.config, stored) if self.config.drop_partition_columns else stored
+
+    def internal_schema(self) -> str | None:
+        """Return the latest internal schema in the table's commits; None if there is none."""
+        commit = self._defining_commit()
+        return None if commit is None else commit.extra_metadata.get(LATEST_SCHEMA) or None
+
+    def schema_notes(self, schema: pa.Schema) -> dict[str, str]:
+        """Return the schema entries for the commit of a table service that changes no column."""
+        internal = self.internal_schema()
+        notes = {SCHEMA_KEY: arrow_to_avro(schema, self.config.name)}
+        return notes if internal is None else {**notes, LATEST_SCHEMA: internal}
+
+    def _defining_commit(self) -> CommitMetadata | None:
+        """Return the newest commit that defines the table schema; looked for once per state."""
+        latest = self.client.cache.defining
+        if latest is None or latest[0] is not self.state:
+            self.client.cache.defining = latest = self.state, self._find_defining_commit()
+        return latest[1]
+
+    def _find_defining_commit(self) -> CommitMetadata | None:
+        for instant in reversed((self.columns_of or self.timeline).commits):
+            commit = self.commit_metadata(instant)
+            if commit.operation not in _SERVICE_OPERATIONS and commit.extra_metadata.get(SCHEMA_KEY):
+                return commit
+        return None
+
+    def schema_history(self) -> SchemaHistory | None:
+        """Return the schemas with column ids up to the table's; None: its columns have no ids, and go by names.
+
+        The history is read once per internal schema.
+
+        Raises:
+            CorruptFile: it is damaged.
+            UnsupportedFeature: it is missing, and without it the columns of older files are unknown.
+        """
+        internal = self.internal_schema()
+        if internal is None:
+            return None
+        history = self.client.cache.histories.get(internal)
+        if history is None:
+            whole = load_schema_history(self.client.store, self.columns_of or self.timeline)
+            history = whole.as_of(parse_internal_schema(internal, f"{LATEST_SCHEMA} of the newest commit"))
+            self.client.cache.histories = {**self.client.cache.histories, internal: history}
+        return history
+
+    def column_ids(self) -> ColumnIds | None:
+        """Return the table's columns by id; None where names tell the columns of all files."""
+        history = self.schema_history()
+        if history is None:
+            return None
+        if history.text not in self.client.cache.column_ids:
+            from lakefmt.schema.column_ids import ColumnIds
+
+            self.client.cache.column_ids = {history.text: ColumnIds(history)}
+        ids = self.client.cache.column_ids[history.text]
+        return ids if ids.is_needed else None
+
+    def columns_at(self, instant: InstantTime) -> Self:
+        """Return the table as of the moment whose columns the files of an instant have.
+
+        A service may run after the columns were altered, and its files count as those of its instant: readers take their
+        names and types from the history by that.
+
+        Args:
+            instant: requested time of a compaction, a log compaction or a clustering.
+        """
+        return self if self.internal_schema() is None else replace(self, state=self.state.as_of(instant))
+
+    def virtual_columns(self) -> VirtualColumns | None:
+        """Return what files lack of the table's columns, or have in another form; None: nothing."""
+        ids = self.column_ids()
+        if ids is None and self.config.stores_every_column:
+            return None
+        return virtual_columns_of(self.config, self.schema(), ids)
+
+    def _cached_schema(self) -> pa.Schema:
+        commit = self._defining_commit()
+        if commit is not None:
+            return self.client.cache.parse_schema(commit.extra_metadata[SCHEMA_KEY])
+        if self.config.create_schema:
+            return self.client.cache.parse_schema(self.config.create_schema)
+        for file_slice in self.slices():
+            if file_slice.base is not None:
+                return without_meta_columns(self.client.reader.footer(file_slice.base).schema)
+        raise CorruptFile(f"nothing tells the schema of the table at {self.client.store.url}")
+
+    def row_reader(self) -> BaseFileReader:
+        """Return the reader of complete rows: columns that files lack are added."""
+        virtual_columns = self.virtual_columns()
+        return self.client.reader if virtual_columns is None else self.client.reader.completing(virtual_columns)
+
+    def chosen_partitions(self, asked: Partitions, *, must_exist: bool = False) -> list[PartitionPath]:
+        """Return the partitions given by paths or values (:func:`lakefmt.keys.choose_partitions`).
+
+        Raises:
+            InvalidInputError: a partition is not valid, or `must_exist` is set and it does not
+                exist.
+            UnsafePath: a path leaves the table.
+        """
+        existing = self.client.listing(self.config).partitions()
+        paths = choose_partitions(self.key_spec(), self.schema(), existing, asked, must_exist=must_exist)
+        return [PartitionPath(path if path in existing else check_name(path)) for path in paths]
+
+    def replaced(self) -> dict[tuple[str, str], InstantTime]:
+        """Return the replaced file groups with the requested time of the replacecommit."""
+        replaced: dict[tuple[str, str], InstantTime] = {}
+        for instant in self.timeline.commits:
+            if instant.action is Action.REPLACE_COMMIT:
+                for partition, file_ids in self.commit_metadata(instant).replaced_file_ids.items():
+                    replaced.update(((partition, file_id), instant.time) for file_id in file_ids)
+        return replaced
+
+    def slices(self, partitions: Iterable[PartitionPath] | None = None) -> list[FileSlice]:
+        """Return the latest committed file slices of all or of the given partitions."""
+        bases, logs = self.listing().files(partitions)
+        return build_slices(bases, logs, self.slicing(bases, logs), self.replaced())
+
+    def slicing(self, bases: Iterable[BaseFile], logs: Iterable[LogFile]) -> Timeline:
+        """Return the timeline for building slices; it includes the archive if only that has a completion time.
+
+        Args:
+            bases: all base files of some file groups.
+            logs: all logs of the same file groups.
+
+        Raises:
+            CorruptFile: the archive is needed and damaged.
+        """
+        asked = lacks_completions(bases, logs, self.timeline)
+        return self.with_history().timeline if asked else self.timeline
 
 
 class TableVerbs:

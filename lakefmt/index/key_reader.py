@@ -299,7 +299,7 @@ def key_files(client: TableClient, state: TableState | None = None) -> KeyFiles 
         files.keep_keys(_KEPT_KEY_BYTES)
     if state is None or state.config.populate_meta_fields:
         return files
-    return MadeKeys(client.row_reader(state), files)
+    return MadeKeys(client.at(state).row_reader(), files)
 
 
 def _kept_files(client: TableClient) -> KeyFiles:

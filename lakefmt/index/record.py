@@ -23,7 +23,7 @@ from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.index.api import Index, IndexCapabilities, IndexKeys, KeyFileGroups, KeyReader, Located, LookUpStep
 from lakefmt.index.bloom import SimpleIndex
 from lakefmt.index.locations import locations_in
@@ -80,18 +80,15 @@ def open_record_index(
     return simple
 
 
-def bringing_instants(
-    client: TableClient, state: TableState, keys: pa.StringArray, partitions: Collection[str] | None
-) -> frozenset[int]:
+def bringing_instants(table_at: TableAt, keys: pa.StringArray, partitions: Collection[str] | None) -> frozenset[int]:
     """Return the instants that brought keys to where they are, in milliseconds since 1970.
 
     Args:
-        client: the table, which has a record index.
-        state: the table as it is.
+        table_at: the table, at one moment.
         keys: record keys.
         partitions: only keys in these count; None: anywhere.
     """
-    places = reading_newest(lambda: lookup_locations(open_for_look_up(client, state), keys))
+    places = reading_newest(lambda: lookup_locations(open_for_look_up(table_at.client, table_at.state), keys))
     if partitions is not None:
         places = places.filter(pc.is_in(places["partition"], value_set=pa.array(sorted(partitions), pa.string())))
     return frozenset(places["instant_millis"].unique().to_pylist())  # instants, not rows
@@ -225,8 +222,7 @@ def open_for_look_up(client: TableClient, state: TableState | None) -> MetadataT
     """Return the metadata table with what was committed in a state of the table.
 
     Args:
-        client: the table.
-        state: the table as a write sees it; None: as it is now.
+        table_at: the table, at one moment.
 
     Raises:
         CorruptFile: the metadata table was begun and never completed.

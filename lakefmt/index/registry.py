@@ -16,7 +16,7 @@ from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.formats.names import parse_base_file
 from lakefmt.index.api import HASH_FIELD, INDEX_TYPE, RECORD_INDEX_NAMES, Index, IndexCommit, IndexContext
 from lakefmt.index.bloom import BloomIndex, SimpleIndex
@@ -165,7 +165,7 @@ def choose_index(
     options = _index_options(settings)
     if asked is not None and settings.origins.get(INDEX_TYPE) in ("call", "handle") and not _is_index_name(asked):
         installed = load_installed_index(
-            asked.lower(), lambda: index_context(client, state or client.load(), settings.values)
+            asked.lower(), lambda: index_context(client.at(state or client.load()), settings.values)
         )
         if installed is not None:
             return installed
@@ -186,7 +186,7 @@ def choose_index(
 
         check_hash_fields([field.strip() for field in str(options[HASH_FIELD]).split(",")], config.record_key_fields)
         threads = _threads_option(options, _THREADS_SETTING)
-        return table_bucket_index(client, state or client.load(), settings, options, threads=threads)
+        return table_bucket_index(client.at(state or client.load()), settings, options, threads=threads)
     index = open_index(name if stored else _without_footers(name), options=options)
     if isinstance(index, BloomIndex) and settings.values.get(_BY_METADATA_SETTING) is True:
         _use_metadata(index, client, settings, client.load_config() if config is None else config, state)
@@ -359,28 +359,27 @@ def _record_index_name(
     return "record" if is_global else "partitioned_record"
 
 
-def index_context(client: TableClient, state: TableState, options: Mapping[str, object]) -> IndexContext:
+def index_context(table_at: TableAt, options: Mapping[str, object]) -> IndexContext:
     """Return what an index may ask of the table as it is in `state`.
 
     Args:
-        client: the table.
-        state: its properties and timeline.
+        table_at: the table, at one moment.
         options: the settings of the call.
     """
-    timeline = state.timeline
+    timeline = table_at.timeline
     instants = {instant.time: instant for instant in timeline.commits}
 
     def commit(time: InstantTime) -> IndexCommit:
-        return index_commit(client, state, time, client.commit_metadata(state, instants[time]).stats)
+        return index_commit(table_at, time, table_at.commit_metadata(instants[time]).stats)
 
     def stored_keys() -> Iterator[tuple[PartitionPath, FileId, InstantTime, pa.ChunkedArray]]:
-        reader = key_files(client, state)
-        for file_slice in client.slices(state):
+        reader = key_files(table_at.client, table_at.state)
+        for file_slice in table_at.slices():
             if file_slice.base is not None:
                 yield file_slice.partition, file_slice.file_id, file_slice.base.instant, reader.keys(file_slice.base)
 
     return IndexContext(
-        printable_url(client.store.url),
+        printable_url(table_at.client.store.url),
         options,
         list(instants),
         min(timeline.pending_times, default=None),
@@ -390,16 +389,15 @@ def index_context(client: TableClient, state: TableState, options: Mapping[str, 
     )
 
 
-def index_commit(client: TableClient, state: TableState, time: InstantTime, stats: Sequence[WriteStat]) -> IndexCommit:
+def index_commit(table_at: TableAt, time: InstantTime, stats: Sequence[WriteStat]) -> IndexCommit:
     """Return a commit for an index.
 
     Args:
-        client: the table.
-        state: its properties and timeline; the commit need not be on it yet.
+        table_at: the table, at one moment.
         time: the requested time of the commit.
         stats: its files.
     """
-    reader = key_files(client, state)
+    reader = key_files(table_at.client, table_at.state)
 
     def new_keys(number: int) -> pa.ChunkedArray | None:
         stat = stats[number]

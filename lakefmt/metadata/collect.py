@@ -152,7 +152,7 @@ class FactCollector:
 
     @property
     def _virtual_columns(self) -> VirtualColumns | None:
-        return virtual_columns_of(self.before.config, self.schema, self.client.column_ids(self.before))
+        return virtual_columns_of(self.before.config, self.schema, self.client.at(self.before).column_ids())
 
     def _top(self, name: str) -> str:
         """Return the column that a column or nested field is in."""
@@ -176,8 +176,8 @@ class FactCollector:
             more_bases, more_logs = parse_files(PartitionPath(path), objects)
             bases += [file for file in more_bases if file.path not in listed]
             logs += [file for file in more_logs if file.path not in listed]
-        hidden = self.client.replaced(self.before)
-        slicing = self.client.slicing(self.before, bases, logs)
+        hidden = self.client.at(self.before).replaced()
+        slicing = self.client.at(self.before).slicing(bases, logs)
         before = build_slices(bases, logs, slicing, hidden)
         replaced_at: dict[tuple[str, str], InstantTime] = {
             (path, file_id): self.time for path, ids in commit.replaced_file_ids.items() for file_id in ids
@@ -234,7 +234,7 @@ class FactCollector:
 
     def _kept_ranges(self, file: BaseFile) -> Mapping[str, ColumnRange]:
         """Return the statistics of a base file, which are kept for the next instant: files never change."""
-        ids = self.client.column_ids(self.before)
+        ids = self.client.at(self.before).column_ids()
         # A column of the same name is another one after it was dropped and added again.
         columns = (*self.columns, "" if ids is None else str(ids.history.latest.version))
         kept = _kept_statistics(self.client.reader)

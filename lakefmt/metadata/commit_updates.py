@@ -648,7 +648,7 @@ def _may_have_deleted(collector: FactCollector, file_slice: FileSlice) -> bool:
     if len(num_deletes) > _MOST_COUNTED_LOGS:
         num_deletes.clear()
     for time in set(asked.values()):
-        stats = collector.client.commit_metadata(collector.before, active[time]).stats
+        stats = collector.client.at(collector.before).commit_metadata(active[time]).stats
         num_deletes |= {stat.path: stat.num_deletes for stat in stats if stat.log_files}
     return any(num_deletes.get(log.path) != 0 for log in file_slice.logs)
 

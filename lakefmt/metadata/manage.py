@@ -169,7 +169,7 @@ def check_kept_indexes(client: TableClient, config: TableConfig, timeline: Timel
     """
     if not any(kind_of_partition(name) in DEFINED for name in config.metadata_partitions):
         return
-    schema, definitions = client.schema(TableState(config, timeline)), load_definitions(client, config)
+    schema, definitions = client.at(TableState(config, timeline)).schema(), load_definitions(client, config)
     try:
         for definition in expressions_of(config, definitions):
             expression_of(config, definition, schema, expression_time_zone(settings))
@@ -253,7 +253,7 @@ class MetadataTableManager:
 
     def schema(self) -> pa.Schema:
         """Return the table's columns, without meta columns."""
-        return self.client.schema(TableState(self.config, self.timeline))
+        return self.client.at(TableState(self.config, self.timeline)).schema()
 
     def check_expression(self, definition: IndexDefinition) -> None:
         """Raise if lakefmt cannot keep an expression index.
@@ -486,7 +486,7 @@ class MetadataTableManager:
     def collector(self) -> FactCollector:
         """Return what reads the facts that the partitions hold."""
         state = TableState(self.config, self.timeline)
-        schema, zone = self.client.schema(state), expression_time_zone(self.settings)
+        schema, zone = self.client.at(state).schema(), expression_time_zone(self.settings)
         return FactCollector(self.client, state, state, InstantTime(""), schema, time_zone=zone)
 
 
@@ -504,7 +504,7 @@ def committed_files(
     """
     listing = StorageListing(client.store)
     listed: dict[str, dict[str, int]] = {}
-    copies = copied_logs(client, TableState(config, timeline))
+    copies = copied_logs(client.at(TableState(config, timeline)))
     for path in listing.partitions():
         sizes = listed.setdefault(path, {})
         for each in client.store.list(path, recursive=False):
@@ -515,7 +515,7 @@ def committed_files(
                 sizes[name] = each.size
     state = TableState(config, timeline)
     bases, logs = listing.files(None)
-    return listed, build_slices(bases, logs, client.slicing(state, bases, logs), client.replaced(state))
+    return listed, build_slices(bases, logs, client.at(state).slicing(bases, logs), client.at(state).replaced())
 
 
 # -------------------------------------------------------------------------------------------------------------- archive

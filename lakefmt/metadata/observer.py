@@ -168,7 +168,7 @@ class MetadataTableObserver:
         """
         if commit.operation is not WriteOperation.CLUSTER:
             return commit
-        copies = copied_logs(self.client, state)
+        copies = copied_logs(self.client.at(state))
         own = tuple(stat for path, stat in copies.items() if f"_{time}." in path)
         return replace(commit, stats=(*commit.stats, *own)) if own else commit
 
@@ -204,7 +204,7 @@ class MetadataTableObserver:
         # A service may have the columns of its plan; those of today are found in its files as in those of any instant.
         commit = pending.commit
         text = None if commit is None or commit.operation in _SERVICE_OPERATIONS else commit.schema_text
-        schema = self.client.schema(before) if text is None else without_meta_columns(avro_to_arrow(text))
+        schema = self.client.at(before).schema() if text is None else without_meta_columns(avro_to_arrow(text))
         after = TableState(config, completed)
 
         building = inflight_partitions(config)

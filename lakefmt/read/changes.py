@@ -39,7 +39,7 @@ from lakefmt.filegroups.cdc import (
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, all_slices
 from lakefmt.filegroups.pending_plans import is_copied_log
 from lakefmt.filegroups.reader import reading
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.formats.log.cdc import AFTER, BEFORE, KEY, OP, TS_MS
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.read.filters import Filter, keep_rows
@@ -199,18 +199,16 @@ class FileHistory:
     groups: dict[_GroupKey, GroupFiles]
 
     @classmethod
-    def load(
-        cls, client: TableClient, state: TableState, first: InstantTime, partitions: Sequence[PartitionPath]
-    ) -> FileHistory:
+    def load(cls, table_at: TableAt, first: InstantTime, partitions: Sequence[PartitionPath]) -> FileHistory:
         """List the partitions, and the files that cleans removed from them since the commit `first`."""
-        bases, logs = client.listing(state.config).files(partitions)
+        bases, logs = table_at.client.listing(table_at.config).files(partitions)
         groups: dict[_GroupKey, GroupFiles] = {}
         for base in bases:
             groups.setdefault((base.partition, base.file_id), GroupFiles()).bases.append(base)
         for log in logs:
             groups.setdefault((log.partition, log.file_id), GroupFiles()).logs.append(log)
         present, wanted = {base.path for base in bases} | {log.path for log in logs}, set(partitions)
-        for removed in _files_removed_by_cleans(client, state, first):
+        for removed in _files_removed_by_cleans(table_at, first):
             if removed.partition in wanted and removed.path not in present:
                 group = groups.setdefault((removed.partition, removed.file_id), GroupFiles())
                 if removed.path not in group.gone:
@@ -219,9 +217,9 @@ class FileHistory:
                         group.bases.append(removed)
                     else:
                         group.logs.append(removed)
-        timeline = state.timeline
+        timeline = table_at.timeline
         if not all(timeline.tells_completion_of(log.instant) for group in groups.values() for log in group.logs):
-            timeline = client.with_history(state).timeline  # it decides what a commit saw
+            timeline = table_at.with_history().timeline  # it decides what a commit saw
         return cls(timeline, groups)
 
     def base(self, source: ChangeSource, instant: str) -> FileSlice:
@@ -291,17 +289,15 @@ def _time_before(time: str) -> str:
     return str(int(time) - 1).rjust(len(time), "0")
 
 
-def _files_removed_by_cleans(
-    client: TableClient, state: TableState, first: InstantTime
-) -> Iterable[BaseFile | LogFile]:
+def _files_removed_by_cleans(table_at: TableAt, first: InstantTime) -> Iterable[BaseFile | LogFile]:
     """Yield the base files and logs that cleans removed since a commit; none if the cleans promise to have kept them all.
 
     What a commit met is told by completion: a service that was requested before it and completed after it does not count.
     """
-    now = TableState(state.config, client.timeline_store(state.config).load())
-    begun = next((i.order_time for i in state.timeline.commits if i.time == first), first)
+    now = TableState(table_at.config, table_at.client.timeline_store(table_at.config).load())
+    begun = next((i.order_time for i in table_at.timeline.commits if i.time == first), first)
     earliest = min((i.time for i in now.timeline.commits if i.order_time >= begun), default=first)
-    for _, record in cleans_beyond_promise(client, now, first, min(first, earliest)):
+    for _, record in cleans_beyond_promise(table_at.client.at(now), first, min(first, earliest)):
         bases, logs = cleaned_files(record)
         yield from bases
         yield from logs
@@ -312,20 +308,19 @@ _IMAGE_META_COLUMNS = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY)
 
 
 def read_changes(
-    client: TableClient,
-    state: TableState,
+    table_at: TableAt,
     start: str | datetime,
     end: str | datetime | None = None,
     columns: Sequence[str] | None = None,
     filter: Filter = None,
 ) -> pa.Table:
     """Return the changes of the commits after `start` up to `end`; see ``Table.changes``."""
-    first = _first_instant(client, state, start)
-    last = None if end is None else bound_of(client, state, end)
-    state = with_archived_instants(client, state, first)
-    work = _ChangesReader(client, state, *_plan_images(client, state, columns, filter))
-    commits = select_commits(state.timeline, first, last, planned_clusterings(client, state))
-    with _explain_expired_files(client, first):
+    first = _first_instant(table_at, start)
+    last = None if end is None else bound_of(table_at, end)
+    table_at = table_at.client.at(with_archived_instants(table_at, first))
+    work = _ChangesReader(table_at.client, table_at.state, *_plan_images(table_at, columns, filter))
+    commits = select_commits(table_at.timeline, first, last, planned_clusterings(table_at))
+    with _explain_expired_files(table_at.client, first):
         table = work.table(commits)
     next_start = max((i.order_time for i in commits), default=InstantTime(first))
     return table.replace_schema_metadata({NEXT_START: next_start.encode()})
@@ -350,23 +345,23 @@ class ChangesPlan:
     files: FileHistory
 
 
-def plan_changes_read(
-    client: TableClient, state: TableState, start: str | datetime, end: str | datetime | None = None
-) -> ChangesPlan:
+def plan_changes_read(table_at: TableAt, start: str | datetime, end: str | datetime | None = None) -> ChangesPlan:
     """Return what the changes of a range are read from.
 
     Raises:
         UnsupportedFeature: the table has no meta columns.
     """
-    first = _first_instant(client, state, start)
-    last = None if end is None else bound_of(client, state, end)
-    state = with_archived_instants(client, state, first)
-    commits = select_commits(state.timeline, first, last, planned_clusterings(client, state))
-    work = _ChangesReader(client, state, *_plan_images(client, state, None, None)).planned(commits)
-    with _explain_expired_files(client, first):
-        files = _file_history(client, state, work)
+    first = _first_instant(table_at, start)
+    last = None if end is None else bound_of(table_at, end)
+    table_at = table_at.client.at(with_archived_instants(table_at, first))
+    commits = select_commits(table_at.timeline, first, last, planned_clusterings(table_at))
+    work = _ChangesReader(table_at.client, table_at.state, *_plan_images(table_at, None, None)).planned(commits)
+    with _explain_expired_files(table_at.client, first):
+        files = _file_history(table_at, work)
     next_start = max((i.order_time for i in commits), default=InstantTime(first))
-    return ChangesPlan(state, first, next_start, tuple((commit, tuple(sources)) for commit, sources in work), files)
+    return ChangesPlan(
+        table_at.state, first, next_start, tuple((commit, tuple(sources)) for commit, sources in work), files
+    )
 
 
 def read_planned_changes(
@@ -380,20 +375,20 @@ def read_planned_changes(
     Raises:
         SnapshotExpired: a file was cleaned away.
     """
-    reader = _ChangesReader(client, plan.state, *_plan_images(client, plan.state, columns, filter))
+    reader = _ChangesReader(client, plan.state, *_plan_images(client.at(plan.state), columns, filter))
     with _explain_expired_files(client, plan.start):
         return reader.of_sources(plan.work, plan.files)
 
 
-def _first_instant(client: TableClient, state: TableState, start: str | datetime) -> str:
+def _first_instant(table_at: TableAt, start: str | datetime) -> str:
     """Return the start as an instant time.
 
     Raises:
         UnsupportedFeature: the table has no meta columns.
     """
-    if not state.config.populate_meta_fields:
+    if not table_at.config.populate_meta_fields:
         raise UnsupportedFeature("changes need meta columns, and this table does not fill them")
-    return bound_of(client, state, start)
+    return bound_of(table_at, start)
 
 
 @contextmanager
@@ -402,26 +397,24 @@ def _explain_expired_files(client: TableClient, start: str) -> Iterator[None]:
     try:
         yield
     except SnapshotExpired as error:
-        oldest = client.retained_from(client.load())
+        oldest = client.at(client.load()).retained_from()
         hint = f"; the changes of commits from {oldest} on can be read" if oldest else ""
         raise SnapshotExpired(f"the changes after {start} need what was cleaned away: {error}{hint}") from None
 
 
 def _file_history(
-    client: TableClient, state: TableState, work: _CommitSources, partitions: Collection[PartitionPath] | None = None
+    table_at: TableAt, work: _CommitSources, partitions: Collection[PartitionPath] | None = None
 ) -> FileHistory:
     """Return the files of the partitions of some sources; None: of all of them."""
     touched = {source.partition for _, sources in work for source in sources} if partitions is None else partitions
     if not work:
-        return FileHistory(state.timeline, {})
-    return FileHistory.load(client, state, min(commit.time for commit, _ in work), sorted(touched))
+        return FileHistory(table_at.timeline, {})
+    return FileHistory.load(table_at, min(commit.time for commit, _ in work), sorted(touched))
 
 
-def _plan_images(
-    client: TableClient, state: TableState, columns: Sequence[str] | None, filter: Filter
-) -> tuple[Query, tuple[str, ...]]:
+def _plan_images(table_at: TableAt, columns: Sequence[str] | None, filter: Filter) -> tuple[Query, tuple[str, ...]]:
     """Return the query for the rows of both images, and the image columns of the result."""
-    asked = plan_query(client.schema(state), columns, filter, meta_columns=False)
+    asked = plan_query(table_at.schema(), columns, filter, meta_columns=False)
     if not asked.columns:
         raise InvalidInputError("columns=[]: an image without columns tells nothing; leave columns out for all of them")
     wanted = {*_IMAGE_META_COLUMNS, *asked.columns, *asked.filter_columns}
@@ -442,8 +435,8 @@ class _ChangesReader:
         """Return the changes of commits."""
         work = self.planned(commits)
         touched = sorted({source.partition for _, sources in work for source in sources})
-        kept = set(prune_partitions(self.client, self.state, touched, self.query)) if work else set()
-        files = _file_history(self.client, self.state, work, kept)
+        kept = set(prune_partitions(self.client.at(self.state), touched, self.query)) if work else set()
+        files = _file_history(self.client.at(self.state), work, kept)
         return self.of_sources(
             [(commit, [s for s in sources if s.partition in kept]) for commit, sources in work], files
         )
@@ -468,7 +461,7 @@ class _ChangesReader:
         return pa.concat_tables(parts)
 
     def _sources(self, commit: Instant) -> list[ChangeSource]:
-        metadata = self.client.commit_metadata(self.state, commit)
+        metadata = self.client.at(self.state).commit_metadata(commit)
         if is_rewrite(metadata):
             return []
         return changing_sources(self.state.timeline, commit, metadata, self._replaced)
@@ -476,7 +469,7 @@ class _ChangesReader:
     @cached_property
     def _replaced(self) -> Mapping[tuple[str, str], InstantTime]:
         """The replaced file groups; only in version 6 the sources depend on them."""
-        return self.client.replaced(self.state) if self.state.timeline.layout == 1 else {}
+        return self.client.at(self.state).replaced() if self.state.timeline.layout == 1 else {}
 
     def _changed(self, commit: Instant, sources: Sequence[ChangeSource], files: FileHistory) -> Iterator[ChangedRows]:
         for source in sources:
@@ -536,9 +529,9 @@ class _ChangesReader:
         query = replace(self.query, condition=None)
         if file_slice.logs:
             state = self.state if timeline is None else replace(self.state, timeline=timeline)
-            rows = pa.concat_tables(merged_tables(self.client, state, [file_slice], query, self.state))
+            rows = pa.concat_tables(merged_tables(self.client.at(state), [file_slice], query, self.state))
         else:
-            rows = scan_table(self.client, self.state, [file_slice.base] if file_slice.base else [], query)
+            rows = scan_table(self.client.at(self.state), [file_slice.base] if file_slice.base else [], query)
         return reconcile(rows, self._schema)
 
     # --------------------------------------------------------------------------------------------------- change files
@@ -546,7 +539,7 @@ class _ChangesReader:
     def _as_is(self, commit: Instant, source: ChangeSource, files: FileHistory) -> ChangedRows:
         """Return the changes in change files; missing images come from the states before and after the commit."""
         parts = [part for path in source.files for part in read_change_file(self.client.store, path)]
-        ids = self.client.column_ids(self.state)
+        ids = self.client.at(self.state).column_ids()
         places = None if ids is None else ids.at(commit.time)
         keyed = [part for part in parts if KEY in part.column_names]
         none = self._schema.empty_table()

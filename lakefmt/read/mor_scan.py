@@ -21,7 +21,7 @@ from lakefmt.filegroups.logs.reader import read_log_rows, read_logs_of_slices
 from lakefmt.filegroups.merge.base import can_be_together, joined_in_schema
 from lakefmt.filegroups.merge.merged_slice import merge_logs, merge_logs_of_slices
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.filegroups.virtual_columns import VirtualColumns
 from lakefmt.read.filters import keep_rows
 from lakefmt.read.scan import Query
@@ -36,17 +36,12 @@ _GROUP_BYTES, _MOST_SLICES = 4 << 20, 64
 
 
 def merged_tables(
-    client: TableClient,
-    state: TableState,
-    slices: Sequence[FileSlice],
-    query: Query,
-    columns_of: TableState | None = None,
+    table_at: TableAt, slices: Sequence[FileSlice], query: Query, columns_of: TableState | None = None
 ) -> Iterator[pa.Table]:
     """Yield the rows of slices with logs, slice by slice, in the query's columns; small slices share a table.
 
     Args:
-        client: the table.
-        state: which blocks count.
+        table_at: the table, at one moment.
         slices: with logs.
         query: columns and filter.
         columns_of: the state whose columns the query has, where that is another one.
@@ -58,9 +53,16 @@ def merged_tables(
     """
     if not slices:
         return
-    rule = merge_rule(state.config)
+    rule = merge_rule(table_at.config)
     schema = pa.schema([query.schema.field(name) for name in _needed_columns(query, rule)])
-    work = _Work(client, state, schema, rule, query, client.virtual_columns(columns_of or state))
+    work = _Work(
+        table_at.client,
+        table_at.state,
+        schema,
+        rule,
+        query,
+        table_at.client.at(columns_of or table_at.state).virtual_columns(),
+    )
     groups = [[each] for each in slices] if work.unstored is not None else _groups(slices)
     if len(groups) == 1:  # nothing runs beside it
         yield from _merged_together(work, groups[0])
@@ -85,8 +87,7 @@ class _Work:
     """What the merges of one read share.
 
     Attributes:
-        client: the table.
-        state: which blocks count.
+        table_at: the table, at one moment.
         schema: the columns to read.
         rule: the table's merge rule.
         query: columns and filter.

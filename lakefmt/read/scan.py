@@ -25,7 +25,7 @@ from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import reading
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient
 from lakefmt.filegroups.virtual_columns import dropped_values
 from lakefmt.formats.parquet.base_file import check_row_counts
 from lakefmt.keys import partition_guarantee
@@ -139,57 +139,53 @@ def _names(columns: object) -> list[str]:
     return names
 
 
-def prune_partitions(
-    client: TableClient, state: TableState, partitions: Iterable[PartitionPath], query: Query
-) -> list[PartitionPath]:
+def prune_partitions(table_at: TableAt, partitions: Iterable[PartitionPath], query: Query) -> list[PartitionPath]:
     """Return the partitions that may have matching rows, judged by their paths."""
     from lakefmt.read.filter_terms import satisfiable
 
     remaining = list(partitions)
-    if query.condition is None or not state.config.is_partitioned:
+    if query.condition is None or not table_at.config.is_partitioned:
         return remaining
-    spec = client.key_spec(state.config)
+    spec = table_at.key_spec()
     guarantees = [partition_guarantee(spec, path, query.schema) for path in remaining]
     with computing():
         kept = satisfiable(guarantees, query.condition.exact, query.schema)
-    if not kept.all() and not client.stored_keys.trusts_paths(state):
+    if not kept.all() and not table_at.client.stored_keys.trusts_paths(table_at.state):
         return remaining
     return [remaining[number] for number in np.flatnonzero(kept).tolist()]
 
 
-def scan_batches(
-    client: TableClient, state: TableState, files: Sequence[BaseFile], query: Query
-) -> Iterator[pa.RecordBatch]:
+def scan_batches(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> Iterator[pa.RecordBatch]:
     """Yield the rows of base files in bounded memory, cast to the query's schema."""
-    for group in _groups(client, state, files, query):
+    for group in _groups(table_at, files, query):
         if isinstance(group, BaseFile):
             with reading(group.path):
-                for rows in _reconciled(client, state, group, query):
+                for rows in _reconciled(table_at, group, query):
                     yield from rows.to_batches(max_chunksize=BATCH_ROWS)
         else:
-            yield from _scanned(client, files, group, query)
+            yield from _scanned(table_at.client, files, group, query)
 
 
-def scan_table(client: TableClient, state: TableState, files: Sequence[BaseFile], query: Query) -> pa.Table:
+def scan_table(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> pa.Table:
     """Return the rows of base files as one table."""
-    named = _named_rows(client, state, files, query)
+    named = _named_rows(table_at, files, query)
     if named is not None:
         return named
     parts: list[pa.Table] = []
-    for group in _groups(client, state, files, query):
+    for group in _groups(table_at, files, query):
         if isinstance(group, BaseFile):
-            parts += _reconciled(client, state, group, query)
+            parts += _reconciled(table_at, group, query)
         elif query.condition is None or query.condition.prunes_exactly:
-            with _reading_many(client, files, group, query):
+            with _reading_many(table_at.client, files, group, query):
                 exact = None if query.condition is None else query.condition.exact
                 parts.append(group.to_table(columns=list(query.columns), filter=exact))
         else:
-            batches = list(_scanned(client, files, group, query))
+            batches = list(_scanned(table_at.client, files, group, query))
             parts += [pa.Table.from_batches(batches)] if batches else []
     return join_tables(parts, query.result_schema)
 
 
-def _named_rows(client: TableClient, state: TableState, files: Sequence[BaseFile], query: Query) -> pa.Table | None:
+def _named_rows(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> pa.Table | None:
     """Return the rows of base files where a filter names a few texts, by the pages that have those; None: all pages are read."""
     condition = query.condition
     if condition is None or condition.may_fail or not condition.values or not 0 < len(files) <= _FEW_FILES:
@@ -198,9 +194,9 @@ def _named_rows(client: TableClient, state: TableState, files: Sequence[BaseFile
     from lakefmt.filegroups.named_rows import MOST_TEXTS, NamedTexts, read_named_rows
     from lakefmt.filegroups.reader import SMALL_BYTES
 
-    if state.config.drop_partition_columns or any(file.size < SMALL_BYTES for file in files):
+    if table_at.config.drop_partition_columns or any(file.size < SMALL_BYTES for file in files):
         return None
-    by_name = _by_name(client, state, query)
+    by_name = _by_name(table_at, query)
     fields = [field for field in query.schema if field.name in by_name.asked]
     texts = [
         NamedTexts(field.name, condition.values[field.name])
@@ -214,8 +210,8 @@ def _named_rows(client: TableClient, state: TableState, files: Sequence[BaseFile
     asks_more = by_name.of_filter != {texts[0].column}
     parts: list[pa.Table] = []
     for file in files:
-        choose = _chooser(client, state, file, query) if asks_more else None
-        rows = read_named_rows(client.store, file, fields, texts[0], choose)
+        choose = _chooser(table_at, file, query) if asks_more else None
+        rows = read_named_rows(table_at.client.store, file, fields, texts[0], choose)
         if rows is None:
             return None
         parts.append(keep_rows(rows, condition).select(list(query.columns)))
@@ -275,28 +271,26 @@ def _check_filter(dataset: ds.FileSystemDataset, query: Query) -> None:
             keep_rows(pa.Table.from_batches([batch]), query.condition)
 
 
-def _groups(
-    client: TableClient, state: TableState, files: Sequence[BaseFile], query: Query
-) -> list[ds.FileSystemDataset | BaseFile]:
+def _groups(table_at: TableAt, files: Sequence[BaseFile], query: Query) -> list[ds.FileSystemDataset | BaseFile]:
     """Split files into one dataset that Arrow can cast, and single files that need more."""
     import pyarrow.dataset as ds
 
-    config, by_name = state.config, _by_name(client, state, query)
+    config, by_name = table_at.config, _by_name(table_at, query)
 
-    filesystem, prefix = client.store.arrow_filesystem()
+    filesystem, prefix = table_at.client.store.arrow_filesystem()
     if isinstance(filesystem, pafs.PyFileSystem):
         track_arrow_use(filesystem.handler)
     layout = ds.ParquetFileFormat(default_fragment_scan_options=_scan_options())
     plain: dict[BaseFile, ds.ParquetFileFragment] = {}
     special: list[BaseFile] = []
-    promises = _promises(client, config, files, query.schema) if config.drop_partition_columns else {}
+    promises = _promises(table_at.client, config, files, query.schema) if config.drop_partition_columns else {}
     for file in files:
         if not by_name.covers(file):
             special.append(file)
         else:
             promise = promises.get(file.partition)
             plain[file] = layout.make_fragment(prefix + file.path, filesystem, partition_expression=promise)
-    _check_footers(client, list(plain.values()), prefix)
+    _check_footers(table_at.client, list(plain.values()), prefix)
     # Arrow refuses a whole number that a double rounds; Spark and Hudi's other readers round it.
     rounded = [field for field in query.schema if pa.types.is_floating(field.type) and field.name in by_name.asked]
     for file, fragment in list(plain.items()):
@@ -350,28 +344,24 @@ class _ByName:
         return not self.nested or _same_types(self.client, file, self.nested)
 
 
-def _by_name(client: TableClient, state: TableState, query: Query) -> _ByName:
+def _by_name(table_at: TableAt, query: Query) -> _ByName:
     of_filter = frozenset(query.filter_columns)
     asked = of_filter.union(query.columns)
     millis = [f.name for f in query.schema if f.name in asked and pa.types.is_timestamp(f.type) and f.type.unit == "ms"]
-    return _ByName(client, _ids(client, state), asked, of_filter, _nested_fields(query), millis)
+    return _ByName(table_at.client, _ids(table_at), asked, of_filter, _nested_fields(query), millis)
 
 
-def _ids(client: TableClient, state: TableState) -> ColumnIds | None:
-    return client.column_ids(state) if client.has_seen_column_ids else None
+def _ids(table_at: TableAt) -> ColumnIds | None:
+    return table_at.column_ids() if table_at.client.cache.has_seen_column_ids else None
 
 
-def chosen_row_groups(
-    client: TableClient, state: TableState, file: BaseFile, query: Query
-) -> Callable[[pq.ParquetFile], list[int]] | None:
+def chosen_row_groups(table_at: TableAt, file: BaseFile, query: Query) -> Callable[[pq.ParquetFile], list[int]] | None:
     """Return what chooses the row groups of a base file that a read decodes; None: Arrow does."""
-    return None if _by_name(client, state, query).covers(file) else _chooser(client, state, file, query)
+    return None if _by_name(table_at, query).covers(file) else _chooser(table_at, file, query)
 
 
-def _chooser(
-    client: TableClient, state: TableState, file: BaseFile, query: Query
-) -> Callable[[pq.ParquetFile], list[int]]:
-    ids = _ids(client, state)
+def _chooser(table_at: TableAt, file: BaseFile, query: Query) -> Callable[[pq.ParquetFile], list[int]]:
+    ids = _ids(table_at)
     places = None if ids is None else ids.at(file.instant)
 
     def choose(parquet: pq.ParquetFile) -> list[int]:
@@ -380,7 +370,7 @@ def _chooser(
             return list(range(parquet.num_row_groups))
         from lakefmt.read.skipping.altered_columns import row_groups_left  # brings the metadata table along
 
-        return row_groups_left(parquet.metadata, parquet.schema_arrow, places, condition, query.schema, state.config)
+        return row_groups_left(parquet.metadata, parquet.schema_arrow, places, condition, query.schema, table_at.config)
 
     return choose
 
@@ -424,20 +414,22 @@ def _same_types(client: TableClient, file: BaseFile, fields: Sequence[pa.Field])
     return all(f.name not in stored.names or stored.field(f.name).type.equals(f.type) for f in fields)
 
 
-def _reconciled(client: TableClient, state: TableState, file: BaseFile, query: Query) -> Iterator[pa.Table]:
+def _reconciled(table_at: TableAt, file: BaseFile, query: Query) -> Iterator[pa.Table]:
     """Yield the rows of a file that Arrow cannot read by names, row group by row group."""
-    config, ids, choose = state.config, _ids(client, state), _chooser(client, state, file, query)
+    config, ids, choose = table_at.config, _ids(table_at), _chooser(table_at, file, query)
     if ids is not None and ids.at(file.instant) is not None:
         wanted = {*query.columns, *query.filter_columns}
         schema = pa.schema([field for field in query.schema if field.name in wanted])
         names = [RECORD_KEY, *(n for n in schema.names if n != RECORD_KEY)]
-        for rows in client.row_reader(state).row_groups(file, names, choose):
+        for rows in table_at.row_reader().row_groups(file, names, choose):
             yield keep_rows(reconcile(rows, schema), query.condition).select(list(query.columns))
         return
     made = (
-        dropped_values(client.key_spec(config), file.partition, query.schema) if config.drop_partition_columns else {}
+        dropped_values(table_at.client.key_spec(config), file.partition, query.schema)
+        if config.drop_partition_columns
+        else {}
     )
-    for rows in client.reader.row_groups(file, None, choose):
+    for rows in table_at.client.reader.row_groups(file, None, choose):
         for name, value in made.items():
             if name not in rows.column_names:
                 rows = rows.append_column(name, pa.repeat(value, rows.num_rows))

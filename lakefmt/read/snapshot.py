@@ -15,7 +15,7 @@ from lakefmt.arguments import foreign, partitions_argument, shown
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile, FileSlice
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.metadata.reading.listing import ListingByMetadata, MetadataListing
 from lakefmt.read.filters import Filter
 from lakefmt.read.scan import (
@@ -60,11 +60,11 @@ _LISTING_INSTEAD_OF = 2
 NEXT_START = b"lakefmt.next_start"
 
 
-def bound_of(client: TableClient, state: TableState, bound: str | datetime) -> str:
+def bound_of(table_at: TableAt, bound: str | datetime) -> str:
     """Return a bound as an instant time of a table; arguments and errors are those of :func:`resolve_bound`."""
     if isinstance(bound, str) and bound.isascii() and bound.isdigit():
         return bound
-    return resolve_bound(bound, client.reading_zone(state.config, state.timeline))
+    return resolve_bound(bound, table_at.reading_zone())
 
 
 def resolve_bound(bound: str | datetime, zone: tzinfo | None) -> str:
@@ -110,12 +110,12 @@ class Snapshot:
 
     @cached_property
     def _known(self) -> TableState:
-        return covers_archived(self.client, self.state)
+        return covers_archived(self.client.at(self.state))
 
     @property
     def schema(self) -> pa.Schema:
         """The columns at that moment, without the meta columns."""
-        return self.client.schema(self._known)
+        return self.client.at(self._known).schema()
 
     @property
     def instant(self) -> str | None:
@@ -132,14 +132,14 @@ class Snapshot:
         meta_columns: bool = False,
     ) -> pa.Table:
         """Read rows; arguments as for ``Table.read``."""
-        plan = plan_query(self.client.columns(self._known), columns, filter, meta_columns=meta_columns)
+        plan = plan_query(self.client.at(self._known).columns(), columns, filter, meta_columns=meta_columns)
         files, logged = self._files(plan, query)
-        plain = scan_table(self.client, self._known, files, plan)
+        plain = scan_table(self.client.at(self._known), files, plan)
         if not logged:
             return plain
         from lakefmt.read.mor_scan import merged_tables  # brings the formats of logs along
 
-        merged = merged_tables(self.client, self._known, logged, plan)
+        merged = merged_tables(self.client.at(self._known), logged, plan)
         return join_tables([plain, *merged], plan.result_schema)
 
     def scan(
@@ -151,20 +151,20 @@ class Snapshot:
         meta_columns: bool = False,
     ) -> pa.RecordBatchReader:
         """Stream rows in bounded memory; arguments as for ``Table.read``."""
-        plan = plan_query(self.client.columns(self._known), columns, filter, meta_columns=meta_columns)
+        plan = plan_query(self.client.at(self._known).columns(), columns, filter, meta_columns=meta_columns)
         return self._scan(plan, *self._files(plan, query))
 
     def _scan(self, plan: Query, files: Sequence[BaseFile], logged: Sequence[FileSlice]) -> pa.RecordBatchReader:
         schema = plan.result_schema
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for batch in scan_batches(self.client, self._known, files, plan):
+            for batch in scan_batches(self.client.at(self._known), files, plan):
                 yield batch if batch.schema.equals(schema) else batch.cast(schema)
             if not logged:
                 return
             from lakefmt.read.mor_scan import merged_tables  # brings the formats of logs along
 
-            for part in merged_tables(self.client, self._known, logged, plan):
+            for part in merged_tables(self.client.at(self._known), logged, plan):
                 yield from cast_rows(part, schema).to_batches(max_chunksize=BATCH_ROWS)
 
         return pa.RecordBatchReader.from_batches(schema, batches())
@@ -175,7 +175,7 @@ class Snapshot:
         Raises:
             SnapshotExpired: files of the snapshot were cleaned.
         """
-        return pinned_slices(self.client, self._known, partitions_argument(partitions))
+        return pinned_slices(self.client.at(self._known), partitions_argument(partitions))
 
     def _files(self, plan: Query, query: str) -> tuple[list[BaseFile], list[FileSlice]]:
         """Return the base files to read directly, and the slices to merge."""
@@ -188,11 +188,11 @@ class Snapshot:
         if plan.condition is not None and isinstance(listing, MetadataListing):
             from lakefmt.read.skipping.file_selection import select_slices  # brings the metadata table along
 
-            return list(select_slices(self.client, self._known, plan, query, listing).slices)
+            return list(select_slices(self.client.at(self._known), plan, query, listing).slices)
         if plan.condition is None or not self.state.config.is_partitioned:
-            return pinned_slices(self.client, self._known, listing=listing)
-        prune = partial(prune_partitions, self.client, self.state, query=plan)
-        return pinned_slices(self.client, self._known, prune(listing.candidates()), listing=listing, prune=prune)
+            return pinned_slices(self.client.at(self._known), listing=listing)
+        prune = partial(prune_partitions, self.client.at(self.state), query=plan)
+        return pinned_slices(self.client.at(self._known), prune(listing.candidates()), listing=listing, prune=prune)
 
 
 def matching_slices(snapshot: Snapshot, filter: Filter = None, query: str = "snapshot") -> list[FileSlice]:
@@ -212,7 +212,7 @@ def scan_slices(
 ) -> pa.RecordBatchReader:
     """Stream the rows of some file slices of a snapshot; arguments as for ``Table.read``."""
     check_query_type(query)
-    plan = plan_query(snapshot.client.columns(snapshot._known), columns, filter, meta_columns=meta_columns)
+    plan = plan_query(snapshot.client.at(snapshot._known).columns(), columns, filter, meta_columns=meta_columns)
     return snapshot._scan(plan, *_plain_and_logged(slices, query))
 
 
@@ -254,8 +254,7 @@ class IncrementPlan:
 
 
 def read_increment(
-    client: TableClient,
-    state: TableState,
+    table_at: TableAt,
     start: str | datetime,
     end: str | datetime | None,
     columns: Sequence[str] | None,
@@ -264,14 +263,13 @@ def read_increment(
     meta_columns: bool,
 ) -> pa.Table:
     """Return the rows written after `start` up to `end`; see ``Table.incremental``."""
-    plan = plan_increment_read(client, state, start, end, filter)
-    rows = read_planned_increment(client, plan, plan.slices, columns, filter, meta_columns=meta_columns)
+    plan = plan_increment_read(table_at, start, end, filter)
+    rows = read_planned_increment(table_at.client, plan, plan.slices, columns, filter, meta_columns=meta_columns)
     return with_metadata(rows, {NEXT_START: plan.next_start.encode()})
 
 
 def plan_increment_read(
-    client: TableClient,
-    state: TableState,
+    table_at: TableAt,
     start: str | datetime,
     end: str | datetime | None,
     filter: Filter = None,
@@ -288,53 +286,53 @@ def plan_increment_read(
         UnsupportedFeature: the table has no meta columns.
         SnapshotExpired: the range was cleaned away.
     """
-    if not state.config.populate_meta_fields:
+    if not table_at.config.populate_meta_fields:
         raise UnsupportedFeature("incremental queries need meta columns, and this table does not fill them")
-    first = bound_of(client, state, start)
-    last = None if end is None else bound_of(client, state, end)
-    state = with_archived_instants(client, state, first)
-    increment = _planned_increment(client, state, first, last)
-    query = plan_query(client.schema(state), None, filter, meta_columns=False)
-    then = state
+    first = bound_of(table_at, start)
+    last = None if end is None else bound_of(table_at, end)
+    table_at = table_at.client.at(with_archived_instants(table_at, first))
+    increment = _planned_increment(table_at, first, last)
+    query = plan_query(table_at.schema(), None, filter, meta_columns=False)
+    then = table_at.state
     try:
         if increment.has_logs:
-            with _explaining(client, first):
-                then, slices = _slices_at_end(client, state, increment, last, query)
+            with _explaining(table_at.client, first):
+                then, slices = _slices_at_end(table_at, increment, last, query)
         else:
             slices = [FileSlice(file.partition, file.file_id, file.instant, file) for file in increment.files]
             if falls_back:
-                _check_files(client, state, increment.files)
+                _check_files(table_at, increment.files)
     except SnapshotExpired:
         if not falls_back:
             raise
-        then = client.load()
-        slices = pinned_slices(client, then)
+        then = table_at.client.load()
+        slices = pinned_slices(table_at.client.at(then))
     return IncrementPlan(then, tuple(slices), increment.commits, first, increment.next_start)
 
 
-def _planned_increment(client: TableClient, state: TableState, start: str, end: str | None) -> Increment:
+def _planned_increment(table_at: TableAt, start: str, end: str | None) -> Increment:
     """Return the increment of a range: by one listing of the table where that takes fewer requests than the commits."""
     from lakefmt.read.incremental import are_told_by_names, plan_increment, plan_named_increment, select_commits
 
-    timeline, idle = state.timeline, planned_clusterings(client, state)
+    timeline, idle = table_at.timeline, planned_clusterings(table_at)
     selected = select_commits(timeline, start, end, idle)
     # One commit is read in any case, for the schema; the listing may have to be made a second time.
-    if client.num_unread(selected) > _LISTING_INSTEAD_OF and are_told_by_names(timeline, selected):
-        listing = client.known_listing(state.config, timeline)
+    if table_at.client.num_unread(selected) > _LISTING_INSTEAD_OF and are_told_by_names(timeline, selected):
+        listing = table_at.client.known_listing(table_at.config, timeline)
         if listing is not None and listing.timeline_after is not None:
             named = plan_named_increment(selected, listing.files(None)[0])
             if named is not None:
                 return named
-    return plan_increment(timeline, start, end, lambda i: client.commit_metadata(state, i), idle)
+    return plan_increment(timeline, start, end, lambda i: table_at.commit_metadata(i), idle)
 
 
-def _check_files(client: TableClient, state: TableState, files: Sequence[BaseFile]) -> None:
+def _check_files(table_at: TableAt, files: Sequence[BaseFile]) -> None:
     """Raise for a file that is not there.
 
     Raises:
         SnapshotExpired: it is not.
     """
-    listed, _ = client.storage_listing(state.config).files(sorted({file.partition for file in files}))
+    listed, _ = table_at.client.storage_listing(table_at.config).files(sorted({file.partition for file in files}))
     lost = {file.path for file in files} - {file.path for file in listed}
     if lost:
         raise SnapshotExpired(f"{min(lost)} is gone: a clean removed it")
@@ -356,16 +354,16 @@ def read_planned_increment(
     Raises:
         SnapshotExpired: a file was cleaned away.
     """
-    asked = plan_query(client.schema(plan.state), columns, filter, meta_columns=meta_columns)
+    asked = plan_query(client.at(plan.state).schema(), columns, filter, meta_columns=meta_columns)
     query = replace(asked, condition=written_by(plan.commits, asked))
     plain, logged = _plain_and_logged(slices, "snapshot")
     with _explaining(client, plan.start):
-        rows = scan_table(client, plan.state, plain, query)
+        rows = scan_table(client.at(plan.state), plain, query)
         if not logged:
             return rows
         from lakefmt.read.mor_scan import merged_tables
 
-        return join_tables([rows, *merged_tables(client, plan.state, logged, query)], query.result_schema)
+        return join_tables([rows, *merged_tables(client.at(plan.state), logged, query)], query.result_schema)
 
 
 def written_by(commits: Sequence[InstantTime], query: Query) -> Condition:
@@ -382,7 +380,7 @@ def _explaining(client: TableClient, start: str) -> Iterator[None]:
     try:
         yield
     except SnapshotExpired as error:
-        oldest = client.retained_from(client.load())
+        oldest = client.at(client.load()).retained_from()
         hint = f"; ends from {oldest} on can be read" if oldest else ""
         raise SnapshotExpired(
             f"the increment after {start} needs a file that was cleaned away: {error}{hint}"
@@ -390,40 +388,40 @@ def _explaining(client: TableClient, start: str) -> Iterator[None]:
 
 
 def _slices_at_end(
-    client: TableClient, state: TableState, increment: Increment, end: str | None, query: Query
+    table_at: TableAt, increment: Increment, end: str | None, query: Query
 ) -> tuple[TableState, list[FileSlice]]:
     """Return the state as of the end, in the columns of now, and the touched file slices as of then."""
     from lakefmt.read.incremental import visible_at_end
     from lakefmt.read.skipping.file_selection import chosen_by_statistics
 
-    then = replace(state, timeline=visible_at_end(state.timeline, end), columns_of=state.timeline)
+    then = replace(table_at.state, timeline=visible_at_end(table_at.timeline, end), columns_of=table_at.timeline)
     partitions = sorted({PartitionPath(partition) for partition, _ in increment.groups})
-    slices = pinned_slices(client, then, partitions, end=end, groups=increment.groups)
+    slices = pinned_slices(table_at.client.at(then), partitions, end=end, groups=increment.groups)
     written = replace(query, condition=written_by(increment.commits, query))
-    return then, list(chosen_by_statistics(client, then, slices, written))
+    return then, list(chosen_by_statistics(table_at.client.at(then), slices, written))
 
 
-def with_archived_instants(client: TableClient, state: TableState, start: str) -> TableState:
+def with_archived_instants(table_at: TableAt, start: str) -> TableState:
     """Return the state, with the archive if commits after `start` may be archived.
 
     A commit may be archived although it completed after one that is still active, so only a start
     after all archived completions needs no archive.
     """
-    timeline = state.timeline
+    timeline = table_at.timeline
     behind = timeline.first_active if timeline.layout == 1 else timeline.highest_time
-    return state if behind is None or start >= behind else client.with_history(state)
+    return table_at.state if behind is None or start >= behind else table_at.with_history().state
 
 
-def planned_clusterings(client: TableClient, state: TableState) -> set[InstantTime]:
+def planned_clusterings(table_at: TableAt) -> set[InstantTime]:
     """Return the pending clusterings of version 6, which need not be waited for."""
-    if state.timeline.layout != 1:
+    if table_at.timeline.layout != 1:
         return set()
     times = set()
-    for pending in state.timeline.pending:
+    for pending in table_at.timeline.pending:
         if pending.action is not Action.REPLACE_COMMIT:
             continue
-        for requested in state.timeline.files_of(pending):
-            body = client.read_body(state, requested) if requested.state is State.REQUESTED else b""
+        for requested in table_at.timeline.files_of(pending):
+            body = table_at.read_body(requested) if requested.state is State.REQUESTED else b""
             if body:
                 plan = decode_body(BodyKind.REQUESTED_REPLACE, body, what=requested.file_name)
                 if plan.get("operationType") == WriteOperation.CLUSTER.value:

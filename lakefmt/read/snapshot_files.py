@@ -14,7 +14,7 @@ from typing import Any
 from lakefmt.errors import InstantNotFound, SnapshotExpired
 from lakefmt.filegroups.listing import FileListing
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, parse_files
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableState
 from lakefmt.storage.api import ObjectInfo
 from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.instant import Action, Instant, State
@@ -40,17 +40,16 @@ _Files = tuple[Sequence[BaseFile], Sequence[LogFile]]
 Prune = Callable[[Sequence[PartitionPath]], Collection[PartitionPath]]
 
 
-def covers_archived(client: TableClient, state: TableState) -> TableState:
+def covers_archived(table_at: TableAt) -> TableState:
     """Return the state, with the archive if its bound is older than the active timeline."""
-    timeline = state.timeline
+    timeline = table_at.timeline
     if timeline.bound is None or timeline.first_active is None or timeline.bound >= timeline.first_active:
-        return state
-    return client.with_history(state)
+        return table_at.state
+    return table_at.with_history().state
 
 
 def pinned_slices(
-    client: TableClient,
-    state: TableState,
+    table_at: TableAt,
     partitions: Sequence[PartitionPath] | None = None,
     *,
     end: str | None = None,
@@ -71,20 +70,20 @@ def pinned_slices(
     Raises:
         SnapshotExpired: a clean, rollback or restore removed files of the state.
     """
-    listing = listing or client.listing(state.config, state.timeline)
+    listing = listing or table_at.listing()
     bases, logs = _of_groups(listing.files(partitions), groups)
-    if state.history is not None:
-        _check_reach(state.timeline, bases)
-    replaced = client.replaced(state)
-    now = TableState(state.config, listing.timeline_after or client.timeline_store(state.config).load())
+    if table_at.history is not None:
+        _check_reach(table_at.timeline, bases)
+    replaced = table_at.replaced()
+    now = TableState(table_at.config, listing.timeline_after or table_at.client.timeline_store(table_at.config).load())
     chosen = None if partitions is None else frozenset(partitions)
-    _check_not_undone(client, state.timeline, now)
-    for clean, record in _later_cleans(client, state, now, end):
+    _check_not_undone(table_at.client.at(now), table_at.timeline)
+    for clean, record in _later_cleans(table_at.client.at(now), table_at.state, end):
         removed = _of_groups(cleaned_files(record), groups)
         if chosen is not None:
             removed = _of_partitions(removed, chosen, prune)
-        _check_present(client, state, now, (bases, logs), removed, replaced, clean, end)
-    return build_slices(bases, logs, client.slicing(state, bases, logs), replaced)
+        _check_present(table_at.client.at(now), table_at.state, (bases, logs), removed, replaced, clean, end)
+    return build_slices(bases, logs, table_at.slicing(bases, logs), replaced)
 
 
 def _check_reach(timeline: Timeline, present: Iterable[BaseFile]) -> None:
@@ -99,9 +98,8 @@ def _check_reach(timeline: Timeline, present: Iterable[BaseFile]) -> None:
 
 
 def _check_present(
-    client: TableClient,
+    table_at: TableAt,
     state: TableState,
-    now: TableState,
     present: _Files,
     removed: _Files,
     replaced: _Replaced,
@@ -109,14 +107,14 @@ def _check_present(
     end: str | None,
 ) -> None:
     """Raise when a clean removed a file that the state has."""
-    timeline = client.slicing(state, [*present[0], *removed[0]], [*present[1], *removed[1]])
+    timeline = table_at.client.at(state).slicing([*present[0], *removed[0]], [*present[1], *removed[1]])
     lost = lost_files(present, removed, timeline, replaced)
     if lost:
         bound = state.timeline.bound or end
         raise SnapshotExpired(
             f"{lost[0]} is gone: the clean {clean.time} removed it, and "
             + (f"the table as of {bound}" if bound else "this snapshot")
-            + f" needs it; {_hint(client.retained_from(now))}"
+            + f" needs it; {_hint(table_at.retained_from())}"
         )
 
 
@@ -142,10 +140,10 @@ def _hint(oldest: str | None) -> str:
     return f"every instant from {oldest} on can be read" if oldest else "take a new snapshot"
 
 
-def _check_not_undone(client: TableClient, before: Timeline, now: TableState) -> None:
+def _check_not_undone(table_at: TableAt, before: Timeline) -> None:
     """Raise if a commit of the snapshot was rolled back; archived commits may leave the timeline."""
-    gone = [commit for commit in _left_since(before, now.timeline) if commit in before.commits]
-    history = client.with_history(now).history if gone else None
+    gone = [commit for commit in _left_since(before, table_at.timeline) if commit in before.commits]
+    history = table_at.with_history().history if gone else None
     for commit in gone:
         if history is None or not history.holds(commit):
             raise SnapshotExpired(f"commit {commit.time} was undone after this snapshot was taken; take a new one")
@@ -162,36 +160,36 @@ def _left_since(before: Timeline, now: Timeline) -> list[Instant]:
 _Cleans = list[tuple[Instant, Mapping[str, Any]]]
 
 
-def _later_cleans(client: TableClient, state: TableState, now: TableState, end: str | None) -> _Cleans:
+def _later_cleans(table_at: TableAt, state: TableState, end: str | None) -> _Cleans:
     """Return the cleans that may have removed files of the state, with their records.
 
     Cleans that were complete in the state are harmless, unless the state is older than what they
     retain.
     """
-    unseen = _unseen_cleans(client, state, now)
+    unseen = _unseen_cleans(table_at, state)
     since = state.timeline.bound or end
     first = min(filter(None, (state.timeline.bound, _first_left_out(state.timeline, end))), default=None)
     if since is None or first is None:
         return unseen
     times = {clean.time for clean, _ in unseen}
-    past = cleans_beyond_promise(client, now, since, first)
+    past = cleans_beyond_promise(table_at, since, first)
     return [(clean, record) for clean, record in past if clean.time not in times] + unseen
 
 
-def _unseen_cleans(client: TableClient, state: TableState, now: TableState) -> _Cleans:
+def _unseen_cleans(table_at: TableAt, state: TableState) -> _Cleans:
     """Return the cleans that were not complete in the state; of those that are archived by now the archive tells."""
     before = state.timeline
     seen = before.completed_of(Action.CLEAN)
     times = {i.time for i in seen}
-    unseen = [i for i in now.timeline if i.action is Action.CLEAN and i.time not in times]
+    unseen = [i for i in table_at.timeline if i.action is Action.CLEAN and i.time not in times]
     # Cleans are archived oldest first: while all those of the state are active, later ones are, too.
-    if _left_since(before, now.timeline) or (unseen and not seen):
-        now = client.with_history(now)
+    if _left_since(before, table_at.timeline) or (unseen and not seen):
+        table_at = table_at.with_history()
         pending = {i.time for i in before.pending if i.action is Action.CLEAN}
         last = seen[-1].time if seen else before.highest_time or ""
-        archived = (i for i in now.timeline.archived if i.action is Action.CLEAN)
+        archived = (i for i in table_at.timeline.archived if i.action is Action.CLEAN)
         unseen = [*(i for i in archived if i.time > last or i.time in pending), *unseen]
-    return [(clean, record_of_clean(client, now, clean)) for clean in unseen]
+    return [(clean, record_of_clean(table_at, clean)) for clean in unseen]
 
 
 def _first_left_out(timeline: Timeline, end: str | None) -> InstantTime | None:
@@ -203,23 +201,22 @@ def _first_left_out(timeline: Timeline, end: str | None) -> InstantTime | None:
     return min((i.time for i in timeline.pending), default=None) if end else None
 
 
-def cleans_beyond_promise(client: TableClient, now: TableState, since: str, first: str) -> _Cleans:
+def cleans_beyond_promise(table_at: TableAt, since: str, first: str) -> _Cleans:
     """Return the cleans that do not promise to have kept the states from an instant on, with their records.
 
     Args:
-        client: the table.
-        now: the table as it is.
+        table_at: the table, at one moment.
         since: cleans before this time have seen no later commit, so they removed nothing.
         first: the instant.
     """
-    cleans = [i for i in now.timeline if i.action is Action.CLEAN]
+    cleans = [i for i in table_at.timeline if i.action is Action.CLEAN]
     newest = max((i for i in cleans if i.is_completed), default=None, key=lambda i: i.time)
     # The archive ends before what the newest clean retains.
-    if newest is not None and not _promises(newest, record_of_clean(client, now, newest), first):
-        now = client.with_history(now)
-        cleans = [*(i for i in now.timeline.archived if i.action is Action.CLEAN), *cleans]
+    if newest is not None and not _promises(newest, record_of_clean(table_at, newest), first):
+        table_at = table_at.with_history()
+        cleans = [*(i for i in table_at.timeline.archived if i.action is Action.CLEAN), *cleans]
     later = [i for i in cleans if i.time > since]
-    records = map_concurrently(client.store, [partial(record_of_clean, client, now, clean) for clean in later])
+    records = map_concurrently(table_at.client.store, [partial(record_of_clean, table_at, clean) for clean in later])
     pairs = zip(later, records, strict=True)
     return [(clean, record) for clean, record in pairs if not _promises(clean, record, first)]
 
@@ -230,14 +227,14 @@ def _promises(clean: Instant, record: Mapping[str, Any], first: str) -> bool:
     return bool(retained) and str(retained) <= first
 
 
-def record_of_clean(client: TableClient, state: TableState, clean: Instant) -> Mapping[str, Any]:
+def record_of_clean(table_at: TableAt, clean: Instant) -> Mapping[str, Any]:
     """Return the metadata of a clean, or its plan."""
     if clean.state is State.COMPLETED:
-        body = client.read_body(state, clean)
+        body = table_at.read_body(clean)
         return decode_body(BodyKind.CLEAN_METADATA, body, what=clean.file_name)
-    files = state.timeline.files_of(clean)
+    files = table_at.timeline.files_of(clean)
     requested = next((i for i in files if i.state is State.REQUESTED), None)
-    body = b"" if requested is None else client.read_body(state, requested)
+    body = b"" if requested is None else table_at.read_body(requested)
     if requested is None or not body:
         return {}
     return decode_body(BodyKind.CLEANER_PLAN, body, what=requested.file_name)

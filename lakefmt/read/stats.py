@@ -14,7 +14,7 @@ from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.pending_plans import is_copied_log
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.timeline.heartbeat import heartbeat_name, is_alive
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, parse_instant_time
 from lakefmt.timeline.metadata_codec import body_kind, decode_body
@@ -185,11 +185,11 @@ class TimelineView:
     @classmethod
     def _load(cls, client: TableClient, archived: bool, limit: int | None) -> TimelineView:
         state = client.load()
-        state = client.with_history(state) if archived else state
+        state = client.at(state).with_history().state if archived else state
         old = state.timeline.archived
         instants = [*((i, True) for i in old), *((i, False) for i in state.timeline)]
         instants.sort(key=lambda pair: pair[0].time)
-        teller = _EntryBuilder(client, state)
+        teller = _EntryBuilder(client.at(state))
         chosen = instants[-limit:] if limit else instants
         return cls(tuple(teller.entry(i, was_archived) for i, was_archived in chosen), state.timeline, client)
 
@@ -238,11 +238,11 @@ def follow_timeline(client: TableClient, seconds: float) -> Iterator[tuple[Timel
 class _EntryBuilder:
     """Builds entries from the files of instants."""
 
-    def __init__(self, client: TableClient, state: TableState) -> None:
-        self._client = client
-        self._state = state
-        self._made = _creation_times(client, state) if state.timeline.layout == 1 else {}
-        self._zone = client.reading_zone(state.config, state.timeline) if self._made else None
+    def __init__(self, table_at: TableAt) -> None:
+        self._client = table_at.client
+        self._state = table_at.state
+        self._made = _creation_times(table_at) if table_at.timeline.layout == 1 else {}
+        self._zone = table_at.reading_zone() if self._made else None
 
     def entry(self, instant: Instant, archived: bool) -> TimelineEntry:
         plain = (instant.time, instant.completion, instant.action.value, instant.state.value)
@@ -252,7 +252,7 @@ class _EntryBuilder:
         seconds = self._seconds(instant)
         if instant.action not in COMMIT_ACTIONS:
             return TimelineEntry(*plain, operation="", seconds=seconds, note=self._done(instant), archived=archived)
-        commit = self._client.commit_metadata(self._state, instant)
+        commit = self._client.at(self._state).commit_metadata(instant)
         timeline = self._state.timeline
         counted = [stat for stat in commit.stats if not is_copied_log(timeline, instant, stat.file_name)]
         return TimelineEntry(
@@ -294,7 +294,7 @@ class _EntryBuilder:
         """Return the summary of a table service's result; None if its body has none."""
         kind = body_kind(instant.action, State.COMPLETED)
         tell = _NOTES.get(instant.action)
-        body = b"" if kind is None or tell is None else self._client.read_body(self._state, instant)
+        body = b"" if kind is None or tell is None else self._client.at(self._state).read_body(instant)
         return "" if not body or kind is None or tell is None else tell(decode_body(kind, body, what=instant.file_name))
 
     def _waiting(self, instant: Instant) -> tuple[str, str | None, bool]:
@@ -321,9 +321,9 @@ class _EntryBuilder:
         )
 
 
-def _creation_times(client: TableClient, state: TableState) -> dict[str, float]:
+def _creation_times(table_at: TableAt) -> dict[str, float]:
     """Return creation times of the files of a layout 1 timeline in epoch seconds, to compute durations."""
-    listed = client.store.list(state.config.timeline_directory, recursive=False)
+    listed = table_at.client.store.list(table_at.config.timeline_directory, recursive=False)
     return {o.name.rpartition("/")[2]: o.modified for o in listed if o.modified > 0}
 
 
@@ -417,39 +417,39 @@ class TableStats:
         return "\n".join(lines)
 
 
-def describe_slices(client: TableClient, state: TableState) -> TableStats:
+def describe_slices(table_at: TableAt) -> TableStats:
     """Return the statistics of a table's latest snapshot."""
-    slices = client.slices(state)
-    latest = state.timeline.latest_commit
+    slices = table_at.slices()
+    latest = table_at.timeline.latest_commit
     return TableStats(
         partitions=len({s.partition for s in slices}),
         file_groups=len(slices),
-        rows=sum(client.reader.footer(s.base).num_rows for s in slices if s.base is not None),
+        rows=sum(table_at.client.reader.footer(s.base).num_rows for s in slices if s.base is not None),
         size_bytes=sum(s.size_bytes for s in slices),
-        commits=len(state.timeline.commits),
-        pending=len(state.timeline.pending),
+        commits=len(table_at.timeline.commits),
+        pending=len(table_at.timeline.pending),
         latest_instant=None if latest is None else latest.time,
-        backlog=_compaction_backlog(client, state, [file_slice for file_slice in slices if file_slice.logs]),
-        pending_compactions=sum(i.action is Action.COMPACTION for i in state.timeline.pending),
+        backlog=_compaction_backlog(table_at, [file_slice for file_slice in slices if file_slice.logs]),
+        pending_compactions=sum(i.action is Action.COMPACTION for i in table_at.timeline.pending),
     )
 
 
-def _compaction_backlog(
-    client: TableClient, state: TableState, logged: Sequence[FileSlice]
-) -> tuple[PartitionBacklog, ...]:
+def _compaction_backlog(table_at: TableAt, logged: Sequence[FileSlice]) -> tuple[PartitionBacklog, ...]:
     """Return the compaction backlog by partition."""
     if not logged:
         return ()
     written: dict[str, tuple[Instant, int]] = {}
-    for instant in state.timeline.commits:
+    for instant in table_at.timeline.commits:
         if instant.action is Action.DELTA_COMMIT:
-            stats = client.commit_metadata(state, instant).stats
+            stats = table_at.commit_metadata(instant).stats
             written |= {s.path: (instant, s.num_writes + s.num_deletes) for s in stats if s.log_files}
     by_partition: dict[PartitionPath, list[FileSlice]] = {}
     for file_slice in logged:
         by_partition.setdefault(file_slice.partition, []).append(file_slice)
-    now = client.clock.now()
-    return tuple(_partition_backlog(state, path, slices, written, now) for path, slices in sorted(by_partition.items()))
+    now = table_at.client.clock.now()
+    return tuple(
+        _partition_backlog(table_at.state, path, slices, written, now) for path, slices in sorted(by_partition.items())
+    )
 
 
 def _partition_backlog(

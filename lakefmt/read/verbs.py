@@ -143,7 +143,7 @@ class ReadingVerbs(TableVerbs):
         state = self.client.load(with_files=as_of is None)
         if as_of is not None:
             columns_of = state.timeline if schema_of == "now" else None
-            state = replace(state.as_of(bound_of(self.client, state, as_of)), columns_of=columns_of)
+            state = replace(state.as_of(bound_of(self.client.at(state), as_of)), columns_of=columns_of)
         return Snapshot(self.client, state)
 
     def _uncommitted(self, as_of: object, asked: object) -> Snapshot:
@@ -246,7 +246,7 @@ class ReadingVerbs(TableVerbs):
 
         def explain_now() -> ReadReport:
             taken = self.snapshot(as_of)
-            return explain_read(taken.client, taken.state, filter, query)
+            return explain_read(taken.client.at(taken.state), filter, query)
 
         return read_newest(explain_now) if as_of is None else explain_now()
 
@@ -274,7 +274,7 @@ class ReadingVerbs(TableVerbs):
 
         def pull() -> pa.Table:
             state = self.client.load(with_files=end is None)
-            return read_increment(self.client, state, start, end, columns, filter, meta_columns=meta_columns)
+            return read_increment(self.client.at(state), start, end, columns, filter, meta_columns=meta_columns)
 
         return read_newest(pull) if end is None else pull()
 
@@ -313,7 +313,7 @@ class ReadingVerbs(TableVerbs):
         from lakefmt.read.changes import read_changes
 
         def pull() -> pa.Table:
-            return read_changes(self.client, self.client.load(), start, end, columns, filter)
+            return read_changes(self.client.at(self.client.load()), start, end, columns, filter)
 
         return read_newest(pull) if end is None else pull()
 
@@ -350,7 +350,7 @@ class ReadingVerbs(TableVerbs):
     @property
     def schema(self) -> pa.Schema:
         """The table's columns without the meta columns."""
-        return self.client.schema(self.client.load())
+        return self.client.at(self.client.load()).schema()
 
     @property
     def timeline(self) -> TimelineView:
@@ -376,12 +376,12 @@ class ReadingVerbs(TableVerbs):
     def file_groups(self, partitions: Partitions | None = None) -> list[FileSlice]:
         """Return the latest file slice of every file group, in all or in the given partitions (docs/partitions.md)."""
         state = self.client.load()
-        return self.client.slices(
-            state, None if partitions is None else self.client.chosen_partitions(state, partitions)
+        return self.client.at(state).slices(
+            None if partitions is None else self.client.at(state).chosen_partitions(partitions)
         )
 
     def stats(self) -> TableStats:
         """Return counts and sizes of the latest snapshot, and the compaction backlog per partition."""
         from lakefmt.read.stats import describe_slices
 
-        return describe_slices(self.client, self.client.load())
+        return describe_slices(self.client.at(self.client.load()))

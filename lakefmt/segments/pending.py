@@ -21,7 +21,7 @@ from typing import Final
 
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import LakefmtError, ObjectNotFound, StorageError, StreamUnavailable
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient
 from lakefmt.segments.codec import (
     MAX_HEADER_BYTES,
     Claim,
@@ -551,7 +551,7 @@ def load_decided(client: TableClient, stream: str, before: int | None = None) ->
         if number is None:
             return state
         positions, _ = list_positions(client.store, stream)
-        committed = committed_of_streams(client, client.load(), {stream: state.since}).get(stream)
+        committed = committed_of_streams(client.at(client.load()), {stream: state.since}).get(stream)
         with suppress(StreamUnavailable):  # a newer claim has replaced it
             decide_adopted(client.store, stream, state.claims[: number + 1], positions, committed)
     raise StreamUnavailable(f"stream {stream!r} is claimed by others again and again")
@@ -565,88 +565,78 @@ def is_unchanged(client: TableClient, state: StreamState, headers: Iterable[Segm
     return has_segments(client.store, state.stream, headers)
 
 
-def plan_streams(client: TableClient, state: TableState, streams: Iterable[StreamState]) -> list[StreamPlan]:
+def plan_streams(table_at: TableAt, streams: Iterable[StreamState]) -> list[StreamPlan]:
     """Return what becomes of the segments of streams, as of a state of the table that was loaded later.
 
     Raises:
         CorruptFile: the entry of a commit is damaged.
     """
     each = list(streams)
-    committed = committed_of_streams(client, state, {stream.stream: stream.since for stream in each})
+    committed = committed_of_streams(table_at, {stream.stream: stream.since for stream in each})
     return [plan_stream(s.stream, s.headers, s.claims, committed.get(s.stream)) for s in each]
 
 
-def committed_of_streams(client: TableClient, state: TableState, wanted: Mapping[str, str]) -> dict[str, Committed]:
+def committed_of_streams(table_at: TableAt, wanted: Mapping[str, str]) -> dict[str, Committed]:
     """Return the newest entry of each stream in the commits of a table.
 
     Args:
-        client: the table.
-        state: where to look.
+        table_at: the table, at one moment.
         wanted: the streams, and for each a time: commits requested up to it hold no entry; empty: not known.
 
     Raises:
         CorruptFile: an entry, a commit or the archive is damaged.
     """
-    committed = _committed_by_newest(client, state, wanted)
-    seen = _search_commits(client, state, wanted, committed, frozenset())
-    oldest = state.timeline.first_active
+    committed = _committed_by_newest(table_at, wanted)
+    seen = _search_commits(table_at, wanted, committed, frozenset())
+    oldest = table_at.timeline.first_active
     missing = [stream for stream, since in wanted.items() if stream not in committed and (not oldest or since < oldest)]
     if missing and oldest:
-        _search_commits(
-            client, client.with_history(state), {stream: wanted[stream] for stream in missing}, committed, seen
-        )
+        _search_commits(table_at.with_history(), {stream: wanted[stream] for stream in missing}, committed, seen)
     return committed
 
 
-def forget_committed(client: TableClient, state: TableState) -> int:
+def forget_committed(table_at: TableAt) -> int:
     """Delete segments that are in the table already; return how many there were.
 
     A rollback or a restore that takes their commit away must not bring their rows back: they would be committed again.
 
     Args:
-        client: the table.
-        state: the table before that.
+        table_at: the table, at one moment.
 
     Raises:
         CorruptFile: a header or a claim is damaged.
     """
     count = 0
-    if client.store.list_directories(STREAMS):
-        for plan in plan_streams(client, state, load_streams(client)):
-            delete_segments(client.store, plan.stream, plan.done)
+    if table_at.client.store.list_directories(STREAMS):
+        for plan in plan_streams(table_at, load_streams(table_at.client)):
+            delete_segments(table_at.client.store, plan.stream, plan.done)
             count += len(plan.done)
     return count
 
 
-def _committed_by_newest(client: TableClient, state: TableState, wanted: Iterable[str]) -> dict[str, Committed]:
+def _committed_by_newest(table_at: TableAt, wanted: Iterable[str]) -> dict[str, Committed]:
     """Return what the newest commit with entries says of streams: it repeats those before it.
 
     A commit that had begun before a stream was claimed, and ended later, is found here only.
     """
-    each = (
-        client.commit_metadata(state, instant).entries for instant in reversed(state.timeline.commits_by_completion)
-    )
+    each = (table_at.commit_metadata(instant).entries for instant in reversed(table_at.timeline.commits_by_completion))
     entries = next(filter(None, each), {})
     fields = {stream: decode_entry(entries, stream_entry_name(stream)) for stream in wanted}
     return {stream: committed_of(found) for stream, found in fields.items() if found is not None}
 
 
 def _search_commits(
-    client: TableClient,
-    state: TableState,
-    wanted: Mapping[str, str],
-    committed: dict[str, Committed],
-    seen: frozenset[InstantTime],
+    table_at: TableAt, wanted: Mapping[str, str], committed: dict[str, Committed], seen: frozenset[InstantTime]
 ) -> frozenset[InstantTime]:
     looked = set(seen)
-    for instant in reversed(state.timeline.commits_by_completion):
+    for instant in reversed(table_at.timeline.commits_by_completion):
         missing = [stream for stream, since in wanted.items() if stream not in committed and instant.time > since]
         if instant.time in looked:
             continue
         looked.add(instant.time)
         if not missing:
             continue
-        entries = client.commit_metadata(state, instant).extra_metadata
+        entries = table_at.commit_metadata(instant).extra_metadata
         for stream in missing:
             fields = decode_entry(entries, stream_entry_name(stream))
             if fields is not None:

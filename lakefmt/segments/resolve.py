@@ -31,7 +31,7 @@ from lakefmt.filegroups.ordering import (
     ordering_values,
     unordered_deletes,
 )
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt
 from lakefmt.formats.log.delete_block import stores_every_ordering
 from lakefmt.keys import KeySpec, build_partition_paths, build_record_keys
 from lakefmt.schema import check_required, conform
@@ -77,38 +77,36 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 _INSTANT_WITHOUT_IDS: Final = "0"
 
 
-def columns_since(client: TableClient, state: TableState) -> str:
+def columns_since(table_at: TableAt) -> str:
     """Return the instant from which a table has its columns; ``"0"``: they were never altered.
 
     Raises:
         CorruptFile: the history of the columns is damaged.
         UnsupportedFeature: it is missing.
     """
-    history = client.schema_history(state)
+    history = table_at.schema_history()
     return _INSTANT_WITHOUT_IDS if history is None else str(history.latest.version)
 
 
-def places_since(client: TableClient, state: TableState, since: str) -> ColumnPlaces | None:
+def places_since(table_at: TableAt, since: str) -> ColumnPlaces | None:
     """Return where a table's columns are in rows with the columns of an instant; None: under their names.
 
     Args:
-        client: the table.
-        state: its columns now.
+        table_at: the table, at one moment.
         since: what :func:`columns_since` said when the rows were made.
     """
-    ids = client.column_ids(state)
+    ids = table_at.column_ids()
     return None if ids is None else ids.at(since)
 
 
-def dropped_columns(client: TableClient, state: TableState, since: str) -> list[tuple[tuple[str, ...], float]]:
+def dropped_columns(table_at: TableAt, since: str) -> list[tuple[tuple[str, ...], float]]:
     """Return the columns and fields of structs that were dropped, and when, in epoch seconds.
 
     Args:
-        client: the table.
-        state: its columns now.
+        table_at: the table, at one moment.
         since: what :func:`columns_since` said when they were all there.
     """
-    history = client.schema_history(state)
+    history = table_at.schema_history()
     if history is None:
         return []
     then = history.at(since)
@@ -119,7 +117,7 @@ def dropped_columns(client: TableClient, state: TableState, since: str) -> list[
         for column in columns:
             dropped = next((version for version, numbers in left if column.number not in numbers), None)
             if dropped is not None:
-                at = parse_instant_time(str(dropped), client.writing_zone(state.config, state.timeline))
+                at = parse_instant_time(str(dropped), table_at.writing_zone())
                 yield (*path, column.name), at.timestamp()
             elif column.kind == "record":
                 yield from gone(column.fields, (*path, column.name))
@@ -131,14 +129,11 @@ def _column_ids(columns: Iterable[Column]) -> frozenset[int]:
     return frozenset(number for column in columns for number in column.numbers())
 
 
-def current_rows(
-    client: TableClient, state: TableState, headers: Sequence[SegmentHeader], tables: Sequence[pa.Table]
-) -> list[pa.Table]:
+def current_rows(table_at: TableAt, headers: Sequence[SegmentHeader], tables: Sequence[pa.Table]) -> list[pa.Table]:
     """Return rows of segments with the names and types that their columns have now; dropped ones are left out.
 
     Args:
-        client: the table.
-        state: its columns now.
+        table_at: the table, at one moment.
         headers: of the segments.
         tables: the rows of each.
 
@@ -146,14 +141,14 @@ def current_rows(
         CorruptFile: a value cannot become what its column is now.
     """
     return [
-        moved_rows(table, places_since(client, state, header.columns or _instant_of_segment(client, header, state)))
+        moved_rows(table, places_since(table_at, header.columns or _instant_of_segment(table_at, header)))
         for header, table in zip(headers, tables, strict=True)
     ]
 
 
-def _instant_of_segment(client: TableClient, header: SegmentHeader, state: TableState) -> str:
+def _instant_of_segment(table_at: TableAt, header: SegmentHeader) -> str:
     """Return when a segment was written, as an instant: headers of older releases do not name the columns of its rows."""
-    written = datetime.fromtimestamp(header.at / 1000, client.writing_zone(state.config, state.timeline))
+    written = datetime.fromtimestamp(header.at / 1000, table_at.writing_zone())
     return f"{written:%Y%m%d%H%M%S}{header.at % 1000:03}"
 
 

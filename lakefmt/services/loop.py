@@ -339,7 +339,7 @@ class ServiceLoop:
         steps: tuple[ServiceStep, ...] = ()
         name = "idle"
         if self._is_new(served, state, client.time_source.monotonic()) and needed_services(
-            client, self._options, state
+            client.at(state), self._options
         ):
             with hold_table(client, self._owner, self._lease_seconds) as still_ours:
                 if still_ours is None:

@@ -36,7 +36,7 @@ from lakefmt.errors import (
     ServicesFailed,
     WriterActive,
 )
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt
 from lakefmt.segments.codec import has_streams
 from lakefmt.services.status import ServiceStep, joined_steps
 from lakefmt.timeline.instant import Action, parse_instant_time
@@ -276,7 +276,7 @@ _CONCURRENT_ERRORS: Final = (
 )
 
 
-def needed_services(client: TableClient, options: Mapping[str, object], state: TableState) -> tuple[Service, ...]:
+def needed_services(table_at: TableAt, options: Mapping[str, object]) -> tuple[Service, ...]:
     """Return the services that a table may need now.
 
     Args:
@@ -284,8 +284,8 @@ def needed_services(client: TableClient, options: Mapping[str, object], state: T
         options: settings of the process.
         state: the table as it is.
     """
-    settings = resolve_settings({**client.options, **options}, None, state.config.properties)
-    return choose_services(service_settings(settings, state.config), _round_facts(client, state))
+    settings = resolve_settings({**table_at.client.options, **options}, None, table_at.config.properties)
+    return choose_services(service_settings(settings, table_at.config), _round_facts(table_at))
 
 
 def service_settings(settings: Settings, config: TableConfig) -> ServiceSettings:
@@ -316,14 +316,14 @@ def _min_packed_files(config: TableConfig) -> int:
     return max(2, int(text)) if text.isascii() and text.isdigit() and len(text) < 8 else MIN_PACKED
 
 
-def _round_facts(client: TableClient, state: TableState) -> RoundFacts:
-    now = client.clock.now()
+def _round_facts(table_at: TableAt) -> RoundFacts:
+    now = table_at.client.clock.now()
     return RoundFacts(
-        state.timeline,
-        client.writing_zone(state.config, state.timeline),
+        table_at.timeline,
+        table_at.writing_zone(),
         now,
-        has_segments=has_streams(client.store),
-        pending_clusterings=bool(pending_clusterings(client, state)),
+        has_segments=has_streams(table_at.client.store),
+        pending_clusterings=bool(pending_clusterings(table_at)),
     )
 
 
@@ -355,7 +355,7 @@ class TableRound:
         for service in Service:
             if self._is_stopping():
                 break
-            if service in needed_services(self._client, self._options, self._client.load()):
+            if service in needed_services(self._client.at(self._client.load()), self._options):
                 steps.append(self._attempt(service))
         return tuple(steps)
 
@@ -429,7 +429,7 @@ class TableRound:
         client = self._client
         rules = clustering_rules(open_write_client(client, self._options).settings)
         state = client.load()
-        quiet = seconds_without_commit(_round_facts(client, state)) >= QUIET_SECONDS
+        quiet = seconds_without_commit(_round_facts(client.at(state))) >= QUIET_SECONDS
         hour = client.clock.now().astimezone(state.config.zone).hour
         paths = choose_cluster_partitions(client.listing(state.config).candidates(), rules.partitions, hour)
         steps = []
@@ -447,10 +447,10 @@ class TableRound:
 
         client = self._client
         state = client.load()
-        busy = frozenset(planned_groups(open_write_client(client, self._options), state))
+        busy = frozenset(planned_groups(open_write_client(client, self._options).at(state)))
         sizes = [
             SliceSize(each.partition, each.file_id, each.size_bytes)
-            for each in client.slices(state, partitions)
+            for each in client.at(state).slices(partitions)
             if (each.partition, each.file_id) not in busy
         ]
         packing = PackingRules(rules.small_bytes, rules.target_bytes, _min_packed_files(state.config))
@@ -465,7 +465,7 @@ class TableRound:
         client = self._client
         state = client.load()
         settings = resolve_settings({**client.options, **self._options}, None, state.config.properties)
-        if not is_clean_due(client, settings, state):
+        if not is_clean_due(client.at(state), settings):
             return ServiceStep(Service.CLEAN.value, "nothing")
         cleaned = run_clean(client, self._options)
         result = "done" if cleaned.instant is not None or cleaned.finished else "nothing"

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakefmt.filegroups.model import BaseFile
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt
 from lakefmt.read.splits import ReadSplit
 from lakefmt.schema import avro_to_arrow
 from lakefmt.spark.options import ReadCall, option_texts
@@ -123,9 +123,9 @@ def _have_table_schema(planned: PlannedScan, files: Sequence[BaseFile]) -> bool:
     config = state.config
     if config.drop_partition_columns or (planned.scan.call.meta_columns and not config.populate_meta_fields):
         return False
-    if client.internal_schema(state) is not None:  # names may have moved from one column to another
+    if client.at(state).internal_schema() is not None:  # names may have moved from one column to another
         return False
-    schemas, untold = _schemas_of_commits(client, state, {file.instant for file in files})
+    schemas, untold = _schemas_of_commits(client.at(state), {file.instant for file in files})
     unknown = [file for file in files if file.instant in untold]
     if len(unknown) > _MOST_FOOTERS or not all(fits_natively(schema, table) for schema in schemas):
         return False
@@ -134,14 +134,10 @@ def _have_table_schema(planned: PlannedScan, files: Sequence[BaseFile]) -> bool:
     return all(fits_natively(footer.schema, table) for footer in footers)
 
 
-def _schemas_of_commits(
-    client: TableClient, state: TableState, times: Iterable[InstantTime]
-) -> tuple[list[pa.Schema], set[InstantTime]]:
+def _schemas_of_commits(table_at: TableAt, times: Iterable[InstantTime]) -> tuple[list[pa.Schema], set[InstantTime]]:
     """Return the schemas that commits wrote with, each once, and the commits that do not tell."""
-    commits = {commit.time: commit for commit in state.timeline.commits}
-    texts = {
-        time: client.commit_metadata(state, commits[time]).schema_text if time in commits else None for time in times
-    }
+    commits = {commit.time: commit for commit in table_at.timeline.commits}
+    texts = {time: table_at.commit_metadata(commits[time]).schema_text if time in commits else None for time in times}
     schemas = [avro_to_arrow(text) for text in sorted({text for text in texts.values() if text is not None})]
     return schemas, {time for time, text in texts.items() if text is None}
 

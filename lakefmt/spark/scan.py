@@ -279,7 +279,7 @@ class SparkScan:
         """
         slots, snapshot = slots or cpu_count() or 1, self.snapshot
         if self.call.query == "cdc":
-            changes = plan_changes_read(snapshot.client, self.state, self.call.start, self.call.end)
+            changes = plan_changes_read(snapshot.client.at(self.state), self.call.start, self.call.end)
             total = sum(base.size for group in changes.files.groups.values() for base in group.bases)
             sources = pack_changes(changes, self._split_bytes(total, slots))
             left = replace(changes, work=(), files=replace(changes.files, groups={}))
@@ -297,7 +297,7 @@ class SparkScan:
 
     def _increment(self, snapshot: Snapshot, filters: Filter) -> IncrementPlan:
         call, client = self.call, snapshot.client
-        plan = plan_increment_read(client, self.state, call.start, call.end, filters, falls_back=call.falls_back)
+        plan = plan_increment_read(client.at(self.state), call.start, call.end, filters, falls_back=call.falls_back)
         return replace(plan, slices=tuple(choose_by_path(plan.slices, call.path_glob)))
 
     def _split_bytes(self, total: int, slots: int) -> int:
@@ -376,7 +376,7 @@ def open_scan(path: str, options: Mapping[str, str]) -> SparkScan:
     table = open_table(path, options=call.settings, storage_options=call.storage)
     snapshot = table.snapshot(call.as_of)
     if call.query == "cdc":
-        nothing = replace(plan_changes_read(snapshot.client, snapshot.state, call.start, call.end), work=())
+        nothing = replace(plan_changes_read(snapshot.client.at(snapshot.state), call.start, call.end), work=())
         columns = in_form_of(call, read_planned_changes(snapshot.client, nothing)).schema
     elif call.meta_columns:
         columns = pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *snapshot.schema])

@@ -274,7 +274,7 @@ class StreamServices:
         """Execute the pending clusterings, as :meth:`compact` does."""
         try:
             client = self._table().client
-            for time in [instant.time for instant in pending_clusterings(client, client.load())]:
+            for time in [instant.time for instant in pending_clusterings(client.at(client.load()))]:
                 with suppress(InstantNotFound):  # another process has executed or withdrawn it
                     cluster_by_tasks(spark, self._path, run=time, **self._options)
                 with self._guard:

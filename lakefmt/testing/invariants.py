@@ -117,7 +117,7 @@ def check_visible(table: Table | View) -> None:
 def check_reachable(table: Table | View) -> None:
     """Every file of completed commits exists, back to what the last clean retained."""
     view = View.of(table)
-    oldest = view.client.retained_from(view.state) or ""
+    oldest = view.client.at(view.state).retained_from() or ""
     present = {*view.present, *view.logs}
     for instant, commit in view.commits:
         missing = [] if instant.time < oldest else [s.path for s in commit.stats if s.path and s.path not in present]
@@ -148,7 +148,7 @@ def check_file_ids(table: Table | View, last: int | None = None) -> None:
         last: number of newest commits to compare with their predecessors; None: all readable ones.
     """
     view = View.of(table)
-    oldest = view.client.retained_from(view.state) or ""
+    oldest = view.client.at(view.state).retained_from() or ""
     pairs = [(i, c) for i, c in view.commits if i.time >= oldest]
     for (before, _), (after, commit) in list(itertools.pairwise(pairs))[-last if last else 0 :]:
         if commit.operation in _REARRANGE:
@@ -358,7 +358,7 @@ class View:
         """
         if isinstance(table, View):
             return table
-        state = table.client.with_history(table.client.load())
+        state = table.client.at(table.client.load()).with_history().state
         bases, logs = table.client.storage_listing(state.config).files(None)
         present = {file.path: file for file in bases}
         paths = frozenset(file.path for file in logs)
@@ -367,12 +367,12 @@ class View:
     @cached_property
     def reader(self) -> BaseFileReader:
         """Reads complete rows."""
-        return self.client.row_reader(self.state)
+        return self.client.at(self.state).row_reader()
 
     @cached_property
     def commits(self) -> list[tuple[Instant, CommitMetadata]]:
         """All completed commits with their metadata, by requested time."""
-        return [(i, self.client.commit_metadata(self.state, i)) for i in self.state.timeline.commits]
+        return [(i, self.client.at(self.state).commit_metadata(i)) for i in self.state.timeline.commits]
 
     @cached_property
     def named(self) -> dict[str, WriteStat]:
@@ -387,7 +387,7 @@ class View:
     def visible(self, commit: Instant | None = None) -> list[BaseFile]:
         """Return the visible files, now or after a commit."""
         state = self.state if commit is None else self.state.as_of(commit.time)
-        slices = build_slices(self.present.values(), [], state.timeline, self.client.replaced(state))
+        slices = build_slices(self.present.values(), [], state.timeline, self.client.at(state).replaced())
         return [file_slice.base for file_slice in slices if file_slice.base is not None]
 
     def unchecked(self, law: str) -> Iterator[BaseFile]:

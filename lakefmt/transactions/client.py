@@ -11,7 +11,7 @@ from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InternalError, LakefmtError, StorageError
-from lakefmt.filegroups.table_client import TableClient
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.metadata.layout import SEEN_KEY
 from lakefmt.storage.api import PutOutcome
 from lakefmt.storage.parallel import BegunRequest
@@ -27,6 +27,7 @@ from lakefmt.values import InstantTime
 
 __all__ = [
     "EarlyClaim",
+    "WriteAt",
     "WriteClient",
     "claim_instant",
     "drop_metadata_table",
@@ -64,6 +65,10 @@ class WriteClient:
     lock: TableLock
     owner: str
     durable: bool
+
+    def at(self, state: TableState) -> WriteAt:
+        """Return the table at the moment of a state, for this writing call."""
+        return WriteAt(self.client, state, self)
 
     def observers(self, config: TableConfig) -> Sequence[CommitObserver]:
         """Return who takes part in completions: the metadata table if there is or will be one, then those of the handle.
@@ -111,6 +116,37 @@ class WriteClient:
         return self.writer_liveness(
             config, timeline, Instant(time, Action.COMMIT, State.REQUESTED, file_name=name)
         ).alive
+
+
+@dataclass(frozen=True)
+class WriteAt(TableAt):
+    """A table at one moment, for one writing call.
+
+    Attributes:
+        write_client: settings, lock and owner of the call.
+    """
+
+    write_client: WriteClient
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the call and the table handle."""
+        return self.write_client.settings
+
+    @property
+    def lock(self) -> TableLock:
+        """The table lock."""
+        return self.write_client.lock
+
+    @property
+    def owner(self) -> str:
+        """The id of the writer."""
+        return self.write_client.owner
+
+    @property
+    def durable(self) -> bool:
+        """Whether a commit must be on disk before the call returns."""
+        return self.write_client.durable
 
 
 def open_write_client(

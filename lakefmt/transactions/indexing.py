@@ -440,7 +440,7 @@ def schedule_indexing(
         }
         body = encode_body(BodyKind.INDEX_PLAN, plan)
         state = TableState(manager.config, manager.timeline)
-        claimed = InstantTransaction.claim(write_client, state, Action.INDEXING, lease, body, start=False)
+        claimed = InstantTransaction.claim(write_client.at(state), Action.INDEXING, lease, body, start=False)
         claimed.finish(has_markers=False)
     return claimed.time
 
@@ -699,7 +699,7 @@ def indexes_to_make_again(client: TableClient, config: TableConfig) -> tuple[Ind
     if not config.metadata_partitions:
         return ()
     definitions = load_definitions(client, config)
-    return requests_of_definitions(config, definitions, client.schema(client.load()))
+    return requests_of_definitions(config, definitions, client.at(client.load()).schema())
 
 
 def create_metadata_index(

@@ -14,7 +14,6 @@ from types import TracebackType
 from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InstantNotPending, StorageError
-from lakefmt.filegroups.table_client import TableState
 from lakefmt.sorting.written_keys import WrittenKeys
 from lakefmt.storage.table_directory import TableDirectory
 from lakefmt.timeline.commit import CommitMetadata
@@ -24,7 +23,7 @@ from lakefmt.timeline.locks.api import Lease
 from lakefmt.timeline.markers import remove_markers
 from lakefmt.timeline.observer import PendingCompletion
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.transactions.client import EarlyClaim, WriteClient, claim_instant, take_over_heartbeat
+from lakefmt.transactions.client import EarlyClaim, WriteAt, WriteClient, claim_instant, take_over_heartbeat
 from lakefmt.values import InstantTime
 
 __all__ = ["InstantTransaction"]
@@ -50,8 +49,7 @@ class InstantTransaction:
     @classmethod
     def claim(
         cls,
-        write_client: WriteClient,
-        state: TableState,
+        write_at: WriteAt,
         action: Action,
         lease: Lease,
         requested_body: bytes = b"",
@@ -62,8 +60,7 @@ class InstantTransaction:
         """Claim a new instant time and request the instant; call under the table lock.
 
         Args:
-            write_client: the table.
-            state: its properties and timeline; the new time is above everything on the timeline.
+            write_at: the table and its writer, at one moment.
             action: what the instant will do.
             lease: of the table lock.
             requested_body: content of the requested file, such as an encoded plan.
@@ -75,15 +72,17 @@ class InstantTransaction:
             LeaseLost: the lock was lost; the instant stays requested and counts as dead.
             MetadataTablePresent: the table has an index that lakefmt cannot keep.
         """
-        if state.config.metadata_partitions:
+        if write_at.config.metadata_partitions:
             from lakefmt.metadata.manage import check_kept_indexes  # brings the metadata table along
 
-            check_kept_indexes(write_client.client, state.config, state.timeline, write_client.settings)
-        heartbeat, time = claim_instant(write_client, state.config, state.timeline, action, requested_body, early)
-        with cls(write_client, time, action, heartbeat) as claimed:
+            check_kept_indexes(write_at.client, write_at.config, write_at.timeline, write_at.settings)
+        heartbeat, time = claim_instant(
+            write_at.write_client, write_at.config, write_at.timeline, action, requested_body, early
+        )
+        with cls(write_at.write_client, time, action, heartbeat) as claimed:
             lease.check()
             if start:
-                claimed.start(state.config)
+                claimed.start(write_at.config)
                 lease.check()  # who has lost the lock meanwhile may have lost the instant to another process, too
         return claimed
 

@@ -22,7 +22,7 @@ from typing import cast
 from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import LakefmtError, StateError, WriterActive
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableState
 from lakefmt.formats.names import parse_log_file
 from lakefmt.storage.api import ObjectInfo, ObjectStore, SupportsLevels, remove_abandoned
 from lakefmt.storage.parallel import map_concurrently
@@ -55,7 +55,7 @@ from lakefmt.timeline.savepoint import (
 )
 from lakefmt.timeline.store import TimelineStore
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.transactions.client import WriteClient
+from lakefmt.transactions.client import WriteAt, WriteClient
 from lakefmt.transactions.concurrency import Concurrency, FailedWrites
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.values import InstantTime, TableType
@@ -93,14 +93,11 @@ def check_rollback_allowed(
         observer.before_rollback(config, targets)
 
 
-def run_rollback(
-    write_client: WriteClient, state: TableState, target: Instant, plan: RollbackPlan, lease: Lease | None
-) -> InstantTime:
+def run_rollback(write_at: WriteAt, target: Instant, plan: RollbackPlan, lease: Lease | None) -> InstantTime:
     """Roll back an instant; call under the table lock.
 
     Args:
-        write_client: the table.
-        state: its properties and timeline.
+        write_at: the table and its writer, at one moment.
         target: the instant, pending or completed.
         plan: its files.
         lease: of the table lock.
@@ -111,36 +108,35 @@ def run_rollback(
     Raises:
         LeaseLost: the lock was lost; nothing is deleted.
     """
-    check_rollback_allowed(write_client, state.config, [target])
-    timeline_store = write_client.timeline(state.config)
-    time = write_client.instant_time_generator(state.config, state.timeline)()
-    rollback = InstantTransaction(write_client, time, Action.ROLLBACK)
-    record = rollback_plan_record(write_client.client.store, plan)
+    check_rollback_allowed(write_at.write_client, write_at.config, [target])
+    timeline_store = write_at.write_client.timeline(write_at.config)
+    time = write_at.write_client.instant_time_generator(write_at.config, write_at.timeline)()
+    rollback = InstantTransaction(write_at.write_client, time, Action.ROLLBACK)
+    record = rollback_plan_record(write_at.client.store, plan)
     with rollback:
-        rollback.request(state.config, encode_body(BodyKind.ROLLBACK_PLAN, record))
+        rollback.request(write_at.config, encode_body(BodyKind.ROLLBACK_PLAN, record))
         if lease is not None:
             lease.check()  # a target that was completed while this process slept stays: the next writer drops the plan
         if target.is_completed:
             # After the plan is on the timeline, else a death in between would look like a completed file that was lost;
             # before any data file is deleted, else readers would miss rows.
             timeline_store.reopen(target)
-        _execute_and_complete(rollback, state.config, plan, lease)
+        _execute_and_complete(rollback, write_at.config, plan, lease)
     return time
 
 
-def finish_rollback(write_client: WriteClient, state: TableState, pending: Instant, lease: Lease | None) -> None:
+def finish_rollback(write_at: WriteAt, pending: Instant, lease: Lease | None) -> None:
     """Finish a rollback whose process died: execute its stored plan again; call under the table lock.
 
     Engines hide a completed target before they delete a file of it. A rollback whose target is still complete has
     deleted nothing, and others may have committed on top of the target since: it is removed from the timeline.
 
     Args:
-        write_client: the table.
-        state: its properties and timeline.
+        write_at: the table and its writer, at one moment.
         pending: the rollback's own instant.
         lease: of the table lock.
     """
-    timeline_store, timeline = write_client.timeline(state.config), state.timeline
+    timeline_store, timeline = write_at.write_client.timeline(write_at.config), write_at.timeline
     requested = next((f for f in timeline.files_of(pending) if f.state is State.REQUESTED), pending)
     body = timeline_store.read_body(requested)
     if not body:
@@ -148,14 +144,14 @@ def finish_rollback(write_client: WriteClient, state: TableState, pending: Insta
         timeline_store.remove_pending(pending.time, Action.ROLLBACK)
         return
     record = decode_body(BodyKind.ROLLBACK_PLAN, body, what=requested.file_name)
-    plan = parse_rollback_plan(write_client.client.store, record)
+    plan = parse_rollback_plan(write_at.client.store, record)
     if any(commit.time == plan.target for commit in timeline.commits):
         timeline_store.remove_pending(pending.time, Action.ROLLBACK)
         return
-    check_rollback_allowed(write_client, state.config, [Instant(plan.target, plan.action, State.INFLIGHT)])
-    with InstantTransaction(write_client, pending.time, Action.ROLLBACK) as rollback:
-        rollback.start(state.config)
-        _execute_and_complete(rollback, state.config, plan, lease)
+    check_rollback_allowed(write_at.write_client, write_at.config, [Instant(plan.target, plan.action, State.INFLIGHT)])
+    with InstantTransaction(write_at.write_client, pending.time, Action.ROLLBACK) as rollback:
+        rollback.start(write_at.config)
+        _execute_and_complete(rollback, write_at.config, plan, lease)
 
 
 def _execute_and_complete(
@@ -471,13 +467,13 @@ def undo_dead_writes(
     state = TableState(config, timeline)
     at_work: set[InstantTime | None] = set()  # targets of rollbacks that live writers execute
     waiting = sorted(timeline.pending, key=lambda i: i.action is not Action.ROLLBACK)
-    to_check = [pending for pending in waiting if not _may_stay_pending(write_client, state, pending, rules)]
+    to_check = [pending for pending in waiting if not _may_stay_pending(write_client.at(state), pending, rules)]
     requests: list[Callable[[], object]] = [
         partial(write_client.writer_liveness, config, timeline, pending) for pending in to_check
     ]
-    requests.append(partial(_read_newest_commit, write_client.client, state))
+    requests.append(partial(_read_newest_commit, write_client.client.at(state)))
     results = map_concurrently(store, requests)
-    were_complete = _were_complete(write_client.client, state, to_check, look, rules) - consent.instants
+    were_complete = _were_complete(write_client.client.at(state), to_check, look, rules) - consent.instants
     for pending, life in zip(to_check, cast("list[Liveness]", results[:-1]), strict=True):
         if pending.time in were_complete:
             if consent.leaves_others:
@@ -489,16 +485,16 @@ def undo_dead_writes(
             raise _writer_active(pending, life)
         if life.alive:
             if pending.action is Action.ROLLBACK:
-                at_work |= _targets_of(write_client.client, state, pending)
+                at_work |= _targets_of(write_client.client.at(state), pending)
             continue
         if rules.failed_writes is FailedWrites.NEVER or at_work & {pending.time, None}:
             continue
         changed = True
-        _roll_back_dead_write(write_client, state, pending, lease)
+        _roll_back_dead_write(write_client.at(state), pending, lease)
     if changed:
         look = read_under_lock(write_client, config)
         state = TableState(config, look.timeline)
-    if _sweep_traces(write_client, state, rules, look, own) or changed:
+    if _sweep_traces(write_client.at(state), rules, look, own) or changed:
         remove_abandoned(store)
     behind = _removals_behind_completed(store, look)
     if later is None:
@@ -516,32 +512,32 @@ def _writer_active(pending: Instant, life: Liveness) -> WriterActive:
     )
 
 
-def _targets_of(client: TableClient, state: TableState, rollback: Instant) -> frozenset[InstantTime | None]:
+def _targets_of(table_at: TableAt, rollback: Instant) -> frozenset[InstantTime | None]:
     """Return what a pending rollback undoes."""
     from lakefmt.filegroups.missing_completions import pending_rollback_targets  # few writers meet a rollback
 
-    timeline = state.timeline
+    timeline = table_at.timeline
     alone = Timeline(timeline.layout, (rollback,), timeline.files, names=timeline.names)
-    return frozenset(pending_rollback_targets(client, TableState(state.config, alone)))
+    return frozenset(pending_rollback_targets(table_at.client.at(TableState(table_at.config, alone))))
 
 
-def _roll_back_dead_write(write_client: WriteClient, state: TableState, pending: Instant, lease: Lease | None) -> None:
+def _roll_back_dead_write(write_at: WriteAt, pending: Instant, lease: Lease | None) -> None:
     """Undo one dead write, or end the rollback that a dead writer began."""
     from lakefmt.timeline.rollback import plan_rollback_of  # few writers meet a dead one
 
     plan = None
     if pending.action is not Action.ROLLBACK:
-        plan = plan_rollback_of(write_client.client.store, pending, state.timeline.layout)
+        plan = plan_rollback_of(write_at.client.store, pending, write_at.timeline.layout)
     if lease is not None:
         lease.check()
     if plan is None:
-        finish_rollback(write_client, state, pending, lease)
+        finish_rollback(write_at, pending, lease)
     else:
-        run_rollback(write_client, state, pending, plan, lease)
+        run_rollback(write_at, pending, plan, lease)
 
 
 def _were_complete(
-    client: TableClient, state: TableState, to_check: Sequence[Instant], look: Look, rules: Concurrency
+    table_at: TableAt, to_check: Sequence[Instant], look: Look, rules: Concurrency
 ) -> frozenset[InstantTime]:
     """Return those of the instants to be rolled back that were complete and lost their completed file."""
     if rules.failed_writes is FailedWrites.NEVER or not to_check:
@@ -550,24 +546,24 @@ def _were_complete(
 
     traces = {_instant_of_path(name) for name in (*look.claims, *look.markers)}
     without = (pending for pending in to_check if pending.time not in traces)
-    return frozenset(pending.time for pending in without if was_complete(client, state, pending))
+    return frozenset(pending.time for pending in without if was_complete(table_at, pending))
 
 
-def _read_newest_commit(client: TableClient, state: TableState) -> None:
+def _read_newest_commit(table_at: TableAt) -> None:
     """Read the newest commit beside the other requests: its schema is needed next, while the lock is held."""
-    if state.timeline.commits and not client.store.capabilities.low_latency:
+    if table_at.timeline.commits and not table_at.client.store.capabilities.low_latency:
         with suppress(LakefmtError):  # who needs the commit reads it again and gets the error
-            client.commit_metadata(state, state.timeline.commits[-1])
+            table_at.commit_metadata(table_at.timeline.commits[-1])
 
 
-def _may_stay_pending(write_client: WriteClient, state: TableState, pending: Instant, rules: Concurrency) -> bool:
+def _may_stay_pending(write_at: WriteAt, pending: Instant, rules: Concurrency) -> bool:
     """Return whether a pending instant may stay pending beside a write."""
     from lakefmt.filegroups.pending_plans import is_clustering
 
     on_top = pending.action in (Action.COMPACTION, Action.LOG_COMPACTION)
-    if on_top and state.config.table_type is TableType.MERGE_ON_READ:
+    if on_top and write_at.config.table_type is TableType.MERGE_ON_READ:
         return True  # new logs lie on top of what it will write; a compacted log takes the place of the logs that it replaces
-    if pending.action in _KEPT_PLANS or is_clustering(write_client.client, state, pending):
+    if pending.action in _KEPT_PLANS or is_clustering(write_at, pending):
         return True  # conflicts with its file groups are looked for before files are written and before the commit
     # A clean deletes nothing that the newest snapshot needs; the next clean finishes it.
     return pending.action in (Action.SAVEPOINT, Action.INDEXING, Action.CLEAN)
@@ -581,26 +577,23 @@ def _trace_requests(store: ObjectStore) -> list[Callable[[], list[str]]]:
     ]
 
 
-def _sweep_traces(
-    write_client: WriteClient, state: TableState, rules: Concurrency, look: Look, own: InstantTime | None
-) -> bool:
+def _sweep_traces(write_at: WriteAt, rules: Concurrency, look: Look, own: InstantTime | None) -> bool:
     """Remove heartbeats and markers of instants that are not on the timeline; return whether there were any.
 
     Args:
-        write_client: the table.
-        state: its properties and timeline.
+        write_at: the table and its writer, at one moment.
         rules: how the caller behaves beside other writers.
         look: names the heartbeats and markers.
         own: the caller's claim, which stays.
     """
-    store = write_client.client.store
+    store = write_at.client.store
     removed = remove_abandoned(store, HEARTBEATS, recursive=False) > 0
     if not look.claims and not look.markers:
         return removed
-    on_timeline = {i.time for i in state.timeline}
+    on_timeline = {i.time for i in write_at.timeline}
     for name in look.claims:
         time = _instant_of_path(name)
-        if time != own and time not in on_timeline and (not rules.beside or _writer_is_dead(write_client, state, time)):
+        if time != own and time not in on_timeline and (not rules.beside or _writer_is_dead(write_at, time)):
             removed = True
             remove_saved_writes(store, time)
             store.delete([name])
@@ -608,7 +601,7 @@ def _sweep_traces(
         time = _instant_of_path(directory)
         if time.isdigit() and time not in on_timeline:
             removed = True
-            remove_marked_files(write_client.client, state, time)
+            remove_marked_files(write_at, time)
             remove_saved_writes(store, time)
             remove_markers(store, time)
     return removed
@@ -633,33 +626,32 @@ def _instant_of_path(path: str) -> InstantTime:
     return InstantTime(path.rpartition("/")[2])
 
 
-def _writer_is_dead(write_client: WriteClient, state: TableState, time: InstantTime) -> bool:
+def _writer_is_dead(write_at: WriteAt, time: InstantTime) -> bool:
     """Return whether the writer of an instant that is not on the timeline is dead, so that its heartbeat can go."""
     # Other engines write the heartbeat first and the requested file after it, not always under the lock.
     claimed = Instant(time, Action.COMMIT, State.REQUESTED)
-    return not write_client.writer_liveness(state.config, state.timeline, claimed).alive
+    return not write_at.write_client.writer_liveness(write_at.config, write_at.timeline, claimed).alive
 
 
-def remove_marked_files(client: TableClient, state: TableState, time: InstantTime, *, unmarked: bool = False) -> None:
+def remove_marked_files(table_at: TableAt, time: InstantTime, *, unmarked: bool = False) -> None:
     """Delete files that a slow writer wrote after its instant had been rolled back.
 
     Such files would count as committed once every commit of their age is archived (docs/format.md, Committed files).
 
     Args:
-        client: the table.
-        state: its properties and timeline.
+        table_at: the table, at one moment.
         time: the instant.
         unmarked: list the whole table, for files whose markers the rollback removed.
     """
     from lakefmt.timeline.rollback import list_data_files, plan_rollback_of
 
-    if any(i.time == time for i in state.timeline):
+    if any(i.time == time for i in table_at.timeline):
         return
-    marked = list_marked(client.store, time) or []
-    files = sorted({*marked, *list_data_files(client.store)}) if unmarked else marked
-    if not files or any(i.time == time for i in client.with_history(state).timeline.archived):
+    marked = list_marked(table_at.client.store, time) or []
+    files = sorted({*marked, *list_data_files(table_at.client.store)}) if unmarked else marked
+    if not files or any(i.time == time for i in table_at.with_history().timeline.archived):
         return
-    action = Action.COMMIT if state.config.table_type is TableType.COPY_ON_WRITE else Action.DELTA_COMMIT
-    layout, target = state.timeline.layout, Instant(time, action, State.INFLIGHT)
-    plan = plan_rollback_of(client.store, target, layout, files, files if layout == 1 else marked)
-    client.store.delete(name for names in plan.files.values() for name in names)
+    action = Action.COMMIT if table_at.config.table_type is TableType.COPY_ON_WRITE else Action.DELTA_COMMIT
+    layout, target = table_at.timeline.layout, Instant(time, action, State.INFLIGHT)
+    plan = plan_rollback_of(table_at.client.store, target, layout, files, files if layout == 1 else marked)
+    table_at.client.store.delete(name for names in plan.files.values() for name in names)

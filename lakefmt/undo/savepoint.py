@@ -11,7 +11,7 @@ from time import perf_counter
 from lakefmt.config.table_config import check_writable
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import AlreadyExistsError, InstantNotFound, StateError, WriterActive
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.segments.pending import forget_committed
 from lakefmt.storage.api import remove_abandoned
 from lakefmt.timeline.heartbeat import heartbeat_name
@@ -28,7 +28,7 @@ from lakefmt.timeline.savepoint import (
     select_instants_to_undo,
 )
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.transactions.client import WriteClient, open_write_client
+from lakefmt.transactions.client import WriteAt, WriteClient, open_write_client
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.transactions.recovery import (
     check_rollback_allowed,
@@ -59,18 +59,18 @@ def list_savepoints(client: TableClient) -> tuple[Savepoint, ...]:
         CorruptFile: the body of one is damaged.
     """
     state = client.load()
-    return tuple(_load_savepoint(client, state, instant) for instant in savepoints_of(state.timeline))
+    return tuple(_load_savepoint(client.at(state), instant) for instant in savepoints_of(state.timeline))
 
 
-def _load_savepoint(client: TableClient, state: TableState, instant: Instant) -> Savepoint:
-    body = client.read_body(state, instant)
+def _load_savepoint(table_at: TableAt, instant: Instant) -> Savepoint:
+    body = table_at.read_body(instant)
     record = decode_body(BodyKind.SAVEPOINT_METADATA, body, what=instant.file_name)
     return parse_savepoint(instant.time, record, instant.file_name)
 
 
 def plan_savepoint_of(client: TableClient, instant: str | None, comment: str, user: str) -> Savepoint:
     """Return the savepoint that :func:`create_savepoint` would make; nothing is changed."""
-    return _savepoint_plan(client, client.load(), instant, comment, user)[1]
+    return _savepoint_plan(client.at(client.load()), instant, comment, user)[1]
 
 
 def create_savepoint(
@@ -98,7 +98,7 @@ def create_savepoint(
     write_client = open_write_client(client, options)
     with write_client.lock.hold() as lease:
         state = _state_without_dead_restores(write_client, lease)
-        target, savepoint, record = _savepoint_plan(client, state, instant, comment, user)
+        target, savepoint, record = _savepoint_plan(client.at(state), instant, comment, user)
         lease.check()
         with InstantTransaction(write_client, target.time, Action.SAVEPOINT) as transaction:
             transaction.start(state.config)
@@ -119,20 +119,20 @@ def _state_without_dead_restores(write_client: WriteClient, lease: Lease) -> Tab
 
 
 def _savepoint_plan(
-    client: TableClient, state: TableState, instant: str | None, comment: str, user: str
+    table_at: TableAt, instant: str | None, comment: str, user: str
 ) -> tuple[Instant, Savepoint, dict[str, object]]:
-    target = _find_commit_to_keep(state, instant)
-    if any(i.time == target.time for i in savepoints_of(state.timeline)):
+    target = _find_commit_to_keep(table_at.state, instant)
+    if any(i.time == target.time for i in savepoints_of(table_at.timeline)):
         raise AlreadyExistsError(f"a savepoint keeps {target.time} already")
-    on_read = state.config.table_type is TableType.MERGE_ON_READ
-    undone = select_instants_to_undo(state.timeline, target, merge_on_read=on_read)
-    earlier = state_without(client, state, undone)
-    slices = check_whole(client, state, earlier, f"the state of {target.time} cannot be kept")
+    on_read = table_at.config.table_type is TableType.MERGE_ON_READ
+    undone = select_instants_to_undo(table_at.timeline, target, merge_on_read=on_read)
+    earlier = state_without(table_at, undone)
+    slices = check_whole(table_at, earlier, f"the state of {target.time} cannot be kept")
     files: dict[PartitionPath, tuple[str, ...]] = {}
     for file_slice in slices:
         names = tuple(path.rpartition("/")[2] for path in file_slice.paths)
         files[file_slice.partition] = (*files.get(file_slice.partition, ()), *names)
-    record = savepoint_record(user, comment, client.clock.now(), files)
+    record = savepoint_record(user, comment, table_at.client.clock.now(), files)
     return target, parse_savepoint(target.time, record, "the savepoint"), record
 
 
@@ -201,7 +201,7 @@ def plan_restore_of(client: TableClient, instant: str, options: Mapping[str, obj
         StateError: the state cannot be brought back; the message says why.
     """
     open_write_client(client, options)  # wrong settings are refused here, too
-    return _restore_plan(client, client.load(), instant)
+    return _restore_plan(client.at(client.load()), instant)
 
 
 def restore_table(
@@ -232,17 +232,17 @@ def restore_table(
         if finish_dead_restores(write_client, config, timeline, lease):
             timeline = timeline_store.load()
         state = TableState(config, timeline)
-        plan = _restore_plan(client, state, instant)
+        plan = _restore_plan(client.at(state), instant)
         if not force:
-            _check_nobody_writes(write_client, state, plan)
+            _check_nobody_writes(write_client.at(state), plan)
         if not plan.instants:
             return RestoreResult(None, plan, seconds=perf_counter() - begun)
         check_rollback_allowed(write_client, config, plan.instants, restoring=True)
-        _finish_rollbacks(write_client, state, lease)
-        forget_committed(client, state)
+        _finish_rollbacks(write_client.at(state), lease)
+        forget_committed(client.at(state))
         body = encode_body(BodyKind.RESTORE_PLAN, restore_record(plan))
         # When it fails from here on, the next writer finishes it.
-        with InstantTransaction.claim(write_client, state, Action.RESTORE, lease, body) as restore:
+        with InstantTransaction.claim(write_client.at(state), Action.RESTORE, lease, body) as restore:
             planned = tuple((i.time, i.action) for i in plan.instants)
             completed = execute_restore(restore, config, planned, lease)
         restore.finish(has_markers=False)
@@ -250,53 +250,53 @@ def restore_table(
     return RestoreResult(restore.time, plan, completed.completion, perf_counter() - begun)
 
 
-def _restore_plan(client: TableClient, state: TableState, instant: str) -> RestorePlan:
-    target = _find_commit_to_restore(client, state, instant)
-    timeline = state.timeline
+def _restore_plan(table_at: TableAt, instant: str) -> RestorePlan:
+    target = _find_commit_to_restore(table_at, instant)
+    timeline = table_at.timeline
     kept = {i.time for i in savepoints_of(timeline)}
-    on_read = state.config.table_type is TableType.MERGE_ON_READ
+    on_read = table_at.config.table_type is TableType.MERGE_ON_READ
     undone = select_instants_to_undo(timeline, target, merge_on_read=on_read)
     saved = sorted(i.time for i in undone if i.is_completed and i.time in kept)
     if saved:
         raise StateError(
             f"a restore to {target.time} would undo {', '.join(saved)}, which a savepoint keeps: delete it first"
         )
-    then = state_without(client, state, undone)
+    then = state_without(table_at, undone)
     if any(i.time > target.time for i in then.timeline.archived if i.action in COMMIT_ACTIONS):
         raise StateError(f"commits after {target.time} were archived: what they wrote cannot be taken back any more")
     if undone:
-        check_whole(client, state, then, f"the state of {target.time} cannot come back")
-    plans = plan_rollbacks(client.store, state.config, timeline, undone)
+        check_whole(table_at, then, f"the state of {target.time} cannot come back")
+    plans = plan_rollbacks(table_at.client.store, table_at.config, timeline, undone)
     return RestorePlan(target.time, target.time in kept, undone, plans)
 
 
-def _find_commit_to_restore(client: TableClient, state: TableState, instant: str) -> Instant:
-    if not any(instant in (i.time, i.completion) for i in state.timeline):
-        client.with_history(state).timeline.find(instant)  # InstantNotFound when it is not archived either
+def _find_commit_to_restore(table_at: TableAt, instant: str) -> Instant:
+    if not any(instant in (i.time, i.completion) for i in table_at.timeline):
+        table_at.with_history().timeline.find(instant)  # InstantNotFound when it is not archived either
         raise StateError(
             f"{instant} is archived: only commits of the active timeline can be restored; use as_of to read"
         )
-    target = state.timeline.find(instant)
+    target = table_at.timeline.find(instant)
     if target.action not in COMMIT_ACTIONS or not target.is_completed:
         raise StateError(f"{target} is no completed commit: only the state of one can come back")
     return target
 
 
-def _check_nobody_writes(write_client: WriteClient, state: TableState, plan: RestorePlan) -> None:
+def _check_nobody_writes(write_at: WriteAt, plan: RestorePlan) -> None:
     """Raise while the writer of an instant that would be undone may be alive; a plan that only waits has no writer."""
     for pending in (i for i in plan.instants if not i.is_completed):
         waits = pending.state is State.REQUESTED and pending.action not in COMMIT_ACTIONS
-        if waits and write_client.client.store.info(heartbeat_name(pending.time)) is None:
+        if waits and write_at.client.store.info(heartbeat_name(pending.time)) is None:
             continue
-        life = write_client.writer_liveness(state.config, state.timeline, pending)
+        life = write_at.write_client.writer_liveness(write_at.config, write_at.timeline, pending)
         if life.alive:
             raise WriterActive(f"{pending} belongs to a writer that may be alive ({life.reason}); force=True undoes it")
 
 
-def _finish_rollbacks(write_client: WriteClient, state: TableState, lease: Lease) -> None:
+def _finish_rollbacks(write_at: WriteAt, lease: Lease) -> None:
     """Finish rollbacks whose process died, so that none is left that names what the restore removes."""
-    for pending in _pending_rollbacks(state.timeline):
-        finish_rollback(write_client, state, pending, lease)
+    for pending in _pending_rollbacks(write_at.timeline):
+        finish_rollback(write_at, pending, lease)
 
 
 def _pending_rollbacks(timeline: Timeline) -> list[Instant]:

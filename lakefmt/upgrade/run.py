@@ -48,7 +48,7 @@ from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.properties_store import recover_properties, update_properties
 from lakefmt.timeline.store import MAX_BODY_BYTES
 from lakefmt.timeline.timeline import Timeline, build_timeline
-from lakefmt.transactions.client import WriteClient, drop_metadata_table, open_write_client
+from lakefmt.transactions.client import WriteAt, WriteClient, drop_metadata_table, open_write_client
 from lakefmt.transactions.indexing import IndexRequest, create_metadata_indexes, indexes_to_make_again
 from lakefmt.upgrade.plan import (
     NEW_HISTORY,
@@ -178,14 +178,14 @@ def _scene(
         has_metadata_table=_METADATA_TABLE in store.list_directories(OLD_TIMELINE),
         indexes=indexes,
         has_schema_history=any(".schemacommit" in o.name for o in store.list(".hoodie/.schema")),
-        logs=_count_logs(write_client, TableState(config, timeline)),
+        logs=_count_logs(write_client.at(TableState(config, timeline))),
     )
 
 
-def _count_logs(write_client: WriteClient, state: TableState) -> int:
-    if state.config.table_type is not TableType.MERGE_ON_READ:
+def _count_logs(write_at: WriteAt) -> int:
+    if write_at.config.table_type is not TableType.MERGE_ON_READ:
         return 0
-    return sum(len(file_slice.logs) for file_slice in write_client.client.slices(state))
+    return sum(len(file_slice.logs) for file_slice in write_at.slices())
 
 
 def _instant_time(zone: tzinfo | None, moment: datetime) -> InstantTime:

@@ -26,7 +26,7 @@ from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.ordering import Mask, has_order, ordering_columns, to_mask
 from lakefmt.filegroups.pending_plans import compacting_groups
 from lakefmt.filegroups.reader import BaseFileReader
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableState
 from lakefmt.index import Index, IndexKeys, Located, capabilities_of, key_files, places_new_keys
 from lakefmt.schema import reconcile, with_meta_columns
 from lakefmt.timeline.instant import Action
@@ -54,13 +54,13 @@ _THREADS = 4
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
 
 
-def log_placing(client: TableClient, state: TableState, *, positions: bool = False) -> Logs | None:
+def log_placing(table_at: TableAt, *, positions: bool = False) -> Logs | None:
     """Return how changes go to logs, from version 8 on with record positions if asked for; None: copy-on-write."""
-    if state.config.table_type is not TableType.MERGE_ON_READ:
+    if table_at.config.table_type is not TableType.MERGE_ON_READ:
         return None
-    if state.timeline.layout > 1:
-        return Logs(state.timeline.layout, positions=positions)
-    return Logs(1, compacting_groups(client, state))
+    if table_at.timeline.layout > 1:
+        return Logs(table_at.timeline.layout, positions=positions)
+    return Logs(1, compacting_groups(table_at))
 
 
 def is_compaction_pending(state: TableState) -> bool:
@@ -72,22 +72,21 @@ class SliceReader(BaseFileReader):
     """Gives the rows of base files as they are with their logs merged in.
 
     Args:
-        client: the table.
-        state: which blocks count.
+        table_at: the table, at one moment.
         slices: the slices whose base files will be asked for.
 
     Attributes:
         rule: how the table merges.
     """
 
-    def __init__(self, client: TableClient, state: TableState, slices: Sequence[FileSlice]) -> None:
-        self._made = client.virtual_columns(state)
-        super().__init__(client.store, self._made)
-        self._client = client
-        self._state = state
+    def __init__(self, table_at: TableAt, slices: Sequence[FileSlice]) -> None:
+        self._made = table_at.virtual_columns()
+        super().__init__(table_at.client.store, self._made)
+        self._client = table_at.client
+        self._state = table_at.state
         self._by_base = {file_slice.base.path: file_slice for file_slice in slices if file_slice.base is not None}
-        self._schema = with_meta_columns(client.schema(state))
-        self.rule = merge_rule(state.config)
+        self._schema = with_meta_columns(table_at.schema())
+        self.rule = merge_rule(table_at.config)
 
     def rows(self, file: BaseFile, columns: Sequence[str] | None = None, *, use_threads: bool = True) -> pa.Table:
         """Return the rows of a file's slice, all columns or those named that the table has."""
@@ -155,36 +154,27 @@ def _of_keys(logs: LogRows, keys: pa.Array) -> LogRows:
 
 
 def find_stored(
-    client: TableClient,
-    state: TableState,
-    index: Index,
-    wanted: IndexKeys,
-    slices: Sequence[FileSlice],
-    *,
-    alive: bool,
-    every: bool = False,
+    table_at: TableAt, index: Index, wanted: IndexKeys, slices: Sequence[FileSlice], *, alive: bool, every: bool = False
 ) -> Located:
     """Return where keys are stored, logs considered.
 
     Args:
-        client: the table.
-        state: the table when the write began.
+        table_at: the table, at one moment.
         index: looks into the base files.
         wanted: the keys.
         slices: the slices to look into.
         alive: as for :func:`apply_log_deletes`.
         every: as for :func:`apply_log_deletes`.
     """
-    located = index.locate(wanted, slices, key_files(client, state))
-    if state.config.table_type is not TableType.MERGE_ON_READ or capabilities_of(index).covers_logs:
+    located = index.locate(wanted, slices, key_files(table_at.client, table_at.state))
+    if table_at.config.table_type is not TableType.MERGE_ON_READ or capabilities_of(index).covers_logs:
         return located
     places = None if index.is_global else wanted.partitions
-    return apply_log_deletes(client, state, index, wanted.keys, places, located, slices, alive=alive, every=every)
+    return apply_log_deletes(table_at, index, wanted.keys, places, located, slices, alive=alive, every=every)
 
 
 def apply_log_deletes(
-    client: TableClient,
-    state: TableState,
+    table_at: TableAt,
     index: Index,
     keys: pa.StringArray,
     places: pa.DictionaryArray | None,
@@ -198,8 +188,7 @@ def apply_log_deletes(
     """Return what an index found in base files, put right by what the logs say.
 
     Args:
-        client: the table.
-        state: the table when the write began.
+        table_at: the table, at one moment.
         index: the index.
         keys: the keys that were looked up.
         places: the partition of each; None: any.
@@ -212,14 +201,14 @@ def apply_log_deletes(
     """
     if not any(file_slice.logs for file_slice in slices):
         return located
-    reader = SliceReader(client, state, slices)
-    asked = slices_with_own_keys(client, state, slices)
+    reader = SliceReader(table_at, slices)
+    asked = slices_with_own_keys(table_at, slices)
     if asked:
-        certain = None if every else _certain_slices(client, state, slices)
+        certain = None if every else _certain_slices(table_at, slices)
         fresh = _keys_to_ask(len(keys), located, certain)
         located = _with_log_keys(reader, index, keys, places, located, slices, asked, fresh)
     counts = np.bincount(located.rows, minlength=len(keys))
-    forgotten = _forgotten(client, state, slices)[located.slices] if until_compacted and not alive else None
+    forgotten = _forgotten(table_at, slices)[located.slices] if until_compacted and not alive else None
     doubtful = np.full(len(located.rows), alive) | (counts[located.rows] > 1)
     if forgotten is not None:
         doubtful |= forgotten
@@ -232,19 +221,19 @@ def apply_log_deletes(
     return _without(located, dead)
 
 
-def _forgotten(client: TableClient, state: TableState, slices: Sequence[FileSlice]) -> Mask:
+def _forgotten(table_at: TableAt, slices: Sequence[FileSlice]) -> Mask:
     """Return of which slices a pending compaction will forget the deletes."""
     forgotten = np.zeros(len(slices), dtype=bool)
-    deleting = slices_with_deletes(client, state, slices) if is_compaction_pending(state) else []
-    compacting = compacting_groups(client, state) if deleting else {}
+    deleting = slices_with_deletes(table_at, slices) if is_compaction_pending(table_at.state) else []
+    compacting = compacting_groups(table_at) if deleting else {}
     forgotten[[n for n in deleting if (slices[n].partition, slices[n].file_id) in compacting]] = True
     return forgotten
 
 
-def _certain_slices(client: TableClient, state: TableState, slices: Sequence[FileSlice]) -> Mask:
+def _certain_slices(table_at: TableAt, slices: Sequence[FileSlice]) -> Mask:
     """Return in which slices every key of the base file is alive."""
     certain = np.ones(len(slices), dtype=bool)
-    certain[slices_with_deletes(client, state, slices)] = False
+    certain[slices_with_deletes(table_at, slices)] = False
     return certain
 
 
@@ -257,17 +246,12 @@ def _keys_to_ask(num_keys: int, located: Located, certain: Mask | None) -> Rows:
 
 
 def without_dead(
-    client: TableClient,
-    state: TableState,
-    keys: pa.StringArray,
-    located: Located,
-    slices: Sequence[FileSlice],
-    which: Mask,
+    table_at: TableAt, keys: pa.StringArray, located: Located, slices: Sequence[FileSlice], which: Mask
 ) -> Located:
     """Return pairs without those of `which` whose key a log has deleted; arguments as for :func:`apply_log_deletes`."""
     if not any(file_slice.logs for file_slice in slices):
         return located
-    return _without(located, _dead(SliceReader(client, state, slices), keys, located, slices, which))
+    return _without(located, _dead(SliceReader(table_at, slices), keys, located, slices, which))
 
 
 def _dead(

@@ -133,9 +133,9 @@ def _plan(
 ) -> list[BucketChange]:
     client, state = transaction.client, transaction.state
     slices: dict[PartitionPath, list[FileSlice]] = {}
-    for file_slice in client.slices(state, partitions):
+    for file_slice in client.at(state).slices(partitions):
         slices.setdefault(file_slice.partition, []).append(file_slice)
-    busy = {group for pending in state.timeline.pending for group in groups_of_plan(client, state, pending)}
+    busy = {group for pending in state.timeline.pending for group in groups_of_plan(client.at(state), pending)}
     rules = resize_rules(transaction.bound.settings, index.num_buckets)
     changes: list[BucketChange] = []
     for partition in sorted(slices):
@@ -150,7 +150,7 @@ def _move_rows(
     schema = transaction.bound.file_schema
     statuses: list[WriteStatus] = []
     for change in changes:
-        reader = SliceReader(transaction.client, transaction.state, change.slices)
+        reader = SliceReader(transaction.client.at(transaction.state), change.slices)
         rows = pa.concat_tables([reconcile(reader.merged(file_slice), schema) for file_slice in change.slices])
         keys = rows.column(RECORD_KEY).combine_chunks().cast(pa.string())
         placed = index.rows_by_file_group(keys, change.partition)

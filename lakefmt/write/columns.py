@@ -22,7 +22,7 @@ from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig, merge_rule
 from lakefmt.data_classes import replace
 from lakefmt.errors import CommitConflict, SchemaMismatch, UnsupportedFeature
-from lakefmt.filegroups.table_client import TableClient, TableState, store_schema_history
+from lakefmt.filegroups.table_client import TableAt, TableState, store_schema_history
 from lakefmt.metadata.layout import PartitionKind, kind_of_partition
 from lakefmt.metadata.manage import load_definitions
 from lakefmt.schema import avro_to_arrow, evolve, with_meta_columns
@@ -31,7 +31,7 @@ from lakefmt.schema.history import LATEST_SCHEMA, Column, SchemaHistory, first_h
 from lakefmt.schema.types import field_at, struct_fields
 from lakefmt.storage.parallel import map_concurrently
 from lakefmt.timeline.commit import CommitMetadata
-from lakefmt.transactions.client import WriteClient
+from lakefmt.transactions.client import WriteAt
 from lakefmt.values import IS_DELETED, META_COLUMNS, InstantTime, TableVersion, WriteOperation
 from lakefmt.write.context import WriteContext, WriteRequest
 
@@ -48,12 +48,11 @@ __all__ = [
 ]
 
 
-def altered_columns(client: TableClient, state: TableState, before: pa.Schema, alteration: Alteration) -> pa.Schema:
+def altered_columns(table_at: TableAt, before: pa.Schema, alteration: Alteration) -> pa.Schema:
     """Return the columns of a table after an alteration.
 
     Args:
-        client: the table.
-        state: its properties and timeline.
+        table_at: the table, at one moment.
         before: its columns.
         alteration: what becomes of them.
 
@@ -61,18 +60,15 @@ def altered_columns(client: TableClient, state: TableState, before: pa.Schema, a
         SchemaMismatch: what the alteration raises, or files may have another column under the name of a new one.
     """
     after = alteration.change(before)
-    check_new_columns(client, state, before, after, comes_back=False)
+    check_new_columns(table_at, before, after, comes_back=False)
     return after
 
 
-def check_new_columns(
-    client: TableClient, state: TableState, before: pa.Schema, after: pa.Schema, *, comes_back: bool
-) -> None:
+def check_new_columns(table_at: TableAt, before: pa.Schema, after: pa.Schema, *, comes_back: bool) -> None:
     """Raise where files may have another column under the name of a new one.
 
     Args:
-        client: the table.
-        state: its properties and timeline; the active commits and the first schema tell which columns files may have.
+        table_at: the table, at one moment.
         before: the table's columns.
         after: the same with new ones.
         comes_back: a new column may have the values that files have under its name, where they are of its type.
@@ -82,11 +78,11 @@ def check_new_columns(
     """
     have = {name for name, _ in _all_fields(before, "")}
     new = {name: field for name, field in _all_fields(after, "") if name not in have}
-    history = client.schema_history(state) if new else None
+    history = table_at.schema_history() if new else None
     if history is not None:  # the columns of its first schema have ids: none is taken for another
         for name in _column_names(history.schemas[-1].columns, ""):
             new.pop(name, None)
-    for earlier in _schemas_without_ids(client, state) if new else ():
+    for earlier in _schemas_without_ids(table_at) if new else ():
         for name, field in _all_fields(earlier, ""):
             if name in new and not (comes_back and _is_read_as(field, new[name])):
                 raise SchemaMismatch(
@@ -95,11 +91,11 @@ def check_new_columns(
                 )
 
 
-def _schemas_without_ids(client: TableClient, state: TableState) -> Iterator[pa.Schema]:
-    looks = [partial(client.commit_metadata, state, instant) for instant in state.timeline.commits]
-    commits = map_concurrently(client.store, looks)
+def _schemas_without_ids(table_at: TableAt) -> Iterator[pa.Schema]:
+    looks = [partial(table_at.commit_metadata, instant) for instant in table_at.timeline.commits]
+    commits = map_concurrently(table_at.client.store, looks)
     texts = [each.schema_text for each in commits if LATEST_SCHEMA not in each.extra_metadata]
-    for text in dict.fromkeys([state.config.create_schema, *texts]):
+    for text in dict.fromkeys([table_at.config.create_schema, *texts]):
         if text:
             yield avro_to_arrow(text)
 
@@ -133,23 +129,20 @@ def _is_read_as(old: pa.Field, new: pa.Field) -> bool:
         return False
 
 
-def history_after(
-    client: TableClient, state: TableState, request: WriteRequest, schema: pa.Schema, instant: InstantTime
-) -> str:
+def history_after(table_at: TableAt, request: WriteRequest, schema: pa.Schema, instant: InstantTime) -> str:
     """Return the content of the history file after a write; empty where the table's columns have no ids.
 
     Args:
-        client: the table.
-        state: the table when the write begins.
+        table_at: the table, at one moment.
         request: what is asked for; an alteration gives ids to a table that has none.
         schema: the table's columns after the write, without meta columns.
         instant: of the write.
     """
-    config, before = state.config, client.schema(state)
+    config, before = table_at.config, table_at.schema()
     # Version 8 is read by releases that do not know the newer name of decimals.
     fixed = config.version >= TableVersion.NINE
 
-    history, has_meta = client.schema_history(state), config.populate_meta_fields
+    history, has_meta = table_at.schema_history(), config.populate_meta_fields
     if history is None and request.alteration is None:
         return ""
     if history is not None:
@@ -167,7 +160,7 @@ def history_after(
 
 
 def with_column_ids(
-    write_client: WriteClient, context: WriteContext, begun: TableState, metadata: CommitMetadata, now: TableState
+    write_at: WriteAt, context: WriteContext, begun: TableState, metadata: CommitMetadata
 ) -> CommitMetadata:
     """Return a commit with its internal schema; the history is stored first, and counts once the commit is completed.
 
@@ -182,18 +175,22 @@ def with_column_ids(
         CommitConflict: the columns were altered since the write began, and its files have the names and types from before;
             or commits completed while the columns were altered.
     """
-    client = write_client.client
-    if client.internal_schema(begun) != client.internal_schema(now):
+    client = write_at.client
+    if client.at(begun).internal_schema() != client.at(write_at.state).internal_schema():
         raise CommitConflict(
             "the table's columns were altered while this write was at work: write the rows again, in the new columns"
         )
-    if context.operation is WriteOperation.ALTER_SCHEMA and begun.timeline.commits != now.timeline.commits:
+    if context.operation is WriteOperation.ALTER_SCHEMA and begun.timeline.commits != write_at.timeline.commits:
         raise CommitConflict("another commit completed while the columns were altered; alter them again")
     if not context.schema_history:
         return metadata
     history: SchemaHistory = parse_history(context.schema_history, "the context of a write")
-    config = now.config
-    completion = None if config.version.layout == 1 else write_client.instant_time_generator(config, now.timeline)()
+    config = write_at.config
+    completion = (
+        None
+        if config.version.layout == 1
+        else write_at.write_client.instant_time_generator(config, write_at.timeline)()
+    )
     store_schema_history(client.store, history, context.instant, completion)
     return replace(metadata, extra_metadata={**metadata.extra_metadata, LATEST_SCHEMA: history.latest.text()})
 
@@ -202,21 +199,20 @@ _ORDERING_USE = "an ordering column, which says which row of a key wins"
 _COLUMN_INDEXES = (PartitionKind.SECONDARY_INDEX, PartitionKind.EXPRESSION_INDEX)
 
 
-def bound_columns(client: TableClient, state: TableState) -> dict[str, str]:
+def bound_columns(table_at: TableAt) -> dict[str, str]:
     """Return the columns that cannot be dropped, renamed or changed, each with what the table makes of it.
 
     Args:
-        client: the table.
-        state: its properties.
+        table_at: the table, at one moment.
     """
-    config, spec = state.config, client.key_spec(state.config)
+    config, spec = table_at.config, table_at.key_spec()
     bound = {IS_DELETED: "the mark of deleted rows"}
     bound |= dict.fromkeys(_delete_columns(config), "what the table's function of merging may take")
     bound |= dict.fromkeys(config.ordering_fields, _ORDERING_USE)
     bound |= {field.name: "a partition column, and the paths hold its values" for field in spec.partition_fields}
     bound |= dict.fromkeys(spec.record_key_fields, "part of the record key")
     if config.metadata_partitions:
-        for name, definition in load_definitions(client, config).items():
+        for name, definition in load_definitions(table_at.client, config).items():
             if kind_of_partition(name) in _COLUMN_INDEXES:
                 bound |= dict.fromkeys(definition.columns, f"the column of index {name}: drop the index first")
     return bound
@@ -230,14 +226,11 @@ def _delete_columns(config: TableConfig) -> list[str]:
     return [] if rule.delete is None else [rule.delete.field]
 
 
-def columns_after(
-    write_client: WriteClient, state: TableState, brought: pa.Schema, mode: Literal["add", "strict"], *, partial: bool
-) -> pa.Schema:
+def columns_after(write_at: WriteAt, brought: pa.Schema, mode: Literal["add", "strict"], *, partial: bool) -> pa.Schema:
     """Return the table's columns after a write.
 
     Args:
-        write_client: the table, and the settings that say what becomes of columns that the data lack.
-        state: its properties and timeline.
+        write_at: the table and its writer, at one moment.
         brought: the data's columns, without meta columns.
         mode: what new and wider columns do.
         partial: the data leave stored values of columns that they lack.
@@ -246,15 +239,15 @@ def columns_after(
         SchemaMismatch: the table's columns cannot become such that they take the data, or what the table is built on would
             become another type.
     """
-    client = write_client.client
-    before, missing = client.schema(state), _missing_columns(write_client.settings)
+    client = write_at.client
+    before, missing = client.at(write_at.state).schema(), _missing_columns(write_at.settings)
     after = evolve(before, brought, mode, partial=partial, missing=missing)
     if after is before:
         return after
-    _check_types(before, after, bound_columns(client, state))
-    check_new_columns(client, state, before, after, comes_back=True)
+    _check_types(before, after, bound_columns(client.at(write_at.state)))
+    check_new_columns(client.at(write_at.state), before, after, comes_back=True)
     if missing == "drop":
-        for name, what in bound_columns(client, state).items():
+        for name, what in bound_columns(client.at(write_at.state)).items():
             if field_at(before, name) is not None and field_at(after, name) is None:
                 raise SchemaMismatch(f"the data lack column {name!r}, which cannot be dropped: it is {what}")
     return after

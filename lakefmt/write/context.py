@@ -20,7 +20,7 @@ from lakefmt.arguments import flag_argument, is_encodable, mapping_argument, sho
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, UnknownSetting
 from lakefmt.filegroups.model import BaseFile, join_path
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.schema.history import LATEST_SCHEMA
 from lakefmt.timeline.commit import (
     ENTRY_PREFIXES,
@@ -75,8 +75,7 @@ class EntryView:
     """What a write sees of the entries of a table.
 
     Attributes:
-        client: the table.
-        state: properties and timeline; under the table lock those of now.
+        table_at: the table, at one moment.
         entries: the entries of the newest commit that has any (:mod:`lakefmt.timeline.commit`).
         now_ms: the time of the table's clock, in milliseconds since 1970.
         instant: requested time of the write; None before it has begun.
@@ -112,14 +111,15 @@ class CommitEntries(Protocol):
         ...
 
 
-def view_entries(client: TableClient, state: TableState, instant: InstantTime | None = None) -> EntryView:
+def view_entries(table_at: TableAt, instant: InstantTime | None = None) -> EntryView:
     """Return what is stored of streams, applications and the watermark."""
-    return EntryView(client, state, find_entries(client, state), milliseconds_of(client.clock.now()), instant)
+    return EntryView(
+        table_at.client, table_at.state, find_entries(table_at), milliseconds_of(table_at.client.clock.now()), instant
+    )
 
 
 def add_entries(
-    client: TableClient,
-    state: TableState,
+    table_at: TableAt,
     metadata: CommitMetadata,
     asked: CommitEntries | None,
     instant: InstantTime,
@@ -130,19 +130,18 @@ def add_entries(
     Call under the table lock.
 
     Args:
-        client: the table.
-        state: the table as it is under this lock.
+        table_at: the table, at one moment.
         metadata: what the commit says so far.
         asked: what the write was given; None: the commit repeats what the one before it says.
         instant: requested time of the write.
         watermark: what the event times of its rows promise, where it is not given another one.
     """
     if asked is None and watermark is None:
-        return with_stored_entries(client, state, metadata)
-    view = view_entries(client, state, instant)
+        return with_stored_entries(table_at, metadata)
+    view = view_entries(table_at, instant)
     new = {} if asked is None else asked(view)
     if isinstance(new, AlreadyDone):
-        return skipped_result(state, new, metadata.operation)
+        return skipped_result(table_at.state, new, metadata.operation)
     if watermark is not None:
         new = {WATERMARK: str(watermark), **new}
     entries = combine_entries(view.entries, new, view.now_ms)

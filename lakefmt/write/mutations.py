@@ -18,7 +18,7 @@ from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.stored_keys import asked_form
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt
 from lakefmt.index import IndexKeys, choose_index
 from lakefmt.index.api import places_new_keys
 from lakefmt.index.locations import partitions_to_list
@@ -90,26 +90,25 @@ def _resolve_delete_keys(keys: pa.StringArray, partitions: Sequence[str] | None)
     return DeleteKeys(pc.unique(keys), None, places)
 
 
-def key_columns(client: TableClient, state: TableState) -> list[str]:
+def key_columns(table_at: TableAt) -> list[str]:
     """Return the columns that tell a row's key and partition path: the meta columns, or what they are made from."""
-    if state.config.populate_meta_fields:
+    if table_at.config.populate_meta_fields:
         return [RECORD_KEY, PARTITION_PATH]
-    spec = client.key_spec(state.config)
+    spec = table_at.key_spec()
     names = (*spec.record_key_fields, *(field.name for field in spec.partition_fields))
     return list(dict.fromkeys(name.split(".", 1)[0] for name in names))
 
 
-def delete_rows(client: TableClient, state: TableState, rows: pa.Table, partitions: Sequence[str] | None) -> DeleteKeys:
+def delete_rows(table_at: TableAt, rows: pa.Table, partitions: Sequence[str] | None) -> DeleteKeys:
     """Return the keys of rows that a filter selected, each in its own partition only.
 
     Args:
-        client: the table.
-        state: the table when the rows were read.
+        table_at: the table, at one moment.
         rows: their :func:`key_columns`.
         partitions: look only there; None: anywhere.
     """
-    if not state.config.populate_meta_fields:
-        spec = client.key_spec(state.config)
+    if not table_at.config.populate_meta_fields:
+        spec = table_at.key_spec()
         places = build_partition_paths(spec, rows).cast(pa.string())
         rows = pa.table({RECORD_KEY: build_record_keys(spec, rows), PARTITION_PATH: places})
     return replace(_in_their_partitions(rows, partitions), selected=True)
@@ -213,7 +212,7 @@ def _lacking(rows: Sequence[object]) -> frozenset[str]:
     return frozenset(lacking)
 
 
-def keys_to_delete(client: TableClient, state: TableState, what: object) -> pa.StringArray:
+def keys_to_delete(table_at: TableAt, what: object) -> pa.StringArray:
     """Return the record keys of `what`: values of the key column, or rows that have the key columns.
 
     Raises:
@@ -221,21 +220,16 @@ def keys_to_delete(client: TableClient, state: TableState, what: object) -> pa.S
         InvalidKey: a key is null or empty.
     """
     given = what if isinstance(what, GivenKeys) else take_keys([what] if isinstance(what, str) else what)
-    return keys_and_partitions(client, state, given)[0]
+    return keys_and_partitions(table_at, given)[0]
 
 
 def given_to_delete(
-    client: TableClient,
-    state: TableState,
-    what: GivenKeys,
-    partitions: Sequence[str] | None,
-    options: Mapping[str, object],
+    table_at: TableAt, what: GivenKeys, partitions: Sequence[str] | None, options: Mapping[str, object]
 ) -> DeleteKeys:
     """Return the keys that a caller gave, each in its own partition where the rows have the partition columns.
 
     Args:
-        client: the table.
-        state: the table as it is.
+        table_at: the table, at one moment.
         what: what was given.
         partitions: look only there; None: anywhere.
         options: settings of the call: with a global index a key is one row of the whole table, and goes wherever it is.
@@ -244,16 +238,16 @@ def given_to_delete(
         SchemaMismatch: a key column is missing, or a value has another type than its column.
         InvalidKey: a key is null or empty, or a partition value cannot be one.
     """
-    settings = resolve_settings(options, client.options, state.config.properties)
-    keys, own_partitions = keys_and_partitions(client, state, what, settings)
-    if own_partitions is None or choose_index(client, settings, state.config).is_global:
+    settings = resolve_settings(options, table_at.client.options, table_at.config.properties)
+    keys, own_partitions = keys_and_partitions(table_at, what, settings)
+    if own_partitions is None or choose_index(table_at.client, settings, table_at.config).is_global:
         return _resolve_delete_keys(keys, partitions)
     rows = pa.table({RECORD_KEY: keys, PARTITION_PATH: own_partitions.cast(pa.string())})
     return _in_their_partitions(rows, partitions)
 
 
 def keys_and_partitions(
-    client: TableClient, state: TableState, what: GivenKeys, settings: Settings | None = None
+    table_at: TableAt, what: GivenKeys, settings: Settings | None = None
 ) -> tuple[pa.StringArray, pa.DictionaryArray | None]:
     """Return the record keys that a caller gave, and their partitions where rows with the partition columns were given.
 
@@ -262,12 +256,12 @@ def keys_and_partitions(
         InvalidKey: a key is null or empty, or a partition value cannot be one.
         UnsupportedFeature: keys are stored by another rule than the properties, or the settings, say.
     """
-    settings = settings or resolve_settings({}, client.options, state.config.properties)
-    anywhere = what.rows is None or choose_index(client, settings, state.config).is_global
-    spec = client.stored_keys.spec(state, asked_form(settings), anywhere=anywhere)
+    settings = settings or resolve_settings({}, table_at.client.options, table_at.config.properties)
+    anywhere = what.rows is None or choose_index(table_at.client, settings, table_at.config).is_global
+    spec = table_at.client.stored_keys.spec(table_at.state, asked_form(settings), anywhere=anywhere)
     if spec.auto_keys:
         return _stored_keys(what)
-    rows = _as_rows(what, spec, client.schema(state))
+    rows = _as_rows(what, spec, table_at.schema())
     keys = build_record_keys(spec, rows)
     partitions = None
     own = [field.name for field in spec.partition_fields]
@@ -377,12 +371,11 @@ def _values(what: Any, kind: pa.DataType | None, name: str) -> pa.Array | pa.Chu
     return what if isinstance(what, pa.ChunkedArray) else arrow_array(what, kind, name)
 
 
-def updated_rows(client: TableClient, state: TableState, rows: pa.Table, values: Mapping[str, object]) -> pa.Table:
+def updated_rows(table_at: TableAt, rows: pa.Table, values: Mapping[str, object]) -> pa.Table:
     """Return rows with columns set to new values.
 
     Args:
-        client: the table.
-        state: the table when the rows were read.
+        table_at: the table, at one moment.
         rows: every column of the rows to change.
         values: column → literal or Arrow expression over the row.
 
@@ -390,7 +383,7 @@ def updated_rows(client: TableClient, state: TableState, rows: pa.Table, values:
         InvalidInputError: a column is not there, or makes the key or the partition path.
         SchemaMismatch: a value does not fit its column.
     """
-    spec = client.key_spec(state.config)
+    spec = table_at.key_spec()
     fixed = {name.split(".", 1)[0] for name in (*spec.record_key_fields, *(f.name for f in spec.partition_fields))}
     for name in values:
         if name not in rows.column_names or name in META_COLUMNS:
@@ -421,13 +414,12 @@ def _new_value(value: object, field: pa.Field) -> pc.Expression:
 
 
 def slices_of_keys(
-    client: TableClient, state: TableState, options: Mapping[str, object], keys: pa.StringArray, partitions: pa.Array
+    table_at: TableAt, options: Mapping[str, object], keys: pa.StringArray, partitions: pa.Array
 ) -> list[FileSlice]:
     """Return the file slices in which some keys are, or were deleted.
 
     Args:
-        client: the table.
-        state: as it is looked at.
+        table_at: the table, at one moment.
         options: settings of the call; they may name another index.
         keys: the keys.
         partitions: the partition path that each is meant for; a global index looks in all of them.
@@ -436,13 +428,13 @@ def slices_of_keys(
         SnapshotExpired: a file is gone.
         CorruptFile: a footer or a key column is damaged.
     """
-    settings = resolve_settings({**client.options, **options}, None, state.config.properties)
-    index = choose_index(client, settings, state.config, state)
+    settings = resolve_settings({**table_at.client.options, **options}, None, table_at.config.properties)
+    index = choose_index(table_at.client, settings, table_at.config, table_at.state)
     wanted = IndexKeys(keys, partitions.dictionary_encode())
     if places_new_keys(index):
-        slices = client.slices(state, [PartitionPath(path) for path in wanted.partition_names()])
+        slices = table_at.slices([PartitionPath(path) for path in wanted.partition_names()])
         groups = set(index.place(wanted, slices, lambda: _NO_UUID).file_groups)
         return [each for each in slices if (each.partition, each.file_id) in groups]
-    slices = client.slices(state, partitions_to_list(index, wanted))
-    located = find_stored(client, state, index, wanted, slices, alive=False)
+    slices = table_at.slices(partitions_to_list(index, wanted))
+    located = find_stored(table_at, index, wanted, slices, alive=False)
     return [slices[number] for number in distinct(located.slices)]

@@ -18,7 +18,7 @@ from lakefmt.errors import InternalError
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.ordering import to_mask
 from lakefmt.filegroups.reader import KnownFooter
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient
 from lakefmt.formats.names import has_bucket_number
 from lakefmt.index import (
     Index,
@@ -88,19 +88,13 @@ _NO_SIZING = FileSizing(1, 0, 1.0)
 
 
 def file_sizing(
-    client: TableClient,
-    state: TableState,
-    settings: Settings,
-    sample: pa.Table | None,
-    *,
-    tiered: bool = False,
-    writers: int = 1,
+    table_at: TableAt, settings: Settings, sample: pa.Table | None, *, tiered: bool = False, writers: int = 1
 ) -> FileSizing:
     """Return how large files should be; the size of a row is learnt from the latest commits that wrote enough."""
     estimate = float(settings.integer("hoodie.copyonwrite.record.size.estimate"))
     if not estimate:
-        estimate = _learnt_record_bytes(client, state) or _guessed_record_bytes(sample)
-    merge_on_read = state.config.table_type is TableType.MERGE_ON_READ
+        estimate = _learnt_record_bytes(table_at) or _guessed_record_bytes(sample)
+    merge_on_read = table_at.config.table_type is TableType.MERGE_ON_READ
     candidates = settings.values.get("hoodie.merge.small.file.group.candidates.limit", 1)
     return FileSizing(
         max_bytes=settings.integer("hoodie.parquet.max.file.size"),
@@ -112,9 +106,9 @@ def file_sizing(
     )
 
 
-def _learnt_record_bytes(client: TableClient, state: TableState) -> float:
-    for instant in reversed(state.timeline.commits[-_LEARN_FROM_COMMITS:]):
-        stats = [s for s in client.commit_metadata(state, instant).stats if not s.log_files]  # rows of logs are larger
+def _learnt_record_bytes(table_at: TableAt) -> float:
+    for instant in reversed(table_at.timeline.commits[-_LEARN_FROM_COMMITS:]):
+        stats = [s for s in table_at.commit_metadata(instant).stats if not s.log_files]  # rows of logs are larger
         total, rows = sum(s.total_write_bytes for s in stats), sum(s.num_writes for s in stats)
         if rows and total >= _LEARN_FROM_BYTES:
             return total / rows
@@ -159,29 +153,24 @@ class PlacedRows:
 
 
 def locate_rows(
-    client: TableClient,
-    bound: BoundContext,
-    state: TableState,
-    batch: KeyedBatch,
-    index: Index | None,
-    sizing: FileSizing,
+    table_at: TableAt, bound: BoundContext, batch: KeyedBatch, index: Index | None, sizing: FileSizing
 ) -> LocatedRows:
     """Return where the keys of a batch are stored; `index` None: rows are appended without a look-up."""
     partitions = _partitions_of(batch) if index is None else partitions_to_list(index, _wanted(batch))
     # Plain inserts look for small files only.
-    slices = [] if index is None and not sizing.small_bytes else client.slices(state, partitions)
+    slices = [] if index is None and not sizing.small_bytes else table_at.slices(partitions)
     if index is None and not sizing.small_bytes:
-        check_unknown_buckets(client, state)
+        check_unknown_buckets(table_at)
     has_logs = bound.config.table_type is TableType.MERGE_ON_READ
     positions = has_logs and bound.settings.flag("hoodie.write.record.positions")
-    logs = log_placing(client, state, positions=positions) if has_logs else None
+    logs = log_placing(table_at, positions=positions) if has_logs else None
     routes = Routes(None)
     if index is not None:
         if has_logs:
             alive, every = ignores_deleted_keys(bound, batch), bound.operation is WriteOperation.DELETE
-            located = find_stored(client, state, index, _wanted(batch), slices, alive=alive, every=every)
+            located = find_stored(table_at, index, _wanted(batch), slices, alive=alive, every=every)
         else:
-            located = index.locate(_wanted(batch), slices, key_files(client, state))
+            located = index.locate(_wanted(batch), slices, key_files(table_at.client, table_at.state))
         routes = Routes(located)
         if bound.operation is WriteOperation.DELETE:
             # Keys that are nowhere need no file.
@@ -190,28 +179,28 @@ def locate_rows(
             from lakefmt.write import _partition_path_updates as paths
 
             moves = moves_between_partitions(index)
-            reader = SliceReader(client, state, slices)
+            reader = SliceReader(table_at, slices)
             if logs is not None:
                 # A key that a log has deleted is nowhere: it neither leaves that partition, nor is its row written there.
                 away = paths.partition_changed(batch, located, slices)
                 if not capabilities_of(index).covers_logs:
-                    located = without_dead(client, state, record_keys(batch), located, slices, away)
-            routes = paths.split_moves(batch, located, slices, state.config, reader, update_partition=moves)
+                    located = without_dead(table_at, record_keys(batch), located, slices, away)
+            routes = paths.split_moves(batch, located, slices, table_at.config, reader, update_partition=moves)
             if not moves:
-                batch = paths.with_stored_partitions(batch, located, slices, client.key_spec(state.config))
+                batch = paths.with_stored_partitions(batch, located, slices, table_at.key_spec())
     return LocatedRows(batch, slices, routes, logs, sizing)
 
 
-def place_rows(client: TableClient, bound: BoundContext, state: TableState, located: LocatedRows) -> list[Assigned]:
+def place_rows(table_at: TableAt, bound: BoundContext, located: LocatedRows) -> list[Assigned]:
     """Give every row of a batch its file.
 
     Raises:
         InternalError: a row was given no file, or one too many.
     """
     if located.placing is not None:
-        return _place_by_index(client, bound, state, located, located.placing)
+        return _place_by_index(table_at, bound, located, located.placing)
     batch, slices, routes, logs = located.batch, located.slices, located.routes, located.logs
-    new_uuid = client.ids.new_uuid
+    new_uuid = table_at.client.ids.new_uuid
     closed = frozenset[int]()
     if logs is not None and routes.stay is not None and MOVED_AWAY in batch.table.column_names:
         # A delete stays in a log, which remembers its event time: a base file that takes new rows would forget it.
@@ -221,10 +210,10 @@ def place_rows(client: TableClient, bound: BoundContext, state: TableState, loca
     routed, expected = sum(len(a.rows) for a in assigned), routes.num_routed(batch.num_rows)
     if routed != expected:
         raise InternalError(f"{batch.num_rows} rows came in and {routed} of {expected} were routed; nothing is written")
-    _check_no_buckets(client, batch, routes, slices)
+    _check_no_buckets(table_at.client, batch, routes, slices)
     if logs is None:
         return assigned
-    return complete_log_rows(client, bound, state, assigned, slices, batch.keys, batch.table.column_names)
+    return complete_log_rows(table_at, bound, assigned, slices, batch.keys, batch.table.column_names)
 
 
 def _check_no_buckets(client: TableClient, batch: KeyedBatch, routes: Routes, slices: Sequence[FileSlice]) -> None:
@@ -239,39 +228,39 @@ def _check_no_buckets(client: TableClient, batch: KeyedBatch, routes: Routes, sl
         check_no_buckets(slices, {names[code] for code in codes})
 
 
-def check_unknown_buckets(client: TableClient, state: TableState) -> None:
+def check_unknown_buckets(table_at: TableAt) -> None:
     """Raise when a write would open file groups in a table that another engine has written with a bucket index.
 
     Raises:
         UnsupportedFeature: it would.
     """
-    if "index" not in client.load_notes():  # lakefmt has not created the table, and Hudi has no property for the index
+    if (
+        "index" not in table_at.client.load_notes()
+    ):  # lakefmt has not created the table, and Hudi has no property for the index
         from lakefmt.index.bucket.fixed import check_no_buckets
 
-        slices = client.slices(state)
+        slices = table_at.slices()
         check_no_buckets(slices, {file_slice.partition for file_slice in slices})
 
 
-def locate_by_index(
-    client: TableClient, bound: BoundContext, state: TableState, batch: KeyedBatch, index: PlacingIndex
-) -> LocatedRows:
+def locate_by_index(table_at: TableAt, bound: BoundContext, batch: KeyedBatch, index: PlacingIndex) -> LocatedRows:
     """Return rows whose files the index decides: stored keys are not looked up."""
     # An overwrite hides the stored file groups under their own ids: new groups are base files with ids of their own.
     replaces = bound.operation in REPLACING
-    slices = [] if replaces else client.slices(state, _partitions_of(batch))
-    logs = None if replaces else log_placing(client, state)
+    slices = [] if replaces else table_at.slices(_partitions_of(batch))
+    logs = None if replaces else log_placing(table_at)
     return LocatedRows(batch, slices, Routes(None), logs, _NO_SIZING, index)
 
 
 def _place_by_index(
-    client: TableClient, bound: BoundContext, state: TableState, located: LocatedRows, index: PlacingIndex
+    table_at: TableAt, bound: BoundContext, located: LocatedRows, index: PlacingIndex
 ) -> list[Assigned]:
     """Give every row the file that its index decides; an append keeps stored rows of the same key beside them."""
     batch, slices = located.batch, located.slices
     wanted = IndexKeys(record_keys(batch), batch.partitions)
     replaces = bound.operation in REPLACING
     non_blocking = not replaces and is_non_blocking(bound.settings)
-    new_uuid = partial(_agreed_uuid, client.replaced(state).values()) if non_blocking else client.ids.new_uuid
+    new_uuid = partial(_agreed_uuid, table_at.replaced().values()) if non_blocking else table_at.client.ids.new_uuid
     placement = index.place(wanted, slices, new_uuid)
     match_keys = bound.operation not in APPENDING
     # Non-blocking writers may open one file group at the same time, so they open it with logs.
@@ -286,7 +275,7 @@ def _place_by_index(
         return assigned
     # A row that a log has deleted cannot be written anywhere else: rows are completed here, or the readers would complete
     # them from what was there before the delete.
-    return fetch_missing_columns(SliceReader(client, state, slices), assigned, slices, wanted.keys, lacking)
+    return fetch_missing_columns(SliceReader(table_at, slices), assigned, slices, wanted.keys, lacking)
 
 
 def _agreed_uuid(replaced: Iterable[InstantTime]) -> str:
@@ -330,9 +319,8 @@ def _forgets_deletes(bound: BoundContext) -> bool:
 
 
 def complete_log_rows(
-    client: TableClient,
+    table_at: TableAt,
     bound: BoundContext,
-    state: TableState,
     assigned: list[Assigned],
     slices: Sequence[FileSlice],
     keys: pa.StringArray | None,
@@ -349,29 +337,27 @@ def complete_log_rows(
     order = {name.split(".", 1)[0] for name in rule.stored.fields}
     if bound.operation is WriteOperation.DELETE:
         lacking = [field for field in schema if field.name in order]
-    elif holds_whole_rows(state.timeline.layout, rule, schema.names):
+    elif holds_whole_rows(table_at.timeline.layout, rule, schema.names):
         lacking = [field for field in schema if field.name not in names]
     else:
         lacking = [field for field in schema if field.name in order and field.name not in names]
     if not lacking or keys is None or all(each.assignment.log is None for each in assigned):
         return assigned
-    return fetch_missing_columns(SliceReader(client, state, slices), assigned, slices, keys, lacking)
+    return fetch_missing_columns(SliceReader(table_at, slices), assigned, slices, keys, lacking)
 
 
-def locate_deletes(
-    client: TableClient, bound: BoundContext, state: TableState, delete_keys: DeleteKeys, index: Index
-) -> LocatedRows:
+def locate_deletes(table_at: TableAt, bound: BoundContext, delete_keys: DeleteKeys, index: Index) -> LocatedRows:
     """Return where keys to delete are stored."""
     keys, own_partitions = delete_keys.keys, delete_keys.homes
     listed = partitions_of_keys(index, keys) if delete_keys.listed() is None else delete_keys.listed()
-    slices = client.slices(state, listed)
+    slices = table_at.slices(listed)
     if own_partitions is None:
-        located = locate_everywhere(index, keys, slices, key_files(client, state))
+        located = locate_everywhere(index, keys, slices, key_files(table_at.client, table_at.state))
     else:
-        located = index.locate(IndexKeys(keys, own_partitions), slices, key_files(client, state))
-    logs = log_placing(client, state, positions=bound.settings.flag("hoodie.write.record.positions"))
+        located = index.locate(IndexKeys(keys, own_partitions), slices, key_files(table_at.client, table_at.state))
+    logs = log_placing(table_at, positions=bound.settings.flag("hoodie.write.record.positions"))
     if logs is not None and not capabilities_of(index).covers_logs:
-        located = apply_log_deletes(client, state, index, keys, own_partitions, located, slices, alive=True, every=True)
+        located = apply_log_deletes(table_at, index, keys, own_partitions, located, slices, alive=True, every=True)
     # Keys that are nowhere need no file.
     routes = Routes(located, late=other_rows(len(keys), located.rows))
     return LocatedRows(KeyedBatch(pa.table({}), keys, in_no_partition(len(keys))), slices, routes, logs, _NO_SIZING)

@@ -147,7 +147,7 @@ class TasksTransaction(WriteTransaction):
         if self.bound.inflight is not None:
             self.bound.inflight()
         if partitions is None:  # a key may be in every partition with files
-            partitions = {file_slice.partition for file_slice in self.client.slices(self.state)}
+            partitions = {file_slice.partition for file_slice in self.client.at(self.state).slices()}
         buckets, changed = share_buckets(self._pending, index, partitions)
         self._changed_rings = frozenset(changed)
         return replace(shared, buckets=buckets)
@@ -364,11 +364,11 @@ class TaskWriter:
         sizing = replace(transaction.sizing(pa.table({})), record_bytes=record_bytes)
         groups = plan_groups(
             located_rows,
-            client.slices(state, list({each.partition: None for each in located_rows})),
+            client.at(state).slices(list({each.partition: None for each in located_rows})),
             sizing,
             transaction.context.instant,
             client.ids.new_uuid,
-            log_placing(client, state),
+            log_placing(client.at(state)),
             appends=transaction.context.operation in APPENDING,
         )
         transaction.check_groups(groups)
@@ -395,7 +395,7 @@ class TaskWriter:
         if group.file_slice is not None and file.log is not None:
             client, bound, state = self._write_client.client, transaction.bound, transaction.state
             (each,) = complete_log_rows(
-                client, bound, state, [each], [group.file_slice], keys, batch.table.column_names
+                client.at(state), bound, [each], [group.file_slice], keys, batch.table.column_names
             )
         each = replace(each, assignment=replace(file, digest=_RowDigests(batch).of(each.rows)))
         self._check_pending()

@@ -147,9 +147,9 @@ def _plan_merges(
 ) -> list[list[FileSlice]]:
     """Return the file slices that become one file, for each partition with too many."""
     client, state = transaction.client, transaction.state
-    busy = {group for pending in state.timeline.pending for group in groups_of_plan(client, state, pending)}
+    busy = {group for pending in state.timeline.pending for group in groups_of_plan(client.at(state), pending)}
     small: dict[PartitionPath, list[FileSlice]] = {}
-    for each in client.slices(state, partitions):
+    for each in client.at(state).slices(partitions):
         if is_small(each, sizing.small_bytes) and (each.partition, each.file_id) not in busy:
             small.setdefault(each.partition, []).append(each)
     merges = []
@@ -164,7 +164,7 @@ def _plan_merges(
 def _write_merged(transaction: WriteTransaction, sequence: int, slices: Sequence[FileSlice]) -> WriteStatus:
     """Write the rows of some file slices into a new file group."""
     bound = transaction.bound
-    reader = SliceReader(transaction.client, transaction.state, slices)
+    reader = SliceReader(transaction.client.at(transaction.state), slices)
     rows = pa.concat_tables([reconcile(reader.merged(each), bound.file_schema) for each in slices])
     assignment = new_file(
         slices[0].partition, bound.instant, sequence, transaction.client.ids.new_uuid, rows=rows.num_rows

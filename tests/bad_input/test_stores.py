@@ -54,7 +54,7 @@ def no_orphans(lake: Lake) -> bool:
     """Whether every data file belongs to a commit, and nothing is pending or noted any more."""
     client = lake.open().client
     state = client.load()
-    known = {stat.path for i in state.timeline.commits for stat in client.commit_metadata(state, i).stats}
+    known = {stat.path for i in state.timeline.commits for stat in client.at(state).commit_metadata(i).stats}
     found = {str(path.relative_to(lake.base)) for path in lake.base.glob("*/*.parquet")}
     notes = [p for place in (".temp", ".heartbeat") for p in lake.base.glob(f".hoodie/{place}/2*")]
     return found <= known and not notes and not state.timeline.pending

@@ -93,7 +93,7 @@ class Damage:
         self.state = self.table.client.load()
         self.config = self.state.config
         self.form = RecordFormat.of_new_table(self.config.version)
-        self.slices = self.table.client.slices(self.state)
+        self.slices = self.table.client.at(self.state).slices()
         self._records: dict[str, dict[str, MetadataRecord]] = {}
         self._deleted: dict[str, list[str]] = {}
         self._routing: dict[str, str] = {}

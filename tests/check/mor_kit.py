@@ -167,7 +167,7 @@ def compacted(scene: Scene) -> list[str]:
     merging = {
         instant.time
         for instant in state.timeline.commits
-        if client.commit_metadata(state, instant).operation is WriteOperation.COMPACT
+        if client.at(state).commit_metadata(instant).operation is WriteOperation.COMPACT
     }
     return [file.path for file in scene.files() if file.instant in merging]
 

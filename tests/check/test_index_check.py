@@ -198,7 +198,7 @@ def test_hudi_rs_lists_a_repaired_table(tmp_path: Path, hudi_rs_judge) -> None:
     assert forgotten.isdisjoint(hudi_rs_judge.base_files(tmp_path / "t"))
     assert table.index.check(repair=True).is_clean
     whole = lakefmt.open_table(tmp_path / "t")
-    slices = whole.client.slices(whole.client.load())
+    slices = whole.client.at(whole.client.load()).slices()
     expected = sorted(one.base.name for one in slices if one.base is not None)
     assert hudi_rs_judge.base_files(tmp_path / "t") == expected
     assert forgotten <= set(expected) <= real

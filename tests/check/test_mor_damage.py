@@ -168,7 +168,7 @@ def test_every_verb_leaves_sound_logs(version: int) -> None:
         write()
         report = check_table(table.client, "full")
         assert (report.findings, report.notes) == ((), ()), str(report)
-    state = table.client.with_history(table.client.load())
+    state = table.client.at(table.client.load()).with_history().state
     assert Action.CLEAN in {instant.action for instant in state.timeline}
     assert len(state.timeline.archived) > 2
 
@@ -368,4 +368,4 @@ def log_names(base: Path) -> list[str]:
 
 def is_named(table: Table, path: str) -> bool:
     state = table.client.load()
-    return any(s.path == path for i in state.timeline.commits for s in table.client.commit_metadata(state, i).stats)
+    return any(s.path == path for i in state.timeline.commits for s in table.client.at(state).commit_metadata(i).stats)

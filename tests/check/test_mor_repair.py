@@ -71,7 +71,7 @@ def without_filter(found: pa.Table, footers: dict[str, str]) -> pa.Table:
 def test_a_base_file_with_logs_is_rewritten_with_its_logs(version: int) -> None:
     store, table = make(version)
     before = table.read()
-    (piece,) = table.client.slices(table.client.load())
+    (piece,) = table.client.at(table.client.load()).slices()
     assert piece.base is not None
     scene = Scene(store.url.removeprefix("memory://"), version)
     tamper(scene, piece.base.path, without_filter)
@@ -109,7 +109,7 @@ def test_what_compaction_does_not_mend_is_in_the_next_plan(version: int) -> None
 def test_what_a_pending_service_holds_is_passed_over() -> None:
     store, table = make(8)
     before = table.read()
-    (piece,) = table.client.slices(table.client.load())
+    (piece,) = table.client.at(table.client.load()).slices()
     assert piece.base is not None
     tamper(Scene(store.url.removeprefix("memory://"), 8), piece.base.path, without_filter)
     report = check_table(table.client, "full")

@@ -59,7 +59,7 @@ def test_a_repair_that_keeps_every_row_changes_nothing(mode: str, version: int) 
     assert [finding.kind.value for finding in report.findings] == ["footers"]
     done = table.repair(report.plan)
     assert done.is_clean, str(done)
-    commit = table.client.commit_metadata(table.client.load(), table.client.load().timeline.commits[-1])
+    commit = table.client.at(table.client.load()).commit_metadata(table.client.load().timeline.commits[-1])
     assert all(stat.extra["cdcStats"] for stat in commit.stats), "a change file without changes: Spark asks for it"
     assert table.changes("000").equals(told)
     names = [name for name in before.column_names if name != "_hoodie_file_name"]

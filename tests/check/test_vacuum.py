@@ -106,7 +106,7 @@ def test_a11_everything_that_is_needed_stays_and_planted_orphans_go(
     assert pending, "the staged write is on the timeline"
     written = plant(root, table, 1, staged.instant)  # a worker of the staged write has been here
     before, kept = sorted_rows(table.read()), all_files(root)
-    archived = table.client.with_history(table.client.load()).timeline.archived
+    archived = table.client.at(table.client.load()).with_history().timeline.archived
     assert len(archived) > 4
     in_between = str(int(archived[2].time) + 1)
     assert in_between not in {instant.time for instant in archived}

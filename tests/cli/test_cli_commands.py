@@ -136,7 +136,7 @@ def test_write_keeps_commit_metadata(run, trips):
     run("write", trips, "--format", "jsonl", *words, stdin='{"id": "d", "city": "sf"}\n')
     table = lakefmt.open_table(str(trips))
     state = table.client.load()
-    extra = table.client.commit_metadata(state, state.timeline.latest_commit).extra_metadata
+    extra = table.client.at(state).commit_metadata(state.timeline.latest_commit).extra_metadata
     assert (extra["offset"], extra["who"]) == ("7", "me=you")
 
 

@@ -113,7 +113,7 @@ def test_it_follows_commits_by_itself(version):
     assert min(lengths[30:]) == 20
     assert len(history_files(table)) == 4
     snapshot = table.snapshot()
-    first = table.client.with_history(snapshot.state).timeline.commits[0].time
+    first = table.client.at(snapshot.state).with_history().timeline.commits[0].time
     assert values(table.read(as_of=first)) == [("a", 0)]
 
 
@@ -123,7 +123,7 @@ def test_many_archive_steps_are_merged_and_all_is_found():
         table.upsert(rows("a", v=n))
         table.archive(options={"hoodie.keep.min.commits": 1, "hoodie.keep.max.commits": 2})
     assert sum(name.endswith("_1.parquet") for name in history_files(table)) == 2
-    everything = table.client.with_history(table.client.load()).timeline.commits
+    everything = table.client.at(table.client.load()).with_history().timeline.commits
     assert len(everything) == 26
     for n in (0, 9, 10, 19, 20, 25):
         assert values(table.read(as_of=everything[n].time)) == [("a", n)]
@@ -202,7 +202,7 @@ def test_version_6_counts_cleans_and_rollbacks_by_themselves_and_keeps_every_sta
     assert [i.time for i in plan.instants if i.action is Action.CLEAN] == cleans[:2]
     assert [i.time for i in plan.instants if i.action is not Action.CLEAN] == times[:6]
     table.archive(options=KEEP)
-    history = table.client.with_history(table.client.load())
+    history = table.client.at(table.client.load()).with_history().state
     assert [i.time for i in history.timeline.commits] == times
     archived = LogArchive(table.client.store, ".hoodie/archived").load()
     assert [one.completed.instant.time for one in archived] == sorted([*times[:6], *cleans[:2]])
@@ -286,7 +286,7 @@ def test_dying_anywhere_loses_no_instant(mode, crash, version):
             assert [values(reader.read(as_of=t)) for t in times] == [expected(k) for k in range(5)], f"effect {n}"
         healthy.upsert(rows("b", v=1))
         healthy.archive(options=KEEP)
-        everything = healthy.client.with_history(healthy.client.load()).timeline
+        everything = healthy.client.at(healthy.client.load()).with_history().timeline
         assert [i.time for i in everything.commits][:-1] == times, f"effect {n}"
         assert len(healthy.timeline.timeline.commits) == 2, f"effect {n}"
         assert not healthy.client.load().timeline.pending, f"effect {n}"

@@ -87,7 +87,7 @@ def over(
 
 def actions(table: Table) -> set[Action]:
     state = table.client.load()
-    timeline = table.client.with_history(state).timeline
+    timeline = table.client.at(state).with_history().timeline
     archived = {Action.COMMIT if i.action is Action.COMPACTION else i.action for i in timeline.archived}
     return {i.action for i in timeline.completed} | archived
 
@@ -129,7 +129,7 @@ def folds(table: Table) -> int:
     state = table.client.load()
     return sum(
         i.action is Action.DELTA_COMMIT
-        and table.client.commit_metadata(state, i).operation is WriteOperation.LOG_COMPACT
+        and table.client.at(state).commit_metadata(i).operation is WriteOperation.LOG_COMPACT
         for i in state.timeline.commits
     )
 

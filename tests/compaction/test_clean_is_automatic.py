@@ -86,7 +86,7 @@ def test_law_a_clean_that_is_not_due_would_delete_nothing(table_type: str, versi
     for number, step in enumerate(["upsert", *steps]):
         take(table, step, number)
         state = table.client.load()
-        if not is_clean_due(table.client, asked, state):
+        if not is_clean_due(table.client.at(state), asked):
             assert plan_clean_of(table.client).num_files == 0, (step, number)
 
 
@@ -118,11 +118,11 @@ def test_what_a_savepoint_keeps_is_looked_at_once(monkeypatch: pytest.MonkeyPatc
     table.upsert(rows("b", v=2))
     table.upsert(rows("b2", v=3), options={"hoodie.parquet.small.file.limit": 0})
     asked = resolve_settings(_BY_HAND)
-    assert is_clean_due(table.client, asked, table.client.load())
+    assert is_clean_due(table.client.at(table.client.load()), asked)
     assert table.clean().instant is None, "the savepoint keeps the slice"
-    assert not is_clean_due(table.client, asked, table.client.load())
+    assert not is_clean_due(table.client.at(table.client.load()), asked)
     table.delete_savepoint(table.savepoints()[0].instant)
-    assert is_clean_due(table.client, asked, table.client.load())
+    assert is_clean_due(table.client.at(table.client.load()), asked)
     assert table.clean().files_deleted == 1
 
 

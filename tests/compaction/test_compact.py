@@ -122,7 +122,7 @@ def test_a_compaction_says_what_it_does(version):
     assert one.extra["totalLogFiles"] == 1
     assert one.extra["totalLogRecords"] == 3
     state = client.load()
-    commit = client.commit_metadata(state, state.timeline.find(result.instant))
+    commit = client.at(state).commit_metadata(state.timeline.find(result.instant))
     assert commit.compacted
     assert commit.operation.value == "COMPACT"
     assert commit.schema_text == mor.plain_text
@@ -137,7 +137,7 @@ def test_new_files_tell_their_keys():
     mor.log(rows(["a", "0", "zz"], ts=9))
     run_compaction(mor.table.client, OPTIONS)
     state = mor.table.client.load()
-    for piece in mor.table.client.slices(state):
+    for piece in mor.table.client.at(state).slices():
         keys = mor.table.client.reader.keys(piece.base)
         footer = mor.table.client.reader.footer(piece.base)
         assert (footer.min_key, footer.max_key) == (min(keys.to_pylist()), max(keys.to_pylist()))

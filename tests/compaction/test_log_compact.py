@@ -59,7 +59,7 @@ def pending(table: Table) -> list[str]:
 
 def num_blocks(table: Table) -> int:
     state = table.client.load()
-    return sum(len(select_log_blocks(table.client.store, p, state.timeline)) for p in table.client.slices(state))
+    return sum(len(select_log_blocks(table.client.store, p, state.timeline)) for p in table.client.at(state).slices())
 
 
 # ----------------------------------------------------------------------------------------------------------- the law
@@ -102,11 +102,11 @@ def test_a_log_compaction_says_what_it_does(version):
     state = client.load()
     instant = state.timeline.find(result.instant)
     assert instant.action is Action.DELTA_COMMIT
-    commit = client.commit_metadata(state, instant)
+    commit = client.at(state).commit_metadata(instant)
     assert commit.operation.value == "LOG_COMPACT"
     assert commit.schema_text == mor.plain_text
     assert [stat.extra["totalLogBlocks"] for stat in commit.stats] == [4, 3]
-    for piece in client.slices(state):
+    for piece in client.at(state).slices():
         blocks = select_log_blocks(client.store, piece, state.timeline)
         assert {block.block.instant_time for block in blocks} == {result.instant}
         assert all(len(block.block.header[HeaderKey.COMPACTED_BLOCK_TIMES].split(",")) == 3 for block in blocks)
@@ -144,7 +144,7 @@ def test_folded_logs_are_folded_again_with_what_came_later():
     assert [len(o.log_names) for o in second.plan.operations] == [7]
     assert_same_multiset(everything(mor.table), before)
     state = mor.table.client.load()
-    (block, *_) = select_log_blocks(mor.table.client.store, mor.table.client.slices(state)[0], state.timeline)
+    (block, *_) = select_log_blocks(mor.table.client.store, mor.table.client.at(state).slices()[0], state.timeline)
     assert first.instant in block.block.compacted_block_times
     run_compaction(mor.table.client, OPTIONS, verify=True)
     assert_same_multiset(everything(mor.table, "read_optimized"), before)
@@ -254,7 +254,7 @@ def test_it_runs_after_a_commit_when_enough_came():
     for ts in range(5):
         table.upsert(rows("ab", ts=ts, v=float(ts)))
     state = table.client.load()
-    operations = [table.client.commit_metadata(state, i).operation.value for i in state.timeline.commits]
+    operations = [table.client.at(state).commit_metadata(i).operation.value for i in state.timeline.commits]
     assert operations == ["UPSERT", "UPSERT", *["UPSERT", "LOG_COMPACT"] * 3]
     assert_same_multiset(table.read(), rows("ab", ts=4, v=4.0))
 

@@ -104,11 +104,11 @@ def test_what_is_known_holds_however_writers_take_turns(version: int, steps: lis
         with contextlib.suppress(LakefmtError):
             take(handles[which], step, number)
         state = client.load()
-        slices = client.slices(state)
-        if has_no_logs(client, state):
+        slices = client.at(state).slices()
+        if has_no_logs(client.at(state)):
             assert not any(each.logs for each in slices)
         else:
-            remember_logs(client, state, slices)
+            remember_logs(client.at(state), slices)
 
 
 def test_appends_list_no_directory_for_a_plan() -> None:

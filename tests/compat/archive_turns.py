@@ -45,7 +45,7 @@ def take_turns_archiving(root: Path, judge: SparkJudge, version: int) -> None:
     for ts in (7, 8, 9):
         judge.write(root, plain_rows(30, ts=ts), index="BLOOM", options=SPARK_ARCHIVES)
     assert len(table.timeline.timeline.commits) < 5, "Spark archived"
-    everything = table.client.with_history(table.client.load()).timeline.commits
+    everything = table.client.at(table.client.load()).with_history().timeline.commits
     assert [i.time for i in everything][: len(times)] == times, "Spark's archive step kept ours"
     assert len(everything) == len(times) + 3
     for n, ts in enumerate(range(1, 10)):
@@ -53,7 +53,7 @@ def take_turns_archiving(root: Path, judge: SparkJudge, version: int) -> None:
 
     table.upsert(plain_rows(30, ts=10))
     table.archive(options={"hoodie.keep.min.commits": 1})
-    again = table.client.with_history(table.client.load()).timeline.commits
+    again = table.client.at(table.client.load()).with_history().timeline.commits
     assert [i.time for i in again][:-1] == [i.time for i in everything], "and ours kept Spark's"
     assert archived_in_spark(judge, root) == {i.time for i in again[:-1]}
     judge.assert_same_rows(root, plain_rows(30, ts=10), what="after one archive step each and ours again")

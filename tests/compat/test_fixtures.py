@@ -50,7 +50,7 @@ def is_copy_on_write(table: Table) -> bool:
 
 def instants(table: Table) -> list[str]:
     """Every requested and completion time on the timeline, active and archived."""
-    state = table.client.with_history(table.client.load())
+    state = table.client.at(table.client.load()).with_history().state
     known = (*state.timeline.archived, *state.timeline.completed)
     return sorted({time for i in known for time in (i.time, i.completion) if time})
 

@@ -21,7 +21,7 @@ def test_hudi_0_15_reads_and_upserts_version_6(tmp_path: Path, spark_judge_0150:
     root = tmp_path / "plain"
     table = make_plain_table(root, 300, version=6)
     spark_judge_0150.write(root, plain_rows(200, ts=2, first=200), index="BLOOM")
-    commit = table.client.commit_metadata(table.client.load(), table.timeline.timeline.commits[-1])
+    commit = table.client.at(table.client.load()).commit_metadata(table.timeline.timeline.commits[-1])
     assert (commit.num_inserts, commit.num_updates) == (100, 100)
     # 0.15.0 brings a metadata table whenever it is not told otherwise; the judge tells it.
     table.upsert(plain_rows(100, ts=3))

@@ -24,7 +24,7 @@ def test_hudi_1_0_2_reads_and_upserts(tmp_path: Path, spark_judge_102: SparkJudg
     root = tmp_path / "plain"
     table = make_plain_table(root, 300)
     spark_judge_102.write(root, plain_rows(200, ts=2, first=200), index="BLOOM")
-    commit = table.client.commit_metadata(table.client.load(), table.timeline.timeline.commits[-1])
+    commit = table.client.at(table.client.load()).commit_metadata(table.timeline.timeline.commits[-1])
     assert (commit.num_inserts, commit.num_updates) == (100, 100)
     table.upsert(plain_rows(100, ts=3))
     expected = pa.concat_tables([plain_rows(100, 3), plain_rows(100, 1, 100), plain_rows(200, 2, 200)])

@@ -243,7 +243,7 @@ RESIZE = {
 
 def check_rings(table: lakefmt.Table) -> dict[str, HashRing]:
     """Every row lies in the file group of its node; return the rings by partition."""
-    files = RingFiles(table.client, table.client.load(), BUCKETS)
+    files = RingFiles(table.client.at(table.client.load()), BUCKETS)
     stored = table.read(meta_columns=True)
     keys = stored.column("_hoodie_record_key").combine_chunks().cast(pa.string())
     values = (xxhash32(joined_values(keys, ["id"])) & np.uint32(0x7FFFFFFF)).astype(np.int64)

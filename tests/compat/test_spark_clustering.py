@@ -36,7 +36,7 @@ def clusterings(table: lakefmt.Table) -> list[str]:
     """Requested times of completed clusterings."""
     state = table.client.load()
     found = state.timeline.completed_of(Action.REPLACE_COMMIT)
-    return [i.time for i in found if table.client.commit_metadata(state, i).operation is WriteOperation.CLUSTER]
+    return [i.time for i in found if table.client.at(state).commit_metadata(i).operation is WriteOperation.CLUSTER]
 
 
 class Turns:

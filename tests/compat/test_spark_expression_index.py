@@ -115,7 +115,7 @@ def records(table: Table, index: str) -> dict[str, MetadataRecord]:
 def live(found: dict[str, MetadataRecord], table: Table) -> dict[str, MetadataRecord]:
     """Records of files of the newest slices and of data partitions: of older ones Spark makes no records."""
     state = table.client.load()
-    names = {file.name for one in table.client.slices(state) for file in files_of_slice(one)}
+    names = {file.name for one in table.client.at(state).slices() for file in files_of_slice(one)}
     return {
         key: record
         for key, record in found.items()

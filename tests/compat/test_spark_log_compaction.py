@@ -27,7 +27,7 @@ ROLLING = {**OPTIONS, "hoodie.logfile.data.block.max.size": 400, "hoodie.logfile
 def folds(table: lakefmt.Table) -> list[str]:
     """The instants of completed log compactions."""
     state = table.client.load()
-    commits = [(i, table.client.commit_metadata(state, i)) for i in state.timeline.commits]
+    commits = [(i, table.client.at(state).commit_metadata(i)) for i in state.timeline.commits]
     return [i.time for i, commit in commits if commit.operation.value == "LOG_COMPACT"]
 
 
@@ -79,7 +79,7 @@ def test_we_run_a_plan_that_spark_made(tmp_path: Path, spark_judge: SparkJudge, 
     for file in (copy / state.config.timeline_directory).glob(f"*{theirs}*"):  # checksums of Hadoop's, too
         if ".requested" not in file.name:
             file.unlink()
-    for stat in table.client.commit_metadata(state, state.timeline.find(theirs)).stats:
+    for stat in table.client.at(state).commit_metadata(state.timeline.find(theirs)).stats:
         (copy / stat.path).unlink()
     copied = lakefmt.open_table(str(copy), options=OPTIONS)
     assert [i.time for i in copied.client.load().timeline.pending if i.action is Action.LOG_COMPACTION] == [theirs]

@@ -59,8 +59,8 @@ class Operation:
     def commits(self, *operations: str) -> int:
         """How many commits there were, or of these operations; archived ones among them."""
         client = self.table.client
-        state = client.with_history(client.load())
-        found = [client.commit_metadata(state, i).operation.value for i in state.timeline.commits]
+        state = client.at(client.load()).with_history().state
+        found = [client.at(state).commit_metadata(i).operation.value for i in state.timeline.commits]
         return sum(not operations or one in operations for one in found)
 
 

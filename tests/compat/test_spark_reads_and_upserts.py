@@ -69,7 +69,7 @@ def test_spark_finds_ten_thousand_keys_through_our_filters(
     table = make_plain_table(root, 10_000)
     assert all(map(_has_twin_pages, root.rglob("[!.]*.parquet"))), "as files of many keys are written"
     spark_judge.write(root, plain_rows(10_000, ts=2), index="BLOOM")
-    commit = table.client.commit_metadata(table.client.load(), table.timeline.timeline.commits[-1])
+    commit = table.client.at(table.client.load()).commit_metadata(table.timeline.timeline.commits[-1])
     assert commit.operation is WriteOperation.UPSERT
     assert (commit.num_inserts, commit.num_updates) == (0, 10_000)
     expected = plain_rows(10_000, ts=2)
@@ -90,7 +90,7 @@ def test_spark_finds_keys_through_a_filter_with_few_hashes(tmp_path: Path, spark
     entries = pq.read_metadata(file).metadata
     assert decode_bloom_filter(entries[BLOOM_KEY.encode()], DYNAMIC).k == 10
     spark_judge.write(root, plain_rows(2_000, ts=2, first=num_rows - 1_000), index="BLOOM")
-    commit = table.client.commit_metadata(table.client.load(), table.timeline.timeline.commits[-1])
+    commit = table.client.at(table.client.load()).commit_metadata(table.timeline.timeline.commits[-1])
     assert (commit.num_inserts, commit.num_updates) == (1_000, 1_000)
     expected = pa.concat_tables([plain_rows(num_rows - 1_000), plain_rows(2_000, 2, num_rows - 1_000)])
     assert_same_multiset(table.read(), expected, what="what Spark wrote, read by us")

@@ -43,7 +43,7 @@ def merges(table: Table) -> set[str]:
     return {
         each.time
         for each in state.timeline.commits
-        if table.client.commit_metadata(state, each).operation is WriteOperation.CLUSTER
+        if table.client.at(state).commit_metadata(each).operation is WriteOperation.CLUSTER
     }
 
 

@@ -133,7 +133,7 @@ def test_spark_makes_the_table_and_both_find_its_keys(tmp_path: Path, spark_judg
     result = table.upsert(rows(kind, made, 4, 18, 2))
     assert (result.num_inserts, result.num_updates) == (6, 8), "we find the keys that Spark wrote"
     spark_judge.write(root, rows(kind, made, 0, 18, 3))
-    commit = table.client.commit_metadata(table.client.load(), table.client.load().timeline.commits[-1])
+    commit = table.client.at(table.client.load()).commit_metadata(table.client.load().timeline.commits[-1])
     assert (commit.num_inserts, commit.num_updates) == (0, 18), "Spark finds the keys that we wrote"
     assert partitions(root) == paths
     assert_same_multiset(table.read(), rows(kind, made, 0, 18, 3), what="after Spark's upsert")

@@ -80,7 +80,7 @@ def test_savepoints_and_restores_by_turns(
     assert spark(f"show_savepoints(path => '{root}')") == []
     state = table.client.load()
     (ended,) = [i for i in state.timeline.completed if i.time == done.instant]
-    record = decode_body(BodyKind.RESTORE_METADATA, table.client.read_body(state, ended), what=ended.file_name)
+    record = decode_body(BodyKind.RESTORE_METADATA, table.client.at(state).read_body(ended), what=ended.file_name)
     assert len(record["hoodieRestoreMetadata"]) == 3  # type: ignore[arg-type]
     assert not [i for i in state.timeline.pending if i.action in (Action.RESTORE, Action.SAVEPOINT)]
     if version > 6:  # the procedure of 1.2.0 does not know where version 6 has its timeline

@@ -116,7 +116,7 @@ def test_the_archive_comes_over_and_spark_goes_on_archiving(tmp_path: Path, spar
     archive_ourselves(root, table, 1)
     spark_judge.write(root, plain_rows(2, ts=20), index="BLOOM", options=ARCHIVING)
     assert len(list((root / ".hoodie/archived").glob(".commits_.archive.*"))) == 2, "Spark archived nothing"
-    state = table.client.with_history(table.client.load())
+    state = table.client.at(table.client.load()).with_history().state
     archived = [i.time for i in state.timeline.archived]
     assert len(archived) == 3
     assert archived_in_spark(spark_judge, root).keys() == set(archived)
@@ -124,7 +124,7 @@ def test_the_archive_comes_over_and_spark_goes_on_archiving(tmp_path: Path, spar
     since = {i.time: table.incremental(i.time) for i in state.timeline.commits}
 
     upgrade_table(table.client, 8)
-    state = table.client.with_history(table.client.load())
+    state = table.client.at(table.client.load()).with_history().state
     assert [i.time for i in state.timeline.archived] == archived
     told = {str(i.time): str(i.completion) for i in state.timeline.archived}
     assert archived_in_spark(spark_judge, root) == told
@@ -138,7 +138,7 @@ def test_the_archive_comes_over_and_spark_goes_on_archiving(tmp_path: Path, spar
         everything.append(spark_judge.write(root, plain_rows(2, ts=ts), index="BLOOM", options=ARCHIVING)[:17])
     directory = root / ".hoodie/timeline/history"
     assert list(directory.glob("*_1.parquet")), "Spark merged nothing"
-    end = table.client.with_history(table.client.load())
+    end = table.client.at(table.client.load()).with_history().state
     assert [i.time for i in end.timeline.commits] == everything
     assert len(end.timeline.archived) > len(archived)
     assert all(end.history is not None and end.history.body(i) for i in end.timeline.archived)

@@ -83,7 +83,7 @@ def fold(root: Path, table: lakefmt.Table, spark: SparkJudge, hudi_rs: HudiRsJud
     options = INLINE | (DROPPED if properties is DROPPED else {})
     spark.write(root, rows(2, 6, 1), options=options)
     state = table.client.load()
-    done = [table.client.commit_metadata(state, i).operation.value for i in state.timeline.commits]
+    done = [table.client.at(state).commit_metadata(i).operation.value for i in state.timeline.commits]
     assert done.count("LOG_COMPACT") == 2, "ours and Spark's"
     spark.assert_same_rows(root, table.read(), what="folded by Spark")
 

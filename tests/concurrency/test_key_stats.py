@@ -206,7 +206,7 @@ def test_a_commit_without_a_note_is_looked_at_as_before(footers, monkeypatch):
     note = {KEY_RANGES_ENTRY: json.dumps({name: ["a", "b"]})}
     other.insert(rows("a", "z"), commit_metadata=note)  # what a caller says under that name is not believed
     state = other.client.load()
-    assert key_ranges_of(other.client.commit_metadata(state, state.timeline.commits[-1])) == {}
+    assert key_ranges_of(other.client.at(state).commit_metadata(state.timeline.commits[-1])) == {}
     footers.clear()
     with pytest.raises(CommitConflict):
         lowlevel.commit(context, statuses)
@@ -217,7 +217,7 @@ def test_a_single_writer_leaves_no_note_and_an_adopted_file_tells_its_keys():
     alone = make(**{"hoodie.write.concurrency.mode": "single_writer"})
     alone.insert(rows("a"), commit_metadata={KEY_RANGES_ENTRY: "{}"})
     state = alone.client.load()
-    assert KEY_RANGES_ENTRY not in alone.client.commit_metadata(state, state.timeline.commits[-1]).extra_metadata
+    assert KEY_RANGES_ENTRY not in alone.client.at(state).commit_metadata(state.timeline.commits[-1]).extra_metadata
     table = make()
     context = lowlevel.begin_write(table)
     ((assignment, batches),) = lowlevel.assign(context, rows("c", "a", "b"))
@@ -226,7 +226,7 @@ def test_a_single_writer_leaves_no_note_and_an_adopted_file_tells_its_keys():
     assert first.keys == second.keys == ("a", "c")
     lowlevel.commit(context, [second])
     state = table.client.load()
-    noted = key_ranges_of(table.client.commit_metadata(state, state.timeline.commits[-1]))
+    noted = key_ranges_of(table.client.at(state).commit_metadata(state.timeline.commits[-1]))
     assert noted == {first.stat.file_name: ("a", "c")}
 
 
@@ -266,8 +266,8 @@ def test_hashes_that_a_caller_tells_are_not_believed():
     alone = make(**{"hoodie.write.concurrency.mode": "single_writer"})
     told = alone.insert(rows("k"), commit_metadata={KEY_HASHES_ENTRY: "{}", "mine": "x"})
     state = alone.client.load()
-    said = alone.client.commit_metadata(state, state.timeline.commits[-1]).extra_metadata
+    said = alone.client.at(state).commit_metadata(state.timeline.commits[-1]).extra_metadata
     assert (KEY_HASHES_ENTRY in said, said["mine"], told.num_inserts) == (False, "x", 1)
     state = table.client.load()
-    noted = key_hashes_of(table.client.commit_metadata(state, state.timeline.commits[-1]))
+    noted = key_hashes_of(table.client.at(state).commit_metadata(state.timeline.commits[-1]))
     assert list(noted.values()) == [hash_keys(pa.chunked_array([["k"]]))]

@@ -383,7 +383,7 @@ def plan_clustering(table: Table, group: tuple[str, str]) -> str:
     plan = {"inputGroups": [{"slices": [piece], "version": 1}], "version": 1}
     body = encode_body(BodyKind.REQUESTED_REPLACE, {"operationType": "CLUSTER", "clusteringPlan": plan, "version": 1})
     with services.lock.hold() as lease:
-        transaction = InstantTransaction.claim(services, state, Action.CLUSTERING, lease, body, start=False)
+        transaction = InstantTransaction.claim(services.at(state), Action.CLUSTERING, lease, body, start=False)
     transaction.finish()
     return transaction.time
 

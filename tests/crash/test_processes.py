@@ -155,4 +155,4 @@ def test_a_killed_upsert_leaves_the_state_before_or_after(tmp_path: Path, seed: 
 
 
 def _stats(table: lakefmt.Table, instant):  # type: ignore[no-untyped-def]
-    return table.client.commit_metadata(table.client.load(), instant).stats
+    return table.client.at(table.client.load()).commit_metadata(instant).stats

@@ -37,7 +37,7 @@ def make(name: str, **how: object) -> lakefmt.Table:
 
 def rings_of(table: lakefmt.Table) -> dict[str, HashRing]:
     client = TableClient(table.client.store)
-    files = RingFiles(client, client.load(), 4)
+    files = RingFiles(client.at(client.load()), 4)
     partitions = {one.partition for one in table.file_groups()}
     found = {partition: files.stored_ring(PartitionPath(partition)) for partition in partitions}
     return {partition: ring for partition, ring in found.items() if ring is not None}

@@ -58,7 +58,7 @@ def answers(table: Table, keys: list[str], index: str) -> list[set[tuple[int, st
     found = []
     for more in ({}, BY_METADATA):
         chosen = resolve_settings({"hoodie.index.type": index, **more}, table.client.options, state.config.properties)
-        slices = table.client.slices(state)
+        slices = table.client.at(state).slices()
         meant = pa.array([f"p={p}" for p in rows(keys, 0)["p"].to_pylist()], pa.string()).dictionary_encode()
         wanted = IndexKeys(pa.array(keys, pa.string()), meant)
         located = choose_index(table.client, chosen, state.config, state).locate(

@@ -282,15 +282,15 @@ def test_a_ring_of_an_undone_instant_does_not_count() -> None:
 def test_two_writers_of_a_new_partition_use_one_ring() -> None:
     table = make("two")
     store = table.client.store
-    ours, theirs = (RingFiles(TableClient(store), table.client.load(), count) for count in (4, 4))
+    ours, theirs = (RingFiles(TableClient(store).at(table.client.load()), count) for count in (4, 4))
     assert ours.ring(P) == theirs.ring(P)
-    other = RingFiles(TableClient(store), table.client.load(), 8)
+    other = RingFiles(TableClient(store).at(table.client.load()), 8)
     other.ring(P)
     ours.keep("20260101000000000")  # type: ignore[arg-type]
     theirs.keep("20260101000000001")  # type: ignore[arg-type]
     with pytest.raises(CommitConflict, match="another number of buckets"):
         other.keep("20260101000000002")  # type: ignore[arg-type]
-    again = RingFiles(TableClient(store), table.client.load(), 8)
+    again = RingFiles(TableClient(store).at(table.client.load()), 8)
     assert again.ring(P) == ours.ring(P)
     assert [info.name for info in store.list(ring_directory(P))] == [f"{RING_DIRECTORY}/p/{FIRST_RING}.hashing_meta"]
 

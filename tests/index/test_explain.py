@@ -84,7 +84,7 @@ def test_range_pruning_can_be_switched_off(path: str) -> None:
 def test_a_filters_false_answers_are_measured(path: str) -> None:
     store = LocalStore(path)
     client = TableClient(store)
-    piece = next(s for s in client.slices(client.load()) if s.partition == "p=q")
+    piece = next(s for s in client.at(client.load()).slices() if s.partition == "p=q")
     _give_a_bad_filter(f"{path}/{piece.base.path}")
     strangers = [f"k{n}x" for n in range(20, 39)]
     report = view(path).explain(["k20", "k39", *strangers], partitions=["p=q"])

@@ -64,7 +64,7 @@ class Watched:
     def __init__(self, path: str) -> None:
         self.store = CountingStore(LocalStore(path))
         self.client = TableClient(self.store)
-        self.slices = self.client.slices(self.client.load())
+        self.slices = self.client.at(self.client.load()).slices()
         self._key_chunks = {p.base.path: _key_chunk(f"{path}/{p.base.path}") for p in self.slices if p.base is not None}
         self.store.reset()
 

@@ -28,7 +28,7 @@ def kept_of(table: Table) -> dict[str, int]:
     """Return how many entries each cache of a handle has."""
     key_files(table.client)
     counts = {f"files {number}": len(kept) for number, kept in enumerate(table.client.reader.kept)}
-    return {**counts, "commits": len(table.client._commits)}
+    return {**counts, "commits": len(table.client.cache.commits)}
 
 
 def files_of(table: Table) -> int:

@@ -71,8 +71,8 @@ def check_metadata_table(table: Table) -> Content:
     state = table.client.load()
     assert_files(table, state, content["files"])
     definitions = load_definitions(table.client, state.config)
-    collector = FactCollector(table.client, state, state, InstantTime(""), table.client.schema(state))
-    slices = table.client.slices(state)
+    collector = FactCollector(table.client, state, state, InstantTime(""), table.client.at(state).schema())
+    slices = table.client.at(state).slices()
     files = [file for each in slices for file in files_of_slice(each)]
     if "column_stats" in content:
         collector.columns = stats_columns(state.config, collector, definitions)
@@ -127,9 +127,9 @@ def assert_indexes(table: Table, state: TableState, content: Content) -> None:
     """The record index has every key at its file group; secondary indexes have every pair."""
     rows = {
         (each.partition, each.file_id): FactCollector(
-            table.client, state, state, InstantTime(""), table.client.schema(state)
-        ).rows(state, each, table.client.schema(state).names)
-        for each in table.client.slices(state)
+            table.client, state, state, InstantTime(""), table.client.at(state).schema()
+        ).rows(state, each, table.client.at(state).schema().names)
+        for each in table.client.at(state).slices()
     }
     if "record_index" in content:
         expected = {(key, *group) for group, part in rows.items() for key in part.column(RECORD_KEY).to_pylist()}

@@ -260,7 +260,7 @@ def test_spark_counts_every_row_under_every_column(packed: Path, tmp_path: Path)
         return dict(zip(stats["name"].to_pylist(), stats["value_count"].to_pylist(), strict=True))
 
     keys = counted(RECORD_KEY, pa.string())
-    columns = [field for field in client.schema(client.load()) if not pa.types.is_nested(field.type)]
+    columns = [field for field in client.at(client.load()).schema() if not pa.types.is_nested(field.type)]
     counts = {field.name: counted(field.name, field.type) for field in columns}
     assert keys
     assert {name: each for name, each in counts.items() if each not in (keys, {})} == {}

@@ -67,7 +67,7 @@ def test_every_kind_of_write_is_recorded(kind: str, version: int) -> None:
     table.clean(options={"hoodie.clean.commits.retained": 1})
     table.upsert(rows(0, 1, 6))
     content = check_metadata_table(table)
-    live = {file.name for one in table.client.slices(table.client.load()) for file in files_of_slice(one)}
+    live = {file.name for one in table.client.at(table.client.load()).slices() for file in files_of_slice(one)}
     stored = {each.name.rpartition("/")[2] for each in table.client.store.list() if "metadata/" not in each.name}
     listed = {r.column_stats.file_name for r in content["expr_index_id"].values() if r.column_stats and r.type == 3}
     assert live & listed
@@ -210,7 +210,7 @@ def test_the_reader_says_what_each_file_and_partition_has() -> None:
     state = table.client.load()
     metadata = MetadataTable.open(table.client.store, state.config, state.timeline)
     assert metadata is not None
-    paths = sorted({one.partition for one in table.client.slices(state)})
+    paths = sorted({one.partition for one in table.client.at(state).slices()})
     files = read_expression_stats(metadata, "expr_index_id", "id", pa.string())
     some = read_expression_stats(metadata, "expr_index_id", "id", pa.string(), paths[:1])
     assert 0 < some.num_rows < files.num_rows

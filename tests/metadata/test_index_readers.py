@@ -67,7 +67,7 @@ def test_the_record_index_has_the_keys_and_file_groups_of_the_data(name: str, tm
     locations = scan_locations(table)
     assert locations.schema == LOCATION_SCHEMA
     assert places_of(locations) == stored_places(root)
-    groups = {(one.partition, one.file_id) for one in client.slices(client.load())}
+    groups = {(one.partition, one.file_id) for one in client.at(client.load()).slices()}
     named = set(zip(locations["partition"].to_pylist(), locations["file_id"].to_pylist(), strict=True))
     assert named
     assert named <= groups
@@ -148,9 +148,9 @@ def test_the_ends_are_those_of_the_files(name: str, tmp_path: Path):
     root = unpacked(name, tmp_path)
     table, client = metadata_of(root), client_of(root)
     state = client.load()
-    files = {one.base.name: root / one.base.path for one in client.slices(state) if one.base is not None}
+    files = {one.base.name: root / one.base.path for one in client.at(state).slices() if one.base is not None}
     compared = 0
-    for field in client.schema(state):
+    for field in client.at(state).schema():
         stats = read_stats(table, PartitionKind.COLUMN_STATS, field.name, field.type)
         assert stats.schema.field("min").type == field.type
         for row in stats.to_pylist():
@@ -170,7 +170,7 @@ def check_partition_stats(root: Path, table, client) -> None:
     state = client.load()
     rows = lakefmt.open_table(str(root)).read(meta_columns=True)
     paths = client.listing(state.config).partitions()
-    for field in client.schema(state):
+    for field in client.at(state).schema():
         stats = read_stats(table, PartitionKind.PARTITION_STATS, field.name, field.type)
         one = read_stats(table, PartitionKind.PARTITION_STATS, field.name, field.type, paths[:1])
         assert one["name"].to_pylist() == (paths[:1] if stats.num_rows else [])

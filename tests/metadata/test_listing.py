@@ -91,7 +91,7 @@ def test_the_files_are_those_that_the_engine_lists(name: str, tmp_path: Path):
 def test_hudi_rs_lists_the_same(name: str, tmp_path: Path, hudi_rs_judge):
     root = unpacked(name, tmp_path)
     client = client_of(root)
-    slices = client.slices(client.load())
+    slices = client.at(client.load()).slices()
     assert sorted(one.base.name for one in slices if one.base is not None) == hudi_rs_judge.base_files(root)
 
 

@@ -81,7 +81,7 @@ def test_every_instant_is_active_or_archived_and_a_new_index_gets_an_instant_of_
     assert "00000000000000000" in known
     active = {one.time for one in timeline_store(table).load().instants}
     assert not active & set(known)
-    state = table.client.with_history(table.client.load())
+    state = table.client.at(table.client.load()).with_history().state
     commits = {i.time for i in state.timeline.commits}
     assert len(commits) == 30
     assert commits <= active | set(known)

@@ -51,7 +51,9 @@ def check_same(table: lakefmt.Table) -> None:
     assert metadata is not None
     locations = scan_locations(metadata)
     assert pairs(locations, "key", "partition") == pairs(stored, "_hoodie_record_key", "_hoodie_partition_path")
-    assert pairs(locations, "partition", "file_id") <= {(one.partition, one.file_id) for one in client.slices(state)}
+    assert pairs(locations, "partition", "file_id") <= {
+        (one.partition, one.file_id) for one in client.at(state).slices()
+    }
     stats = {
         row["name"]: row for row in read_stats(metadata, PartitionKind.COLUMN_STATS, "fare", pa.float64()).to_pylist()
     }
@@ -70,7 +72,7 @@ def check_same(table: lakefmt.Table) -> None:
 def slices_of(table: lakefmt.Table, listing):
     state = table.client.load()
     bases, logs = listing.files(None)
-    return build_slices(bases, logs, table.client.slicing(state, bases, logs), table.client.replaced(state))
+    return build_slices(bases, logs, table.client.at(state).slicing(bases, logs), table.client.at(state).replaced())
 
 
 def pairs(rows_: pa.Table, *names: str) -> set[tuple[str, str]]:

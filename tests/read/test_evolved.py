@@ -61,7 +61,7 @@ def test_a_table_with_a_renamed_column_goes_on(renamed: lakefmt.Table) -> None:
 
 def test_the_texts_are_those_of_hudi(renamed: lakefmt.Table) -> None:
     state = renamed.client.load()
-    internal = renamed.client.internal_schema(state)
+    internal = renamed.client.at(state).internal_schema()
     assert internal is not None
     assert parse_internal_schema(internal, "Spark's").text() == internal
     (*_, newest) = sorted(info.name for info in renamed.client.store.list(HISTORY) if info.name.endswith("commit"))
@@ -105,7 +105,7 @@ def given_ids(history: str | None = GROWN, **how: object) -> tuple[CountingStore
     made.upsert(ROWS)
     state = made.client.load()
     (commit,) = state.timeline.commits
-    said = made.client.commit_metadata(state, commit)
+    said = made.client.at(state).commit_metadata(commit)
     internal = parse_internal_schema(json.dumps(schemas((5, NAMES))[0]), "a test").text()
     named = {**said.extra_metadata, LATEST_SCHEMA: internal}
     body = encode_commit(replace(said, extra_metadata=named), state.config.version, replace=False)
@@ -130,19 +130,21 @@ def test_a_table_that_has_grown_goes_on_and_keeps_its_ids(version: int, kind: st
     assert table.read().to_pylist() == [{"id": "b", "v": 3}]
     state = table.client.load()
     for commit in state.timeline.commits:
-        assert json.loads(table.client.commit_metadata(state, commit).extra_metadata[LATEST_SCHEMA])["version_id"] == 5
+        assert (
+            json.loads(table.client.at(state).commit_metadata(commit).extra_metadata[LATEST_SCHEMA])["version_id"] == 5
+        )
 
 
 def test_new_columns_of_a_write_get_ids() -> None:
     _, table = given_ids()
     table.upsert([{"id": "b", "v": 1, "more": 2}])
     state = table.client.load()
-    history = table.client.schema_history(state)
+    history = table.client.at(state).schema_history()
     assert history is not None
     assert [(column.name, column.number) for column in history.latest.columns if column.number > 1] == [("more", 2)]
     assert history.latest.version == int(state.timeline.commits[-1].time)
     with_half = table.upsert([{"id": "c", "v": 0.5, "more": 2}])
-    assert table.client.schema_history(table.client.load()).latest.version == int(with_half.instant)
+    assert table.client.at(table.client.load()).schema_history().latest.version == int(with_half.instant)
     assert [row["v"] for row in table.read().sort_by("id").to_pylist()] == [1.0, 1.0, 0.5]
 
 

@@ -169,8 +169,8 @@ def test_an_instant_is_found_by_either_time_once_the_archive_is_known(past: Past
     state = client.load()
     with pytest.raises(InstantNotFound, match="active timeline"):
         state.timeline.find(times[0])
-    known = client.with_history(state)
-    assert client.with_history(known) is known
+    known = client.at(state).with_history().state
+    assert client.at(known).with_history().state is known
     assert {known.timeline.find(time).state for time in times} == {State.COMPLETED}
     with pytest.raises(InstantNotFound, match="on the timeline"):
         known.timeline.find("20000101000000000")
@@ -203,14 +203,14 @@ def test_where_no_version_is_named_the_newest_manifest_counts(past: Past) -> Non
     for change in (version.unlink, lambda: version.write_text("x")):
         change()
         client = past.open().client
-        assert len(client.with_history(client.load()).timeline.archived) == 4
+        assert len(client.at(client.load()).with_history().timeline.archived) == 4
 
 
 @sorted_only
 def test_an_archive_that_is_merged_meanwhile_is_read_again(past: Past) -> None:
     archive(past.root, 2)
     client = past.open().client
-    history = client.with_history(client.load()).history
+    history = client.at(client.load()).with_history().history
     assert history is not None
     (old,) = past.root.rglob("history/*_0.parquet")
     merged = old.with_name(old.name.replace("_0.parquet", "_1.parquet"))
@@ -220,7 +220,7 @@ def test_an_archive_that_is_merged_meanwhile_is_read_again(past: Past) -> None:
     (merged.parent / "_version_").write_text("2")
     with pytest.raises(ObjectNotFound, match="merged meanwhile"):
         history.body(history.instants[0])
-    again = client.with_history(client.load()).history
+    again = client.at(client.load()).with_history().history
     assert again is not None
     assert again.instants == history.instants
     assert again.body(again.instants[0])
@@ -232,11 +232,11 @@ def test_a_commit_that_is_archived_while_it_is_needed_is_found(past: Past) -> No
     state = client.load()
     first = state.timeline.commits[0]
     archive(past.root, 2)
-    assert client.commit_metadata(state, first).operation is WriteOperation.INSERT
+    assert client.at(state).commit_metadata(first).operation is WriteOperation.INSERT
     for path in archive_of(past):
         path.unlink()
     with pytest.raises(SnapshotExpired, match="undone"):
-        client.commit_metadata(state, state.timeline.commits[1])
+        client.at(state).commit_metadata(state.timeline.commits[1])
 
 
 # --- real archives ------------------------------------------------------------------------------------------------

@@ -469,7 +469,7 @@ def of_one_file() -> lakefmt.Table:
         options={**OPTIONS, "hoodie.metadata.enable": False},
     )
     table.insert(pa.concat_tables([rows_of(number) for number in range(1, 9)]))
-    (file,) = (each.base for each in table.client.slices(table.client.load()))
+    (file,) = (each.base for each in table.client.at(table.client.load()).slices())
     assert file is not None
     assert len(list(table.client.reader.row_groups(file, ["id"]))) == 8
     return table

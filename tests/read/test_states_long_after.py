@@ -214,7 +214,7 @@ def busy(url: str, commits: int = 9) -> None:
     other = lakefmt.open_table(url, options={**SMALL, **merges})
     for value in range(commits):
         other.upsert(rows(["b"], 100 + value))
-    archived = other.client.with_history(other.client.load()).timeline.archived
+    archived = other.client.at(other.client.load()).with_history().timeline.archived
     assert any(i.action is Action.CLEAN for i in archived)
 
 

@@ -166,7 +166,7 @@ def test_a15_two_processes_and_a_writer_at_once(tmp_path: Path) -> None:
     assert held(table.read()) == expected(number)
     timeline = table.client.load().timeline
     assert not timeline.pending
-    assert table.client.with_history(table.client.load()).timeline.completed_of(Action.CLEAN)
+    assert table.client.at(table.client.load()).with_history().timeline.completed_of(Action.CLEAN)
     assert table.check().is_clean
 
 

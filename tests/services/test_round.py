@@ -116,9 +116,9 @@ def test_ap_25_candidates_are_looked_for_in_some_partitions_at_a_time(
 
 def _inserts(table: lakefmt.Table) -> list[tuple[WriteStat, ...]]:
     client = table.client
-    state = client.with_history(client.load())
+    state = client.at(client.load()).with_history().state
     instants = [*state.timeline.archived, *state.timeline.commits]
-    return [client.commit_metadata(state, each).stats for each in instants if each.action is Action.COMMIT]
+    return [client.at(state).commit_metadata(each).stats for each in instants if each.action is Action.COMMIT]
 
 
 def test_a_service_that_fails_keeps_no_other_from_running(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_on_a_store_without_locks_small_files_are_left_alone_as_well() -> None:
     appended(table, 20)
     assert len(table.file_groups()) == 20
     commits = table.client.load()
-    written = [table.client.commit_metadata(commits, each) for each in commits.timeline.commits]
+    written = [table.client.at(commits).commit_metadata(each) for each in commits.timeline.commits]
     assert {each.operation for each in written} == {WriteOperation.INSERT}
 
 

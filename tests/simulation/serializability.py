@@ -145,7 +145,7 @@ class RecordedHistory:
         verb.run(self.shape, table)
         self.tried.append(Tried("last", verb, 0, acknowledged=True))
         self._of_setup(table, "last")
-        for pending in pending_clusterings(table.client, table.client.load()):
+        for pending in pending_clusterings(table.client.at(table.client.load())):
             table.cluster(run=pending.time)
         if self.shape.table_type == "mor":
             table.compact(options={"hoodie.compact.inline.max.delta.commits": 1})

@@ -68,14 +68,14 @@ def commits(path: str) -> list[str]:
     """Return the operations of a table's commits, oldest first."""
     client = lakefmt.open_table(path).client
     state = client.load()
-    return [client.commit_metadata(state, i).operation.value for i in state.timeline.commits]
+    return [client.at(state).commit_metadata(i).operation.value for i in state.timeline.commits]
 
 
 def label_of(path: str) -> str:
     """Return the label of the newest commit."""
     client = lakefmt.open_table(path).client
     state = client.load()
-    return client.commit_metadata(state, state.timeline.commits[-1]).extra_metadata.get(CHECKPOINT, "")
+    return client.at(state).commit_metadata(state.timeline.commits[-1]).extra_metadata.get(CHECKPOINT, "")
 
 
 def rows(path: str) -> list[list[Any]]:

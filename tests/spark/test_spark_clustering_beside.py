@@ -93,8 +93,8 @@ def clusterings(path: str) -> tuple[int, int]:
     """Return how many clusterings are completed and pending."""
     client = lakefmt.open_table(path).client
     state = client.load()
-    done = [client.commit_metadata(state, i).operation.value for i in state.timeline.commits].count("CLUSTER")
-    return done, len(pending_clusterings(client, state))
+    done = [client.at(state).commit_metadata(i).operation.value for i in state.timeline.commits].count("CLUSTER")
+    return done, len(pending_clusterings(client.at(state)))
 
 
 def rows(path: str) -> list[tuple[str, int]]:

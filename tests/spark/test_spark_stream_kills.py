@@ -93,12 +93,12 @@ def test_a_driver_that_dies_while_its_stream_is_clustered(tmp_path, run_query, k
         ended = run_query(effect, root=root, kind=kind)
         assert ended in (0, -signal.SIGKILL)
         client = lakefmt.open_table(root / "table").client
-        left += bool(pending_clusterings(client, client.load()))
+        left += bool(pending_clusterings(client.at(client.load())))
         assert run_query(root=root, kind=kind, batches=BATCHES + 1) == 0  # what the death has left is found by a write
         table = lakefmt.open_table(root / "table")
         assert {finding.kind for finding in table.check("full").findings} <= LEFT_BY_A_DEATH
         stored = dict(zip(*table.read(["id", "v"]).to_pydict().values(), strict=True))
         assert stored == {**dict.fromkeys(last, BATCHES), **{key: int(key[0]) for key in EXPECTED}, "same": BATCHES}
-        assert not pending_clusterings(table.client, table.client.load())
+        assert not pending_clusterings(table.client.at(table.client.load()))
         effect += 23
     assert left  # some died in the midst of one

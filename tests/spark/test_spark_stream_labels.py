@@ -132,7 +132,7 @@ def test_labels_are_found_in_the_archive(tmp_path, version):
     for _ in range(8):
         table.upsert(rows, options=small)
     active = table.client.load().timeline.commits
-    assert all(not table.client.commit_metadata(table.client.load(), i).extra_metadata.get(QUERY) for i in active)
+    assert all(not table.client.at(table.client.load()).commit_metadata(i).extra_metadata.get(QUERY) for i in active)
     assert list(list_labels(table.client, "s")) == [BatchLabel(7, "q")]
 
 

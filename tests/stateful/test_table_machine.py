@@ -199,7 +199,7 @@ class TableMachine(RuleBasedStateMachine):
         self.table.upgrade(to)
         assert self.table.properties.version.value == to
         client = self.table.client
-        commits = client.with_history(client.load()).timeline.commits  # long runs have archived some
+        commits = client.at(client.load()).with_history().timeline.commits  # long runs have archived some
         mine = {time for time, _ in self.instants}
         assert mine <= {i.time for i in commits}, "an upgrade keeps every instant"
         self.instants = [(i.time, i.order_time) for i in commits if i.time in mine]
@@ -249,7 +249,7 @@ class TableMachine(RuleBasedStateMachine):
         self.services += 1
         client = self.table.client
         state = client.load()
-        oldest = client.retained_from(state) or ""
+        oldest = client.at(state).retained_from() or ""
         self.kept_from = next(
             (at for at, (time, _) in enumerate(self.instants, 1) if time >= oldest), len(self.instants)
         )

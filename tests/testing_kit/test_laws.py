@@ -87,7 +87,7 @@ class Patient:
         client = self.table.client
         state = client.load()
         commit = state.timeline.commits[-1]
-        body = encode_commit(change(client.commit_metadata(state, commit)), state.config.version, False)
+        body = encode_commit(change(client.at(state).commit_metadata(commit)), state.config.version, False)
         self.store.put(f"{state.config.timeline_directory}/{commit.file_name}", body)
 
     def twin(self, instant: str = "") -> str:

@@ -131,7 +131,7 @@ def check_nothing_left(table: Table) -> None:
     client = table.client
     state = client.load()
     assert not state.timeline.pending
-    commits = [client.commit_metadata(state, instant) for instant in state.timeline.commits]
+    commits = [client.at(state).commit_metadata(instant) for instant in state.timeline.commits]
     named = {stat.path for commit in commits for stat in commit.stats}
     assert data_files(client.store) <= named
     if state.config.table_type is TableType.COPY_ON_WRITE:
@@ -164,7 +164,7 @@ def test_every_observer_sees_the_completion_before_it_is_visible(name: str, vers
     client = over(store).client
     state = client.load()
     done = next(i for i in state.timeline.completed if i.time == pending.time and is_result(i.action, case.action))
-    assert client.read_body(state, done) == pending.body
+    assert client.at(state).read_body(done) == pending.body
     if case.action in (Action.CLEAN, Action.ROLLBACK, Action.RESTORE, Action.SAVEPOINT):
         assert pending.commit is None
     else:
@@ -286,7 +286,7 @@ def test_the_lease_is_proved_after_the_last_observer() -> None:
     client = observed(store, Recorder(calls, "first"), Recorder(calls, "second")).client
     write_client, state = open_write_client(client), client.load()
     with write_client.lock.hold() as lease:
-        transaction = InstantTransaction.claim(write_client, state, Action.COMMIT, lease)
+        transaction = InstantTransaction.claim(write_client.at(state), Action.COMMIT, lease)
         timeline = write_client.timeline(state.config).load()
         with pytest.raises(LeaseLost):
             transaction.complete(StubLease(calls, lost=True), state.config, timeline, b"{}")
@@ -302,7 +302,7 @@ def test_an_instant_that_is_not_inflight_does_not_complete() -> None:
     client = observed(store, recorder).client
     write_client, state = open_write_client(client), client.load()
     with write_client.lock.hold() as lease:
-        transaction = InstantTransaction.claim(write_client, state, Action.COMMIT, lease, start=False)
+        transaction = InstantTransaction.claim(write_client.at(state), Action.COMMIT, lease, start=False)
         timeline = write_client.timeline(state.config).load()
         with pytest.raises(InstantNotPending):
             transaction.complete(lease, state.config, timeline, b"{}")
@@ -317,7 +317,7 @@ def test_a_block_that_raises_abandons_its_instant() -> None:
     with (
         pytest.raises(ZeroDivisionError),
         write_client.lock.hold() as lease,
-        InstantTransaction.claim(write_client, state, Action.COMMIT, lease) as transaction,
+        InstantTransaction.claim(write_client.at(state), Action.COMMIT, lease) as transaction,
     ):
         raise ZeroDivisionError
     assert store.info(heartbeat_name(transaction.time)) is not None  # as a dead process leaves it

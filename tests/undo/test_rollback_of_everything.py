@@ -76,7 +76,7 @@ def test_shared_logs_get_a_command_block(tmp_path, hudi_rs_judge: HudiRsJudge) -
     assert all(content.targets == {second} and content.times == {done.instant} for content in commands.values())
     state = table.client.load()
     said = decode_body(
-        BodyKind.ROLLBACK_METADATA, table.client.read_body(state, state.timeline.find(str(done.instant)))
+        BodyKind.ROLLBACK_METADATA, table.client.at(state).read_body(state.timeline.find(str(done.instant)))
     )
     names = {path for part in said["partitionMetadata"].values() for path in part["rollbackLogFiles"]}  # type: ignore[attr-defined]
     assert {name.rpartition("/")[2] for name in names} == {name.rpartition("/")[2] for name in commands}
@@ -127,7 +127,7 @@ def test_a_compaction_falls_back_to_its_plan_or_goes(version: int) -> None:
         table.rollback(planned)
     timeline = table.client.timeline_store(table.client.load_config())
     timeline.start(planned, Action.COMPACTION)
-    group = table.client.slices(table.client.load())[0]
+    group = table.client.at(table.client.load()).slices()[0]
     stray = f"{group.partition}/{group.file_id}_0-0-0_{planned}.parquet"
     table.client.store.put(stray, b"PAR1")
     done = table.rollback(planned)
@@ -316,7 +316,7 @@ def test_an_overwrite_whose_past_was_cleaned_stays() -> None:
     over_written = str(table.insert_overwrite_table(rows(0, 1, ts=2)).instant)
     assert table.rollback(over_written, dry_run=True).plan is not None
     state = table.client.load()
-    groups = table.client.commit_metadata(state, state.timeline.find(over_written)).replaced_file_ids
+    groups = table.client.at(state).commit_metadata(state.timeline.find(over_written)).replaced_file_ids
     gone = [
         f"{p}/{o.name.rpartition('/')[2]}"
         for p in groups
@@ -348,7 +348,7 @@ def test_logs_named_before_an_upgrade_show_in_an_increment_what_was_visible_at_i
     table = make(6, "mor")
     commits = [table.upsert(rows(0, 4, ts=ts)) for ts in (1, 2, 3)]
     table.upgrade(9)
-    state = table.client.with_history(table.client.load())
+    state = table.client.at(table.client.load()).with_history().state
     ends = [state.timeline.find(str(done.instant)).order_time for done in commits]
     for ts, end in enumerate(ends, 1):
         assert same(table.incremental("000", end), rows(0, 4, ts=ts))

@@ -78,7 +78,7 @@ def with_past(archived: int = 3, **how: bool) -> MemoryStore:
 
 def known(table: Table) -> list[str]:
     """Requested times and actions of everything that completed, archived or not."""
-    state = table.client.with_history(table.client.load())
+    state = table.client.at(table.client.load()).with_history().state
     return [
         f"{i.time} {i.action.value}"
         for i in sorted((*state.timeline.archived, *state.timeline.completed), key=lambda i: i.time)
@@ -131,15 +131,15 @@ def test_the_archive_becomes_what_hudi_makes_of_it(tmp_path: Path) -> None:
 def test_the_past_reads_as_before(target: int, archived: int) -> None:
     store = with_past(archived)
     table = over(store)
-    state = table.client.with_history(table.client.load())
+    state = table.client.at(table.client.load()).with_history().state
     then = {i.time: table.read(as_of=i.time, meta_columns=True) for i in state.timeline.commits}
-    bodies = {i.time: table.client.commit_metadata(state, i) for i in state.timeline.commits}
+    bodies = {i.time: table.client.at(state).commit_metadata(i) for i in state.timeline.commits}
     seen = known(table)
     plan = upgrade_table(over(store).client, target, dry_run=True)
     assert str(upgrade_table(table.client, target)) == str(plan)
     for fresh in (table, over(store)):
         assert known(fresh) == seen
-        now = fresh.client.with_history(fresh.client.load())
+        now = fresh.client.at(fresh.client.load()).with_history().state
         assert len(now.timeline.archived) == archived
         completions = [
             str(i.completion) for i in sorted((*now.timeline.archived, *now.timeline.completed), key=lambda i: i.time)
@@ -148,7 +148,7 @@ def test_the_past_reads_as_before(target: int, archived: int) -> None:
         for instant in now.timeline.commits:
             assert same(fresh.read(as_of=instant.time, meta_columns=True), then[instant.time])
             assert same(fresh.read(as_of=str(instant.completion), meta_columns=True), then[instant.time])
-            assert fresh.client.commit_metadata(now, instant).stats == bodies[instant.time].stats
+            assert fresh.client.at(now).commit_metadata(instant).stats == bodies[instant.time].stats
         assert same(fresh.incremental("000"), fresh.read())
     check_invariants(over(store))
     table.upsert(rows(0, 8, ts=7))
@@ -308,7 +308,10 @@ def test_dying_anywhere_keeps_the_past_and_the_next_upgrade_ends_it(mode: FaultM
     origin = repeatable()
     counted = FaultStore(origin.copy())
     table = origin.table(counted, OPTIONS)
-    seen, oldest = known(table), min(i.time for i in table.client.with_history(table.client.load()).timeline.commits)
+    seen, oldest = (
+        known(table),
+        min(i.time for i in table.client.at(table.client.load()).with_history().timeline.commits),
+    )
     before, past = table.read(), table.read(as_of=oldest)
     upgrade_table(table.client, 8)
     touched = [e.name for e in counted.effects]

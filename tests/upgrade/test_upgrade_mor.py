@@ -69,7 +69,7 @@ def test_an_upgraded_table_reads_the_same(source: int, target: int) -> None:
     changes = table.changes("000").to_pylist()
     assert {each["op"] for each in changes} == {"i", "u", "d"}
     plan = table.upgrade(target, dry_run=True)
-    assert plan.logs == sum(len(piece.logs) for piece in table.client.slices(table.client.load())) > 0
+    assert plan.logs == sum(len(piece.logs) for piece in table.client.at(table.client.load()).slices()) > 0
     assert f"compact {plan.logs} log files" in str(plan)
     assert "carry out" in str(plan)
     assert table.properties.version is TableVersion.parse(source)

@@ -247,11 +247,11 @@ def test_the_commit_is_hudis() -> None:
     result = table.alter.rename_column("b", "c", commit_metadata={"why": "because"}, on_commit=told.append)
     assert told
     state = table.client.load()
-    commit = table.client.commit_metadata(state, state.timeline.commits[-1])
+    commit = table.client.at(state).commit_metadata(state.timeline.commits[-1])
     assert (result.operation, commit.operation) == (WriteOperation.ALTER_SCHEMA, WriteOperation.ALTER_SCHEMA)
     assert (commit.stats, commit.extra_metadata["why"]) == ((), "because")
     assert f'"version_id":{result.instant}' in commit.extra_metadata[LATEST_SCHEMA]
-    history = table.client.schema_history(state)
+    history = table.client.at(state).schema_history()
     assert history is not None
     assert [schema.version for schema in history.schemas] == [int(str(result.instant)), 0]
 
@@ -313,7 +313,7 @@ def test_an_undone_alteration_leaves_the_columns_as_they_were() -> None:
     assert column(table, "b") == ["b0", "b1", "b2"]
     table.alter.rename_column("n", "m2")
     assert column(table, "m2") == [0, 1, 2]
-    history = table.client.schema_history(table.client.load())
+    history = table.client.at(table.client.load()).schema_history()
     assert history is not None
     assert len(history.schemas) == 2, "the one that was undone does not count"
 

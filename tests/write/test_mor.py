@@ -92,7 +92,7 @@ def test_the_stats_are_those_of_real_deltacommits(version: int) -> None:
     time, number = (base, 2) if version == 6 else (str(third.instant), 1)
     one = f".{first.file_id}_{base if version == 6 else second.instant}.log.1_0-0-{_attempt(second, version)}"
     assert log.file_name == one
-    (stat,) = table.client.commit_metadata(table.client.load(), table.client.load().timeline.commits[-1]).stats
+    (stat,) = table.client.at(table.client.load()).commit_metadata(table.client.load().timeline.commits[-1]).stats
     name = f".{first.file_id}_{time}.log.{number}_0-0-{_attempt(third, version)}"
     assert stat.file_name == name
     assert (stat.num_writes, stat.num_update_writes, stat.num_inserts, stat.num_deletes) == (0, 0, 0, 1)
@@ -404,7 +404,7 @@ def test_logs_of_which_commits_say_that_they_only_update_are_not_read_for_keys()
     assert may_hold_own_keys(replace(piece, base=None), piece.instant, frozenset())
     assert may_hold_own_keys(piece, piece.instant, {(piece.partition, piece.file_id)})
     assert not may_hold_own_keys(piece, piece.instant, frozenset())
-    ours = table.client.commit_metadata(table.client.load(), table.client.load().timeline.commits[-1])
+    ours = table.client.at(table.client.load()).commit_metadata(table.client.load().timeline.commits[-1])
     assert not groups_given_keys([ours])
     assert groups_given_keys([replace(ours, extra_metadata={})])
     # Earlier releases did not mind compactions that waited; nor did a write that began before the plan.
@@ -415,7 +415,7 @@ def test_logs_of_which_commits_say_that_they_only_update_are_not_read_for_keys()
     assert groups_given_keys([replace(ours, stats=tuple(replace(one, num_inserts=1) for one in ours.stats))])
     # A caller's own word is not believed.
     forged = table.upsert(rows(("a", "sf", 4, 4)), commit_metadata={LOG_KEYS_ENTRY: "anything"})
-    told = table.client.commit_metadata(table.client.load(), table.client.load().timeline.find(str(forged.instant)))
+    told = table.client.at(table.client.load()).commit_metadata(table.client.load().timeline.find(str(forged.instant)))
     assert told.extra_metadata[LOG_KEYS_ENTRY] == "live"
 
 
@@ -547,7 +547,7 @@ def schedule(table: lakefmt.Table) -> InstantTime:
             "metrics": {"TOTAL_LOG_FILES_SIZE": 1.0},
             "bootstrapFilePath": None,
         }
-        for piece in client.slices(state)
+        for piece in client.at(state).slices()
         if piece.logs
     ]
     time = client.instant_clock(state.config).next(state.timeline.highest_time)

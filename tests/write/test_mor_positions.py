@@ -55,7 +55,7 @@ def blocks(table: lakefmt.Table, stat: WriteStat) -> list[WholeBlock]:
 def check_positions(table: lakefmt.Table, result: lakefmt.CommitResult) -> int:
     """Every block of a result's logs says its positions, and the base file has these keys there. Returns how many."""
     state, count = table.client.load(), 0
-    slices = {piece.file_id: piece for piece in table.client.slices(state)}
+    slices = {piece.file_id: piece for piece in table.client.at(state).slices()}
     for stat in result.files:
         base = slices[stat.file_id].base
         keys = table.client.reader.keys(base).to_pylist()

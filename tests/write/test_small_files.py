@@ -142,12 +142,12 @@ def merges(table: Table) -> list[str]:
         instant.time
         for instant in state.timeline.commits
         if instant.action is Action.REPLACE_COMMIT
-        and table.client.commit_metadata(state, instant).operation is WriteOperation.CLUSTER
+        and table.client.at(state).commit_metadata(instant).operation is WriteOperation.CLUSTER
     ]
 
 
 def num_files(table: Table) -> int:
-    return len(table.client.slices(table.client.load()))
+    return len(table.client.at(table.client.load()).slices())
 
 
 @pytest.mark.slow

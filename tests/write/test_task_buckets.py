@@ -216,7 +216,7 @@ def test_two_drivers_that_begin_one_partition_agree_on_its_ring_or_the_second_be
     assert first.rings == second.rings
     # A writer without the table's properties, as Hudi's, that has looked before the ring was there.
     late = TasksTransaction.begin(table.client, request, rows(0, 1, 0).schema)
-    rings = RingFiles(table.client, late.state, 2)
+    rings = RingFiles(table.client.at(late.state), 2)
     rings.stored_ring = lambda partition: None  # type: ignore[method-assign]
     late.index.rings = rings  # type: ignore[attr-defined]
     with pytest.raises(CommitConflict, match="another number of buckets"):

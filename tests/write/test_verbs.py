@@ -248,7 +248,7 @@ def test_commit_metadata_is_kept_and_an_empty_write_may_carry_it() -> None:
     kept = table.upsert(rows(), commit_metadata={"checkpoint": "7"})
     assert kept.instant is not None
     state = table.client.load()
-    commit = table.client.commit_metadata(state, state.timeline.commits[-1])
+    commit = table.client.at(state).commit_metadata(state.timeline.commits[-1])
     assert commit.extra_metadata["checkpoint"] == "7"
     with pytest.raises(InvalidInputError, match="schema"):
         table.upsert(rows(("a", "sf", 1, 1)), commit_metadata={"schema": "x"})

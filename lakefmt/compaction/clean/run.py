@@ -26,7 +26,7 @@ from lakefmt.config.table_config import TableConfig, cdc_mode, check_writable
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import WriterActive
 from lakefmt.filegroups.model import all_slices, build_slices, join_path
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.consumers import consumed_until
@@ -34,7 +34,7 @@ from lakefmt.timeline.instant import Action, Instant, State, format_instant_time
 from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
 from lakefmt.timeline.savepoint import Savepoint, parse_savepoint, savepoints_of
-from lakefmt.transactions.client import WriteClient, open_write_client
+from lakefmt.transactions.client import WriteAt, WriteClient, open_write_client
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.values import FileId, InstantTime, PartitionPath, TableType, WriteOperation
 
@@ -110,7 +110,7 @@ def clean_rules(settings: Settings) -> CleanRules:
     )
 
 
-def is_clean_due(client: TableClient, settings: Settings, state: TableState) -> bool:
+def is_clean_due(table_at: TableAt, settings: Settings) -> bool:
     """Return whether a clean may find something to delete, without listing files and without the table lock.
 
     A file slice becomes unneeded when a commit replaced it and that commit left the retained ones. So a clean is due if one
@@ -122,13 +122,13 @@ def is_clean_due(client: TableClient, settings: Settings, state: TableState) -> 
         settings: the settings of the call that committed.
         state: the table as that commit left it.
     """
-    rules, timeline = clean_rules(settings), state.timeline
+    rules, timeline = clean_rules(settings), table_at.timeline
     if any(instant.action is Action.CLEAN for instant in timeline.pending):
         return True
-    earliest = _earliest(client, state, rules)
+    earliest = _earliest(table_at, rules)
     if earliest is None and rules.policy is not CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
         return False
-    floor = client.cleaned_until.get((rules, savepoints_of(timeline))) or _last_floor(client, state, rules)
+    floor = table_at.client.cache.cleaned_until.get((rules, savepoints_of(timeline))) or _last_floor(table_at, rules)
     if floor is None:
         return True
     end = None if earliest is None else earliest.time
@@ -136,13 +136,13 @@ def is_clean_due(client: TableClient, settings: Settings, state: TableState) -> 
         instant.time
         for instant in timeline.commits
         if floor <= instant.time and (end is None or instant.time < end)
-        if _replaces_slices(client.commit_metadata(state, instant))
+        if _replaces_slices(table_at.commit_metadata(instant))
     )
     first = next(replacing, None)
     if first is None or end is None:
         return first is not None
     # What a consumer has not read stays, however old it is: then a clean would find nothing at every commit.
-    unread = consumers_floor(timeline, consumed_until(client.store, client.clock.now()))
+    unread = consumers_floor(timeline, consumed_until(table_at.client.store, table_at.client.clock.now()))
     return unread is None or first < unread
 
 
@@ -192,10 +192,10 @@ def _remember(client: TableClient, plan: CleanPlan) -> None:
     Not while a pending plan keeps slices: these may become unneeded without a further commit.
     """
     timeline = client.seen().timeline
-    client.cleaned_until.clear()
+    client.cache.cleaned_until.clear()
     if plan.num_files or plan.earliest is None or plan.floor is None or timeline.pending:
         return
-    client.cleaned_until[plan.rules, savepoints_of(timeline)] = plan.floor
+    client.cache.cleaned_until[plan.rules, savepoints_of(timeline)] = plan.floor
 
 
 def run_waiting_cleans(client: TableClient, options: Mapping[str, object] | None = None) -> tuple[InstantTime, ...]:
@@ -215,14 +215,14 @@ def run_waiting_cleans(client: TableClient, options: Mapping[str, object] | None
     return run_all_pending(_CleanService(open_write_client(client, options)))
 
 
-def finish_clean(write_client: WriteClient, state: TableState, pending: Instant, lease: Lease) -> bool:
+def finish_clean(write_at: WriteAt, pending: Instant, lease: Lease) -> bool:
     """Execute the plan of one pending clean of any writer; False: it had none yet and was removed.
 
     Call under the table lock, and only when no process executes it.
     """
     from lakefmt.compaction.service import finish_pending
 
-    return finish_pending(_CleanService(write_client), state, pending, lease)
+    return finish_pending(_CleanService(write_at.write_client), write_at.state, pending, lease)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ class _CleanService:
         check_writable(config)
 
     def propose(self, state: TableState) -> CleanPlan:
-        return _plan(self.write_client, state)
+        return _plan(self.write_client.at(state))
 
     def encode(self, state: TableState, proposal: CleanPlan) -> tuple[CleanJob, bytes] | None:
         from lakefmt.compaction.clean.plan import clean_plan_record, parse_clean_plan
@@ -267,7 +267,7 @@ class _CleanService:
             timeline_store.remove_pending(pending.time, Action.CLEAN)
             return None
         record = decode_body(BodyKind.CLEANER_PLAN, body, what=requested.file_name)
-        return _without_reachable(client, state, parse_clean_plan(client.store, record, requested.file_name))
+        return _without_reachable(client.at(state), parse_clean_plan(client.store, record, requested.file_name))
 
     def discard_attempt(self, state: TableState, time: InstantTime, plan: CleanJob) -> None:
         return  # a clean writes no files
@@ -290,16 +290,16 @@ class _CleanService:
         return  # what was deleted stays deleted: the next clean executes the plan again
 
 
-def _without_reachable(client: TableClient, state: TableState, job: CleanJob) -> CleanJob:
+def _without_reachable(table_at: TableAt, job: CleanJob) -> CleanJob:
     """Return the plan without files of the newest snapshot and of savepoints: both may be younger than the plan."""
     from lakefmt.filegroups.cdc import list_change_files
 
-    bases, logs = client.listing(state.config).files(list(job.files))
-    slices = build_slices(bases, logs, client.slicing(state, bases, logs), client.replaced(state))
-    kept = {path for file_slice in slices for path in file_slice.paths} | saved_files(client, state)
-    if cdc_mode(state.config.properties) is not None:
+    bases, logs = table_at.client.listing(table_at.config).files(list(job.files))
+    slices = build_slices(bases, logs, table_at.slicing(bases, logs), table_at.replaced())
+    kept = {path for file_slice in slices for path in file_slice.paths} | saved_files(table_at)
+    if cdc_mode(table_at.config.properties) is not None:
         current = {(base.partition, base.file_id, base.instant) for base in bases if base.path in kept}
-        changes = list_change_files(client.store, list(job.files))
+        changes = list_change_files(table_at.client.store, list(job.files))
         kept |= {file.path for file in changes if (file.partition, file.file_id, file.instant) in current}
     files = {p: tuple(n for n in names if join_path(p, n) not in kept) for p, names in job.files.items()}
     return replace(job, files={p: names for p, names in files.items() if names})
@@ -308,50 +308,52 @@ def _without_reachable(client: TableClient, state: TableState, job: CleanJob) ->
 # ------------------------------------------------------------------------------------------------------- planning
 
 
-def _plan(write_client: WriteClient, state: TableState) -> CleanPlan:
+def _plan(write_at: WriteAt) -> CleanPlan:
     from lakefmt.filegroups.cdc import list_change_files
 
-    client, timeline = write_client.client, state.timeline
-    rules = clean_rules(write_client.settings)
-    needs = _needs(write_client, state)
-    earliest = _earliest(client, state, rules)
+    client, timeline = write_at.client, write_at.timeline
+    rules = clean_rules(write_at.settings)
+    needs = _needs(write_at)
+    earliest = _earliest(client.at(write_at.state), rules)
     if earliest is None and rules.policy is not CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
         return CleanPlan(rules, None, timeline.commits[-1].time if timeline.commits else None)
-    partitions = _changed_partitions(write_client, state, rules, earliest)
-    bases, logs = client.listing(state.config).files(partitions)
-    slices = all_slices(bases, logs, client.slicing(state, bases, logs))
-    plan = plan_clean(timeline, slices, client.replaced(state), rules, needs, earliest)
-    if cdc_mode(state.config.properties) is None:
+    partitions = _changed_partitions(write_at, rules, earliest)
+    bases, logs = client.listing(write_at.config).files(partitions)
+    slices = all_slices(bases, logs, client.at(write_at.state).slicing(bases, logs))
+    plan = plan_clean(timeline, slices, client.at(write_at.state).replaced(), rules, needs, earliest)
+    if cdc_mode(write_at.config.properties) is None:
         return plan
     return with_change_files(plan, list_change_files(client.store, plan.files))
 
 
-def _earliest(client: TableClient, state: TableState, rules: CleanRules) -> Instant | None:
+def _earliest(table_at: TableAt, rules: CleanRules) -> Instant | None:
     """Return the earliest commit whose state stays readable, as of now."""
-    moment = client.clock.now()
-    zone = client.writing_zone(state.config, state.timeline)
-    return earliest_to_retain(state.timeline, rules, format_instant_time(moment, zone), zone)
+    moment = table_at.client.clock.now()
+    zone = table_at.writing_zone()
+    return earliest_to_retain(table_at.timeline, rules, format_instant_time(moment, zone), zone)
 
 
-def _needs(write_client: WriteClient, state: TableState) -> Needs:
-    client = write_client.client
-    planned = frozenset(planned_groups(write_client, state))
-    return Needs(frozenset(saved_files(client, state)), planned, consumed_until(client.store, client.clock.now()))
+def _needs(write_at: WriteAt) -> Needs:
+    client = write_at.client
+    planned = frozenset(planned_groups(write_at))
+    return Needs(
+        frozenset(saved_files(client.at(write_at.state))), planned, consumed_until(client.store, client.clock.now())
+    )
 
 
-def saved_files(client: TableClient, state: TableState) -> set[str]:
+def saved_files(table_at: TableAt) -> set[str]:
     """Return the files that savepoints name, and those that a restore to them needs besides."""
     saved: set[str] = set()
-    for instant in savepoints_of(state.timeline):
-        record = decode_body(BodyKind.SAVEPOINT_METADATA, client.read_body(state, instant), what=instant.file_name)
+    for instant in savepoints_of(table_at.timeline):
+        record = decode_body(BodyKind.SAVEPOINT_METADATA, table_at.read_body(instant), what=instant.file_name)
         kept = parse_savepoint(instant.time, record, instant.file_name)
         saved.update(kept.files)
-        if state.config.table_type is TableType.MERGE_ON_READ:
-            saved.update(_compacted_since(client, state, kept))
+        if table_at.config.table_type is TableType.MERGE_ON_READ:
+            saved.update(_compacted_since(table_at, kept))
     return saved
 
 
-def _compacted_since(client: TableClient, state: TableState, kept: Savepoint) -> Iterable[str]:
+def _compacted_since(table_at: TableAt, kept: Savepoint) -> Iterable[str]:
     """Yield base files of compactions that were pending when a savepoint was made: a restore to it keeps them."""
     bases: dict[GroupKey, str] = {}
     for path in kept.files:
@@ -361,42 +363,40 @@ def _compacted_since(client: TableClient, state: TableState, kept: Savepoint) ->
             bases.setdefault((PartitionPath(partition), log.file_id), "")
         elif base is not None:
             bases[PartitionPath(partition), base.file_id] = base.instant
-    for instant in state.timeline.commits:
+    for instant in table_at.timeline.commits:
         if instant.action is not Action.COMMIT or instant.time > kept.instant:
             continue
-        for stat in client.commit_metadata(state, instant).stats:
+        for stat in table_at.commit_metadata(instant).stats:
             if bases.get((stat.partition_path, stat.file_id), instant.time) < instant.time:
                 yield stat.path
 
 
-def planned_groups(write_client: WriteClient, state: TableState) -> Iterable[tuple[PartitionPath, FileId]]:
+def planned_groups(write_at: WriteAt) -> Iterable[tuple[PartitionPath, FileId]]:
     """Yield the file groups that pending compactions, log compactions and clusterings will read."""
     from lakefmt.filegroups.pending_plans import groups_of_plan
 
-    for pending in state.timeline.pending:
-        yield from groups_of_plan(write_client.client, state, pending)
+    for pending in write_at.timeline.pending:
+        yield from groups_of_plan(write_at, pending)
 
 
-def _changed_partitions(
-    write_client: WriteClient, state: TableState, rules: CleanRules, earliest: Instant | None
-) -> list[PartitionPath] | None:
+def _changed_partitions(write_at: WriteAt, rules: CleanRules, earliest: Instant | None) -> list[PartitionPath] | None:
     """Return the partitions in which slices may have become unneeded since the last clean; None: all of them.
 
     A slice is not needed any more when the commit that replaced it is older than the floor. So it is in a partition that a
     commit between the floor of the last clean and the floor of this one changed.
     """
-    if earliest is None or not write_client.settings.flag("hoodie.clean.incremental.enabled"):
+    if earliest is None or not write_at.settings.flag("hoodie.clean.incremental.enabled"):
         return None
-    client, timeline = write_client.client, state.timeline
-    before = _last_floor(client, state, rules)
+    client, timeline = write_at.client, write_at.timeline
+    before = _last_floor(client.at(write_at.state), rules)
     if before is None:
         return None
-    if before < (timeline.first_active or "") and (before or _has_archive(client, state.config)):
+    if before < (timeline.first_active or "") and (before or _has_archive(client, write_at.config)):
         return None
     touched: set[PartitionPath] = set()
     for instant in timeline.commits:
         if before <= instant.time < earliest.time:
-            commit = client.commit_metadata(state, instant)
+            commit = client.at(write_at.state).commit_metadata(instant)
             touched |= {s.partition_path for s in commit.stats if s.prev_commit not in (None, "", "null")}
             touched |= set(commit.replaced_file_ids)
     return sorted(touched)
@@ -412,21 +412,21 @@ def _replaces_slices(commit: CommitMetadata) -> bool:
     )
 
 
-def _last_floor(client: TableClient, state: TableState, rules: CleanRules) -> str | None:
+def _last_floor(table_at: TableAt, rules: CleanRules) -> str | None:
     """Return the floor of the last clean: "" when there was no clean, None when the floor cannot be used."""
     from lakefmt.compaction.clean.plan import FLOOR, SAVEPOINTS_SEEN
 
-    cleans = state.timeline.completed_of(Action.CLEAN)
+    cleans = table_at.timeline.completed_of(Action.CLEAN)
     if not cleans:
         return ""
-    body = client.read_body(state, cleans[-1])
+    body = table_at.read_body(cleans[-1])
     if not body:
         return None
     record: Mapping[str, Any] = decode_body(BodyKind.CLEAN_METADATA, body, what=cleans[-1].file_name)
     policies = {part["policy"] for part in record["partitionMetadata"].values()}
     extra = record.get("extraMetadata") or {}
     savepoints_seen = {time for time in str(extra.get(SAVEPOINTS_SEEN) or "").split(",") if time}
-    if policies - {rules.policy.value} or not savepoints_seen <= {i.time for i in savepoints_of(state.timeline)}:
+    if policies - {rules.policy.value} or not savepoints_seen <= {i.time for i in savepoints_of(table_at.timeline)}:
         return None
     return str(extra.get(FLOOR) or "") or None
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from lakefmt.compaction.cluster.plan import ClusteringGroup, ClusteringPlan, ClusteringSlice
 from lakefmt.errors import CommitConflict, CorruptFile, ObjectNotFound, UnknownSetting, UnsupportedFeature
 from lakefmt.filegroups.model import join_path
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableState
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.index.bucket.ring import decode_node_change, encode_node_change
 from lakefmt.schema.types import field_at
@@ -24,7 +24,7 @@ from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, check_transition
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.rollback import absolute_path, relative_path
-from lakefmt.transactions.client import WriteClient
+from lakefmt.transactions.client import WriteAt
 from lakefmt.transactions.clustering_plans import discard_clustered_files, drop_rings
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation
 
@@ -193,41 +193,41 @@ def _name_in_partition(store: ObjectStore, partition: str, path: str, what: str)
 # ------------------------------------------------------------------------------------------------- a pending clustering
 
 
-def read_clustering_plan(client: TableClient, state: TableState, pending: Instant) -> ClusteringPlan | None:
+def read_clustering_plan(table_at: TableAt, pending: Instant) -> ClusteringPlan | None:
     """Return the plan of a pending clustering, None when its process died before it was written.
 
     Raises:
         CorruptFile: the plan is damaged, or names files of other file groups.
         UnsafePath: it names something outside the table.
     """
-    requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), None)
+    requested = next((f for f in table_at.timeline.files_of(pending) if f.state is State.REQUESTED), None)
     if requested is None:
         return None
     try:
-        body = client.timeline_store(state.config).read_body(requested)
+        body = table_at.client.timeline_store(table_at.config).read_body(requested)
     except ObjectNotFound:
         return None
     if not body:
         return None
     record = decode_body(BodyKind.REQUESTED_REPLACE, body, what=requested.file_name)
-    return parse_clustering_plan(client.store, record, requested.file_name)
+    return parse_clustering_plan(table_at.client.store, record, requested.file_name)
 
 
-def is_outdated(client: TableClient, state: TableState, pending: Instant, plan: ClusteringPlan) -> bool:
+def is_outdated(table_at: TableAt, pending: Instant, plan: ClusteringPlan) -> bool:
     """Return whether a file group of a plan was changed since it was made, or a column by which it orders rows was undone."""
-    schema = client.schema(client.columns_at(state, pending.time))
+    schema = table_at.columns_at(pending.time).schema()
     if any(field_at(schema, column) is None for column in plan.order.columns):
         return True
-    return _changed_by(client, state, pending.time, plan) is not None
+    return _changed_by(table_at, pending.time, plan) is not None
 
 
-def check_groups_unchanged(client: TableClient, state: TableState, time: InstantTime, plan: ClusteringPlan) -> None:
+def check_groups_unchanged(table_at: TableAt, time: InstantTime, plan: ClusteringPlan) -> None:
     """Raise when a file group of a plan was changed since it was made: its new rows would be hidden.
 
     Raises:
         CommitConflict: another engine let an update through.
     """
-    other = _changed_by(client, state, time, plan)
+    other = _changed_by(table_at, time, plan)
     if other is not None:
         raise CommitConflict(
             f"the clustering {time} would hide what {other} changed after it was planned: it does not complete, the next run "
@@ -236,23 +236,23 @@ def check_groups_unchanged(client: TableClient, state: TableState, time: Instant
         )
 
 
-def _changed_by(client: TableClient, state: TableState, time: InstantTime, plan: ClusteringPlan) -> Instant | None:
-    completed = (i for i in state.timeline.completed_of(*COMMIT_ACTIONS) if i.order_time > time)
-    later = next((i for i in completed if _hides_changes(plan, client.commit_metadata(state, i).file_ids())), None)
+def _changed_by(table_at: TableAt, time: InstantTime, plan: ClusteringPlan) -> Instant | None:
+    completed = (i for i in table_at.timeline.completed_of(*COMMIT_ACTIONS) if i.order_time > time)
+    later = next((i for i in completed if _hides_changes(plan, table_at.commit_metadata(i).file_ids())), None)
     # Layout 1 does not say when a commit completed: one that began before the plan may have done so after it.
-    return later or (_unseen_commit(client, state, time, plan) if state.timeline.layout == 1 else None)
+    return later or (_unseen_commit(table_at, time, plan) if table_at.timeline.layout == 1 else None)
 
 
-def _unseen_commit(client: TableClient, state: TableState, time: InstantTime, plan: ClusteringPlan) -> Instant | None:
+def _unseen_commit(table_at: TableAt, time: InstantTime, plan: ClusteringPlan) -> Instant | None:
     """Return a commit that began before a plan and wrote a file of its file groups that the plan does not have."""
     slices = [each for group in plan.groups for each in group.slices]
     names = {(each.partition, each.file_id): {each.base_name, *each.log_names} for each in slices}
     begun = {(each.partition, each.file_id): _base_instant(each) for each in slices}
     oldest = min(begun.values(), default="")
-    for instant in state.timeline.completed_of(*COMMIT_ACTIONS):
+    for instant in table_at.timeline.completed_of(*COMMIT_ACTIONS):
         if not oldest < instant.time <= time:
             continue
-        for stat in client.commit_metadata(state, instant).stats:
+        for stat in table_at.commit_metadata(instant).stats:
             group = stat.partition_path, stat.file_id
             if group in names and instant.time > begun[group] and stat.path.rpartition("/")[2] not in names[group]:
                 return instant
@@ -276,25 +276,23 @@ def _hides_changes(plan: ClusteringPlan, changed: Collection[tuple[PartitionPath
     return False
 
 
-def release_clustering(
-    write_client: WriteClient, state: TableState, time: InstantTime, action: Action, plan: ClusteringPlan
-) -> None:
+def release_clustering(write_at: WriteAt, time: InstantTime, action: Action, plan: ClusteringPlan) -> None:
     """Delete what a failed attempt of this process wrote; the plan becomes pending at once, not when the heartbeat expires.
 
     Not after a failure of the store: the completed file may still appear.
     """
-    with write_client.lock.hold() as lease:
-        now = TableState(state.config, write_client.timeline(state.config).load())
+    with write_at.lock.hold() as lease:
+        now = TableState(write_at.config, write_at.write_client.timeline(write_at.config).load())
         name = heartbeat_name(time)
         pending = next((i for i in now.timeline.pending if i.time == time and i.action is action), None)
-        beat = json.loads(write_client.client.store.read(name, _MAX_STAMP_BYTES))
-        if pending is None or beat["owner"] != write_client.owner:
+        beat = json.loads(write_at.client.store.read(name, _MAX_STAMP_BYTES))
+        if pending is None or beat["owner"] != write_at.owner:
             return
         lease.check()
-        discard_clustered_files(write_client, now, time, plan.partitions)
-        drop_rings(write_client, time, plan.opened)
+        discard_clustered_files(write_at.write_client.at(now), time, plan.partitions)
+        drop_rings(write_at.write_client, time, plan.opened)
         for file in now.timeline.files_of(pending):
             if file.state is State.INFLIGHT:
                 check_transition(Action.CLUSTERING, State.INFLIGHT, State.REQUESTED)
-                write_client.timeline(state.config).remove_files([file])
-        write_client.client.store.delete([name])
+                write_at.write_client.timeline(write_at.config).remove_files([file])
+        write_at.client.store.delete([name])

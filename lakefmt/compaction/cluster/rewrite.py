@@ -30,7 +30,7 @@ from lakefmt.filegroups.logs.reader import read_log_rows
 from lakefmt.filegroups.merge.merged_slice import merge_logs
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, join_path
 from lakefmt.filegroups.reader import BaseFileReader
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.filegroups.virtual_columns import VirtualColumns
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.names import base_file_name, has_bucket_number, queue_bucket_of, queue_file_id, queue_position_of
@@ -77,20 +77,20 @@ def order_entry(order: RowOrder) -> str:
 
 
 def ordered_groups(
-    client: TableClient, state: TableState, slices: Collection[FileSlice], order: RowOrder
+    table_at: TableAt, slices: Collection[FileSlice], order: RowOrder
 ) -> frozenset[tuple[PartitionPath, FileId]]:
     """Return the file groups whose rows have an order already: a clustering wrote it, and nothing changed them since."""
     if not order.columns:
         return frozenset()
     # A footer names the columns as they were called then.
-    wanted, ids, tops = order_entry(order), client.column_ids(state), order_columns(order)
+    wanted, ids, tops = order_entry(order), table_at.column_ids(), order_columns(order)
     return frozenset(
         (each.partition, each.file_id)
         for each in slices
         if each.base is not None
         and not each.logs
         and (ids is None or ids.keeps(tops, each.base.instant))
-        and client.reader.footer(each.base).entries.get(ORDER_ENTRY) == wanted
+        and table_at.client.reader.footer(each.base).entries.get(ORDER_ENTRY) == wanted
     )
 
 
@@ -99,8 +99,7 @@ class GroupRewrite:
     """What the groups of one clustering have in common.
 
     Attributes:
-        client: the table.
-        state: its properties and timeline.
+        table_at: the table, at one moment.
         settings: codec, filter, memory and durability of the new files.
         time: the clustering's requested time.
         schema_text: the schema of the new files, meta columns included, as Avro JSON.
@@ -132,7 +131,7 @@ class GroupRewrite:
 
     @cached_property
     def _virtual(self) -> VirtualColumns | None:
-        return self.client.virtual_columns(self.client.columns_at(self.state, self.time))
+        return self.client.at(self.state).columns_at(self.time).virtual_columns()
 
     @cached_property
     def _file_schema(self) -> pa.Schema:
@@ -257,7 +256,7 @@ class GroupRewrite:
 
     def _write_buckets(self, number: int, group: ClusteringGroup, tables: Iterable[pa.Table]) -> list[WriteStat]:
         """Write the rows of a group into one file for each of its new buckets that has rows."""
-        index, ring = index_of_buckets(self.client, self.state, self.settings), self.rings[group.partition]
+        index, ring = index_of_buckets(self.client.at(self.state), self.settings), self.rings[group.partition]
         nodes = () if group.buckets is None else group.buckets.nodes
         counts = {node.file_id: count for count, node in enumerate(nodes)}
         files: dict[FileId, _NewFile] = {}
@@ -389,13 +388,13 @@ class _NewFile:
 # ------------------------------------------------------------------------------------------ rings of consistent hashing
 
 
-def index_of_buckets(client: TableClient, state: TableState, settings: Settings) -> ConsistentBucketIndex:
+def index_of_buckets(table_at: TableAt, settings: Settings) -> ConsistentBucketIndex:
     """Return the index of a table whose buckets a plan splits or merges.
 
     Raises:
         UnsupportedFeature: neither the table nor the call says that it has one.
     """
-    index = choose_index(client, settings, state.config, state)
+    index = choose_index(table_at.client, settings, table_at.config, table_at.state)
     if not isinstance(index, ConsistentBucketIndex):
         raise UnsupportedFeature(
             "a pending clustering splits or merges the buckets of consistent hashing: name hoodie.index.type=BUCKET and "
@@ -433,14 +432,14 @@ def changed_rings(rings: RingFiles, time: InstantTime, plan: ClusteringPlan) -> 
     return after
 
 
-def keep_rings(client: TableClient, state: TableState, time: InstantTime, plan: ClusteringPlan) -> None:
+def keep_rings(table_at: TableAt, time: InstantTime, plan: ClusteringPlan) -> None:
     """Store the rings that a clustering brings, before it completes; call under the table lock.
 
     Raises:
         CommitConflict: the ring of a partition was changed after the plan was made.
         CorruptFile: the plan does not fit the ring, or a ring is damaged.
     """
-    rings = RingFiles(client, state, 1)  # every partition of a plan has a ring
+    rings = RingFiles(table_at, 1)  # every partition of a plan has a ring
     for ring in changed_rings(rings, time, plan).values():
         rings.change(ring)
     rings.keep(time)

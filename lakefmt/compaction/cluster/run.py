@@ -52,7 +52,7 @@ from lakefmt.config.table_config import TableConfig, check_writable, merge_rule
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InstantNotFound, InstantNotPending, InvalidInputError, UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.filegroups.virtual_columns import stored_schema
 from lakefmt.index import choose_index, places_new_keys
 from lakefmt.index.bucket.consistent import ConsistentBucketIndex
@@ -229,7 +229,7 @@ def run_clustering(
 
 def has_pending_clustering(client: TableClient) -> bool:
     """Return whether a clustering is planned or at work."""
-    return bool(pending_clusterings(client, client.load()))
+    return bool(pending_clusterings(client.at(client.load())))
 
 
 def run_waiting_clusterings(client: TableClient, options: Mapping[str, object] | None = None) -> None:
@@ -247,14 +247,14 @@ def _open_service(
 
 def _check_is_clustering(service: _ClusteringService, time: str) -> None:
     state = load_for_service(service)
-    if all(pending.time != time for pending in pending_clusterings(service.write_client.client, state)):
+    if all(pending.time != time for pending in pending_clusterings(service.write_client.client.at(state))):
         raise InstantNotFound(f"no clustering is pending at {time}")
 
 
 def _run_all_pending(service: _ClusteringService) -> tuple[InstantTime, ...]:
     """Execute pending clusterings; return those that were completed."""
     runs = []
-    for pending in pending_clusterings(service.write_client.client, load_for_service(service)):
+    for pending in pending_clusterings(service.write_client.client.at(load_for_service(service))):
         with suppress(InstantNotFound):  # another process has completed or withdrawn it in the meantime
             runs.append(_run_pending_one(service, pending.time))
     return tuple(run.instant for run in runs if run is not None)
@@ -328,19 +328,21 @@ class _ClusteringService:
         ordered = state.config.properties.get("lakefmt.append.order") == "per_bucket"
         if ordered:
             return self._propose_in_order(state, rules, due=due)
-        check_order(rules.order, client.schema(state))
+        check_order(rules.order, client.at(state).schema())
         if state.config.table_type is TableType.MERGE_ON_READ:
-            check_no_earlier_write(self.write_client, state)
+            check_no_earlier_write(self.write_client.at(state))
         slices = self._chosen(state, rules)
-        busy = frozenset(planned_groups(self.write_client, state))
-        return plan_clustering(slices, busy, rules, ordered=ordered_groups(client, state, slices, rules.order), due=due)
+        busy = frozenset(planned_groups(self.write_client.at(state)))
+        return plan_clustering(
+            slices, busy, rules, ordered=ordered_groups(client.at(state), slices, rules.order), due=due
+        )
 
     def _propose_in_order(self, state: TableState, rules: ClusteringRules, *, due: bool) -> ClusteringPlan:
         # Imported here: few tables keep the order of rows.
         from lakefmt.compaction.cluster.plan import plan_queue_clustering
 
-        timeline = self.write_client.client.with_history(state).timeline
-        busy = frozenset(planned_groups(self.write_client, state))
+        timeline = self.write_client.client.at(state).with_history().timeline
+        busy = frozenset(planned_groups(self.write_client.at(state)))
 
         def completion_of(time: InstantTime) -> InstantTime:
             return timeline.completion_of(time) if timeline.tells_completion_of(time) else time
@@ -364,26 +366,28 @@ class _ClusteringService:
             )
         if not state.config.populate_meta_fields:
             raise UnsupportedFeature("buckets of tables without meta columns are neither split nor merged")
-        check_order(rules.order, client.schema(state))
-        check_no_earlier_write(self.write_client, state)
+        check_order(rules.order, client.at(state).schema())
+        check_no_earlier_write(self.write_client.at(state))
         partitions = {each.partition for each in self._chosen(state, rules)}
-        slices = client.slices(state, sorted(partitions))
-        rings = [RingFiles(client, state, index.num_buckets).stored_ring(partition) for partition in sorted(partitions)]
+        slices = client.at(state).slices(sorted(partitions))
+        rings = [
+            RingFiles(client.at(state), index.num_buckets).stored_ring(partition) for partition in sorted(partitions)
+        ]
         return plan_bucket_clustering(
             [ring for ring in rings if ring is not None],
             slices,
-            frozenset(planned_groups(self.write_client, state)),
+            frozenset(planned_groups(self.write_client.at(state))),
             rules,
             resize_rules(settings, index.num_buckets),
             client.ids.new_uuid,
             only=self.wish.only,
-            ordered=ordered_groups(client, state, slices, rules.order),
+            ordered=ordered_groups(client.at(state), slices, rules.order),
             due=due,
         )
 
     def _chosen(self, state: TableState, rules: ClusteringRules) -> list[FileSlice]:
         client = self.write_client.client
-        slices = client.slices(state, None if self.wish.partitions is None else sorted(self.wish.partitions))
+        slices = client.at(state).slices(None if self.wish.partitions is None else sorted(self.wish.partitions))
         if self.wish.only is not None:
             slices = [each for each in slices if (each.partition, each.file_id) in self.wish.only]
         if self.wish.partitions is not None:
@@ -401,35 +405,35 @@ class _ClusteringService:
         return proposal, encode_body(BodyKind.REQUESTED_REPLACE, record)
 
     def check_idle(self, state: TableState, pending: Instant) -> None:
-        if _is_clustering(self.write_client.client, state, pending):
-            check_not_at_work(self.write_client, state, pending)
+        if _is_clustering(self.write_client.client.at(state), pending):
+            check_not_at_work(self.write_client.at(state), pending)
 
     def read_pending(self, state: TableState, pending: Instant, lease: Lease) -> ClusteringPlan | None:
         client = self.write_client.client
-        if not _is_clustering(client, state, pending):
+        if not _is_clustering(client.at(state), pending):
             return None  # an overwrite of version 6
-        plan = read_clustering_plan(client, state, pending)
-        if plan is None or is_outdated(client, state, pending, plan):
-            withdraw_clustering(self.write_client, state, pending, lease)
+        plan = read_clustering_plan(client.at(state), pending)
+        if plan is None or is_outdated(client.at(state), pending, plan):
+            withdraw_clustering(self.write_client.at(state), pending, lease)
             return None
         return plan
 
     def discard_attempt(self, state: TableState, time: InstantTime, plan: ClusteringPlan) -> None:
-        discard_clustered_files(self.write_client, state, time, plan.partitions)
+        discard_clustered_files(self.write_client.at(state), time, plan.partitions)
         drop_rings(self.write_client, time, plan.opened)
 
     def execute(self, transaction: InstantTransaction, state: TableState, plan: ClusteringPlan) -> CommitMetadata:
         client, settings = self.write_client.client, self.write_client.settings
         # Its files count as those of its instant, so they have the columns of then.
-        columns = client.columns_at(state, transaction.time)
-        schema = client.schema(columns)
+        columns = client.at(state).columns_at(transaction.time).state
+        schema = client.at(columns).schema()
         check_order(plan.order, schema)
         bases, logs = client.storage_listing(state.config).files(plan.partitions)
         threads = _threads_for_groups(settings, len(plan.groups))
         rings = {}
         if plan.opened:
-            index = index_of_buckets(client, state, settings)
-            rings = changed_rings(RingFiles(client, state, index.num_buckets), transaction.time, plan)
+            index = index_of_buckets(client.at(state), settings)
+            rings = changed_rings(RingFiles(client.at(state), index.num_buckets), transaction.time, plan)
         rewrite = GroupRewrite(
             client,
             state,
@@ -454,7 +458,7 @@ class _ClusteringService:
         else:
             parts = self.run_groups(clustering_operations_of(rewrite, plan, self.write_client.owner))
             stats = tuple(stat for part in parts for stat in part)
-        return CommitMetadata(WriteOperation.CLUSTER, stats, replaced, client.schema_notes(columns, schema))
+        return CommitMetadata(WriteOperation.CLUSTER, stats, replaced, client.at(columns).schema_notes(schema))
 
     def finish_output(
         self, transaction: InstantTransaction, state: TableState, plan: ClusteringPlan, output: CommitMetadata
@@ -466,18 +470,18 @@ class _ClusteringService:
             raise InstantNotPending(
                 f"the clustering {transaction.time} was taken over by another process: {lost[0]} is gone"
             )
-        check_groups_unchanged(client, state, transaction.time, plan)
+        check_groups_unchanged(client.at(state), transaction.time, plan)
         if plan.opened:
-            keep_rings(client, state, transaction.time, plan)
-        output = with_stored_entries(client, state, output)
+            keep_rings(client.at(state), transaction.time, plan)
+        output = with_stored_entries(client.at(state), output)
         return encode_commit(output, state.config.version, replace=True), output
 
     def release_attempt(self, state: TableState, time: InstantTime, plan: ClusteringPlan) -> None:
-        release_clustering(self.write_client, state, time, self.action, plan)
+        release_clustering(self.write_client.at(state), time, self.action, plan)
 
 
-def _is_clustering(client: TableClient, state: TableState, pending: Instant) -> bool:
-    return any(each.time == pending.time for each in pending_clusterings(client, state))
+def _is_clustering(table_at: TableAt, pending: Instant) -> bool:
+    return any(each.time == pending.time for each in pending_clusterings(table_at))
 
 
 def _threads_for_groups(settings: Settings, groups: int) -> int:
@@ -545,8 +549,8 @@ def cluster_table(
         return run_clustering(client, options, run=call.run, run_groups=run_groups)
     order = _order_of_call(client, call, options)
     state = client.load()
-    partitions = None if call.partitions is None else client.chosen_partitions(state, call.partitions)
-    only = None if call.where is None else _chosen_groups(client, state, call.where)
+    partitions = None if call.partitions is None else client.at(state).chosen_partitions(call.partitions)
+    only = None if call.where is None else _chosen_groups(client.at(state), call.where)
     wish = ClusteringWish(order, only, partitions)
     if call.dry_run:
         return ClusteringResult(None, plan_clustering_of(client, options, wish))
@@ -575,10 +579,10 @@ def _named_columns(columns: object) -> tuple[str, ...]:
     return names
 
 
-def _chosen_groups(client: TableClient, state: TableState, where: Any) -> frozenset[GroupKey]:
+def _chosen_groups(table_at: TableAt, where: Any) -> frozenset[GroupKey]:
     """Return the file groups that may have rows of a filter."""
-    query = plan_query(client.schema(state), None, where, meta_columns=False)
-    selected = select_slices(client, state, query, "snapshot")
+    query = plan_query(table_at.schema(), None, where, meta_columns=False)
+    selected = select_slices(table_at, query, "snapshot")
     return frozenset((each.partition, each.file_id) for each in selected.slices)
 
 
@@ -594,8 +598,8 @@ def abandon_clustering(client: TableClient, instant: str, options: Mapping[str, 
         config = client.load_config()
         check_writable(config)
         state = TableState(config, write_client.timeline(config).load())
-        pending = next((each for each in pending_clusterings(client, state) if each.time == instant), None)
+        pending = next((each for each in pending_clusterings(client.at(state)) if each.time == instant), None)
         if pending is None:
             raise InstantNotFound(f"no clustering is pending at {instant}")
-        check_not_at_work(write_client, state, pending)
-        withdraw_clustering(write_client, state, pending, lease)
+        check_not_at_work(write_client.at(state), pending)
+        withdraw_clustering(write_client.at(state), pending, lease)

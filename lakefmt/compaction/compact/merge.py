@@ -124,7 +124,7 @@ class SliceMerge:
         return stat if change_file is None else replace(stat, extra={**stat.extra, "cdcStats": change_file})
 
     def _virtual_columns(self) -> VirtualColumns | None:
-        return self.client.virtual_columns(self.client.columns_at(self.state, self.time))
+        return self.client.at(self.state).columns_at(self.time).virtual_columns()
 
     def _log_changes(
         self, operation: CompactionOperation, token: str, base: pa.Table, rows: pa.Table
@@ -242,7 +242,7 @@ class LogMerge:
         # The base file may have been cleaned since and is not needed.
         file_slice = slice_of(replace(operation, base_name=None), files)
         rule, timeline = merge_rule(self.state.config), self.state.timeline
-        unstored = self.client.virtual_columns(self.client.columns_at(self.state, self.time))
+        unstored = self.client.at(self.state).columns_at(self.time).virtual_columns()
         logs = read_log_rows(
             self.client.store,
             file_slice,

@@ -25,7 +25,7 @@ from lakefmt.timeline.instant import Action, Instant, State, check_transition
 from lakefmt.timeline.markers import remove_markers
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.rollback import relative_path
-from lakefmt.transactions.client import WriteClient, open_write_client
+from lakefmt.transactions.client import WriteAt, open_write_client
 from lakefmt.transactions.recovery import check_rollback_allowed
 from lakefmt.values import FileId, InstantTime, PartitionPath, TableType, check_instant_time
 
@@ -181,38 +181,38 @@ def abandon_compaction(
         state = TableState(config, write_client.timeline(config).load())
         pending = find_pending(state.timeline, instant, Action.COMPACTION)
         if not force:
-            check_dead(write_client, state, pending)
-        plan = read_plan(write_client, state, pending)
+            check_dead(write_client.at(state), pending)
+        plan = read_plan(write_client.at(state), pending)
         if not force:
-            check_inputs(write_client, state, pending, plan)
+            check_inputs(write_client.at(state), pending, plan)
         partitions = () if plan is None else partitions_of(plan)
         check_rollback_allowed(write_client, config, [pending])
         lease.check()
-        discard_outputs(write_client, state, pending.time, partitions)
+        discard_outputs(write_client.at(state), pending.time, partitions)
         client.store.delete([heartbeat_name(pending.time)])
         _, logs = client.storage_listing(config).files(partitions)
         if config.version.layout == 1 and any(log.instant == pending.time for log in logs):
-            _back_to_requested(write_client, state, pending)
+            _back_to_requested(write_client.at(state), pending)
             return False
         write_client.timeline(config).remove_pending(pending.time, Action.COMPACTION)
     return True
 
 
-def release_outputs(write_client: WriteClient, state: TableState, time: InstantTime, plan: CompactionPlan) -> None:
+def release_outputs(write_at: WriteAt, time: InstantTime, plan: CompactionPlan) -> None:
     """Delete what a failed attempt of this process wrote; the plan becomes pending at once, not when the heartbeat expires.
 
     Not after a failure of the store: the completed file may still appear.
     """
-    with write_client.lock.hold() as lease:
-        now = TableState(state.config, write_client.timeline(state.config).load())
+    with write_at.lock.hold() as lease:
+        now = TableState(write_at.config, write_at.write_client.timeline(write_at.config).load())
         pending = find_pending(now.timeline, time, Action.COMPACTION)
         name = heartbeat_name(time)
-        if json.loads(write_client.client.store.read(name, _MAX_STAMP_BYTES))["owner"] != write_client.owner:
+        if json.loads(write_at.client.store.read(name, _MAX_STAMP_BYTES))["owner"] != write_at.owner:
             return
         lease.check()
-        discard_outputs(write_client, now, time, partitions_of(plan))
-        _back_to_requested(write_client, now, pending)
-        write_client.client.store.delete([name])
+        discard_outputs(write_at.write_client.at(now), time, partitions_of(plan))
+        _back_to_requested(write_at.write_client.at(now), pending)
+        write_at.client.store.delete([name])
 
 
 def require_merge_on_read(config: TableConfig) -> None:
@@ -233,44 +233,44 @@ def require_merge_on_read(config: TableConfig) -> None:
     merge_rule(config)
 
 
-def check_dead(write_client: WriteClient, state: TableState, pending: Instant) -> None:
+def check_dead(write_at: WriteAt, pending: Instant) -> None:
     """Raise when another process may be executing a pending compaction.
 
     Raises:
         WriterActive: its process may be alive.
     """
-    beats = write_client.client.store.info(heartbeat_name(pending.time)) is not None
+    beats = write_at.client.store.info(heartbeat_name(pending.time)) is not None
     if pending.state is State.REQUESTED and not beats:
         return
-    life = write_client.writer_liveness(state.config, state.timeline, pending)
+    life = write_at.write_client.writer_liveness(write_at.config, write_at.timeline, pending)
     if life.alive:
         raise WriterActive(f"the {pending.action.value} {pending.time} is at work ({life.reason}); try again later")
 
 
-def check_inputs(write_client: WriteClient, state: TableState, pending: Instant, plan: CompactionPlan | None) -> None:
+def check_inputs(write_at: WriteAt, pending: Instant, plan: CompactionPlan | None) -> None:
     """Raise when what a pending compaction wrote is the only copy of its rows: it was complete, and its inputs were cleaned.
 
     Raises:
         CompletedFileMissing: its base files exist, and files that it merges do not.
     """
     operations = () if plan is None else plan.operations
-    bases, logs = write_client.client.storage_listing(state.config).files(() if plan is None else partitions_of(plan))
+    bases, logs = write_at.client.storage_listing(write_at.config).files(() if plan is None else partitions_of(plan))
     written = {(file.partition, file.file_id) for file in bases if file.instant == pending.time}
     there = {file.path for file in bases} | {log.path for log in logs}
     for operation in operations:
         if (operation.partition, operation.file_id) in written and not there.issuperset(operation.paths):
-            raise missing_completion(state, pending)
+            raise missing_completion(write_at.state, pending)
 
 
-def read_plan(write_client: WriteClient, state: TableState, pending: Instant) -> CompactionPlan | None:
+def read_plan(write_at: WriteAt, pending: Instant) -> CompactionPlan | None:
     """Return the plan of a pending compaction, None when its process died before it was written.
 
     Raises:
         CorruptFile: the plan is damaged, or names files of other file groups.
         UnsafePath: it names something outside the table.
     """
-    requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), None)
-    return None if requested is None else read_plan_of(write_client.client, state.config, requested)
+    requested = next((f for f in write_at.timeline.files_of(pending) if f.state is State.REQUESTED), None)
+    return None if requested is None else read_plan_of(write_at.client, write_at.config, requested)
 
 
 def read_plan_of(client: TableClient, config: TableConfig, requested: Instant) -> CompactionPlan | None:
@@ -300,13 +300,11 @@ def partitions_of(plan: CompactionPlan) -> tuple[PartitionPath, ...]:
     return tuple(dict.fromkeys(operation.partition for operation in plan.operations))
 
 
-def discard_outputs(
-    write_client: WriteClient, state: TableState, time: InstantTime, partitions: tuple[PartitionPath, ...]
-) -> None:
+def discard_outputs(write_at: WriteAt, time: InstantTime, partitions: tuple[PartitionPath, ...]) -> None:
     """Delete the base files and change files that an attempt at a compaction wrote; call under the table lock."""
-    store = write_client.client.store
-    bases, _ = write_client.client.storage_listing(state.config).files(partitions)
-    changes = () if cdc_mode(state.config.properties) is None else list_change_files(store, partitions)
+    store = write_at.client.store
+    bases, _ = write_at.client.storage_listing(write_at.config).files(partitions)
+    changes = () if cdc_mode(write_at.config.properties) is None else list_change_files(store, partitions)
     written = [file.path for file in (*bases, *changes) if file.instant == time]
     store.delete(written)
     for partition in partitions:
@@ -314,9 +312,9 @@ def discard_outputs(
     remove_markers(store, time)
 
 
-def _back_to_requested(write_client: WriteClient, state: TableState, pending: Instant) -> None:
+def _back_to_requested(write_at: WriteAt, pending: Instant) -> None:
     """Move a compaction from inflight back to requested."""
-    for file in state.timeline.files_of(pending):
+    for file in write_at.timeline.files_of(pending):
         if file.state is State.INFLIGHT:
             check_transition(Action.COMPACTION, State.INFLIGHT, State.REQUESTED)
-            write_client.timeline(state.config).remove_files([file])
+            write_at.write_client.timeline(write_at.config).remove_files([file])

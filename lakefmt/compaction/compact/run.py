@@ -48,7 +48,7 @@ from lakefmt.errors import CommitConflict, InstantNotPending, SnapshotExpired, W
 from lakefmt.filegroups.cdc import cdc_paths, list_change_files
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.reader import BaseFileReader
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.filegroups.virtual_columns import stored_schema
 from lakefmt.formats.names import parse_log_file
 from lakefmt.schema import arrow_to_avro
@@ -57,7 +57,7 @@ from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant
 from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.timeline.timeline import Timeline
-from lakefmt.transactions.client import WriteClient, open_write_client
+from lakefmt.transactions.client import WriteAt, WriteClient, open_write_client
 from lakefmt.transactions.commit_entries import with_stored_entries
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.values import InstantTime, WriteOperation, WriteStat
@@ -214,7 +214,7 @@ class MergingService:
 
     def check_idle(self, state: TableState, pending: Instant) -> None:
         """Raise WriterActive when another process may be executing a pending instant."""
-        check_dead(self.write_client, state, pending)
+        check_dead(self.write_client.at(state), pending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,32 +246,32 @@ class _CompactionService(MergingService):
         due = is_due(state.timeline, rules, now, zone)
         if not (due or self.force):
             return CompactionPlan(rules, due=False)
-        check_no_earlier_write(self.write_client, state)
-        busy = frozenset(planned_groups(self.write_client, state))
+        check_no_earlier_write(self.write_client.at(state))
+        busy = frozenset(planned_groups(self.write_client.at(state)))
         # A call looks in any case; a commit does not list a table whose commits say that there is nothing to merge.
-        slices = [] if not self.force and has_no_logs(client, state) else client.slices(state)
+        slices = [] if not self.force and has_no_logs(client.at(state)) else client.at(state).slices()
         if slices:
-            remember_logs(client, state, slices)
+            remember_logs(client.at(state), slices)
         if self.only is not None:
             slices = [file_slice for file_slice in slices if (file_slice.partition, file_slice.file_id) in self.only]
             rules = replace(rules, strategy=CompactionStrategy.UNBOUNDED)
         return plan_compaction(slices, busy, rules, now.astimezone(zone).date(), due=due)
 
     def read_pending(self, state: TableState, pending: Instant, lease: Lease) -> CompactionPlan | None:
-        plan = read_plan(self.write_client, state, pending)
-        check_inputs(self.write_client, state, pending, plan)
+        plan = read_plan(self.write_client.at(state), pending)
+        check_inputs(self.write_client.at(state), pending, plan)
         if plan is None:
             lease.check()
             self.write_client.timeline(state.config).remove_pending(pending.time, Action.COMPACTION)
         return plan
 
     def discard_attempt(self, state: TableState, time: InstantTime, plan: CompactionPlan) -> None:
-        discard_outputs(self.write_client, state, time, partitions_of(plan))
+        discard_outputs(self.write_client.at(state), time, partitions_of(plan))
 
     def execute(self, transaction: InstantTransaction, state: TableState, plan: CompactionPlan) -> CommitMetadata:
         client = self.write_client.client
-        columns = client.columns_at(state, transaction.time)
-        schema = client.schema(columns)
+        columns = client.at(state).columns_at(transaction.time).state
+        schema = client.at(columns).schema()
         merge = SliceMerge(
             client,
             state,
@@ -281,7 +281,7 @@ class _CompactionService(MergingService):
             attempt=self.write_client.attempt_number,
             verify=self.verify,
         )
-        notes = {**self.notes, **client.schema_notes(columns, schema)}
+        notes = {**self.notes, **client.at(columns).schema_notes(schema)}
         if self.run_operations is None:
             stats = _merge_slices(merge, plan)
         else:
@@ -300,15 +300,15 @@ class _CompactionService(MergingService):
             raise InstantNotPending(
                 f"the compaction {transaction.time} was taken over by another process: {lost[0]} is gone"
             )
-        _check_written_bases(self.write_client, state, transaction.time, output)
-        output = with_stored_entries(self.write_client.client, state, output)
+        _check_written_bases(self.write_client.at(state), transaction.time, output)
+        output = with_stored_entries(self.write_client.client.at(state), output)
         return encode_commit(output, state.config.version, replace=False), output
 
     def release_attempt(self, state: TableState, time: InstantTime, plan: CompactionPlan) -> None:
-        release_outputs(self.write_client, state, time, plan)
+        release_outputs(self.write_client.at(state), time, plan)
 
 
-def check_no_earlier_write(write_client: WriteClient, state: TableState) -> None:
+def check_no_earlier_write(write_at: WriteAt) -> None:
     """Raise when a write is pending on a table of version 6.
 
     There a log names its base's instant only: a write that is pending now may add to a slice that is being merged.
@@ -316,11 +316,11 @@ def check_no_earlier_write(write_client: WriteClient, state: TableState) -> None
     Raises:
         WriterActive: a write is pending.
     """
-    if state.config.version.layout > 1:
+    if write_at.config.version.layout > 1:
         return
-    for pending in state.timeline.pending:
+    for pending in write_at.timeline.pending:
         if pending.action in COMMIT_ACTIONS:
-            life = write_client.writer_liveness(state.config, state.timeline, pending)
+            life = write_at.write_client.writer_liveness(write_at.config, write_at.timeline, pending)
             raise WriterActive(
                 f"{pending} is pending ({life.reason}), and a service that merges logs of a version 6 table may not begin before it "
                 "ends: try again later; of a dead writer roll it back"
@@ -352,12 +352,10 @@ def _merge_slices(merge: SliceMerge, plan: CompactionPlan) -> tuple[WriteStat, .
             raise
 
 
-def _check_written_bases(
-    write_client: WriteClient, state: TableState, time: InstantTime, commit: CommitMetadata
-) -> None:
+def _check_written_bases(write_at: WriteAt, time: InstantTime, commit: CommitMetadata) -> None:
     """Delete what another attempt has written; refuse to hide base files that were committed after the plan was made."""
     stats_by_group = {(stat.partition_path, stat.file_id): stat for stat in commit.stats}
-    bases, _ = write_client.client.storage_listing(state.config).files(
+    bases, _ = write_at.client.storage_listing(write_at.config).files(
         sorted({stat.partition_path for stat in commit.stats})
     )
     strays = []
@@ -365,20 +363,18 @@ def _check_written_bases(
         stat = stats_by_group.get((base.partition, base.file_id))
         if base.instant == time and (stat is None or base.path != stat.path):
             strays.append(base.path)  # a second base file of one file group and instant
-        elif stat is None or base.instant >= time or not state.timeline.is_committed(base.instant):
+        elif stat is None or base.instant >= time or not write_at.timeline.is_committed(base.instant):
             continue
         elif stat.prev_commit == "null" or base.instant > stat.prev_commit:
             raise CommitConflict(
                 f"the compaction {time} would hide {base.path}, which was committed after it was planned: abandon it "
                 "and compact again"
             )
-    if cdc_mode(state.config.properties) is not None:
+    if cdc_mode(write_at.config.properties) is not None:
         named_paths = {path for stat in commit.stats for path in cdc_paths(stat)}
-        change_files = list_change_files(
-            write_client.client.store, sorted({stat.partition_path for stat in commit.stats})
-        )
+        change_files = list_change_files(write_at.client.store, sorted({stat.partition_path for stat in commit.stats}))
         strays += [file.path for file in change_files if file.instant == time and file.path not in named_paths]
-    write_client.client.store.delete(strays)
+    write_at.client.store.delete(strays)
 
 
 # -------------------------------------------------------------------------------------------- whether there may be logs
@@ -432,40 +428,38 @@ def commits_to_look_at(moment: Moment, timeline: Timeline) -> tuple[Instant, ...
     return tuple(each for each in new if each.action in COMMIT_ACTIONS)
 
 
-def has_no_logs(client: TableClient, state: TableState) -> bool:
+def has_no_logs(table_at: TableAt) -> bool:
     """Return whether this handle knows, without a listing, that no latest file slice has a log.
 
     Args:
-        client: the table.
-        state: the table as it is now.
+        table_at: the table, at one moment.
     """
-    moment = _moments_without_logs.get(client.reader)
-    commits = None if moment is None else commits_to_look_at(moment, state.timeline)
+    moment = _moments_without_logs.get(table_at.client.reader)
+    commits = None if moment is None else commits_to_look_at(moment, table_at.timeline)
     if commits is None:
         return False
     try:
-        if any(_writes_logs(client, state, commit) for commit in commits):
+        if any(_writes_logs(table_at, commit) for commit in commits):
             return False
     except SnapshotExpired:  # undone meanwhile
         return False
-    _moments_without_logs[client.reader] = moment_of(state.timeline)
+    _moments_without_logs[table_at.client.reader] = moment_of(table_at.timeline)
     return True
 
 
-def remember_logs(client: TableClient, state: TableState, slices: Iterable[FileSlice]) -> None:
+def remember_logs(table_at: TableAt, slices: Iterable[FileSlice]) -> None:
     """Remember what a listing has shown.
 
     Args:
-        client: the table.
-        state: the table as it was before it was listed.
+        table_at: the table, at one moment.
         slices: the latest file slice of every file group.
     """
     if any(each.logs for each in slices):
-        _moments_without_logs.pop(client.reader, None)
+        _moments_without_logs.pop(table_at.client.reader, None)
     else:
-        _moments_without_logs[client.reader] = moment_of(state.timeline)
+        _moments_without_logs[table_at.client.reader] = moment_of(table_at.timeline)
 
 
-def _writes_logs(client: TableClient, state: TableState, commit: Instant) -> bool:
-    stats = client.commit_metadata(state, commit).stats
+def _writes_logs(table_at: TableAt, commit: Instant) -> bool:
+    stats = table_at.commit_metadata(commit).stats
     return any(parse_log_file(stat.file_name) is not None for stat in stats)

@@ -15,7 +15,7 @@ from typing import Final
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CommitConflict, CorruptFile, InternalError, InvalidInputError, StorageError
 from lakefmt.filegroups.pending_plans import PlannedMove, moves_of_plan
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt
 from lakefmt.formats.names import ring_directory, ring_files
 from lakefmt.index.bucket.consistent import Rings
 from lakefmt.index.bucket.ring import (
@@ -85,14 +85,13 @@ class RingFiles:
     """The rings by which one write places its rows.
 
     Args:
-        client: the table.
-        state: its properties and timeline.
+        table_at: the table, at one moment.
         num_buckets: nodes of the ring of a new partition.
     """
 
-    def __init__(self, client: TableClient, state: TableState, num_buckets: int) -> None:
-        self._client = client
-        self._state = state
+    def __init__(self, table_at: TableAt, num_buckets: int) -> None:
+        self._client = table_at.client
+        self._state = table_at.state
         self._num_buckets = num_buckets
         self._rings: dict[PartitionPath, HashRing] = {}
         self._stored: dict[PartitionPath, HashRing | None] = {}
@@ -111,7 +110,7 @@ class RingFiles:
             self._stored[partition] = stored
             ring = stored or first_ring(partition, self._num_buckets)
             if self._spent is None:
-                self._spent = self._client.replaced(self._state)
+                self._spent = self._client.at(self._state).replaced()
             spent = {file_id for place, file_id in self._spent if place == partition}
             if self._replaces:
                 spent |= {node.file_id for node in ring.nodes}
@@ -152,7 +151,7 @@ class RingFiles:
 
         def has_files(instant: str) -> bool:
             ids = {node.file_id for node in _read_ring(self._client.store, partition, instant).nodes}
-            return any(file_slice.file_id in ids for file_slice in self._client.slices(self._state, [partition]))
+            return any(file_slice.file_id in ids for file_slice in self._client.at(self._state).slices([partition]))
 
         timeline = self._state.timeline
         instant = newest_ring(rings, marks, timeline, has_files)
@@ -297,25 +296,24 @@ class WaitingMove:
     ring: HashRing
 
 
-def waiting_moves(client: TableClient, state: TableState, rings: Rings) -> dict[PartitionPath, WaitingMove]:
+def waiting_moves(table_at: TableAt, rings: Rings) -> dict[PartitionPath, WaitingMove]:
     """Return what pending clusterings do to the buckets of each partition.
 
     A plan that does not fit the ring of a partition is left out: it never completes. So are two plans for one partition.
 
     Args:
-        client: the table.
-        state: its properties and timeline.
+        table_at: the table, at one moment.
         rings: tells the rings as they are.
 
     Raises:
         CorruptFile: a plan or a ring is damaged.
     """
     moves_by_partition: dict[PartitionPath, list[WaitingMove | None]] = {}
-    for pending in state.timeline.pending:
-        if pending.time not in state.timeline.pending_clusterings:
+    for pending in table_at.timeline.pending:
+        if pending.time not in table_at.timeline.pending_clusterings:
             continue
         by_partition: dict[PartitionPath, list[PlannedMove]] = {}
-        for move in moves_of_plan(client, state, pending):
+        for move in moves_of_plan(table_at, pending):
             by_partition.setdefault(move.partition, []).append(move)
         for partition, moves in by_partition.items():
             moves_by_partition.setdefault(partition, []).append(_waiting_move(pending, partition, moves, rings))

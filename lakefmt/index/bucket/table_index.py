@@ -10,7 +10,7 @@ from typing import Final
 
 from lakefmt.config.settings import Settings
 from lakefmt.errors import UnknownSetting, UnsupportedFeature
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient
 from lakefmt.formats.names import RING_DIRECTORY
 from lakefmt.index.api import INDEX_TYPE, Index
 from lakefmt.index.bucket.consistent import ConsistentBucketIndex
@@ -75,14 +75,11 @@ def save_table_buckets(store: ObjectStore, properties: Mapping[str, str], *, dur
     put_if_absent_confirmed(store, name, config, durable=durable)
 
 
-def table_bucket_index(
-    client: TableClient, state: TableState, settings: Settings, options: Mapping[str, object], *, threads: int
-) -> Index:
+def table_bucket_index(table_at: TableAt, settings: Settings, options: Mapping[str, object], *, threads: int) -> Index:
     """Return the bucket index of a table.
 
     Args:
-        client: the table.
-        state: its properties and timeline.
+        table_at: the table, at one moment.
         settings: the settings of the call, with where each comes from.
         options: the same, with what follows from the table.
         threads: how many files are looked at together; 0: as many as suits the store.
@@ -93,14 +90,14 @@ def table_bucket_index(
         UnsupportedFeature: it is not supported.
     """
     asked = parse_bucket_settings(options)
-    check_engine(asked.engine, state.config.table_type)
+    check_engine(asked.engine, table_at.config.table_type)
     # Hudi before 1.0 hashes some keys in another way.
-    strict = state.config.version is TableVersion.SIX
+    strict = table_at.config.version is TableVersion.SIX
     if asked.engine == CONSISTENT_HASHING:
-        rings = RingFiles(client, state, asked.counts.default)
+        rings = RingFiles(table_at, asked.counts.default)
         return ConsistentBucketIndex(rings, asked.counts.default, asked.hash_fields, strict=strict, threads=threads)
-    check_no_rings(client)
-    kept = load_bucket_counts(client.store, state.timeline)
+    check_no_rings(table_at.client)
+    kept = load_bucket_counts(table_at.client.store, table_at.timeline)
     if kept is not None:
         _check_counts(asked.counts, kept, settings)
     return BucketIndex(kept or asked.counts, asked.hash_fields, strict=strict, threads=threads)

@@ -145,7 +145,7 @@ class AppendVerbs(TableVerbs):
     def _done_before(self, entries: AppendEntries) -> CommitResult | None:
         """Return the result of an append whose rows a commit has already; None: none has."""
         state = self.client.load()
-        done = entries(view_entries(self.client, state))
+        done = entries(view_entries(self.client.at(state)))
         return skipped_result(state, done, WriteOperation.INSERT) if isinstance(done, AlreadyDone) else None
 
     def _beside_others(self, options: object) -> object:
@@ -199,8 +199,8 @@ class AppendVerbs(TableVerbs):
             return CommitResult(None, operation=WriteOperation.INSERT_OVERWRITE)
         if partitions is not None:
             state = self.client.load()
-            paths = tuple(self.client.chosen_partitions(state, partitions))
-            given = rows if schema.names else self.client.schema(state).empty_table()
+            paths = tuple(self.client.at(state).chosen_partitions(partitions))
+            given = rows if schema.names else self.client.at(state).schema().empty_table()
             return self._write(WriteOperation.INSERT_OVERWRITE, given, call, replaces=paths)
         whole = mode == "static" or not self.client.key_spec(self.client.known_config).partition_fields
         operation = WriteOperation.INSERT_OVERWRITE_TABLE if whole else WriteOperation.INSERT_OVERWRITE
@@ -239,15 +239,15 @@ class AppendVerbs(TableVerbs):
             bound: str | datetime = load_tag(self.client, tag).instant
         else:
             bound = when if when is not None else self._instant_of_watermark(parse_watermark(watermark) or 0)
-        return Snapshot(self.client, state.as_of(bound_of(self.client, state, bound)))
+        return Snapshot(self.client, state.as_of(bound_of(self.client.at(state), bound)))
 
     def _instant_of_watermark(self, watermark: int) -> str:
         from lakefmt.timeline.commit import watermark_of
 
-        state = self.client.with_history(self.client.load())
+        state = self.client.at(self.client.load()).with_history().state
         chosen = None
         for instant in reversed(state.timeline.commits_by_completion):
-            mark = watermark_of(self.client.commit_metadata(state, instant).entries)
+            mark = watermark_of(self.client.at(state).commit_metadata(instant).entries)
             if mark is not None and mark < watermark:
                 break
             chosen = instant if mark is not None else chosen
@@ -283,11 +283,15 @@ class AppendVerbs(TableVerbs):
 
         cutoff = parse_cutoff(older_than, self.client.clock.now())
         state = self.client.load()
-        spec, schema, zone = self.client.key_spec(state.config), self.client.schema(state), state.config.zone or UTC
+        spec, schema, zone = (
+            self.client.key_spec(state.config),
+            self.client.at(state).schema(),
+            state.config.zone or UTC,
+        )
         # Instants have the zone of the timeline, dates in partitions that of the table.
         of_instants = self.client.writing_zone(state.config, state.timeline)
         newest: dict[Any, Any] = {}
-        for each in self.client.slices(state):
+        for each in self.client.at(state).slices():
             newest[each.partition] = max(
                 newest.get(each.partition, ""), each.instant, *(log.instant for log in each.logs)
             )

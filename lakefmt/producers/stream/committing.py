@@ -23,7 +23,7 @@ from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import merge_rule
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CommitConflict, CorruptFile, ObjectNotFound, SchemaMismatch, StreamUnavailable
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.index import choose_index, moves_between_partitions
 from lakefmt.read.snapshot import Snapshot, scan_slices
 from lakefmt.segments.codec import COLUMNS, OPERATOR, SegmentHeader, committed_of, has_segments, read_segments
@@ -106,9 +106,9 @@ def commit_options(client: TableClient, asked: Mapping[str, object]) -> dict[str
     return {**options, _CONCURRENCY_MODE: "optimistic_concurrency_control"}
 
 
-def has_record_keys(client: TableClient, state: TableState) -> bool:
+def has_record_keys(table_at: TableAt) -> bool:
     """Return whether a table has record keys of its own."""
-    spec = client.key_spec(state.config)
+    spec = table_at.key_spec()
     return bool(spec.record_key_fields) and not spec.auto_keys
 
 
@@ -124,10 +124,10 @@ class KeyScope(NamedTuple):
     stays: bool
 
 
-def key_scope(client: TableClient, state: TableState, options: Mapping[str, object]) -> KeyScope:
+def key_scope(table_at: TableAt, options: Mapping[str, object]) -> KeyScope:
     """Return how far keys of a table reach."""
-    settings = resolve_settings({**client.options, **options}, None, state.config.properties)
-    index = choose_index(client, settings, state.config, state)
+    settings = resolve_settings({**table_at.client.options, **options}, None, table_at.config.properties)
+    index = choose_index(table_at.client, settings, table_at.config, table_at.state)
     return KeyScope(index.is_global, index.is_global and not moves_between_partitions(index))
 
 
@@ -159,7 +159,7 @@ class SegmentCommit:
         self._client, self._stream, self._headers, self._since = client, stream, tuple(headers), since
         self._confirmed = confirmed
         self._has_more = False
-        self._keyed = has_record_keys(client, client.load())
+        self._keyed = has_record_keys(client.at(client.load()))
         operation = WriteOperation.UPSERT if self._keyed else WriteOperation.INSERT
         self._request = WriteRequest(operation, dict(options))
         self.request = self._request
@@ -187,17 +187,17 @@ class SegmentCommit:
         times = header_times(client) if self._keyed or not self._confirmed else {}
         others = load_others(client, self._stream, times) if self._keyed else []
         state = client.load()
-        before = committed_of_streams(client, state, {self._stream: self._since}).get(self._stream)
+        before = committed_of_streams(client.at(state), {self._stream: self._since}).get(self._stream)
         left = [each for each in self._headers if before is None or each.position > before.position]
         if not self._confirmed:
             left = [each for each in left if (self._stream, each.position) in times]
         self._has_more = False
         if not left:
             return None
-        plans = plan_streams(client, state, others)
+        plans = plan_streams(client.at(state), others)
         ordered = in_order([left, *(plan.to_commit for plan in plans)], times, self._stream)
         part = first_bytes(ordered, _MOST_COMMIT_BYTES)
-        schema = client.schema(state)
+        schema = client.at(state).schema()
         try:
             rows = self._rows(state, part, schema)
         except (CorruptFile, SchemaMismatch) as error:
@@ -208,7 +208,7 @@ class SegmentCommit:
             part = first_bytes(ordered, _MOST_COMMIT_BYTES)
             rows = self._rows(state, part, schema)
         self._has_more = len(part) < len(ordered)
-        columns = client.internal_schema(state) or ""
+        columns = client.at(state).internal_schema() or ""
         offsets = {plan.stream: None if plan.committed is None else plan.committed.offset for plan in plans}
         offsets[self._stream] = None if before is None else before.offset
         request = replace(self._request, entries=self._entries(part, others, offsets), columns=columns)
@@ -222,7 +222,7 @@ class SegmentCommit:
             segments = read_segments(self._client.store, headers)
         except ObjectNotFound as error:
             raise CommitConflict(f"{error}: another process committed it meanwhile") from None
-        return fitted_together(current_rows(self._client, state, headers, segments), schema)
+        return fitted_together(current_rows(self._client.at(state), headers, segments), schema)
 
     def _entries(
         self, part: Sequence[SegmentHeader], others: Sequence[StreamState], offsets: Mapping[str, object]
@@ -284,7 +284,7 @@ class SegmentCommit:
     ) -> tuple[Resolved, TableState | None]:
         """Return one row for each key, and the state that stored rows were read from, if they were."""
         client, options = self._client, request.options
-        across = key_scope(client, state, options).across
+        across = key_scope(client.at(state), options).across
         identities, keys, partitions = row_identities(client.stored_keys.spec(state), rows, across=across)
         numbers, distinct = number_keys(identities)
         # The record index forgets a key with its delete: a row that comes back does not meet what a log remembers.
@@ -296,7 +296,7 @@ class SegmentCommit:
         if not asks.any():
             return resolve_rows(rows, numbers, None, np.array([], np.int64), rules), None
         chosen = from_numpy(asks)
-        stored = stored_rows(client, state, options, keys.filter(chosen), partitions.filter(chosen))
+        stored = stored_rows(client.at(state), options, keys.filter(chosen), partitions.filter(chosen))
         of_stored = codes_in(stored_identities(stored, across=across), distinct)
         stored, of_stored = stored.filter(pa.array(of_stored >= 0)), of_stored[of_stored >= 0]
         return resolve_rows(rows, numbers, stored, of_stored, rules, asks), state
@@ -363,8 +363,7 @@ def _without_marks(rows: pa.Table) -> pa.Table:
 
 
 def stored_rows(
-    client: TableClient,
-    state: TableState,
+    table_at: TableAt,
     options: Mapping[str, object],
     keys: pa.Array,
     partitions: pa.Array,
@@ -373,16 +372,17 @@ def stored_rows(
     """Return the stored rows of record keys: the table's index tells the files, and no other is read.
 
     Args:
-        client: the table.
-        state: as it is looked at.
+        table_at: the table, at one moment.
         options: settings of the stream's commits.
         keys: record keys.
         partitions: the partition path of each.
         columns: that are read; None: all, with meta columns.
     """
-    slices = slices_of_keys(client, state, options, keys, partitions)
+    slices = slices_of_keys(table_at, options, keys, partitions)
     wanted = pc.field(RECORD_KEY).isin(keys.unique())
-    return scan_slices(Snapshot(client, state), slices, columns, wanted, meta_columns=columns is None).read_all()
+    return scan_slices(
+        Snapshot(table_at.client, table_at.state), slices, columns, wanted, meta_columns=columns is None
+    ).read_all()
 
 
 @dataclass(slots=True)

@@ -277,7 +277,7 @@ class Committer:
 
     def _remember(self) -> None:
         state = self._client.load()
-        entries = committed_of_streams(self._client, state, {self._writer.stream: self._writer.since})
+        entries = committed_of_streams(self._client.at(state), {self._writer.stream: self._writer.since})
         self.last_committed = entries.get(self._writer.stream, self.last_committed)
 
     def follow(self, writer: SegmentWriter) -> None:

@@ -188,7 +188,7 @@ class Flusher:
         before = list(self._pending()) if any(buffer.strict for buffer in buffers) else None
         state = self.client.load()
         self._see(state)
-        schema, columns = self.client.schema(state), columns_since(self.client, state)
+        schema, columns = self.client.at(state).schema(), columns_since(self.client.at(state))
         tables = [table for buffer in buffers for table in buffer.tables()]
         offsets = [buffer.offset for buffer in buffers if buffer.marked is not None]
         offset = offsets[-1] if offsets else None
@@ -199,8 +199,8 @@ class Flusher:
         since = next(buffer.checker.since for buffer in buffers if buffer.checker is not None)
         if since != columns:
             self._check_dropped(state, since, joined_rows(tables), buffers)
-        rows = _in_schema(tables, schema, places_since(self.client, state, since))
-        check_storable(self.client.key_spec(state.config), rows, keyed=has_record_keys(self.client, state))
+        rows = _in_schema(tables, schema, places_since(self.client.at(state), since))
+        check_storable(self.client.key_spec(state.config), rows, keyed=has_record_keys(self.client.at(state)))
         if before is not None:
             self._check_strict(state, rows, before)
         count = max(1, -(-rows.nbytes // self._options.grpc_max_message_length))
@@ -222,7 +222,7 @@ class Flusher:
         Raises:
             SchemaChanged: there are some.
         """
-        dropped = dropped_columns(self.client, state, since)
+        dropped = dropped_columns(self.client.at(state), since)
         if not dropped or not rows.num_rows:
             return
         now = self.client.clock.now().timestamp() - self.client.time_source.monotonic()
@@ -260,8 +260,8 @@ class Flusher:
         config = self.client.load_config()
         if self._scope is None or self._scope[0] is not config:
             state, scope = self.client.load(), KeyScope(across=False, stays=False)
-            if has_record_keys(self.client, state):
-                scope = key_scope(self.client, state, self._options.properties)
+            if has_record_keys(self.client.at(state)):
+                scope = key_scope(self.client.at(state), self._options.properties)
             self._scope = (config, scope)
         return self._scope[1]
 
@@ -299,8 +299,8 @@ class Flusher:
         self._unmarked[:] = offsets[-1:]
         try:
             state = self.client.load()
-            columns = columns_since(self.client, state)
-            self._write([_Segment(_no_rows(self.client.schema(state)), columns, offsets[-1], tail=False)], confirm)
+            columns = columns_since(self.client.at(state))
+            self._write([_Segment(_no_rows(self.client.at(state).schema()), columns, offsets[-1], tail=False)], confirm)
         except LakefmtError as error:
             _log.debug("stream %s: the offset of skipped rows waits for the next ones: %s", self.writer.stream, error)
         else:
@@ -327,10 +327,10 @@ class Flusher:
             KeyNotFound: an update or delete of a key that is not there.
             ObjectNotFound: a pending segment is gone, and was not committed.
         """
-        schema = self.client.schema(state)
+        schema = self.client.at(state).schema()
         waiting = self._waiting(state, pending)
         try:
-            tables = current_rows(self.client, state, waiting, read_segments(self.client.store, waiting))
+            tables = current_rows(self.client.at(state), waiting, read_segments(self.client.store, waiting))
         except ObjectNotFound:
             left, state = list(self._pending()), self.client.load()
             if self._waiting(state, left) == waiting:
@@ -346,7 +346,7 @@ class Flusher:
         identities, keys, partitions = row_identities(spec, every, across=across)
         numbers, distinct = number_keys(identities)
         rows_there = stored_rows(
-            self.client, state, self._options.properties, keys, partitions, [RECORD_KEY, PARTITION_PATH]
+            self.client.at(state), self._options.properties, keys, partitions, [RECORD_KEY, PARTITION_PATH]
         )
         stored = codes_in(stored_identities(rows_there, across=across), distinct)
         present = np.zeros(len(distinct), bool)
@@ -364,7 +364,7 @@ class Flusher:
     def _waiting(self, state: TableState, pending: Sequence[SegmentHeader]) -> list[SegmentHeader]:
         """Return the segments that are not in the table: another stream may have committed some."""
         stream = self.writer.stream
-        committed = committed_of_streams(self.client, state, {stream: self.writer.since}).get(stream)
+        committed = committed_of_streams(self.client.at(state), {stream: self.writer.since}).get(stream)
         return [each for each in pending if committed is None or each.position > committed.position]
 
     # --- failures ------------------------------------------------------------------------------------------------

@@ -206,7 +206,7 @@ class SegmentWriter:
         store = client.store
         (in_store,) = load_streams(client, [stream])
         state = client.load()
-        before = committed_of_streams(client, state, {stream: in_store.since}).get(stream)
+        before = committed_of_streams(client.at(state), {stream: in_store.since}).get(stream)
         since = in_store.since or ("" if before is not None else state.timeline.highest_time or "")
         held = take_claim(
             store,
@@ -237,12 +237,12 @@ class SegmentWriter:
         store, stream = client.store, held.stream
         in_store = load_decided(client, stream, held.epoch)
         state = client.load()
-        before = committed_of_streams(client, state, {stream: since}).get(stream)
+        before = committed_of_streams(client.at(state), {stream: since}).get(stream)
         seen = [header.position for header in in_store.headers]
         earlier = [claim for claim in in_store.claims if claim.epoch < held.epoch]
         held.adopt(earlier, seen, before, durable=is_durable(client))
         (noted,) = load_streams(client, [stream])
-        (plan,) = plan_streams(client, state, [noted])
+        (plan,) = plan_streams(client.at(state), [noted])
         result = _commit(client, plan, options, finish, since)
         kept = () if confirmed is None else plan.tail  # a source that lives does not send them again
         dropped = [*plan.done, *plan.unconfirmed, *(header.position for header in plan.tail if not kept)]
@@ -250,7 +250,7 @@ class SegmentWriter:
         _remove_old_claims(client, held)
         _, headless = list_positions(store, stream)
         store.delete([data_name(stream, position) for position in headless])
-        now = committed_of_streams(client, client.load(), {stream: since}).get(stream)
+        now = committed_of_streams(client.at(client.load()), {stream: since}).get(stream)
         sequence = next_sequence([*headless, *(header.position for header in in_store.headers)], now)
         rows = sum(header.rows for header in plan.to_commit)
         return cls(client, held, now, sequence, Recovered(stream, result, rows, len(dropped)), kept)
@@ -354,7 +354,7 @@ class SegmentWriter:
         return True if now.epoch == position.epoch else None
 
     def _committed(self, state: TableState) -> Committed | None:
-        return committed_of_streams(self.client, state, {self.stream: self.since}).get(self.stream)
+        return committed_of_streams(self.client.at(state), {self.stream: self.since}).get(self.stream)
 
     def end(self, *, is_owner: bool = True) -> None:
         """Release the claim; of a stream without a writer id nothing is left when all is committed.

@@ -24,7 +24,7 @@ from lakefmt.arguments import shown
 from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
 from lakefmt.filegroups.ordering import Mask
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableState
 from lakefmt.keys import KeySpec, build_new_partition_paths, build_partition_paths, build_record_keys
 from lakefmt.producers.stream.options import DELETES, RowOperator, StreamOptions, parse_operator
 from lakefmt.schema import conform
@@ -470,23 +470,22 @@ class FollowedColumns:
     """The columns that rows of a stream have now.
 
     Args:
-        client: the table.
-        state: of the table.
+        table_at: the table, at one moment.
         options: of the stream.
         keyed: the table has record keys of its own.
     """
 
-    def __init__(self, client: TableClient, state: TableState, options: StreamOptions, *, keyed: bool) -> None:
-        self._client, self._options, self._keyed = client, options, keyed
-        self.checker = self._checker(state)
+    def __init__(self, table_at: TableAt, options: StreamOptions, *, keyed: bool) -> None:
+        self._client, self._options, self._keyed = table_at.client, options, keyed
+        self.checker = self._checker(table_at.state)
 
     def _checker(self, state: TableState) -> RowChecker:
         spec = self._client.stored_keys.spec(state)
         keys = key_columns_of(spec) if self._keyed else ()
-        since = columns_since(self._client, state)
+        since = columns_since(self._client.at(state))
         settings = resolve_settings(self._options.properties, self._client.options, state.config.properties)
         return RowChecker(
-            self._client.schema(state),
+            self._client.at(state).schema(),
             keys,
             strict=self._options.strict_columns,
             spec=spec,
@@ -502,8 +501,8 @@ class FollowedColumns:
         """
         state = self._client.load() if state is None else state
         # A column may have gone, and another one of its name have come.
-        is_same = columns_since(self._client, state) == self.checker.since
-        if is_same and self._client.schema(state).equals(self.checker.schema):
+        is_same = columns_since(self._client.at(state)) == self.checker.since
+        if is_same and self._client.at(state).schema().equals(self.checker.schema):
             return False
         self.checker = self._checker(state)
         return True

@@ -25,7 +25,7 @@ from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import replace
 from lakefmt.errors import CorruptFile
 from lakefmt.filegroups.model import FileSlice, LogFile
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt
 from lakefmt.metadata.reading.altered_stats import DatedFiles, read_altered_stats, texts_of_days
 from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.read.filter_terms import Condition, satisfiable
@@ -252,19 +252,18 @@ def _leaf_columns(path: tuple[str, ...], kind: pa.DataType) -> Iterator[Leaf]:
         yield Leaf(".".join(path), pc.field(path[0]) if len(path) == 1 else pc.field(*path), kind)
 
 
-def names_of_columns(client: TableClient, state: TableState) -> StatisticNames | None:
+def names_of_columns(table_at: TableAt) -> StatisticNames | None:
     """Return the names that the columns of a state ever had; None: they have no ids.
 
     Parameters:
-        client: the table.
-        state: properties and timeline, perhaps of an earlier time.
+        table_at: the table, at one moment.
 
     Raises:
         UnsupportedFeature: the history of the columns is missing.
     """
     # Statistics may be newer than what is read.
-    newest = replace(state, timeline=state.timeline.unbounded)
-    now, then = client.schema_history(state), client.schema_history(newest)
+    newest = replace(table_at.state, timeline=table_at.timeline.unbounded)
+    now, then = table_at.schema_history(), table_at.client.at(newest).schema_history()
     return None if now is None or then is None else StatisticNames(now, then)
 
 

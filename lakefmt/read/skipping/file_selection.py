@@ -32,7 +32,7 @@ from lakefmt.errors import FormatError, SnapshotExpired, UnsupportedError
 from lakefmt.filegroups.listing import FileListing
 from lakefmt.filegroups.model import BaseFile, FileSlice
 from lakefmt.filegroups.reader import parquet_file, reading
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.formats.parquet.base_file import check_row_counts
 from lakefmt.keys import KeySpec, build_record_keys
 from lakefmt.metadata.index_definitions import IndexDefinition
@@ -182,16 +182,16 @@ def groups_of_values(
     return groups_of_keys(table, lookup_record_keys(table, index, values), partitions)
 
 
-def secondary_indexes(client: TableClient, state: TableState) -> list[IndexDefinition]:
+def secondary_indexes(table_at: TableAt) -> list[IndexDefinition]:
     """Return the secondary indexes that readers may use, in the order in which they were made."""
     names = {
-        name for name in ready_partitions(state.config) if kind_of_partition(name) is PartitionKind.SECONDARY_INDEX
+        name for name in ready_partitions(table_at.config) if kind_of_partition(name) is PartitionKind.SECONDARY_INDEX
     }
     if not names:
         return []
     from lakefmt.metadata.manage import load_definitions  # needed only for these
 
-    definitions = load_definitions(client, state.config)
+    definitions = load_definitions(table_at.client, table_at.config)
     return [each for name, each in definitions.items() if name in names and len(each.columns) == 1]
 
 
@@ -288,19 +288,12 @@ class Selection:
 
 
 def select_slices(
-    client: TableClient,
-    state: TableState,
-    plan: Query,
-    query: str,
-    listing: FileListing | None = None,
-    *,
-    explained: bool = False,
+    table_at: TableAt, plan: Query, query: str, listing: FileListing | None = None, *, explained: bool = False
 ) -> Selection:
     """Return the slices of a snapshot that may have rows of a read.
 
     Parameters:
-        client: the table.
-        state: the snapshot's.
+        table_at: the table, at one moment.
         plan: columns and filter.
         query: ``snapshot`` or ``read_optimized``.
         listing: lists the files of the snapshot; None: it is chosen now.
@@ -309,31 +302,28 @@ def select_slices(
     Raises:
         SnapshotExpired: files of the snapshot were cleaned.
     """
-    selector = _Selector(client, state, plan, query, listing=listing)
+    selector = _Selector(table_at.client, table_at.state, plan, query, listing=listing)
     selection = selector.select(explained=explained)
-    if selector.is_outdated or (selector.relies_on_newest and not _is_newest(client, state)):
-        return _Selector(client, state, plan, query, newest=False).select(explained=explained)
+    if selector.is_outdated or (selector.relies_on_newest and not _is_newest(table_at)):
+        return _Selector(table_at.client, table_at.state, plan, query, newest=False).select(explained=explained)
     return selection
 
 
-def _is_newest(client: TableClient, state: TableState) -> bool:
+def _is_newest(table_at: TableAt) -> bool:
     """Return whether nothing was completed since the state was loaded."""
-    now = client.timeline_store(state.config).load()
-    return [(i.time, i.action) for i in now.completed] == [(i.time, i.action) for i in state.timeline.completed]
+    now = table_at.client.timeline_store(table_at.config).load()
+    return [(i.time, i.action) for i in now.completed] == [(i.time, i.action) for i in table_at.timeline.completed]
 
 
-def chosen_by_statistics(
-    client: TableClient, state: TableState, slices: list[FileSlice], plan: Query
-) -> list[FileSlice]:
+def chosen_by_statistics(table_at: TableAt, slices: list[FileSlice], plan: Query) -> list[FileSlice]:
     """Return the slices that may have rows of a read, by the statistics of their files.
 
     Parameters:
-        client: the table.
-        state: properties and timeline.
+        table_at: the table, at one moment.
         slices: of any snapshot.
         plan: columns and filter.
     """
-    selector = _Selector(client, state, plan, "snapshot", newest=False)
+    selector = _Selector(table_at.client, table_at.state, plan, "snapshot", newest=False)
     return selector.by_files(slices)
 
 
@@ -363,8 +353,10 @@ class _Selector:
     def select(self, *, explained: bool) -> Selection:
         """Return the selection."""
         partitions, groups = self._narrowed()
-        prune = partial(prune_partitions, self.client, self.state, query=self.plan) if partitions is not None else None
-        pin = partial(pinned_slices, self.client, self.state, listing=self._listing, prune=prune)
+        prune = (
+            partial(prune_partitions, self.client.at(self.state), query=self.plan) if partitions is not None else None
+        )
+        pin = partial(pinned_slices, self.client.at(self.state), listing=self._listing, prune=prune)
         if not explained:
             slices = pin(partitions, groups=groups)
             self._check_places(slices, partitions, groups)
@@ -400,7 +392,7 @@ class _Selector:
             return None, None
         partitions: list[PartitionPath] | None = None
         if self.state.config.is_partitioned:
-            partitions = prune_partitions(self.client, self.state, self._listing.candidates(), self.plan)
+            partitions = prune_partitions(self.client.at(self.state), self._listing.candidates(), self.plan)
             self._note_partitions("partition values", partitions)
         groups = self._groups_by_key(partitions)
         if groups is not None:
@@ -424,7 +416,7 @@ class _Selector:
         keys = record_keys_of_condition(condition, self.client.key_spec(config), self.plan.schema)
         if keys is not None:
             return self._looked_up(_RECORD_INDEX, lambda table: groups_of_keys(table, keys, partitions))
-        indexes = self._attempt("secondary indexes", lambda: secondary_indexes(self.client, self.state)) or ()
+        indexes = self._attempt("secondary indexes", lambda: secondary_indexes(self.client.at(self.state))) or ()
         for number, index in enumerate(indexes):
             values = indexed_values(condition, index.columns[0], self.plan.schema)
             if values is None:
@@ -584,13 +576,13 @@ class _Selector:
         """Return the columns of which statistics can tell; those that were altered know the names that they had."""
         newest = replace(self.state, timeline=self.state.timeline.unbounded)
         unaltered = {leaf.name for leaf in leaves}
-        for ids in (self.client.column_ids(self.state), self.client.column_ids(newest)):
+        for ids in (self.client.at(self.state).column_ids(), self.client.at(newest).column_ids()):
             if ids is not None:
                 names = {*META_COLUMNS, *(column.name for column in ids.history.latest.columns)} - ids.changed
                 unaltered = {name for name in unaltered if name.split(".", 1)[0] in names}
         if len(unaltered) == len(leaves):
             return leaves
-        altered = names_of_columns(self.client, self.state)
+        altered = names_of_columns(self.client.at(self.state))
         kept = [leaf if leaf.name in unaltered else leaf._replace(altered=altered) for leaf in leaves]
         return [leaf for leaf in kept if leaf.name in unaltered or leaf.altered is not None]
 
@@ -667,12 +659,11 @@ def _groups_by_values(
     return groups_of_values(table, index, values, partitions)
 
 
-def explain_read(client: TableClient, state: TableState, filter: Filter, query: str) -> ReadReport:
+def explain_read(table_at: TableAt, filter: Filter, query: str) -> ReadReport:
     """Return what a read of a state with a filter would open.
 
     Parameters:
-        client: the table.
-        state: properties and timeline.
+        table_at: the table, at one moment.
         filter: as for ``Table.read``.
         query: ``snapshot`` or ``read_optimized``.
 
@@ -681,24 +672,24 @@ def explain_read(client: TableClient, state: TableState, filter: Filter, query: 
         SnapshotExpired: files of the state were cleaned.
     """
     check_query_type(query)
-    state = covers_archived(client, state)
-    plan = plan_query(client.schema(state), None, filter, meta_columns=False)
-    selection = select_slices(client, state, plan, query, explained=True)
+    table_at = table_at.client.at(covers_archived(table_at))
+    plan = plan_query(table_at.schema(), None, filter, meta_columns=False)
+    selection = select_slices(table_at, plan, query, explained=True)
     steps = [step_of(name, slices) for name, slices in selection.steps]
     if plan.condition is not None and plan.condition.pruning is not None:
-        steps.append(_step_of_footers(client, state, selection.slices, plan))
-    latest = state.timeline.latest_commit
+        steps.append(_step_of_footers(table_at, selection.slices, plan))
+    latest = table_at.timeline.latest_commit
     return ReadReport(None if latest is None else latest.time, tuple(steps), selection.unused)
 
 
-def _step_of_footers(client: TableClient, state: TableState, slices: Sequence[FileSlice], plan: Query) -> SkippingStep:
+def _step_of_footers(table_at: TableAt, slices: Sequence[FileSlice], plan: Query) -> SkippingStep:
     """Return what is left where the footers of base files leave out row groups; slices with logs are read whole."""
     left, saved = [], 0
     for file_slice in slices:
         size = (
             file_slice.size_bytes
             if file_slice.base is None or file_slice.logs
-            else _bytes_to_read(client, state, file_slice.base, plan)
+            else _bytes_to_read(table_at, file_slice.base, plan)
         )
         left += [file_slice] if size else []
         saved += file_slice.size_bytes - size if size else 0
@@ -706,12 +697,14 @@ def _step_of_footers(client: TableClient, state: TableState, slices: Sequence[Fi
     return replace(step, size_bytes=step.size_bytes - saved)
 
 
-def _bytes_to_read(client: TableClient, state: TableState, file: BaseFile, plan: Query) -> int:
+def _bytes_to_read(table_at: TableAt, file: BaseFile, plan: Query) -> int:
     """Return the bytes of the row groups that may have rows; of all of them the size of the file."""
     with reading(file.path), computing():
-        choose = chosen_row_groups(client, state, file, plan)
+        choose = chosen_row_groups(table_at, file, plan)
         metadata, kept = (
-            _row_groups_of_scan(client, file, plan) if choose is None else _row_groups_by_footer(client, file, choose)
+            _row_groups_of_scan(table_at.client, file, plan)
+            if choose is None
+            else _row_groups_by_footer(table_at.client, file, choose)
         )
     if not metadata.num_rows:
         return 0  # a file whose rows were all deleted says nothing of its columns

@@ -18,7 +18,7 @@ from lakefmt.config.table_config import merge_rule
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import ObjectNotFound, SnapshotExpired
 from lakefmt.filegroups.merge.base import Incoming, merge_into_base
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient
 from lakefmt.keys import KeySpec, with_path_values
 from lakefmt.read.filters import Filter, keep_rows
 from lakefmt.read.scan import Query, check_query_type, plan_query
@@ -46,9 +46,9 @@ __all__ = ["UncommittedSnapshot", "load_uncommitted"]
 Mask = npt.NDArray[np.bool_]
 
 
-def _stored_rows(client: TableClient, state: TableState, keys: pa.Array) -> pa.Table:
+def _stored_rows(table_at: TableAt, keys: pa.Array) -> pa.Table:
     """Return the stored rows of record keys, with meta columns; a record index tells the files."""
-    return Snapshot(client, state).read(filter=[(RECORD_KEY, "in", keys.unique())], meta_columns=True)
+    return Snapshot(table_at.client, table_at.state).read(filter=[(RECORD_KEY, "in", keys.unique())], meta_columns=True)
 
 
 def load_uncommitted(client: TableClient) -> UncommittedSnapshot:
@@ -61,7 +61,7 @@ def load_uncommitted(client: TableClient) -> UncommittedSnapshot:
     streams = load_streams(client)
     times = header_times(client) if sum(bool(each.headers) for each in streams) > 1 else {}
     state = client.load()
-    plans = plan_streams(client, state, streams)
+    plans = plan_streams(client.at(state), streams)
     return UncommittedSnapshot(client, state, tuple(in_order([plan.to_commit for plan in plans], times)))
 
 
@@ -113,7 +113,7 @@ class UncommittedSnapshot(Snapshot):
             segments = read_segments(self.client.store, self.headers)
         except ObjectNotFound as error:
             raise SnapshotExpired(f"{error} is gone: it was committed meanwhile") from None
-        tables = current_rows(self.client, self._known, self.headers, segments)
+        tables = current_rows(self.client.at(self._known), self.headers, segments)
         spec = self.client.key_spec(self._known.config)
         if spec.auto_keys or not spec.record_key_fields:
             incoming = fitted_together(tables, self.schema)
@@ -128,7 +128,7 @@ class UncommittedSnapshot(Snapshot):
         across = any(header.across for header in self.headers)
         identities, keys, _ = row_identities(spec, joined_rows(list(streams)), across=across)
         distinct = number_keys(identities)[1]
-        stored = _stored_rows(self.client, self._known, keys)
+        stored = _stored_rows(self.client.at(self._known), keys)
         merged = stored.filter(pa.array(codes_in(stored_identities(stored, across=across), distinct) >= 0))
         for incoming in streams:
             merged = self._with_stream(merged, incoming, across=across)

@@ -172,13 +172,13 @@ def list_labels(client: TableClient, identifier: str) -> Iterator[BatchLabel]:
     seen = set()
     for instant in reversed(state.timeline.commits_by_completion):
         seen.add((instant.time, instant.action))
-        label = decode_label(identifier, client.commit_metadata(state, instant).extra_metadata)
+        label = decode_label(identifier, client.at(state).commit_metadata(instant).extra_metadata)
         if label is not None:
             yield label
-    state = client.with_history(client.load())
+    state = client.at(client.load()).with_history().state
     for instant in reversed(state.timeline.commits_by_completion):
         if (instant.time, instant.action) not in seen:
-            label = decode_label(identifier, client.commit_metadata(state, instant).extra_metadata)
+            label = decode_label(identifier, client.at(state).commit_metadata(instant).extra_metadata)
             if label is not None:
                 yield label
 

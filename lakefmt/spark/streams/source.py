@@ -12,7 +12,7 @@ from pyspark.sql import datasource
 from lakefmt import open_table
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import SnapshotExpired, UnsupportedFeature
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.read.incremental import is_rewrite, select_commits
 from lakefmt.read.snapshot import planned_clusterings, with_archived_instants
 from lakefmt.spark.options import parse_read_options
@@ -114,15 +114,15 @@ class TableStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvaila
 
     def _end(self, start: str, max_files: int | None, max_bytes: int | None) -> str:
         client, state = self._load()
-        state = with_archived_instants(client, state, start)
+        state = with_archived_instants(client.at(state), start)
         sizes = []
-        for instant in select_commits(state.timeline, start, self._target, planned_clusterings(client, state)):
-            commit = client.commit_metadata(state, instant)
+        for instant in select_commits(state.timeline, start, self._target, planned_clusterings(client.at(state))):
+            commit = client.at(state).commit_metadata(instant)
             if not is_rewrite(commit):
                 num_bytes = sum(stat.file_size_in_bytes for stat in commit.stats)
                 sizes.append(CommitSize(instant.order_time, len(commit.stats), num_bytes))
         return choose_end(
-            sizes, start, max_files=max_files, max_bytes=max_bytes, readable_from=_readable_from(client, state)
+            sizes, start, max_files=max_files, max_bytes=max_bytes, readable_from=_readable_from(client.at(state))
         )
 
     def _load(self) -> tuple[TableClient, TableState]:
@@ -155,7 +155,7 @@ class TableStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvaila
     def _readable_start(self, start: str, end: str) -> str:
         """Return the start of what is left of a range."""
         client, state = self._load()
-        oldest = _readable_from(client, state)
+        oldest = _readable_from(client.at(state))
         left = oldest if self._call.query == "cdc" else end
         if start >= oldest or (self._call.query != "cdc" and end >= oldest):
             return start
@@ -171,7 +171,7 @@ class TableStreamReader(datasource.DataSourceStreamReader, SupportsTriggerAvaila
                 raise SnapshotExpired(f"{error}; {_DATA_LOSS_HINT}") from None
 
 
-def _readable_from(client: TableClient, state: TableState) -> str:
+def _readable_from(table_at: TableAt) -> str:
     """Return the oldest completion time as of which the table can be read for sure."""
-    oldest = client.retained_from(state)
-    return "" if oldest is None else state.timeline.completion_of(oldest)
+    oldest = table_at.retained_from()
+    return "" if oldest is None else table_at.timeline.completion_of(oldest)

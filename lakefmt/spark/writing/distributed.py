@@ -619,7 +619,7 @@ class SparkWrite:
         stored: dict[str, tuple[int, bool]] = {}
         if self._table is None:
             return stored
-        for file_slice in self._table.client.slices(self._planned.state, partitions):
+        for file_slice in self._table.client.at(self._planned.state).slices(partitions):
             size = 0 if file_slice.base is None else file_slice.base.size
             place = "" if partitions is None else file_slice.partition
             stored[place] = (stored.get(place, (0, True))[0] + size, True)

@@ -75,7 +75,7 @@ def delete_key_stream(
     """
     with write.aborted_on_error():
         memory_bytes = write.look_up_by_parts()
-        listed = None if partitions is None else write.client.chosen_partitions(write.state, partitions)
+        listed = None if partitions is None else write.client.at(write.state).chosen_partitions(partitions)
         keys = _DeletedKeys(write, listed, everywhere=write.index.is_global)
         how = GroupOptions(memory_bytes, looks_up=True, across_partitions=True, appends=False, fills=False)
         statuses, _ = write_by_group(keys, _keyed, map(keys.keys_of, rows), how)
@@ -109,7 +109,7 @@ class _DeletedKeys:
 
     def keys_of(self, table: pa.Table) -> pa.Table:
         """Return the record keys of rows, with their partitions where these count."""
-        keys, partitions = keys_and_partitions(self.client, self.state, GivenKeys(rows=table), self.bound.settings)
+        keys, partitions = keys_and_partitions(self.client.at(self.state), GivenKeys(rows=table), self.bound.settings)
         if partitions is None:
             self._everywhere = True
         if self._everywhere or partitions is None:

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.formats.names import base_file_name, has_bucket_number
 from lakefmt.index import IndexKeys, Located, PlacingIndex
 from lakefmt.index.bucket.fixed import check_no_buckets
@@ -200,18 +200,12 @@ _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 
 
 def group_names(
-    client: TableClient,
-    state: TableState,
-    index: PlacingIndex,
-    keyed: Callable[[pa.Table], KeyedBatch],
-    replaces: bool,
-    table: pa.Table,
+    table_at: TableAt, index: PlacingIndex, keyed: Callable[[pa.Table], KeyedBatch], replaces: bool, table: pa.Table
 ) -> pa.Array:
     """Return for each row a text that names its file group, the same one in every call.
 
     Args:
-        client: the table.
-        state: its properties and timeline.
+        table_at: the table, at one moment.
         index: decides where a row goes.
         keyed: makes the keys of rows.
         replaces: the write replaces what is stored.
@@ -219,7 +213,7 @@ def group_names(
     """
     batch = keyed(table)
     partitions = [PartitionPath(name) for name in batch.partitions.dictionary.to_pylist()]  # partitions, not rows
-    slices = [] if replaces else client.slices(state, partitions)
+    slices = [] if replaces else table_at.slices(partitions)
     placed = index.place(IndexKeys(record_keys(batch), batch.partitions), slices, lambda: _NO_UUID)
     names = pa.array([f"{partition}\x00{file_id}" for partition, file_id in placed.file_groups], pa.string())
     return names.take(from_numpy(placed.groups))
@@ -498,7 +492,7 @@ class _FilesInOrder:
         self._how = how
         self._sizing = counted.sizing or FileSizing(1, 0, 1.0)
         self._logs = log_placing(
-            write.client, write.state, positions=write.bound.settings.flag("hoodie.write.record.positions")
+            write.client.at(write.state), positions=write.bound.settings.flag("hoodie.write.record.positions")
         )
         self._announcements = Announcements(self._bound)
         self._held_bytes = how.memory_bytes // _HELD_MEMORY_PARTS
@@ -536,7 +530,7 @@ class _FilesInOrder:
     def _plan(self, some: Sequence[FoundRows]) -> None:
         write, instant = self._write, self._bound.instant
         names = list(dict.fromkeys(each.partition for each in some))
-        slices = write.client.slices(write.state, names) if self._how.fills or not self._how.appends else []
+        slices = write.client.at(write.state).slices(names) if self._how.fills or not self._how.appends else []
         opened = {each.partition for each in some if each.file_id == NEW} | self._many
         if any(has_bucket_number(each.file_id) for each in slices):
             check_no_buckets(slices, opened)
@@ -634,7 +628,7 @@ class _FilesInOrder:
         ]
         assigned = (
             complete_log_rows(
-                self._write.client, self._bound, self._write.state, assigned, slices, keys, table.column_names
+                self._write.client.at(self._write.state), self._bound, assigned, slices, keys, table.column_names
             )
             if self._bound.config.table_type is TableType.MERGE_ON_READ
             else assigned

@@ -17,7 +17,7 @@ from lakefmt.config.settings import Settings
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CommitConflict, InstantNotPending, LakefmtError, NotFoundError, UnknownSetting, WriterActive
 from lakefmt.filegroups.model import BaseFile, FileSlice
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.index import IndexKeys, choose_index, key_files, locate_everywhere, open_index
 from lakefmt.schema import avro_to_arrow, evolve
@@ -36,7 +36,7 @@ from lakefmt.timeline.conflict import (
 from lakefmt.timeline.heartbeat import read_stamp, stamp_text
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt.timeline.markers import list_marked
-from lakefmt.transactions.client import WriteClient
+from lakefmt.transactions.client import WriteAt
 from lakefmt.transactions.concurrency import is_non_blocking
 from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 from lakefmt.write.commit.key_stats import KeySpan, key_hashes_of, key_ranges_of, ranges_disjoint, sharing_hashes
@@ -91,25 +91,22 @@ def update_strategy(settings: Settings) -> UpdateStrategy:
         ) from None
 
 
-def withdrawn_for_update(write_client: WriteClient, begun: TableState, times: Collection[InstantTime]) -> bool:
+def withdrawn_for_update(write_at: WriteAt, times: Collection[InstantTime]) -> bool:
     """Withdraw clusterings where the settings say that updates go before; False: one is at work, or they say no."""
-    if update_strategy(write_client.settings) is not UpdateStrategy.ALLOW:
+    if update_strategy(write_at.settings) is not UpdateStrategy.ALLOW:
         return False
     # Imported here: few writes meet a clustering.
     from lakefmt.transactions.clustering_plans import withdraw_clusterings
 
     try:
-        withdraw_clusterings(write_client, begun, times)
+        withdraw_clusterings(write_at, times)
     except WriterActive:
         return False
     return True
 
 
 def withdraw_for_overwrite(
-    write_client: WriteClient,
-    begun: TableState,
-    operation: WriteOperation,
-    replaced: Mapping[PartitionPath, Collection[FileId]],
+    write_at: WriteAt, operation: WriteOperation, replaced: Mapping[PartitionPath, Collection[FileId]]
 ) -> None:
     """Withdraw the clusterings of file groups that an overwrite is about to replace, unless the settings refuse updates.
 
@@ -125,11 +122,11 @@ def withdraw_for_overwrite(
     Raises:
         UnknownSetting: the settings name no strategy.
     """
-    if operation not in _OVERWRITES or not begun.timeline.pending_clusterings:
+    if operation not in _OVERWRITES or not write_at.timeline.pending_clusterings:
         return
-    if update_strategy(write_client.settings) is UpdateStrategy.REJECT:
+    if update_strategy(write_at.settings) is UpdateStrategy.REJECT:
         return
-    clustered = clustered_groups(write_client.client, begun)
+    clustered = clustered_groups(write_at)
     groups = {(partition, file_id) for partition, file_ids in replaced.items() for file_id in file_ids}
     times = {clustered[group].time for group in clustered.keys() & groups}
     if times:
@@ -137,19 +134,19 @@ def withdraw_for_overwrite(
         from lakefmt.transactions.clustering_plans import withdraw_clusterings
 
         with suppress(WriterActive):
-            withdraw_clusterings(write_client, begun, times)
+            withdraw_clusterings(write_at, times)
 
 
-def clustered_groups(client: TableClient, state: TableState) -> dict[Group, Instant]:
+def clustered_groups(table_at: TableAt) -> dict[Group, Instant]:
     """Return the file groups of pending clusterings, each with the clustering."""
     # Imported here: few writes meet a clustering.
     from lakefmt.filegroups.pending_plans import groups_of_plan, is_clustering
 
     return {
         group: pending
-        for pending in state.timeline.pending
-        if pending.time in state.timeline.pending_clusterings and is_clustering(client, state, pending)
-        for group in groups_of_plan(client, state, pending)
+        for pending in table_at.timeline.pending
+        if pending.time in table_at.timeline.pending_clusterings and is_clustering(table_at, pending)
+        for group in groups_of_plan(table_at, pending)
     }
 
 
@@ -182,12 +179,11 @@ class Footprint:
 
 
 def resolve_conflicts(
-    write_client: WriteClient,
+    write_at: WriteAt,
     context: WriteContext,
     begun: TableState,
     metadata: CommitMetadata,
     footprint: Footprint,
-    now: TableState,
     copies: Collection[str] = (),
 ) -> CommitMetadata:
     """Return what to commit, given what was committed since the write began; call under the table lock.
@@ -205,40 +201,40 @@ def resolve_conflicts(
         CommitConflict: the write conflicts with a commit or a plan.
         InstantNotPending: another writer is rolling it back.
     """
-    client = write_client.client
-    if any(pending.action is Action.ROLLBACK for pending in now.timeline.pending):
+    client = write_at.client
+    if any(pending.action is Action.ROLLBACK for pending in write_at.timeline.pending):
         from lakefmt.filegroups.missing_completions import pending_rollback_targets
 
-        if pending_rollback_targets(client, now, context.instant):
+        if pending_rollback_targets(client.at(write_at.state), context.instant):
             raise InstantNotPending(f"instant {context.instant} is being rolled back by another writer")
-    other_instants, undone = _commits_since(client, begun, now)
-    undone = undone or (_ended_clustering(copies, now) if copies else None)
+    other_instants, undone = _commits_since(client.at(write_at.state), begun)
+    undone = undone or (_ended_clustering(copies, write_at.state) if copies else None)
     if undone is not None:
-        raise _conflict_error(write_client, context, ConflictFinding(Verdict.REBASE, Reason.UNDONE, undone), now)
-    if not other_instants and now.timeline.pending_times <= {context.instant}:
+        raise _conflict_error(write_at, context, ConflictFinding(Verdict.REBASE, Reason.UNDONE, undone))
+    if not other_instants and write_at.timeline.pending_times <= {context.instant}:
         return metadata  # nothing else happened meanwhile, and nothing is planned
     changes = changes_of(metadata, read=footprint.read, covers=footprint.covers, keys_in=footprint.keys_in)
-    layout = now.timeline.layout
-    contents = map_concurrently(client.store, [partial(client.commit_metadata, now, other) for other in other_instants])
+    layout = write_at.timeline.layout
+    contents = map_concurrently(client.store, [partial(write_at.commit_metadata, other) for other in other_instants])
     other_commits = list(zip(other_instants, contents, strict=True))
-    non_blocking = is_non_blocking(write_client.settings)
+    non_blocking = is_non_blocking(write_at.settings)
     findings = [
         check_conflict(changes, other, changes_of(commit), layout=layout, non_blocking=non_blocking)
         for other, commit in other_commits
     ]
-    findings += _findings_of_plans(client, changes, context.instant, begun, now)
+    findings += _findings_of_plans(client.at(write_at.state), changes, context.instant, begun)
     undecided = _separated_by_keys(footprint, [each for each in findings if each is not None], dict(other_commits))
-    finding = _certain_finding(client, footprint, undecided, filters=now.config.populate_meta_fields)
-    finding = finding or _brought_in_logs(write_client, footprint, dict(other_commits), now)
+    finding = _certain_finding(client, footprint, undecided, filters=write_at.config.populate_meta_fields)
+    finding = finding or _brought_in_logs(write_at, footprint, dict(other_commits))
     if finding is not None:
-        raise _conflict_error(write_client, context, finding, now)
-    return _with_schema(write_client, context, begun, metadata, other_commits, now)
+        raise _conflict_error(write_at, context, finding)
+    return _with_schema(write_at, context, begun, metadata, other_commits)
 
 
-def _commits_since(client: TableClient, begun: TableState, now: TableState) -> tuple[list[Instant], Instant | None]:
+def _commits_since(table_at: TableAt, begun: TableState) -> tuple[list[Instant], Instant | None]:
     """Return the commits that completed since `begun`, wherever they are by now, and one that was undone."""
-    before, active = (state.timeline.completed_of(*COMMIT_ACTIONS) for state in (begun, now))
-    same_start = begun.timeline.first_active == now.timeline.first_active
+    before, active = (state.timeline.completed_of(*COMMIT_ACTIONS) for state in (begun, table_at.state))
+    same_start = begun.timeline.first_active == table_at.timeline.first_active
     if same_start and active[: len(before)] == before:  # the usual case: no commit was archived, and new ones come last
         return [*active[len(before) :]], None
     seen = {(i.time, i.action) for i in before}
@@ -247,7 +243,7 @@ def _commits_since(client: TableClient, begun: TableState, now: TableState) -> t
     if not left and same_start:
         return other_instants, None
     # Commits were archived meanwhile: those that this write has seen, and perhaps those that completed since.
-    history = client.with_history(now).history
+    history = table_at.with_history().history
     archived = () if history is None else history.instants
     floor, pending = begun.timeline.highest_time or "", begun.timeline.pending_times
     still_active = {(i.time, i.action) for i in active}
@@ -274,23 +270,21 @@ def _ended_clustering(copies: Collection[str], now: TableState) -> Instant | Non
 
 
 def _findings_of_plans(
-    client: TableClient, changes: Changes, time: InstantTime, begun: TableState, now: TableState
+    table_at: TableAt, changes: Changes, time: InstantTime, begun: TableState
 ) -> Iterator[ConflictFinding | None]:
     from lakefmt.filegroups.pending_plans import PLANNING, groups_left_behind, groups_of_plan
 
     planned_before = {(i.time, i.action) for i in begun.timeline.pending}
-    for pending in now.timeline.pending:
+    for pending in table_at.timeline.pending:
         if pending.action is Action.RESTORE:
             yield ConflictFinding(Verdict.REBASE, Reason.UNDONE, pending)
         if pending.action in PLANNING and pending.time != time:
-            clusters = pending.time in now.timeline.pending_clusterings
+            clusters = pending.time in table_at.timeline.pending_clusterings
             planned = (
-                groups_left_behind(client, now, pending, changes.groups)
-                if clusters
-                else groups_of_plan(client, now, pending)
+                groups_left_behind(table_at, pending, changes.groups) if clusters else groups_of_plan(table_at, pending)
             )
             newly = (pending.time, pending.action) not in planned_before
-            yield check_plan_conflict(changes, pending, planned, newly=newly, layout=now.timeline.layout)
+            yield check_plan_conflict(changes, pending, planned, newly=newly, layout=table_at.timeline.layout)
 
 
 def _separated_by_keys(
@@ -377,7 +371,7 @@ def _file_with_key(
 
 
 def _brought_in_logs(
-    write_client: WriteClient, footprint: Footprint, commits: Mapping[Instant, CommitMetadata], now: TableState
+    write_at: WriteAt, footprint: Footprint, commits: Mapping[Instant, CommitMetadata]
 ) -> ConflictFinding | None:
     """Return the conflict with a commit that brought one of the write's keys back by a log, as the record index says.
 
@@ -390,24 +384,23 @@ def _brought_in_logs(
     with_logs = [other for other, commit in commits.items() if any(stat.log_files for stat in commit.stats)]
     if not with_logs or not footprint.keys:
         return None
-    index = choose_index(write_client.client, write_client.settings, now.config, now)
+    index = choose_index(write_at.client, write_at.settings, write_at.config, write_at.state)
     if not isinstance(index, RecordIndex):
         return None
     partitions = footprint.keys_in
-    brought = [bringing_instants(write_client.client, now, keys, partitions) for keys, _ in footprint.keys]
+    brought = [bringing_instants(write_at, keys, partitions) for keys, _ in footprint.keys]
     for other in with_logs:
-        if any(instant_millis(other.time, now) in instants for instants in brought):
+        if any(instant_millis(other.time, write_at.state) in instants for instants in brought):
             return ConflictFinding(Verdict.REBASE, Reason.KEYS, other, partitions=tuple(sorted(partitions or ())))
     return None
 
 
 def _with_schema(
-    write_client: WriteClient,
+    write_at: WriteAt,
     context: WriteContext,
     begun: TableState,
     metadata: CommitMetadata,
     other_commits: Iterable[tuple[Instant, CommitMetadata]],
-    now: TableState,
 ) -> CommitMetadata:
     """Return the commit with the schema that the table has after it.
 
@@ -428,7 +421,7 @@ def _with_schema(
 
     parsed = {text: avro_to_arrow(text) for text in {context.schema_text, *schema_texts.values()}}
     own_name = name_of(parsed[context.schema_text], context.schema_text)
-    before = name_of(write_client.client.schema(begun), "begun")
+    before = name_of(write_at.client.at(begun).schema(), "begun")
     other_schemas = {i.time: name_of(parsed[text], text) for i, text in schema_texts.items()}
     merged = merge_schemas(own_name, before, context.instant, other_schemas)
     if merged == own_name:
@@ -436,7 +429,7 @@ def _with_schema(
     fits = merged is not None and merged in parsed and _schema_fits(parsed[context.schema_text], parsed[merged])
     if merged is None or not fits:
         other = next((i for i in schema_texts if other_schemas[i.time] != before), next(iter(schema_texts)))
-        raise _conflict_error(write_client, context, ConflictFinding(Verdict.REBASE, Reason.SCHEMA, other), now)
+        raise _conflict_error(write_at, context, ConflictFinding(Verdict.REBASE, Reason.SCHEMA, other))
     return replace(metadata, extra_metadata={**metadata.extra_metadata, "schema": merged})
 
 
@@ -452,13 +445,7 @@ def _schema_fits(written: pa.Schema, table: pa.Schema) -> bool:
 
 
 def check_early(
-    write_client: WriteClient,
-    context: WriteContext,
-    begun: TableState,
-    groups: Collection[Group],
-    *,
-    look: bool,
-    copied: Collection[Group] = (),
+    write_at: WriteAt, context: WriteContext, groups: Collection[Group], *, look: bool, copied: Collection[Group] = ()
 ) -> None:
     """Raise when a write that is about to begin its files cannot stand: the work is not worth doing.
 
@@ -475,33 +462,31 @@ def check_early(
     """
     if not groups:
         return
-    client = write_client.client
-    clustered = clustered_groups(client, begun) if begun.timeline.pending_clusterings else {}
+    client = write_at.client
+    clustered = clustered_groups(client.at(write_at.state)) if write_at.timeline.pending_clusterings else {}
     shared = tuple(sorted((clustered.keys() & set(groups)).difference(copied)))
-    if shared and not withdrawn_for_update(write_client, begun, {clustered[group].time for group in shared}):
+    if shared and not withdrawn_for_update(write_at, {clustered[group].time for group in shared}):
         finding = ConflictFinding(Verdict.ABORT, Reason.CLUSTERING, clustered[shared[0]], shared)
-        raise _conflict_error(write_client, context, finding, begun)
-    if not look or is_non_blocking(write_client.settings):
+        raise _conflict_error(write_at, context, finding)
+    if not look or is_non_blocking(write_at.settings):
         return  # what others do to these file groups is no conflict as a rule; the commit looks again
-    now = TableState(begun.config, write_client.timeline(begun.config).load())
+    now = TableState(write_at.config, write_at.write_client.timeline(write_at.config).load())
     changes = Changes(context.operation, frozenset(groups), dict.fromkeys(groups, ""))
-    for other in _commits_since(client, begun, now)[0]:
-        conflict = check_conflict(changes, other, changes_of(client.commit_metadata(now, other)), layout=2)
+    for other in _commits_since(client.at(now), write_at.state)[0]:
+        conflict = check_conflict(changes, other, changes_of(client.at(now).commit_metadata(other)), layout=2)
         if conflict is not None and not conflict.doubtful:
-            raise _conflict_error(write_client, context, conflict, now)
+            raise _conflict_error(write_at.write_client.at(now), context, conflict)
     for pending in now.timeline.pending:
         if pending.action in COMMIT_ACTIONS and pending.time != context.instant:
-            _check_markers(write_client, context, now, pending, groups)
+            _check_markers(write_at.write_client.at(now), context, pending, groups)
 
 
-def _check_markers(
-    write_client: WriteClient, context: WriteContext, now: TableState, pending: Instant, groups: Collection[Group]
-) -> None:
-    marked = {_group_of(path) for path in list_marked(write_client.client.store, pending.time) or ()}
+def _check_markers(write_at: WriteAt, context: WriteContext, pending: Instant, groups: Collection[Group]) -> None:
+    marked = {_group_of(path) for path in list_marked(write_at.client.store, pending.time) or ()}
     shared = tuple(sorted(marked & set(groups)))
-    if not shared or not write_client.writer_liveness(now.config, now.timeline, pending).alive:
+    if not shared or not write_at.write_client.writer_liveness(write_at.config, write_at.timeline, pending).alive:
         return
-    writer = _writer_of(write_client.client, now, pending)
+    writer = _writer_of(write_at, pending)
     advice = Reason.GROUPS.advice
     raise CommitConflict(
         f"instant {context.instant} would change file groups that {pending}{_by_writer(writer)} is writing "
@@ -522,10 +507,8 @@ def _group_of(path: str) -> Group:
 # ------------------------------------------------------------------------------------------------------------ the error
 
 
-def _conflict_error(
-    write_client: WriteClient, context: WriteContext, finding: ConflictFinding, now: TableState
-) -> CommitConflict:
-    writer = _writer_of(write_client.client, now, finding.other)
+def _conflict_error(write_at: WriteAt, context: WriteContext, finding: ConflictFinding) -> CommitConflict:
+    writer = _writer_of(write_at, finding.other)
     again = ". Write it again" if finding.verdict is Verdict.REBASE else ""
     return CommitConflict(
         f"instant {context.instant} cannot be committed: {finding}{_by_writer(writer)}{again}. "
@@ -543,12 +526,12 @@ def _by_writer(writer: str | None) -> str:
     return f", by {writer}," if writer else ""
 
 
-def _writer_of(client: TableClient, state: TableState, other: Instant) -> str | None:
+def _writer_of(table_at: TableAt, other: Instant) -> str | None:
     """Return who wrote an instant: as its commit says, or its heartbeat while it is pending; None: neither does."""
     try:
         if other.is_completed and other.action in COMMIT_ACTIONS:
-            return client.commit_metadata(state, other).extra_metadata.get(WRITER)
-        stamp = read_stamp(client.store, other.time)
+            return table_at.commit_metadata(other).extra_metadata.get(WRITER)
+        stamp = read_stamp(table_at.client.store, other.time)
         return None if stamp is None else stamp_text(stamp)
     except LakefmtError:
         return None

@@ -29,7 +29,7 @@ from lakefmt.config.table_config import merge_rule
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidKey
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt
 from lakefmt.formats.bloom.murmur import murmur_hadoop
 from lakefmt.formats.names import parse_base_file
 from lakefmt.formats.parquet.base_file import java_order_key, key_range
@@ -221,7 +221,7 @@ def sharing_hashes(keys: Sequence[pa.StringArray], hashes_of_files: Sequence[byt
     return shared
 
 
-def slices_with_own_keys(client: TableClient, state: TableState, slices: Sequence[FileSlice]) -> list[int]:
+def slices_with_own_keys(table_at: TableAt, slices: Sequence[FileSlice]) -> list[int]:
     """Return the numbers of the slices whose logs have to be asked for keys that no base file has.
 
     Raises:
@@ -229,17 +229,17 @@ def slices_with_own_keys(client: TableClient, state: TableState, slices: Sequenc
     """
     if not any(file_slice.logs and file_slice.base is not None for file_slice in slices):
         return [number for number, file_slice in enumerate(slices) if file_slice.logs]
-    given = groups_given_keys(_delta_commits(client, state))
-    first = state.timeline.first_active
+    given = groups_given_keys(_delta_commits(table_at))
+    first = table_at.timeline.first_active
     return [number for number, file_slice in enumerate(slices) if may_hold_own_keys(file_slice, first, given)]
 
 
-def _delta_commits(client: TableClient, state: TableState) -> Iterable[CommitMetadata]:
-    deltas = (i for i in state.timeline.commits if i.action is Action.DELTA_COMMIT)
-    return (client.commit_metadata(state, instant) for instant in deltas)
+def _delta_commits(table_at: TableAt) -> Iterable[CommitMetadata]:
+    deltas = (i for i in table_at.timeline.commits if i.action is Action.DELTA_COMMIT)
+    return (table_at.commit_metadata(instant) for instant in deltas)
 
 
-def slices_with_deletes(client: TableClient, state: TableState, slices: Sequence[FileSlice]) -> list[int]:
+def slices_with_deletes(table_at: TableAt, slices: Sequence[FileSlice]) -> list[int]:
     """Return the numbers of the slices whose logs may have deleted keys that are in their base files.
 
     Commits tell; logs of archived ones, and what a log compaction folded, may have.
@@ -248,10 +248,10 @@ def slices_with_deletes(client: TableClient, state: TableState, slices: Sequence
         CorruptFile: a commit is damaged.
     """
     with_logs = [number for number, file_slice in enumerate(slices) if file_slice.logs]
-    rule = merge_rule(state.config)
-    if not with_logs or rule.custom is not None or rule.delete is not None or IS_DELETED in client.schema(state).names:
+    rule = merge_rule(table_at.config)
+    if not with_logs or rule.custom is not None or rule.delete is not None or IS_DELETED in table_at.schema().names:
         return with_logs  # rows that delete their key count as updates
-    commits = (each for each in _delta_commits(client, state) if each.operation is not WriteOperation.LOG_COMPACT)
+    commits = (each for each in _delta_commits(table_at) if each.operation is not WriteOperation.LOG_COMPACT)
     stats = [stat for commit in commits for stat in commit.stats if _is_log(stat)]
     without = {stat.path for stat in stats} - {stat.path for stat in stats if stat.num_deletes}
     return [number for number in with_logs if any(log.path not in without for log in slices[number].logs)]

@@ -41,6 +41,7 @@ from lakefmt.timeline.properties_store import recover_properties
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import (
     EarlyClaim,
+    WriteAt,
     WriteClient,
     drop_metadata_table,
     lost_index_warnings,
@@ -239,11 +240,11 @@ def _begin_if_current(
             own = None if early is None else early.time
             timeline = undo_dead_writes(write_client, config, rules, lease, look, later, own=own)
             state = TableState(config, timeline)
-            schema = _evolved(write_client, state, request, incoming, first)
+            schema = _evolved(write_client.at(state), request, incoming, first)
             action = _action(request, config)
             body = _requested_body(action, request.operation)
             instant = held.enter_context(
-                InstantTransaction.claim(write_client, state, action, lease, body, start=False, early=early)
+                InstantTransaction.claim(write_client.at(state), action, lease, body, start=False, early=early)
             )
         # The instant is on the timeline now: other writers need not wait for the rest.
         inflight = None
@@ -279,7 +280,7 @@ def plan_instant(
     if not (state.config.metadata_partitions and write_client.settings.values["hoodie.metadata.enable"] is False):
         check_writable(state.config)
         check_kept_indexes(client, state.config, state.timeline, write_client.settings)
-    schema = _evolved(write_client, state, request, incoming, first)
+    schema = _evolved(write_client.at(state), request, incoming, first)
     time = write_client.instant_time_generator(state.config, state.timeline)()
     instant = InstantTransaction(write_client, time, _action(request, state.config))
     return _pending_write(request, state, schema, concurrency_of(write_client), instant)
@@ -323,11 +324,7 @@ def take_over_write(write_client: WriteClient, context: WriteContext) -> Instant
 
 
 def _evolved(
-    write_client: WriteClient,
-    state: TableState,
-    request: WriteRequest,
-    incoming: pa.Schema | None,
-    first: FirstSchema | None,
+    write_at: WriteAt, request: WriteRequest, incoming: pa.Schema | None, first: FirstSchema | None
 ) -> pa.Schema:
     """Return the table's schema after a write.
 
@@ -335,13 +332,13 @@ def _evolved(
         SchemaMismatch: the table's schema cannot become one that takes the data.
         CommitConflict: the columns were altered since the rows were made.
     """
-    before = write_client.client.schema(state)
-    if request.columns is not None and request.columns != (write_client.client.internal_schema(state) or ""):
+    before = write_at.schema()
+    if request.columns is not None and request.columns != (write_at.internal_schema() or ""):
         raise CommitConflict("the table's columns were altered while the rows of this write were made: make them again")
     if request.alteration is not None:
         from lakefmt.write.columns import altered_columns  # alterations are rare
 
-        return altered_columns(write_client.client, state, before, request.alteration)
+        return altered_columns(write_at, before, request.alteration)
     if incoming is None or request.operation in (WriteOperation.DELETE, WriteOperation.DELETE_PARTITION):
         return before
     mode: Literal["add", "strict"] = "strict" if request.schema_change == "strict" else "add"
@@ -354,7 +351,7 @@ def _evolved(
     # Imported here: most writes change no column.
     from lakefmt.write.columns import columns_after
 
-    return columns_after(write_client, state, brought, mode, partial=request.partial)
+    return columns_after(write_at, brought, mode, partial=request.partial)
 
 
 def _action(request: WriteRequest, config: TableConfig) -> Action:
@@ -371,11 +368,11 @@ def _pending_write(
     options = {**write_client.client.options, **request.options}
     schema_text, file_schema_text = write_client.client.schema_texts(config, schema)
     history = ""
-    if request.alteration is not None or write_client.client.has_seen_column_ids:
+    if request.alteration is not None or write_client.client.cache.has_seen_column_ids:
         # Imported here: few tables have column ids.
         from lakefmt.write.columns import history_after
 
-        history = history_after(write_client.client, state, request, schema, instant.time)
+        history = history_after(write_client.client.at(state), request, schema, instant.time)
     context = WriteContext(
         url=write_client.client.store.url,
         owner=write_client.owner,
@@ -392,7 +389,7 @@ def _pending_write(
         schema_history=history,
     )
     bound = BoundContext(write_client.client.store, context, config, write_client.settings)
-    before = write_client.client.schema(state) if request.alteration is None else None
+    before = write_client.client.at(state).schema() if request.alteration is None else None
     return PendingWrite(
         write_client, bound, state, rules, instant, entries=request.entries, replaces=request.replaces, before=before
     )
@@ -479,25 +476,25 @@ def complete_instant(
     strays = _strays(write, metadata, marked)
     copies = frozenset(stat.path for status in statuses if status.is_copy for stat in status.stats)
     if replaced:
-        withdraw_for_overwrite(write_client, write.based_on or write.state, context.operation, replaced)
+        withdraw_for_overwrite(write_client.at(write.based_on or write.state), context.operation, replaced)
     with write_client.lock.hold() as lease:
         config, timeline, _, directory = _looked_again(write_client, write.state.config)
         check_writable(config)
         check_pending(timeline, context.instant)
         begun, now = write.based_on or write.state, TableState(config, timeline)
-        if write.entries is not None or watermark is not None or write_client.client.newest_entries(now):
+        if write.entries is not None or watermark is not None or write_client.client.at(now).newest_entries():
             from lakefmt.write.context import add_entries  # most tables have none
 
-            noted = add_entries(write_client.client, now, metadata, write.entries, context.instant, watermark)
+            noted = add_entries(write_client.client.at(now), metadata, write.entries, context.instant, watermark)
             if isinstance(noted, CommitResult):
                 return noted
             metadata = noted
-        metadata = resolve_conflicts(write_client, context, begun, metadata, footprint or Footprint(), now, copies)
+        metadata = resolve_conflicts(write_client.at(now), context, begun, metadata, footprint or Footprint(), copies)
         # What was committed meanwhile has been read by now.
-        if context.schema_history or write_client.client.has_seen_column_ids:
+        if context.schema_history or write_client.client.cache.has_seen_column_ids:
             from lakefmt.write.columns import with_column_ids
 
-            metadata = with_column_ids(write_client, context, begun, metadata, now)
+            metadata = with_column_ids(write_client.at(now), context, begun, metadata)
         if strays:
             write_client.client.store.delete(strays)
         body = encode_commit(metadata, config.version, replace=write.instant.action is Action.REPLACE_COMMIT)
@@ -654,12 +651,12 @@ def abort_instant(instant: InstantTransaction, *, is_saved: bool = False) -> Non
                 continue
             plan = plan_rollback_of(client.store, target, timeline.layout, files)
             lease.check()
-            run_rollback(write_client, TableState(config, timeline), target, plan, lease)
+            run_rollback(write_client.at(TableState(config, timeline)), target, plan, lease)
         if undone or not targets:
             # A writer that took this one for dead rolled it back and removed its markers, perhaps between a marker of
             # ours and its file.
             state = TableState(config, timeline_store.load() if undone else timeline)
-            remove_marked_files(client, state, instant.time, unmarked=True)
+            remove_marked_files(client.at(state), instant.time, unmarked=True)
     remove_markers(client.store, instant.time)
     _remove_saved(instant, is_saved=is_saved)
     if instant.heartbeat is not None:

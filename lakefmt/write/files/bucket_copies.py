@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from lakefmt.arrays import from_numpy
 from lakefmt.data_classes import dataclass, replace
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt
 from lakefmt.index import Index, IndexKeys, rings_of
 from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.index.bucket.ring_files import DecidedRings, RingFiles, WaitingMove, waiting_moves
@@ -61,7 +61,7 @@ class SharedBuckets:
         """Return the index, and what makes the copies, of a write to these buckets in another process."""
         client = write.write_client.client
         index = self.index_for(index, lambda: client.store)
-        return index, BucketCopies(client, write.state, index, self.moves, write.context.instant, self.versions)
+        return index, BucketCopies(client.at(write.state), index, self.moves, write.context.instant, self.versions)
 
     def numbers(self, index: ConsistentBucketIndex, wanted: IndexKeys) -> npt.NDArray[np.int64]:
         """Return a number for each key of a partition: equal ones where rows go to one file group, copies included."""
@@ -72,8 +72,7 @@ class BucketCopies:
     """Makes the copies of one write.
 
     Args:
-        client: the table.
-        state: the table when the write began.
+        table_at: the table, at one moment.
         index: places keys by the rings of the write.
         moves: what pending clusterings do to the buckets of each partition.
         instant: the write's.
@@ -82,15 +81,14 @@ class BucketCopies:
 
     def __init__(
         self,
-        client: TableClient,
-        state: TableState,
+        table_at: TableAt,
         index: Index,
         moves: Mapping[PartitionPath, WaitingMove],
         instant: InstantTime,
         versions: Mapping[Group, int] | None = None,
     ) -> None:
-        self._client = client
-        self._state = state
+        self._client = table_at.client
+        self._state = table_at.state
         self._index = index
         self._moves = moves
         self._instant = instant
@@ -176,8 +174,8 @@ def copies_of_write(write: PendingWrite, index: Index) -> BucketCopies:
     client, moves = write.write_client.client, dict[PartitionPath, WaitingMove]()
     wanted = update_strategy(write.write_client.settings) is UpdateStrategy.DUPLICATE
     if wanted and isinstance(index, ConsistentBucketIndex):
-        moves = waiting_moves(client, write.state, index.rings)
-    return BucketCopies(client, write.state, index, moves, write.context.instant)
+        moves = waiting_moves(client.at(write.state), index.rings)
+    return BucketCopies(client.at(write.state), index, moves, write.context.instant)
 
 
 def share_buckets(

@@ -45,7 +45,7 @@ def numbers_of(table: lakefmt.Table) -> list[int]:
 
 
 def watermark(table: lakefmt.Table) -> int | None:
-    return watermark_of(table.client.newest_entries(table.client.load()))
+    return watermark_of(table.client.at(table.client.load()).newest_entries())
 
 
 # --- once ---------------------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_a3_writers_beside_each_other_never_conflict(tmp_path: Path) -> None:
         lowlevel.commit(slow, done)
     assert numbers_of(second) == list(range(60))
     # Small files were merged all the same.
-    assert len(second.client.slices(second.client.load())) <= 40
+    assert len(second.client.at(second.client.load()).slices()) <= 40
 
 
 # --- making one ----------------------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def test_ap_22_compact_packs_small_files(tmp_path: Path, order: dict[str, object
         table.append(rows(number, product="ab"[number % 2]), options={"lakefmt.write.only": True})
 
     def files() -> list[str]:
-        return sorted(each.partition for each in table.client.slices(table.client.load()))
+        return sorted(each.partition for each in table.client.at(table.client.load()).slices())
 
     before = files()
     assert len(before) == 6

@@ -96,7 +96,7 @@ def write(table: lakefmt.Table, data: pa.Table, said: object) -> lakefmt.CommitR
 
 
 def stored(table: lakefmt.Table) -> dict[str, str]:
-    return table.client.newest_entries(table.client.load())
+    return table.client.at(table.client.load()).newest_entries()
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])
@@ -157,8 +157,8 @@ def test_a_commit_of_another_engine_hides_no_entry() -> None:
         return metadata
 
     table.client.commit_metadata = without  # type: ignore[assignment, method-assign]
-    assert table.client.newest_entries(state) == {}
-    assert find_entries(table.client, state) == earlier
+    assert table.client.at(state).newest_entries() == {}
+    assert find_entries(table.client.at(state)) == earlier
     write(table, rows("c"), Said({}))
     assert stored(table) == earlier
 

@@ -38,7 +38,7 @@ def rows(*products: str, start: int = 0) -> pa.Table:
 def in_order(table: lakefmt.Table) -> dict[int, list[int]]:
     """Return the numbers of every bucket in the order that file ids and rows tell."""
     state = table.client.load()
-    slices = [each for each in table.client.slices(state) if each.base is not None]
+    slices = [each for each in table.client.at(state).slices() if each.base is not None]
 
     def place(each: FileSlice) -> tuple[str, int]:
         position = queue_position_of(each.file_id)
