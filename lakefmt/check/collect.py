@@ -48,6 +48,7 @@ from lakefmt.filegroups.listing import partition_levels
 from lakefmt.filegroups.logs.reader import LogInspection, find_unreadable_blocks, read_log_look
 from lakefmt.filegroups.missing_completions import was_complete
 from lakefmt.filegroups.model import BaseFile, LogFile, build_slices, parse_files
+from lakefmt.filegroups.stored_keys import stored_key_spec
 from lakefmt.filegroups.table_client import NOTES, TableAt, TableClient, TableState
 from lakefmt.formats.names import PARTITION_METADATA_NAMES
 from lakefmt.formats.properties import CHECKSUM_KEY, check_table_checksum, decode_properties, table_checksum
@@ -475,7 +476,7 @@ def _bases_by_path(facts: TableFacts) -> dict[str, BaseFile]:
 def _stored_spec(table_at: TableAt) -> KeySpec:
     """Return how keys and paths are made: as stored rows tell, where they tell of one rule."""
     try:
-        return table_at.client.stored_keys.spec(table_at.state)
+        return stored_key_spec(table_at)
     except UnsupportedFeature:
         return table_at.key_spec()
 

@@ -35,11 +35,9 @@ from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import PartitionPath
 
 if TYPE_CHECKING:
-    from lakefmt.config.table_config import TableConfig
-    from lakefmt.filegroups.table_client import TableClient
+    pass
 
 __all__ = [
-    "ChoosesListing",
     "FileListing",
     "KeptFiles",
     "KnownFiles",
@@ -81,22 +79,6 @@ class FileListing(Protocol):
     @property
     def timeline_after(self) -> Timeline | None:
         """The timeline as it was found after the files; None: it has to be listed for that."""
-        ...
-
-
-class ChoosesListing(Protocol):
-    """Chooses the listing of a table."""
-
-    def __call__(
-        self,
-        client: TableClient,
-        config: TableConfig,
-        storage: StorageListing,
-        listed: tuple[Timeline, TableDirectory] | None = None,
-        *,
-        fewest_requests: bool = False,
-    ) -> FileListing:
-        """Return the listing; `listed` is the timeline of the state, and what was below ``.hoodie`` when it was loaded."""
         ...
 
 

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from dataclasses import field
 from datetime import tzinfo
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import pyarrow as pa
 
@@ -28,7 +28,6 @@ from lakefmt.config.table_config import TableConfig, check_readable, parse_table
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.listing import (
-    ChoosesListing,
     FileListing,
     KnownListing,
     ListedTable,
@@ -37,7 +36,6 @@ from lakefmt.filegroups.listing import (
 )
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, lacks_completions
 from lakefmt.filegroups.reader import BaseFileReader
-from lakefmt.filegroups.stored_keys import StoredKeys
 from lakefmt.filegroups.virtual_columns import VirtualColumns, stored_schema, virtual_columns_of, with_partition_columns
 from lakefmt.keys import KeySpec, choose_partitions, key_spec_from_properties
 from lakefmt.schema import arrow_to_avro, avro_to_arrow, without_meta_columns
@@ -67,12 +65,14 @@ from lakefmt.values import (
 )
 
 if TYPE_CHECKING:
+    from lakefmt.keys.properties import StoredRule
     from lakefmt.schema.column_ids import ColumnIds
     from lakefmt.timeline.archive.store import History, HistoryStore
 
 __all__ = [
     "NOTES",
     "SCHEMAS",
+    "ChoosesListing",
     "TableAt",
     "TableCache",
     "TableClient",
@@ -119,6 +119,21 @@ class TableState:
         return replace(self, timeline=self.timeline.as_of(bound))
 
 
+class ChoosesListing(Protocol):
+    """Chooses the listing of a table."""
+
+    def __call__(
+        self,
+        client: TableClient,
+        config: TableConfig,
+        storage: StorageListing,
+        listed: tuple[Timeline, TableDirectory] | None = None,
+        *,
+        fewest_requests: bool = False,
+    ) -> FileListing:
+        """Return the listing; `listed` is the timeline of the state, and what was below ``.hoodie`` when it was loaded."""
+
+
 class TableCache:
     """What a table handle remembers between calls.
 
@@ -132,6 +147,7 @@ class TableCache:
         has_seen_column_ids: some commit that was read names column ids.
         cleaned_until: cleaning rules and savepoints → the instant before which a clean found nothing to delete.
         entries_found: the commit from which on back entries of streams and applications were found last, and these.
+        stored_rules: how stored rows made their keys and paths, by operation, as long as the properties hold.
         stored_at: requested files of a LOCAL timeline → when they were stored, in epoch seconds.
     """
 
@@ -145,6 +161,7 @@ class TableCache:
         self.has_seen_column_ids = False
         self.cleaned_until: dict[object, str] = {}
         self.entries_found: tuple[str, Mapping[str, str]] | None = None
+        self.stored_rules: tuple[TableConfig, dict[WriteOperation | None, StoredRule]] | None = None
         self.stored_at: dict[str, float] = {}
 
     def keep_commit(self, key: tuple[str, int], metadata: CommitMetadata) -> None:
@@ -190,7 +207,6 @@ class TableClient:
         self._history_stores: dict[str, HistoryStore] = {}
         self._config: TableConfig | None = None
         self._key_spec: tuple[TableConfig, KeySpec] | None = None
-        self.stored_keys = StoredKeys(self)
         self._instant_clock: InstantClock | None = None
         self.cache = TableCache()
         #: The properties, and the content of lakefmt's table file that was read while they, and the table itself, held.

@@ -25,6 +25,7 @@ from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired, UnsupportedFeature
 from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.reader import reading
+from lakefmt.filegroups.stored_keys import trusts_paths
 from lakefmt.filegroups.table_client import TableAt, TableClient
 from lakefmt.filegroups.virtual_columns import dropped_values
 from lakefmt.formats.parquet.base_file import check_row_counts
@@ -150,7 +151,7 @@ def prune_partitions(table_at: TableAt, partitions: Iterable[PartitionPath], que
     guarantees = [partition_guarantee(spec, path, query.schema) for path in remaining]
     with computing():
         kept = satisfiable(guarantees, query.condition.exact, query.schema)
-    if not kept.all() and not table_at.client.stored_keys.trusts_paths(table_at.state):
+    if not kept.all() and not trusts_paths(table_at):
         return remaining
     return [remaining[number] for number in np.flatnonzero(kept).tolist()]
 

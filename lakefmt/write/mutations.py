@@ -17,7 +17,7 @@ from lakefmt.config.settings import Settings, resolve_settings
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.filegroups.stored_keys import asked_form
+from lakefmt.filegroups.stored_keys import asked_form, stored_key_spec
 from lakefmt.filegroups.table_client import TableAt
 from lakefmt.index import IndexKeys, choose_index
 from lakefmt.index.api import places_new_keys
@@ -258,7 +258,7 @@ def keys_and_partitions(
     """
     settings = settings or resolve_settings({}, table_at.client.options, table_at.config.properties)
     anywhere = what.rows is None or choose_index(table_at.client, settings, table_at.config).is_global
-    spec = table_at.client.stored_keys.spec(table_at.state, asked_form(settings), anywhere=anywhere)
+    spec = stored_key_spec(table_at, asked_form(settings), anywhere=anywhere)
     if spec.auto_keys:
         return _stored_keys(what)
     rows = _as_rows(what, spec, table_at.schema())

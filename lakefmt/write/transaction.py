@@ -29,7 +29,7 @@ from lakefmt.errors import (
     StorageError,
     UnsupportedFeature,
 )
-from lakefmt.filegroups.stored_keys import asked_form
+from lakefmt.filegroups.stored_keys import asked_form, stored_key_spec
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.index import (
     Index,
@@ -244,7 +244,7 @@ class WriteTransaction:
         Raises:
             UnsupportedFeature: they are stored by another rule.
         """
-        return self.client.stored_keys.spec(self.state, asked_form(self._settings), anywhere=self.index.is_global)
+        return stored_key_spec(self.client.at(self.state), asked_form(self._settings), anywhere=self.index.is_global)
 
     # --- key -----------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import merge_rule
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CommitConflict, CorruptFile, ObjectNotFound, SchemaMismatch, StreamUnavailable
+from lakefmt.filegroups.stored_keys import stored_key_spec
 from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.index import choose_index, moves_between_partitions
 from lakefmt.read.snapshot import Snapshot, scan_slices
@@ -285,7 +286,7 @@ class SegmentCommit:
         """Return one row for each key, and the state that stored rows were read from, if they were."""
         client, options = self._client, request.options
         across = key_scope(client.at(state), options).across
-        identities, keys, partitions = row_identities(client.stored_keys.spec(state), rows, across=across)
+        identities, keys, partitions = row_identities(stored_key_spec(client.at(state)), rows, across=across)
         numbers, distinct = number_keys(identities)
         # The record index forgets a key with its delete: a row that comes back does not meet what a log remembers.
         settings = resolve_settings({**client.options, **options}, None, state.config.properties)

@@ -24,6 +24,7 @@ from lakefmt.arguments import shown
 from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import InvalidInputError, InvalidKey, SchemaMismatch
 from lakefmt.filegroups.ordering import Mask
+from lakefmt.filegroups.stored_keys import stored_key_spec
 from lakefmt.filegroups.table_client import TableAt, TableState
 from lakefmt.keys import KeySpec, build_new_partition_paths, build_partition_paths, build_record_keys
 from lakefmt.producers.stream.options import DELETES, RowOperator, StreamOptions, parse_operator
@@ -480,7 +481,7 @@ class FollowedColumns:
         self.checker = self._checker(table_at.state)
 
     def _checker(self, state: TableState) -> RowChecker:
-        spec = self._client.stored_keys.spec(state)
+        spec = stored_key_spec(self._client.at(state))
         keys = key_columns_of(spec) if self._keyed else ()
         since = columns_since(self._client.at(state))
         settings = resolve_settings(self._options.properties, self._client.options, state.config.properties)

@@ -18,6 +18,7 @@ from lakefmt.config.table_config import merge_rule
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import ObjectNotFound, SnapshotExpired
 from lakefmt.filegroups.merge.base import Incoming, merge_into_base
+from lakefmt.filegroups.stored_keys import stored_key_spec
 from lakefmt.filegroups.table_client import TableAt, TableClient
 from lakefmt.keys import KeySpec, with_path_values
 from lakefmt.read.filters import Filter, keep_rows
@@ -137,7 +138,7 @@ class UncommittedSnapshot(Snapshot):
     def _with_stream(self, stored: pa.Table, incoming: pa.Table, *, across: bool) -> pa.Table:
         """Return stored rows after the next commit of a stream."""
         config = self._known.config
-        spec, rule = self.client.stored_keys.spec(self._known), merge_rule(config)
+        spec, rule = stored_key_spec(self.client.at(self._known)), merge_rule(config)
         numbers, distinct = number_keys(row_identities(spec, incoming, across=across)[0])
         rules = stream_rules(rule, self.schema, has_logs=config.table_type is TableType.MERGE_ON_READ)
         below, of_below = None, np.array([], np.int64)
