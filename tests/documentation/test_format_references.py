@@ -76,7 +76,7 @@ def test_no_reference_leaves_the_repository():
 
 def test_links_between_pages_resolve():
     broken = []
-    for path in sorted((ROOT / "docs").glob("*.md")):
+    for path in sorted((ROOT / "docs").rglob("*.md")):
         for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text("utf-8")):
             file, _, anchor = target.partition("#")
             if "://" in target or target.startswith("mailto:"):
