@@ -51,7 +51,7 @@ class AdviceVerbs(TableVerbs):
         """Return which index, table type, services and file sizes are expected to cost least; nothing is changed.
 
         The table's commits, file names and some footers are read, no row. Costs are those that ``lakefmt bench`` has
-        measured on this machine, else shipped ones (docs/dev/choices.md).
+        measured on this machine, else shipped ones (docs/choices.md).
 
         Args:
             reads_per_commit: full reads between two commits.

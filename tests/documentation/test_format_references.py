@@ -118,3 +118,20 @@ def test_a_reference_to_another_document_is_seen(text):
 )
 def test_other_texts_are_no_references(text):
     assert not outside_references(text)
+
+
+def test_links_of_the_readme_lead_from_a_package_index_to_files_of_the_repository():
+    readme = (ROOT / "README.md").read_text("utf-8")
+    targets = re.findall(r"\]\(([^)\s]+)\)", readme)
+    assert len(targets) > 20
+    assert not [target for target in targets if "://" not in target], "a package index knows no files beside the page"
+    own = [
+        re.fullmatch(r"https://[^/]+/lakefmt/lakefmt/(?:blob/)?main/([^#]+)(?:#(.*))?", target) for target in targets
+    ]
+    assert all(own)
+    missing = [
+        match[0]
+        for match in own
+        if not (ROOT / match[1]).exists() or (match[2] and match[2] not in anchors(ROOT / match[1]))
+    ]
+    assert not missing
