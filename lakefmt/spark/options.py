@@ -266,7 +266,7 @@ def find_option(name: str) -> SparkOption | None:
 
 
 def options_markdown() -> str:
-    """Return the table of docs/spark.md."""
+    """Return the table of docs/settings.md."""
     older = {new: sorted(old for old, name in ALIASES.items() if name == new) for new in ALIASES.values()}
     rows = []
     for name, option in sorted(SPARK_OPTIONS.items()):

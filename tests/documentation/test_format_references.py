@@ -58,6 +58,21 @@ def test_named_sections_exist():
     assert not missing, f"{PAGE} has no such section:\n" + "\n".join(missing)
 
 
+def test_pages_and_sections_that_code_names_exist():
+    """Any page, beside the many references to the format."""
+    missing, seen = [], 0
+    for name, text in sources():
+        for page, rest in re.findall(r"docs/((?:dev/)?[a-z-]+\.md)(?:, ([A-Z][^().:\"]+))?", plain_text(text)):
+            path = ROOT / "docs" / page
+            seen += 1
+            titles = set(section_titles(path.read_text("utf-8"))) if path.exists() else set()
+            asked = [title.strip() for title in rest.split(";") if title.strip()[:1].isupper()]
+            missing += [f"{name}: {page}, {title}" for title in asked if title not in titles]
+            missing += [] if path.exists() else [f"{name}: {page}"]
+    assert seen > 100
+    assert not missing, "\n".join(missing)
+
+
 def test_titles_are_unique():
     repeated = [
         title for title, count in Counter(section_titles((ROOT / PAGE).read_text("utf-8"))).items() if count > 1
