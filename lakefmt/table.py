@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from lakefmt.advice.verbs import AdviceVerbs
 from lakefmt.arguments import check_flags, check_texts, mapping_argument, text_argument
-from lakefmt.check.run import VacuumVerbs
+from lakefmt.check.verbs import VacuumVerbs
 from lakefmt.compaction.verbs import CompactionVerbs
 from lakefmt.config.merge_rule import MergeFunction, with_merger
 from lakefmt.config.settings import resolve_settings

@@ -73,14 +73,9 @@ from lakefmt.timeline.locks.storage import decode_lock_record
 from lakefmt.timeline.markers import list_marked, marker_directory
 from lakefmt.timeline.metadata_codec import BodyKind, body_kind, decode_body, decode_commit_rows, encode_body
 from lakefmt.timeline.properties_store import BACKUP, PROPERTIES, load_properties
+from lakefmt.timeline.restore import RestorePlan, parse_restore_record, restore_record
 from lakefmt.timeline.rollback import RollbackPlan, choose_logs, parse_rollback_plan, rollback_plan_record, scan_logs
-from lakefmt.timeline.savepoint import (
-    RestorePlan,
-    parse_restore_record,
-    parse_savepoint,
-    restore_record,
-    savepoint_record,
-)
+from lakefmt.timeline.savepoint import parse_savepoint, savepoint_record
 from lakefmt.timeline.timeline import timeline_from_names
 from lakefmt.values import FileId, InstantTime, PartitionPath, TableVersion, WriteOperation, WriteStat
 from lakefmt.write.commit.key_stats import (
@@ -632,7 +627,7 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "restore",
-        ("timeline.savepoint.parse_restore_record",),
+        ("timeline.restore.parse_restore_record",),
         decode_restore,
         {"ours": encode_body(BodyKind.RESTORE_PLAN, restore_record(_RESTORE))},
     ),
