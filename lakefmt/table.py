@@ -105,7 +105,7 @@ def create_table(
         index: how keys are found: ``"bloom"``, ``"simple"``, ``"global_bloom"``, ``"global_simple"``, ``"bucket"``,
             ``"record"`` or ``"partitioned_record"`` (docs/index.md).
         indexes: of a metadata table, which the table then has from its beginning: kinds such as ``"column_stats"``,
-            ``"record_index"``, or ``{"kind": "secondary_index", "columns": ["city"]}`` (docs/index.md). None: on an
+            ``"record_index"``, or ``{"kind": "secondary_index", "columns": ["city"]}`` (docs/metadata-table.md). None: on an
             object store the list of files and statistics, elsewhere none.
         merge: ``"event_time"`` or ``"commit_time"``, default from `ordering`; or a function ``(older, newer) -> merged``
             over Arrow tables, or its name (docs/merging.md).

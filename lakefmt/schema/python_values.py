@@ -1,4 +1,4 @@
-"""Python values as Arrow values of a type: exactly, or not at all (docs/bad-input.md, Values). Pure.
+"""Python values as Arrow values of a type: exactly, or not at all (docs/errors.md, Values). Pure.
 
 The only way from a value of Python, NumPy, pandas or Polars to a column: keys, new values of an update, rows given as dicts,
 rows of streams and named partitions come through here. Arrow's own conversion cuts fractions and times, ignores fields that a

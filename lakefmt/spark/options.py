@@ -266,14 +266,17 @@ def find_option(name: str) -> SparkOption | None:
 
 
 def options_markdown() -> str:
-    """Return the table of docs/spark.md."""
+    """Return the table of docs/settings.md."""
     older = {new: sorted(old for old, name in ALIASES.items() if name == new) for new in ALIASES.values()}
-    rows = []
+    # Options that are not honoured, for one reason, share a row.
+    rows: dict[tuple[str, ...], list[str]] = {}
     for name, option in sorted(SPARK_OPTIONS.items()):
         also = [f"`{old}`" for old in older.get(name, []) if old.startswith("hoodie.datasource.")]
         shown = f"`{name}`" + (f", formerly {', '.join(also)}" if also else "")
-        rows.append(f"| {shown} | {option.kind} | {option.meaning} |")
-    return "\n".join(["| option | | meaning |", "|---|---|---|", *rows])
+        row = (option.kind, option.meaning, *([name] if option.kind == "honoured" else []))
+        rows.setdefault(row, []).append(shown)
+    lines = [f"| {', '.join(names)} | {row[0]} | {row[1]} |" for row, names in rows.items()]
+    return "\n".join(["| option | | meaning |", "|---|---|---|", *lines])
 
 
 #: The mark of a DataFrame that ``load`` gave: its state stays that of its first query, in views of it, too.

@@ -1,4 +1,4 @@
-"""The tables of docs/choices.md: the advice beside the best choice of all tried, and the results of the suite."""
+"""The tables of docs/dev/choices.md: the advice beside the best choice of all tried, and the results of the suite."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The methods of append tables: ``append``, ``overwrite``, ``tags``, ``as_of`` and ``expire_partitions``, and what they decide by.
 
 * Properties of a new append table (:func:`append_properties`; docs/append.md, Making one).
-* Paimon's names of table options, and what stands for them here (:data:`OPTIONS`; docs/append.md, Options). ``OPTIONS`` makes the
+* Paimon's names of table options, and what stands for them here (:data:`OPTIONS`; docs/settings.md, Options of Paimon). ``OPTIONS`` makes the
   table in the documentation. A name that is not in it is refused with the nearest one that is.
 * Whether an append was done already, and what its commit says (:class:`AppendEntries`; docs/append.md, Once).
 * Which partitions are old (:func:`old_partitions`; docs/append.md, Expiry).
@@ -430,7 +430,7 @@ def translate_options(properties: Mapping[str, str]) -> dict[str, str]:
         option = OPTIONS.get(name)
         if option is None:
             near = get_close_matches(str(name), OPTIONS, 1)
-            hint = f": did you mean {near[0]!r}?" if near else ": Paimon's options are listed in docs/append.md"
+            hint = f": did you mean {near[0]!r}?" if near else ": Paimon's options are listed in docs/settings.md"
             raise UnknownSetting(f"unknown table option {name!r}{hint}")
         if option.refused:
             raise UnsupportedFeature(f"table option {name}: lakefmt has nothing for it ({option.note})")
@@ -526,7 +526,7 @@ def _span_value(name: str, value: str) -> float:
 
 
 def option_rows() -> list[str]:
-    """Return the rows of the table in docs/append.md."""
+    """Return the rows of the table in docs/settings.md."""
     rows = ["| Paimon's option | its default | here |", "|---|---|---|"]
     for name, option in OPTIONS.items():
         here = f"`{option.becomes}`" if option.becomes else ""
