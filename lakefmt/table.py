@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from functools import partial
 from threading import RLock
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +26,7 @@ from lakefmt.errors import InvalidInputError, TableExists, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.keys import partition_items
 from lakefmt.metadata.reading.listing import ListingByMetadata
+from lakefmt.options import WriteOptions
 from lakefmt.producers.append.verbs import AppendVerbs
 from lakefmt.producers.stream.verbs import ProducerVerbs
 from lakefmt.read.filters import Filter
@@ -249,7 +250,7 @@ class Table(
 
     # --- writing -------------------------------------------------------------------------------------------------
 
-    def upsert(self, data: object, *, partial: bool = False, **call: Any) -> CommitResult:
+    def upsert(self, data: object, *, partial: bool = False, **call: Unpack[WriteOptions]) -> CommitResult:
         """Insert new keys, update known ones; of two rows with one key the table's rule picks one.
 
         Args:
@@ -272,7 +273,7 @@ class Table(
         """
         return self._write(WriteOperation.UPSERT, data, call, partial=partial)
 
-    def insert(self, data: object, *, drop_duplicates: bool = False, **call: Any) -> CommitResult:
+    def insert(self, data: object, *, drop_duplicates: bool = False, **call: Unpack[WriteOptions]) -> CommitResult:
         """Add rows without looking for their keys; small files are filled first.
 
         Args:
@@ -289,7 +290,7 @@ class Table(
         return self._write(WriteOperation.INSERT, data, call, drop_duplicates=drop_duplicates)
 
     def bulk_insert(
-        self, data: object, *, sort: str = "none", drop_duplicates: bool = False, **call: Any
+        self, data: object, *, sort: str = "none", drop_duplicates: bool = False, **call: Unpack[WriteOptions]
     ) -> CommitResult:
         """Add rows as new files, in bounded memory however long the stream is.
 
@@ -309,7 +310,7 @@ class Table(
         return self._write(WriteOperation.BULK_INSERT, data, call, sort=sort, drop_duplicates=drop_duplicates)
 
     def sort_on_write(
-        self, data: object, columns: Sequence[str] | str, *, order: str = "linear", **call: Any
+        self, data: object, columns: Sequence[str] | str, *, order: str = "linear", **call: Unpack[WriteOptions]
     ) -> CommitResult:
         """Add rows as new files, in each partition in the order that :meth:`cluster` gives them; in bounded memory.
 
@@ -333,7 +334,7 @@ class Table(
 
         return self._write(WriteOperation.BULK_INSERT, data, call, sort=sort_text_of(columns, order))
 
-    def insert_overwrite(self, data: object, **call: Any) -> CommitResult:
+    def insert_overwrite(self, data: object, **call: Unpack[WriteOptions]) -> CommitResult:
         """Replace everything in the partitions that `data` touches by its rows.
 
         Args:
@@ -349,11 +350,11 @@ class Table(
         """
         return self._write(WriteOperation.INSERT_OVERWRITE, data, call)
 
-    def insert_overwrite_table(self, data: object, **call: Any) -> CommitResult:
+    def insert_overwrite_table(self, data: object, **call: Unpack[WriteOptions]) -> CommitResult:
         """Replace the whole table's rows by those of `data`; arguments as for :meth:`insert_overwrite`."""
         return self._write(WriteOperation.INSERT_OVERWRITE_TABLE, data, call)
 
-    def delete_partitions(self, partitions: Partitions, **call: Any) -> CommitResult:
+    def delete_partitions(self, partitions: Partitions, **call: Unpack[WriteOptions]) -> CommitResult:
         """Remove whole partitions.
 
         Args:
@@ -369,10 +370,10 @@ class Table(
             paths = self.client.at(self.client.load()).chosen_partitions(partitions, must_exist=True)
             if call.get("dry_run"):
                 return WriteTransaction.plan_only(self.client, request).plan_delete_partitions(paths)
-            result = retried(self.client, request, partial(delete_partitions, self.client, request, paths))
+            result = retried(self.client, request, functools.partial(delete_partitions, self.client, request, paths))
         return self._finished(result, request, observer)
 
-    def update(self, filter: Filter, values: Mapping[str, object], **call: Any) -> CommitResult:
+    def update(self, filter: Filter, values: Mapping[str, object], **call: Unpack[WriteOptions]) -> CommitResult:
         """Set columns of the rows that a filter selects.
 
         Args:
@@ -406,7 +407,9 @@ class Table(
 
         return self._write(WriteOperation.UPSERT, StoredRows(changed), call)
 
-    def delete(self, what: object, *, partitions: Partitions | None = None, **call: Any) -> CommitResult:
+    def delete(
+        self, what: object, *, partitions: Partitions | None = None, **call: Unpack[WriteOptions]
+    ) -> CommitResult:
         """Remove rows, by key or by filter.
 
         Args:
@@ -431,7 +434,7 @@ class Table(
         asked = None if partitions is None else partition_items(partitions)
         # Taken out of whatever holds them before the first attempt: an iterator can be read once.
         dry = bool(call.get("dry_run"))
-        window = None if dry else partial(self._window_bytes, request)
+        window = None if dry else functools.partial(self._window_bytes, request)
         given = None if isinstance(what, str | pc.Expression) else take_keys(what, window)
 
         def chosen_keys() -> tuple[DeleteKeys, TableState | None]:
@@ -463,13 +466,18 @@ class Table(
         self,
         operation: WriteOperation,
         data: object,
-        call: Mapping[str, Any],
+        call: WriteOptions,
         entries: CommitEntries | None = None,
         replaces: Sequence[PartitionPath] = (),
-        **asked: Any,
+        *,
+        partial: bool = False,
+        drop_duplicates: bool = False,
+        sort: str = "none",
     ) -> CommitResult:
         started = perf_counter()
-        request, observer = parse_call(operation, call, entries, **asked)
+        request, observer = parse_call(
+            operation, call, entries, partial=partial, drop_duplicates=drop_duplicates, sort=sort
+        )
         request = replace(request, replaces=tuple(replaces)) if replaces else request
         dry = bool(call.get("dry_run"))
         given = data if isinstance(data, StoredRows) else self._given(data, request, dry=dry)
@@ -493,7 +501,7 @@ class Table(
 
     def _given(self, data: object, request: WriteRequest, *, dry: bool) -> GivenRows:
         """Return the rows of a call; of a stream no more than a window is held in memory."""
-        window = None if dry else partial(self._window_bytes, request)
+        window = None if dry else functools.partial(self._window_bytes, request)
         updates = request.operation is WriteOperation.UPSERT
         return GivenRows(data, whole=dry or not request.streams, memory_bytes=window, stored_keys=updates)
 

@@ -8,10 +8,10 @@ terms, which know their opposite under nulls (:mod:`lakefmt.read.filter_terms`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +32,7 @@ from lakefmt.read.filter_terms import (
     matches_like,
     parse_number,
 )
+from lakefmt.values import Filter
 
 __all__ = [
     "Filter",
@@ -267,8 +268,6 @@ def _column_parts(tree: Any) -> list[Any]:
         return [*_column_parts(tree.this), tree.expression]
     return list(tree.parts)
 
-
-Filter: TypeAlias = "pc.Expression | str | Sequence[Any] | None"
 
 _OPERATOR_SPELLINGS = {"==": "=", "<>": "!="}
 _OPERATORS = ("=", "!=", "<", "<=", ">", ">=")

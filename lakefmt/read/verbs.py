@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from lakefmt.data_classes import replace
 from lakefmt.errors import InvalidInputError, SnapshotExpired
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableVerbs
+from lakefmt.options import ReadOptions
 from lakefmt.read.filters import Filter
 from lakefmt.read.snapshot import Snapshot, bound_of, read_increment
 from lakefmt.values import Partitions
@@ -320,25 +321,25 @@ class ReadingVerbs(TableVerbs):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
 
-    def to_pandas(self, **arguments: Any) -> pd.DataFrame:
+    def to_pandas(self, **call: Unpack[ReadOptions]) -> pd.DataFrame:
         """Read into pandas; arguments as for :meth:`read`."""
-        frame: pd.DataFrame = self.read(**arguments).to_pandas()
+        frame: pd.DataFrame = self.read(**call).to_pandas()
         return frame
 
-    def to_polars(self, **arguments: Any) -> pl.DataFrame:
+    def to_polars(self, **call: Unpack[ReadOptions]) -> pl.DataFrame:
         """Read into Polars; arguments as for :meth:`read`."""
         import polars
 
-        return polars.DataFrame(self.read(**arguments))
+        return polars.DataFrame(self.read(**call))
 
-    def to_duckdb(self, connection: duckdb.DuckDBPyConnection, name: str, **arguments: Any) -> object:
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection, name: str, **call: Unpack[ReadOptions]) -> object:
         """Register the rows as a view in DuckDB; arguments as for :meth:`read`.
 
         Raises:
             InvalidInputError: no columns are requested (DuckDB has no such views), or DuckDB
                 refuses the view.
         """
-        rows, view = self.read(**arguments), text_argument(name, "name")
+        rows, view = self.read(**call), text_argument(name, "name")
         if not rows.num_columns:
             raise InvalidInputError(
                 f"columns=[]: DuckDB has no view without columns; read([]) tells the {rows.num_rows} rows"

@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 import pyarrow as pa
 
 from lakefmt import Table
 from lakefmt.data_classes import replace
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
-from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
+from lakefmt.spark.options import SparkWriteOptions, WriteCall, option_texts, parse_write_options
 from lakefmt.spark.types import dataframe_schema, spark_schema, spark_types
 from lakefmt.spark.workers import check_workers
 from lakefmt.spark.writing.commit import MODES, check_creation, existing_table, write_and_commit, write_few_and_commit
@@ -111,7 +111,7 @@ def write_dataframe(
     *,
     commit_metadata: Mapping[str, str] | None = None,
     progress: bool = False,
-    **options: object,
+    **options: Unpack[SparkWriteOptions],
 ) -> CommitResult:
     """Write the rows of a DataFrame in one commit.
 
@@ -161,7 +161,7 @@ def write_few_rows(
     commit_metadata: Mapping[str, str] | None = None,
     table: Table | None = None,
     row_bytes: float | None = None,
-    **options: object,
+    **options: Unpack[SparkWriteOptions],
 ) -> FewRows | None:
     """Append the rows of a DataFrame to a table if they are few, by one job of Spark; no rows make no commit.
 
@@ -211,7 +211,9 @@ def _collect_and_write(
     return FewRows(rows.num_rows, rows.nbytes)
 
 
-def explain_write(df: DataFrame, path: str, mode: str = "append", **options: object) -> SparkWritePlan:
+def explain_write(
+    df: DataFrame, path: str, mode: str = "append", **options: Unpack[SparkWriteOptions]
+) -> SparkWritePlan:
     """Return how a write would run: by which way, over how many tasks and files, and why. The rows are counted for it.
 
     Args:
