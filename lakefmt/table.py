@@ -94,9 +94,9 @@ def create_table(
 
     Args:
         path: a local path (a text or a ``pathlib.Path``) or any fsspec URL.
-        schema: the columns; or `data`, anything Arrow, to take its schema (nothing of it is written). Types that Spark
-            cannot upsert become others with the same values: ``timestamp[ms]`` becomes ``timestamp[us]``, and bytes of
-            fixed length become binary (setting ``lakefmt.create.types``).
+        schema: the columns; or `data`. Types that Spark cannot upsert become others with the same values: ``timestamp[ms]``
+            becomes ``timestamp[us]``, and bytes of fixed length become binary (setting ``lakefmt.create.types``).
+        data: anything that holds Arrow data, to take its schema; nothing of it is written.
         record_key: the column or columns that make a row's key.
         partition_by: the column or columns whose values make partition paths; None: unpartitioned. By time:
             ``lakefmt.year("ts")``, ``month``, ``day`` or ``hour`` of a timestamp or date column.
@@ -281,6 +281,11 @@ class Table(
             drop_duplicates: leave out rows whose key is stored already or comes twice.
             **call: as for :meth:`upsert`.
 
+        Raises:
+            SchemaMismatch: the data do not fit.
+            InvalidKey: a key or partition value cannot be used.
+            ConflictError: another writer is or was at work; nothing was changed.
+
         Example:
             >>> t = create_table("memory://doc-insert", schema=pa.schema([("id", pa.string())]), record_key="id")
             >>> _ = t.insert(pa.table({"id": ["a"]}))
@@ -301,6 +306,12 @@ class Table(
                 ``"linear:a,b"``, ``"zorder:a,b"``, ``"hilbert:a,b"``: as :meth:`sort_on_write`.
             drop_duplicates: as for :meth:`insert`; then the rows are held in memory.
             **call: as for :meth:`upsert`.
+
+        Raises:
+            InvalidInputError: an order that there is not.
+            SchemaMismatch: the data do not fit; of a stream, nothing that was written before stays.
+            InvalidKey: a key or partition value cannot be used.
+            ConflictError: another writer is or was at work; nothing was changed.
 
         Example:
             >>> t = create_table("memory://doc-bulk", schema=pa.schema([("id", pa.string())]), record_key="id")
@@ -341,6 +352,11 @@ class Table(
             data: anything that holds Arrow data.
             **call: as for :meth:`upsert`.
 
+        Raises:
+            SchemaMismatch: the data do not fit.
+            InvalidKey: a key or partition value cannot be used.
+            ConflictError: another writer is or was at work; nothing was changed.
+
         Example:
             >>> t = create_table("memory://doc-overwrite", schema=pa.schema([("id", pa.string())]), record_key="id")
             >>> _ = t.insert(pa.table({"id": ["a", "b"]}))
@@ -351,7 +367,24 @@ class Table(
         return self._write(WriteOperation.INSERT_OVERWRITE, data, call)
 
     def insert_overwrite_table(self, data: object, **call: Unpack[WriteOptions]) -> CommitResult:
-        """Replace the whole table's rows by those of `data`; arguments as for :meth:`insert_overwrite`."""
+        """Replace the whole table's rows by those of `data`.
+
+        Args:
+            data: anything that holds Arrow data; without rows the table is empty afterwards.
+            **call: as for :meth:`upsert`.
+
+        Raises:
+            SchemaMismatch: the data do not fit.
+            InvalidKey: a key or partition value cannot be used.
+            ConflictError: another writer is or was at work; nothing was changed.
+
+        Example:
+            >>> t = create_table("memory://doc-overwrite-all", schema=pa.schema([("id", pa.string())]), record_key="id")
+            >>> _ = t.insert(pa.table({"id": ["a", "b"]}))
+            >>> _ = t.insert_overwrite_table(pa.table({"id": ["c"]}))
+            >>> t.read()["id"].to_pylist()
+            ['c']
+        """
         return self._write(WriteOperation.INSERT_OVERWRITE_TABLE, data, call)
 
     def delete_partitions(self, partitions: Partitions, **call: Unpack[WriteOptions]) -> CommitResult:
@@ -364,6 +397,14 @@ class Table(
 
         Raises:
             InvalidInputError: the table has no such partition.
+
+        Example:
+            >>> data = pa.table({"id": ["a", "b"], "city": ["sf", "oslo"]})
+            >>> t = create_table("memory://doc-delete-partitions", data=data, record_key="id", partition_by="city")
+            >>> _ = t.insert(data)
+            >>> _ = t.delete_partitions("sf")
+            >>> t.read()["id"].to_pylist()
+            ['b']
         """
         with self._writing:
             request, observer = parse_call(WriteOperation.DELETE_PARTITION, call)
@@ -566,6 +607,9 @@ class Table(
             dry_run: True returns the plan and touches nothing.
             options: settings of the call, such as ``hoodie.keep.min.commits``: what stays active.
 
+        Raises:
+            UnknownSetting: an option that is not known.
+
         Example:
             >>> t = create_table("memory://doc-archive", schema=pa.schema([("id", pa.string())]), record_key="id")
             >>> for _ in range(4): _ = t.upsert(pa.table({"id": ["a"]}))
@@ -622,6 +666,9 @@ class Table(
         Args:
             plan: ``report.plan``. The table is checked again first: what it does not need any more is passed over.
             accept_loss: also run the steps that give rows up; each is marked with what it loses.
+
+        Raises:
+            WriterActive: another writer is at work.
 
         Example:
             >>> t = create_table("memory://doc-repair", data=pa.table({"id": ["a"]}), record_key="id")

@@ -229,6 +229,14 @@ class AppendVerbs(TableVerbs):
         Raises:
             InstantNotFound: there is no such tag, or no state with such a watermark.
             InvalidInputError: none of them is given, or several are.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-as-of", schema=pa.schema([("n", pa.int64())]), kind="append")
+            >>> first = t.append(pa.table({"n": [1]}), watermark=1_000)
+            >>> _ = t.append(pa.table({"n": [2]}), watermark=2_000)
+            >>> t.as_of(first.instant).read().num_rows, t.as_of(watermark=1_500).read().num_rows
+            (1, 2)
         """
         if sum(each is not None for each in (when, tag, watermark)) != 1:
             raise InvalidInputError("as_of takes one of: a moment, tag=, watermark=")

@@ -83,7 +83,17 @@ class ProducerVerbs(TableVerbs):
         options: StreamOptions | Mapping[str, object] | None = None,
         **settings: Unpack[StreamSettings],
     ) -> AsyncStream:
-        """Return a stream whose methods are awaited; ``async with`` opens it. Arguments as for :meth:`open_stream`.
+        """Return a stream whose methods are awaited; ``async with`` opens it.
+
+        Args:
+            operation: as for :meth:`open_stream`.
+            writer_id: as for :meth:`open_stream`.
+            options: as for :meth:`open_stream`.
+            **settings: as for :meth:`open_stream`.
+
+        Raises:
+            InvalidInputError: the operation does not fit the table, or an option is not valid (when it is opened).
+            StreamUnavailable: other processes open a stream of this name again and again (when it is opened).
 
         Example:
             >>> import asyncio, lakefmt, pyarrow as pa
@@ -103,6 +113,9 @@ class ProducerVerbs(TableVerbs):
 
         Args:
             options: settings of the commits.
+
+        Raises:
+            ConflictError: another writer is at work; what streams have flushed stays, for a later call.
 
         Example:
             >>> import lakefmt, pyarrow as pa
