@@ -668,7 +668,8 @@ class Table(
             accept_loss: also run the steps that give rows up; each is marked with what it loses.
 
         Raises:
-            WriterActive: another writer is at work.
+            InvalidInputError: `plan` is no plan of a check.
+            LakefmtError: the table cannot be checked; what fails in a step is an outcome of the report.
 
         Example:
             >>> t = create_table("memory://doc-repair", data=pa.table({"id": ["a"]}), record_key="id")

@@ -154,6 +154,10 @@ def read_dataframe(spark: SparkSession, path: str, **options: Unpack[SparkReadOp
         TableNotFound: there is none.
         UnknownSetting: an option that is not known.
         UnsupportedFeature: Spark's workers do not run this release.
+
+    Example::
+
+        lakefmt.spark.read(spark, "/data/trips", **{"as.of.instant": "20260101000000000"})
     """
     planned = open_scan(str(path), option_texts(options)).plan(slots=_task_slots(spark))
     native = native_dataframe(spark, planned)

@@ -88,6 +88,10 @@ def compact_table(
         ServicesFailed: a task failed every time it was tried; the plan stays pending.
         WriterActive: another process executes a compaction.
         InstantNotFound: no compaction is pending at `run`.
+
+    Example::
+
+        lakefmt.spark.compact(spark, "/data/trips", verify=True)
     """
     check_flags(schedule=schedule, log=log, verify=verify)
     check_texts(run=run)
@@ -142,6 +146,10 @@ def cluster_by_tasks(
         ServicesFailed: a task failed every time it was tried; the plan stays pending.
         WriterActive: another process executes a clustering.
         InstantNotFound: no clustering is pending at `run`.
+
+    Example::
+
+        lakefmt.spark.cluster(spark, "/data/trips", ["city", "ts"], order="hilbert")
     """
     check_flags(schedule=schedule)
     check_texts(order=order, where=where, run=run)
@@ -173,6 +181,10 @@ def clean_table(
         TableNotFound: there is none.
         ServicesFailed: a task failed every time it was tried; the plan stays pending.
         WriterActive: another process executes a clean.
+
+    Example::
+
+        lakefmt.spark.clean(spark, "/data/trips", **{"hoodie.clean.commits.retained": 20})
     """
     check_flags(schedule=schedule)
     call = parse_write_options(option_texts(options))

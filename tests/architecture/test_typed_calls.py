@@ -101,6 +101,58 @@ def test_a_hidden_keyword_is_seen():
     assert hidden_keywords({"hides": hides, "shows": shows}) == ["hides(**call: object)"]
 
 
+# ---------------------------------------------------------------------------------------------------- what help() tells
+
+#: Classes of which an example shows the verbs together: what one of them does shows in the next.
+SHOWN_TOGETHER = ("Stream", "AsyncStream", "TableStream", "BackgroundServices")
+
+
+def untold_parameters(found: dict[str, object]) -> list[str]:
+    """Return the parameters that no line ``name: …`` of their verb's docstring tells about."""
+    return [
+        f"{name}: {parameter}"
+        for name, verb in sorted(found.items())
+        for parameter in inspect.signature(verb).parameters
+        if parameter not in ("self", "cls")
+        and not re.search(rf"^\s+\**{parameter}: ", inspect.getdoc(verb) or "", re.MULTILINE)
+    ]
+
+
+def without_example(found: dict[str, object]) -> list[str]:
+    return [name for name, verb in sorted(found.items()) if "Example:" not in (inspect.getdoc(verb) or "")]
+
+
+def verbs_of_tables() -> dict[str, object]:
+    """Return the public verbs but those that have the names and the arguments of the real-time SDK."""
+    return {name: verb for name, verb in verbs().items() if not name.startswith(("Connection.", "lakefmt.realtime"))}
+
+
+def test_every_parameter_of_a_verb_is_told():
+    assert untold_parameters(verbs_of_tables()) == []
+
+
+def test_every_verb_has_an_example():
+    alone = {name: verb for name, verb in verbs_of_tables().items() if name.partition(".")[0] not in SHOWN_TOGETHER}
+    assert without_example(alone) == []
+    kinds = [path.rpartition(".") for path in CLASSES if path.rpartition(".")[2] in SHOWN_TOGETHER]
+    assert without_example({name: getattr(importlib.import_module(module), name) for module, _, name in kinds}) == []
+
+
+def test_an_untold_parameter_is_seen():
+    def tells(rows: object, mode: str) -> None:
+        """Write.
+
+        Args:
+            rows: what is written.
+        """
+
+    assert untold_parameters({"tells": tells}) == ["tells: mode"]
+    assert without_example({"tells": tells}) == ["tells"]
+
+
+# --------------------------------------------------------------------------------------------------- right and wrong calls
+
+
 @pytest.fixture(scope="module")
 def pyright() -> ModuleType:
     """Return the type checker's package; the environments of the oldest and newest dependencies have none."""

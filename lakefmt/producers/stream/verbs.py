@@ -115,7 +115,7 @@ class ProducerVerbs(TableVerbs):
             options: settings of the commits.
 
         Raises:
-            ConflictError: another writer is at work; what streams have flushed stays, for a later call.
+            LakefmtError: the first failure, when all other streams are done; nothing that was flushed is lost.
 
         Example:
             >>> import lakefmt, pyarrow as pa

@@ -124,7 +124,8 @@ def write_dataframe(
             ``error`` and ``ignore`` if there is a table.
         commit_metadata: texts to keep in the commit, beside those of the options.
         progress: say on the standard error stream what is done, in a terminal and a notebook with a bar of the tasks.
-        **options: Hudi's options by their names, settings of lakefmt, and ``storage.…`` for the store.
+        **options: Hudi's options by their names, settings of lakefmt, and ``storage.…`` for the store; most names have dots
+            and are given in a dictionary.
 
     Returns:
         What was committed.
@@ -133,6 +134,11 @@ def write_dataframe(
         TableExists: there is a table, and the mode is ``error``.
         UnknownSetting: an option that is not known.
         UnsupportedFeature: more rows than one process should take (``lakefmt.spark.stage.max.bytes``).
+
+    Example::
+
+        options = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.datasource.write.precombine.field": "ts"}
+        lakefmt.spark.write(df, "/data/trips", commit_metadata={"job": "nightly"}, **options)
     """
     texts = option_texts(options)
     limits, sort = take_limits(texts, _shuffle_partitions(df)), take_sort(texts)
@@ -225,6 +231,10 @@ def explain_write(
     Raises:
         TableExists: there is a table, and the mode is ``error``.
         UnknownSetting: an option that is not known.
+
+    Example::
+
+        print(lakefmt.spark.explain_write(df, "/data/trips", **options))
     """
     texts = option_texts(options)
     limits, sort = take_limits(texts, _shuffle_partitions(df)), take_sort(texts)
@@ -287,7 +297,15 @@ def _stage_by_tasks(
 
 
 def last_commit(path: str) -> CommitResult | None:
-    """Return the result of the latest write to a table by :func:`write_dataframe` in this process; None: there was none."""
+    """Return the result of the latest write to a table by :func:`write_dataframe` in this process; None: there was none.
+
+    Args:
+        path: the table, as the write was given it.
+
+    Example:
+        >>> last_commit("/data/never-written") is None
+        True
+    """
     return _results_by_path.get(path)
 
 
