@@ -214,13 +214,13 @@ def _compiled(cls: type, fields: Fields, *, frozen: bool) -> FunctionType:
     return initializer
 
 
-def _default_text(each: Field[Any]) -> str:
+def _default_text(each: Field[object]) -> str:
     if each.default_factory is not MISSING:
         return "=_NOT_GIVEN"
     return "" if each.default is MISSING else f"=_default_{each.name}"
 
 
-def _assignment(cls: type, name: str, value: str, names: dict[str, Any], *, frozen: bool) -> str:
+def _assignment(cls: type, name: str, value: str, names: dict[str, object], *, frozen: bool) -> str:
     """Return the line that sets a field: by its slot, which takes a third of the time of `object.__setattr__`."""
     if not frozen:
         return f"self.{name} = {value}"
@@ -242,15 +242,15 @@ def _values(names: list[str]) -> Callable[[Any], object]:
     return attrgetter(*names) if len(names) > 1 else attrgetter(*names, *names)
 
 
-def _equality(values: Callable[[Any], object]) -> Callable[[Any, Any], Any]:
-    def __eq__(self: Any, other: Any) -> Any:  # noqa: N807
+def _equality(values: Callable[[object], object]) -> Callable[[Any, Any], Any]:
+    def __eq__(self: object, other: object) -> Any:  # noqa: N807
         return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
 
     return __eq__
 
 
-def _hash(values: Callable[[Any], object]) -> Callable[[Any], int]:
-    def __hash__(self: Any) -> int:  # noqa: N807
+def _hash(values: Callable[[object], object]) -> Callable[[Any], int]:
+    def __hash__(self: object) -> int:  # noqa: N807
         return hash(values(self))
 
     return __hash__
@@ -258,7 +258,7 @@ def _hash(values: Callable[[Any], object]) -> Callable[[Any], int]:
 
 def _representation(names: list[str]) -> Callable[[Any], str]:
     @recursive_repr()
-    def __repr__(self: Any) -> str:  # noqa: N807
+    def __repr__(self: object) -> str:  # noqa: N807
         return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     return __repr__
@@ -267,7 +267,7 @@ def _representation(names: list[str]) -> Callable[[Any], str]:
 def _refusal(cls: type, fields: Collection[str], method: str, reason: str) -> Callable[..., None]:
     """Return the method that refuses to change a field, and any attribute but one that a subclass adds."""
 
-    def refuse(self: Any, name: str, *value: object) -> None:
+    def refuse(self: object, name: str, *value: object) -> None:
         if type(self) is cls or name in fields:
             raise FrozenInstanceError(f"{reason} {name!r}")
         getattr(super(cls, self), method)(name, *value)
@@ -278,10 +278,10 @@ def _refusal(cls: type, fields: Collection[str], method: str, reason: str) -> Ca
 def _states(names: list[str]) -> tuple[Callable[[Any], list[Any]], Callable[[Any, list[Any]], None]]:
     """Return the two methods that pickle and copy: without them, a frozen class with slots refuses its own values."""
 
-    def __getstate__(self: Any) -> list[Any]:  # noqa: N807
+    def __getstate__(self: object) -> list[Any]:  # noqa: N807
         return [getattr(self, name) for name in names]
 
-    def __setstate__(self: Any, state: list[Any]) -> None:  # noqa: N807
+    def __setstate__(self: object, state: list[object]) -> None:  # noqa: N807
         for name, value in zip(names, state, strict=True):
             object.__setattr__(self, name, value)
 

@@ -157,7 +157,7 @@ def _look_up_report(index: Index, num_keys: int, located: Located) -> LookUpRepo
     return LookUpReport(index.name, num_keys, len(distinct(located.rows)), (*located.steps, stored), located.filters)
 
 
-def _key_texts(keys: Any) -> pa.StringArray:
+def _key_texts(keys: object) -> pa.StringArray:
     given: Any = [keys] if isinstance(keys, str) else keys
     arrow = isinstance(given, pa.Array | pa.ChunkedArray)
     texts = foreign(

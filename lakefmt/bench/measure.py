@@ -168,7 +168,7 @@ class _CellRun:
         if self.cell.fold_after and number % self.cell.fold_after == 0:
             self.service(lambda table: table.compact(log=True))
 
-    def service(self, work: Any) -> None:
+    def service(self, work: object) -> None:
         raise NotImplementedError
 
     def read(self) -> pa.Table:
@@ -385,7 +385,7 @@ def _clustering_filters(cell: BenchCell, count: int = 8) -> list[str]:
     return [f"n >= {low[0]} and n < {low[0] + width} and m >= {low[1]} and m < {low[1] + width}" for low in lows]
 
 
-def _read_by_filters(place: str, options: dict[str, Any], filters: list[str]) -> tuple[dict[str, Any], list[int]]:
+def _read_by_filters(place: str, options: dict[str, object], filters: list[str]) -> tuple[dict[str, Any], list[int]]:
     rows, files, read, seconds = [], [], [], []
     for each in filters:
         store = CountingStore(open_store(place))
@@ -470,7 +470,7 @@ def _measure_parquet_filter(stored: pa.Array, absent: pa.Array, rate: float) -> 
     """Parquet's own filters: what they add to a file; Arrow writes them from release 24 on and does not offer to ask them."""
     table = pa.table({KEY: stored})
 
-    def written(**more: Any) -> int:
+    def written(**more: object) -> int:
         sink = io.BytesIO()
         pq.write_table(table, sink, compression="none", **more)
         return sink.tell()

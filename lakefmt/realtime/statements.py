@@ -469,7 +469,7 @@ def _literal_tree(value: object) -> Any:
     raise ProgrammingError(f"{shown(value)} cannot be a value of a statement: numbers, texts, dates and None can")
 
 
-def _table_name(tree: Any) -> TableName:
+def _table_name(tree: object) -> TableName:
     from sqlglot import exp
 
     if not isinstance(tree, exp.Table):
@@ -589,7 +589,7 @@ _KINDS_BY_OTHER_NAMES: Final = {
 }
 
 
-def _parse_type(tree: Any, path: str) -> SqlType:
+def _parse_type(tree: object, path: str) -> SqlType:
     """Return the SQL type of a column, element or field; `path` is its name in errors."""
     from sqlglot import exp
 
@@ -673,7 +673,7 @@ def _parse_nested(tree: Any, name: str, numbers: list[int], path: str) -> SqlTyp
     raise ProgrammingError(f"column {path!r} has type {tree.sql()}, whose parts are missing or wrong")
 
 
-def _parse_struct_field(tree: Any, path: str) -> tuple[SqlField, bool]:
+def _parse_struct_field(tree: object, path: str) -> tuple[SqlField, bool]:
     field, in_key = _parse_column(tree)
     if in_key:
         raise ProgrammingError(f"{path!r} is a field of a STRUCT, and cannot be a primary key")

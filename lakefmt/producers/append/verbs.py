@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sized
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, Unpack, cast
+from typing import TYPE_CHECKING, Final, Unpack, cast
 
 import pyarrow as pa
 
@@ -576,7 +576,7 @@ def append_properties(
     *,
     kind: object,
     order: object,
-    bucket_key: Any,
+    bucket_key: object,
     buckets: object,
     keyed_by: Mapping[str, object],
 ) -> dict[str, str]:

@@ -222,7 +222,7 @@ class Stream:
         core.take_row(checker, values, operator, None if columns is None else encode_columns(columns), tracked)
 
     def _values_after(
-        self, error: InvalidInputError, operator: RowOperator, row: Mapping[str, Any]
+        self, error: InvalidInputError, operator: RowOperator, row: Mapping[str, object]
     ) -> tuple[RowChecker, Sequence[Any], tuple[str, ...] | None]:
         """Return the values of a row that was refused, by the columns that the table has, or gets, now."""
         try:
@@ -241,7 +241,7 @@ class Stream:
             )
         return InvalidInputError(f"the stream does not take {operator.name}")
 
-    def _follows(self, row: Mapping[str, Any]) -> bool:
+    def _follows(self, row: Mapping[str, object]) -> bool:
         """Return whether the table has, or gets now, the columns that a row brings."""
         if not self.options.auto_refresh:
             return False
@@ -285,7 +285,7 @@ class Stream:
     def apply_values(
         self,
         operator: RowOperator,
-        rows: Sequence[Sequence[Any]],
+        rows: Sequence[Sequence[object]],
         columns: tuple[str, ...] | None = None,
         checker: RowChecker | None = None,
     ) -> None:
@@ -513,7 +513,7 @@ class Stream:
 
     # --- source, schema, metrics ---------------------------------------------------------------------------------
 
-    def mark(self, offset: Any) -> None:
+    def mark(self, offset: object) -> None:
         """Associate a position in the source with the rows applied so far.
 
         The position is committed together with the rows. Segments that the stream seals by itself end at a mark.
@@ -636,7 +636,7 @@ class AsyncStream:
         else:
             stream.extend([row], operator)
 
-    async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
+    async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
         """Run a call that takes rows in a thread; when nobody waits for it any more, it takes no more of them."""
         given_up = threading.Event()
 
@@ -739,7 +739,7 @@ class AsyncStream:
         if self._stream is not None:
             await asyncio.to_thread(self._stream.close, discard)
 
-    def mark(self, offset: Any) -> None:
+    def mark(self, offset: object) -> None:
         """Associate a position in the source with the rows applied so far.
 
         Args:
