@@ -50,7 +50,7 @@ class Pair(_ParamType):
             self.fail("a value that begins with { must be a JSON object", param, ctx)
 
 
-def as_mapping(ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, object], ...]) -> dict[str, Any]:
+def as_mapping(ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, object], ...]) -> dict[str, object]:
     """Return repeated pairs as a mapping; a repeated key is wrong usage."""
     mapping = dict(pairs)
     if len(mapping) != len(pairs):

@@ -502,7 +502,7 @@ def _inner_converter(field: SqlField, stored: pa.DataType, rules: ConversionRule
     """Return the converter of a value inside another one, which may be None."""
     convert = column_converter(field, stored, rules)
 
-    def convert_inner(value: object) -> Any:
+    def convert_inner(value: object) -> object:
         if value is not None:
             return convert(value)
         if not field.nullable:
@@ -552,7 +552,7 @@ def _map_converter(sql: SqlType, stored: pa.DataType, rules: ConversionRules) ->
     return convert
 
 
-def _map_pairs(value: object) -> list[tuple[Any, Any]]:
+def _map_pairs(value: object) -> list[tuple[object, object]]:
     if isinstance(value, (list, tuple)) and all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in value):
         return [(key, item) for key, item in value]
     raise ValueError(f"MAP takes a dict or a list of pairs, not {type(value).__name__}")
@@ -566,7 +566,7 @@ def _struct_converter(sql: SqlType, stored: pa.DataType, rules: ConversionRules)
         for n, field in enumerate(sql.inner)
     ]
 
-    def convert(value: object) -> dict[str, Any]:
+    def convert(value: object) -> dict[str, object]:
         values = _field_values(value, names)
         if isinstance(values, Mapping):
             if missing := [name for name in names if name not in values]:
@@ -579,7 +579,7 @@ def _struct_converter(sql: SqlType, stored: pa.DataType, rules: ConversionRules)
     return convert
 
 
-def _field_values(value: object, names: list[str]) -> Mapping[str, Any] | list[Any]:
+def _field_values(value: object, names: list[str]) -> Mapping[str, object] | list[object]:
     """Return what was given for the fields: by name, or by position."""
     if isinstance(value, Mapping):
         return value

@@ -185,8 +185,8 @@ def encode_types(fields: tuple[SqlField, ...]) -> str:
     return json.dumps({field.name: _document_of_type(field.type) for field in fields}, separators=(",", ":"))
 
 
-def _document_of_type(kind: SqlType) -> dict[str, Any]:
-    document: dict[str, Any] = {"kind": kind.kind.value}
+def _document_of_type(kind: SqlType) -> dict[str, object]:
+    document: dict[str, object] = {"kind": kind.kind.value}
     document |= {name: getattr(kind, name) for name in ("length", "precision", "scale") if getattr(kind, name)}
     if kind.inner:
         document["inner"] = [[field.name, _document_of_type(field.type), field.nullable] for field in kind.inner]
@@ -437,7 +437,7 @@ def _check_parts(tree: exp.Expression, allowed: frozenset[str]) -> None:
         )
 
 
-def _with_parameters(tree: Any, parameters: Sequence[object] | None, text: str) -> Any:
+def _with_parameters(tree: Any, parameters: Sequence[object] | None, text: str) -> object:
     from sqlglot import exp
 
     # Depth first is the order in the text.
@@ -452,7 +452,7 @@ def _with_parameters(tree: Any, parameters: Sequence[object] | None, text: str) 
     return tree
 
 
-def _literal_tree(value: object) -> Any:
+def _literal_tree(value: object) -> object:
     from decimal import Decimal
 
     from sqlglot import exp

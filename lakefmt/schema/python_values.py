@@ -120,7 +120,7 @@ def arrow_scalar(value: object, kind: pa.DataType, name: str) -> pa.Scalar:
 
 def value_converter(
     name: str, kind: pa.DataType, *, required: bool = False, null_elements: bool = True
-) -> Callable[[Any], Any]:
+) -> Callable[[object], object]:
     """Return the function that converts the values of a column.
 
     It returns what ``pyarrow.array`` stores as it is, and that no caller can change: dicts, lists and buffers are copies.
@@ -141,7 +141,7 @@ def value_converter(
     """
     inner = _converter(kind, null_elements)
 
-    def convert(value: object) -> Any:
+    def convert(value: object) -> object:
         try:
             if value is None or is_missing(value):
                 if not required:
@@ -191,8 +191,8 @@ def _inferred(values: Iterable[object]) -> pa.DataType:
     """
     leaf: pa.DataType | None = None
     most = 0
-    elements: list[Any] | None = None
-    fields: dict[str, list[Any]] | None = None
+    elements: list[object] | None = None
+    fields: dict[str, list[object]] | None = None
     for each in values:
         value = _plain(each)
         if is_missing(value):
@@ -301,7 +301,7 @@ def _converter(kind: pa.DataType, null_elements: bool) -> Converter:
         return _list(kind, null_elements)
     convert = _scalar(kind)
 
-    def convert_plain(value: object) -> Any:
+    def convert_plain(value: object) -> object:
         return convert(_plain(value))
 
     return convert_plain
@@ -567,7 +567,7 @@ def _duration(kind: pa.DataType) -> Converter:
 
 
 def _nothing(kind: pa.DataType) -> Converter:
-    def convert(value: object) -> Any:
+    def convert(value: object) -> object:
         raise TypeError(f"values of Python are not converted to {kind}: give an Arrow array")
 
     return convert
@@ -581,7 +581,7 @@ def _inner(field: pa.Field, null_elements: bool, what: str, *, is_element: bool 
     convert = _converter(field.type, null_elements)
     takes_null = field.nullable and (null_elements or not is_element)
 
-    def convert_inner(value: object) -> Any:
+    def convert_inner(value: object) -> object:
         if value is not None and not is_missing(value):
             try:
                 return convert(value)
@@ -598,7 +598,7 @@ def _list(kind: pa.DataType, null_elements: bool) -> Converter:
     element = _inner(kind.value_field, null_elements, "an element", is_element=True)
     size = kind.list_size if pt.is_fixed_size_list(kind) else None
 
-    def convert(value: object) -> list[Any]:
+    def convert(value: object) -> list[object]:
         converted = [element(each) for each in _elements(value)]
         if size is not None and len(converted) != size:
             raise ValueError(f"the type holds exactly {size} elements, and these are {len(converted)}")
@@ -607,7 +607,7 @@ def _list(kind: pa.DataType, null_elements: bool) -> Converter:
     return convert
 
 
-def _elements(value: Any) -> Sequence[Any]:
+def _elements(value: Any) -> Sequence[object]:
     if isinstance(value, pa.Scalar):
         value = value.as_py()
     if isinstance(value, np.ndarray) and value.ndim:
@@ -627,7 +627,7 @@ def _map(kind: pa.MapType, null_elements: bool) -> Converter:
     convert_key = _converter(kind.key_type, null_elements)
     convert_item = _inner(kind.item_field, null_elements, "a value of the map")
 
-    def convert(value: object) -> list[tuple[Any, Any]]:
+    def convert(value: object) -> list[tuple[object, object]]:
         if isinstance(value, pa.Scalar):
             value = value.as_py()
         pairs = list(value.items()) if isinstance(value, Mapping) else _pairs(value)
@@ -641,7 +641,7 @@ def _map(kind: pa.MapType, null_elements: bool) -> Converter:
     return convert
 
 
-def _pairs(value: object) -> list[tuple[Any, Any]]:
+def _pairs(value: object) -> list[tuple[object, object]]:
     if isinstance(value, list | tuple | np.ndarray) and all(
         isinstance(pair, list | tuple) and len(pair) == 2 for pair in value
     ):
@@ -654,7 +654,7 @@ def _struct(kind: pa.DataType, null_elements: bool) -> Converter:
     names = [field.name for field in fields]
     parts = [(each.name, _inner(each, null_elements, f"field {each.name!r}")) for each in fields]
 
-    def convert(value: object) -> dict[str, Any]:
+    def convert(value: object) -> dict[str, object]:
         values = _field_values(value, names)
         if not values.keys() <= set(names):
             unknown = next(name for name in values if name not in names)
@@ -664,7 +664,7 @@ def _struct(kind: pa.DataType, null_elements: bool) -> Converter:
     return convert
 
 
-def _field_values(value: object, names: list[str]) -> Mapping[str, Any]:
+def _field_values(value: object, names: list[str]) -> Mapping[str, object]:
     """Return the values of a struct by name: from a mapping, an object with named fields, a tuple, or a list of pairs."""
     if isinstance(value, pa.Scalar):
         value = value.as_py()

@@ -68,7 +68,7 @@ class IndexSuite:
     effects_apart: ClassVar[int] = 1
 
     @pytest.fixture
-    def index_arguments(self) -> Mapping[str, Any]:
+    def index_arguments(self) -> Mapping[str, object]:
         """Arguments of ``create_table`` that name the index; its ``options`` are used by every handle."""
         raise NotImplementedError("a subclass of IndexSuite names its index by a fixture index_arguments")
 

@@ -283,7 +283,7 @@ def decode_commit(data: bytes, what: str) -> CommitMetadata:
     Source: docs/format.md, Values in timeline bodies. See :func:`encode_commit` for an example.
     """
     record: dict[str, Any] = decode_commit_rows(data, what=what)
-    by_partition: dict[str, list[tuple[Any, ...]]] = record["partitionToWriteStats"] or {}
+    by_partition: dict[str, list[tuple[object, ...]]] = record["partitionToWriteStats"] or {}
     replaced: dict[str, list[str]] = record["partitionToReplaceFileIds"] or {}
     try:
         _check_partitions((*by_partition, *replaced))

@@ -71,7 +71,7 @@ class Tracked:
         row: its number in its buffer.
     """
 
-    future: Future[Any]
+    future: Future[object]
     until: str
     row: int
 
@@ -103,7 +103,7 @@ class Buffer:
     opened: float = 0.0
     rows: int = 0
     bytes: int = 0
-    offset: Any = None
+    offset: object = None
     marked: int | None = None
     strict: bool = False
     trigger: str = ""
