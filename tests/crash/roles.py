@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 
 from lakefmt.testing.store_wrapper import Effect
+from tests.kit import THOROUGH
 
-__all__ = ["THOROUGH", "asked_with_another_version", "first_of_each_role", "role_of"]
+__all__ = ["asked_with_another_version", "first_of_each_role", "role_of"]
 
-#: A run that asks all there is.
-THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
 #: What tells effects of one role apart: times, numbers, file ids and the partition.
 _WHICH_ONE = re.compile(r"city=\w+/|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+")
 

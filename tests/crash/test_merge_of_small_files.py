@@ -15,7 +15,8 @@ from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from lakefmt.write.assign import MOST_SMALL_FILES
-from tests.crash.test_every_effect import OPTIONS, SCHEMA, rows, same
+from tests.crash.test_every_effect import OPTIONS, same
+from tests.kit import SCHEMA, rows
 
 NUMBERS = itertools.count()
 
