@@ -14,12 +14,15 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.example_counts import seed_of_run
+from tests.kit import THOROUGH
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
 
     from tests.scheduling import GroupScheduling
 
+# Before the first test file imports it.
+pytest.register_assert_rewrite("lakefmt.testing.suites")
 pytest_plugins = ["tests.judges.plugin", "tests.compat.exemptions"]
 
 # A run draws from the seed of its day and prints it: LAKEFMT_SEED repeats a run. `few` is for a second run on other
@@ -90,10 +93,20 @@ def _some_cases(items: list[pytest.Item], of_each: int) -> list[pytest.Item]:
     return kept
 
 
+def _of_this_run(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
+    """Leave out what only `make test-all` asks, unless a test is asked for by its name."""
+    named = any("::" in argument for argument in config.args)
+    later = [] if THOROUGH or named else [item for item in items if item.get_closest_marker("test_all") is not None]
+    if later:
+        config.hook.pytest_deselected(items=later)
+    left_out = set(later)
+    return [item for item in items if item not in left_out]
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark every test that asks a judge, and refuse a mark without one: such a test would judge nothing."""
-    items[:] = _some_cases(items, config.getoption("cases_of_each"))
+    items[:] = _some_cases(_of_this_run(config, items), config.getoption("cases_of_each"))
     for item in items:
         used = set(getattr(item, "fixturenames", ()))
         for marker, fixtures in JUDGES.items():

@@ -13,10 +13,22 @@ import pytest
 import lakefmt
 from lakefmt.table import Table
 
-__all__ = ["SCHEMA", "THOROUGH", "content", "product_or_diagonal", "rows", "table", "values_of_run"]
+__all__ = [
+    "SCHEMA",
+    "SECONDS_FOR_A_CHILD",
+    "THOROUGH",
+    "content",
+    "product_or_diagonal",
+    "rows",
+    "table",
+    "values_of_run",
+]
 
 #: Whether this run asks all there is (`make test-all`); a usual one asks what differs most, to be quick.
 THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") in ("thorough", "explore")
+
+#: What a process may take that a test starts: on a machine with other work its imports alone may take a minute.
+SECONDS_FOR_A_CHILD = 240.0
 
 #: Of the small table.
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])

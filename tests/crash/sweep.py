@@ -7,18 +7,20 @@ lives and has to find out whether the effect is there. `make test-all` asks all 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lakefmt.errors import LakefmtError
 from lakefmt.storage import ObjectStore
 from lakefmt.storage.memory import MemoryStore
+from lakefmt.testing.store_wrapper import Effect
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from tests.crash.repeatable import Repeatable
+from tests.crash.roles import first_of_each_role
 from tests.kit import THOROUGH
 
-__all__ = ["DIES", "ENDINGS", "LOST", "PER_CHANGE", "Ending", "Left", "endings_of_run", "sweep"]
+__all__ = ["DIES", "ENDINGS", "LOST", "PER_CHANGE", "Ending", "Left", "endings_of_run", "numbers_of_run", "sweep"]
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,14 @@ ENDINGS = [
 PER_CHANGE = LOST
 
 
-def endings_of_run(thorough: Iterable[Ending] = ENDINGS, *also: Ending) -> list[Ending]:
-    """Return the endings that this run asks a sweep, `also` in every run."""
-    return list(thorough) if THOROUGH else [PER_CHANGE, *also]
+def endings_of_run(also: Iterable[Ending] = ()) -> list[Ending]:
+    """Return the endings that this run asks a sweep: all of them in a thorough run, else one and `also`."""
+    return ENDINGS if THOROUGH else [*also, PER_CHANGE]
+
+
+def numbers_of_run(effects: Sequence[Effect], ending: Ending) -> list[int]:
+    """Return the numbers of the effects that are made to fail: all, but of deaths in a usual run the first of each role."""
+    return first_of_each_role(effects) if ending == DIES and not THOROUGH else list(range(1, len(effects) + 1))
 
 
 @dataclass(frozen=True)

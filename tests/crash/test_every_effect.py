@@ -28,8 +28,8 @@ from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.store_wrapper import Effect
 from lakefmt.testing.stores import FaultStore, Plan, SimulatedCrash, fail_at, no_faults
 from tests.crash.repeatable import Repeatable
-from tests.crash.roles import first_of_each_role, role_of
-from tests.crash.sweep import DIES, ENDINGS, LOST, Ending, sweep
+from tests.crash.roles import role_of
+from tests.crash.sweep import DIES, ENDINGS, LOST, Ending, numbers_of_run, sweep
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.kit import SCHEMA, THOROUGH, rows
@@ -232,9 +232,7 @@ def asked_of(verb: str, version: int, ending: Ending, effects: Sequence[Effect])
     All of them in a thorough run and of lost answers. Of deaths one of each role on the older versions: after a second marker
     or file the next process finds what it finds after the first.
     """
-    if THOROUGH or ending != DIES or version == newest_of(verb):
-        return list(range(1, len(effects) + 1))
-    return first_of_each_role(effects)
+    return list(range(1, len(effects) + 1)) if version == newest_of(verb) else numbers_of_run(effects, ending)
 
 
 SCENES: dict[tuple[str, int], Scene] = {}
