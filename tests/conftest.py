@@ -95,18 +95,18 @@ def _some_cases(items: list[pytest.Item], of_each: int) -> list[pytest.Item]:
 
 def _of_this_run(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
     """Leave out what only `make test-all` asks, unless a test is asked for by its name."""
-    named = any("::" in argument for argument in config.args)
+    named = any("::" in argument for argument in config.getoption("file_or_dir") or ())
     later = [] if THOROUGH or named else [item for item in items if item.get_closest_marker("test_all") is not None]
     if later:
         config.hook.pytest_deselected(items=later)
-    left_out = set(later)
-    return [item for item in items if item not in left_out]
+    left_out = {id(item) for item in later}
+    return [item for item in items if id(item) not in left_out]
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark every test that asks a judge, and refuse a mark without one: such a test would judge nothing."""
-    items[:] = _some_cases(_of_this_run(config, items), config.getoption("cases_of_each"))
+    items[:] = _some_cases(items, config.getoption("cases_of_each"))
     for item in items:
         used = set(getattr(item, "fixturenames", ()))
         for marker, fixtures in JUDGES.items():
@@ -118,6 +118,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 raise pytest.UsageError(f"{item.nodeid} is marked {marker} and uses none of {sorted(fixtures)}")
         if item.get_closest_marker("judge_spark") is None:
             _keep_together(item)
+    items[:] = _of_this_run(config, items)
 
 
 def _require_folder_of_spark(item: pytest.Item, marker: str) -> None:

@@ -31,10 +31,9 @@ from lakefmt.testing.stores import FaultStore, no_faults
 from lakefmt.timeline.heartbeat import Liveness
 from lakefmt.transactions.client import WriteClient
 from tests.crash.repeatable import Repeatable
-from tests.crash.sweep import DIES, ENDINGS, Ending, endings_of_run, numbers_of_run, sweep
+from tests.crash.sweep import Ending, numbers_of_run, sweep, versions_and_endings
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
-from tests.kit import THOROUGH
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.float64())])
 OPTIONS: dict[str, object] = {
@@ -414,12 +413,7 @@ def repeatable(version: int) -> tuple[Repeatable, pa.Table, set[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("clustering-dies")  # one process asks all endings: it knows the states that it has checked
-@pytest.mark.parametrize(
-    ("ending", "version"),
-    [*((ending, 9) for ending in endings_of_run()), *((each, 6) for each in (ENDINGS if THOROUGH else [DIES]))],
-    ids=str,
-)
+@versions_and_endings("clustering-dies", (6, 9))
 def test_dying_anywhere_leaves_the_rows_and_the_next_clustering_ends_it(ending: Ending, version: int) -> None:
     origin, before, groups = repeatable(version)
     whole = FaultStore(origin.copy(), no_faults)

@@ -33,11 +33,10 @@ from lakefmt.testing.stores import FaultMode, FaultStore, FreezeStore, Simulated
 from lakefmt.timeline.instant import Action
 from tests.compaction.mor_tables import OPTIONS, MorTable, fresh_name, rows
 from tests.crash.repeatable import Repeatable
-from tests.crash.sweep import DIES, ENDINGS, endings_of_run, numbers_of_run, sweep
+from tests.crash.sweep import numbers_of_run, sweep, versions_and_endings
 from tests.example_counts import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
-from tests.kit import THOROUGH
 
 DATA = Path(__file__).parents[1] / "data" / "compaction"
 FILE_NAME = "_hoodie_file_name"
@@ -380,12 +379,7 @@ class Later:
         return datetime.now(UTC) + timedelta(hours=1)
 
 
-@pytest.mark.xdist_group("compaction-dies")  # one process asks all endings: it knows the states that it has checked
-@pytest.mark.parametrize(
-    ("ending", "version"),
-    [*((ending, 9) for ending in endings_of_run()), *((each, 6) for each in (ENDINGS if THOROUGH else [DIES]))],
-    ids=str,
-)
+@versions_and_endings("compaction-dies", (6, 9))
 def test_dying_anywhere_leaves_the_rows_and_the_next_compaction_ends_it(ending, version):
     origin = repeatable(version)
     whole = FaultStore(origin.copy(), no_faults)

@@ -32,11 +32,10 @@ from lakefmt.timeline.timeline import timeline_from_names
 from tests.compaction.mor_tables import OPTIONS, MorTable, fresh_name, rows
 from tests.compaction.test_compact import Later, assert_same_rows, data_files, everything, steps
 from tests.crash.repeatable import Repeatable
-from tests.crash.sweep import DIES, ENDINGS, endings_of_run, numbers_of_run, sweep
+from tests.crash.sweep import numbers_of_run, sweep, versions_and_endings
 from tests.example_counts import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
-from tests.kit import THOROUGH
 
 FOLD = {**OPTIONS, "hoodie.log.compaction.blocks.threshold": 2}
 ONE_THREAD = {**FOLD, "lakefmt.write.threads": 1, "hoodie.client.heartbeat.tolerable.misses": 0}
@@ -303,12 +302,7 @@ def repeatable(version):
     return Repeatable(MemoryStore(made(version)[1]))
 
 
-@pytest.mark.xdist_group("log-compaction-dies")  # one process asks all endings: it knows the states that it has checked
-@pytest.mark.parametrize(
-    ("version", "ending"),
-    [*((9, ending) for ending in endings_of_run()), *((6, each) for each in (ENDINGS if THOROUGH else [DIES]))],
-    ids=str,
-)
+@versions_and_endings("log-compaction-dies", (6, 9))
 def test_dying_anywhere_leaves_the_rows_and_the_next_one_ends_it(version, ending):
     origin = repeatable(version)
     whole = FaultStore(origin.copy(), no_faults)

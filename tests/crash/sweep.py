@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from lakefmt.errors import LakefmtError
 from lakefmt.storage import ObjectStore
 from lakefmt.storage.memory import MemoryStore
@@ -20,7 +22,18 @@ from tests.crash.repeatable import Repeatable
 from tests.crash.roles import first_of_each_role
 from tests.kit import THOROUGH
 
-__all__ = ["DIES", "ENDINGS", "LOST", "PER_CHANGE", "Ending", "Left", "endings_of_run", "numbers_of_run", "sweep"]
+__all__ = [
+    "DIES",
+    "ENDINGS",
+    "LOST",
+    "PER_CHANGE",
+    "Ending",
+    "Left",
+    "endings_of_run",
+    "numbers_of_run",
+    "sweep",
+    "versions_and_endings",
+]
 
 
 @dataclass(frozen=True)
@@ -48,6 +61,22 @@ PER_CHANGE = LOST
 def endings_of_run(also: Iterable[Ending] = ()) -> list[Ending]:
     """Return the endings that this run asks a sweep: all of them in a thorough run, else one and `also`."""
     return ENDINGS if THOROUGH else [*also, PER_CHANGE]
+
+
+def versions_and_endings(group: str, versions: Sequence[int] = (6, 8, 9)) -> pytest.MarkDecorator:
+    """Ask a sweep every ending on every version in a thorough run, else one ending on the newest and deaths on the oldest.
+
+    Args:
+        group: names the sweep; one process asks all endings of a version, for it knows the states that it has checked.
+        versions: of tables, from the oldest.
+    """
+    usual = [(versions[0], DIES), (versions[-1], PER_CHANGE)]
+    every = [(version, ending) for version in versions for ending in ENDINGS]
+    cases = [
+        pytest.param(version, ending, id=f"{version}-{ending}", marks=pytest.mark.xdist_group(f"{group}-{version}"))
+        for version, ending in (every if THOROUGH else usual)
+    ]
+    return pytest.mark.parametrize(("version", "ending"), cases)
 
 
 def numbers_of_run(effects: Sequence[Effect], ending: Ending) -> list[int]:
