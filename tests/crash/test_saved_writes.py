@@ -31,9 +31,8 @@ from lakefmt.write.pipeline import route
 from lakefmt.write.transaction import abort_context, begin_saved, resume_transaction
 from tests.crash.repeatable import Repeatable
 from tests.crash.sweep import DIES, Ending, endings_of_run, sweep
-from tests.kit import product_or_diagonal
+from tests.kit import SCHEMA, product_or_diagonal, rows
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
 NUMBERS = itertools.count()
 #: A heartbeat that is not renewed at once counts as dead: whoever comes next takes it over.
 OPTIONS: dict[str, object] = {
@@ -41,11 +40,6 @@ OPTIONS: dict[str, object] = {
     "lakefmt.durability": "none",
     "hoodie.client.heartbeat.tolerable.misses": 0,
 }
-
-
-def rows(first: int, last: int, ts: int) -> pa.Table:
-    cities = [("sf", "oslo")[n % 2] for n in range(first, last)]
-    return pa.table({"id": [f"k{n}" for n in range(first, last)], "city": cities, "ts": [ts] * (last - first)}, SCHEMA)
 
 
 BEFORE, CHANGES = rows(0, 4, ts=1), rows(2, 6, ts=2)

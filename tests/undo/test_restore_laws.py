@@ -19,8 +19,8 @@ from lakefmt.timeline.instant import Action
 from tests.crash.repeatable import Repeatable
 from tests.crash.sweep import DIES, Ending, endings_of_run, sweep
 from tests.example_counts import examples
-from tests.kit import product_or_diagonal
-from tests.undo.scenarios import OPTIONS, copy, make, over, rows, same
+from tests.kit import product_or_diagonal, rows
+from tests.undo.scenarios import OPTIONS, copy, make, over, same
 
 ACTS: dict[str, Callable[[Table, int], object]] = {
     "upsert": lambda t, n: t.upsert(rows(n % 3, n % 3 + 4, ts=n)),

@@ -48,10 +48,9 @@ from lakefmt.upgrade.run import upgrade_table
 from lakefmt.values import InstantTime, MergeMode, TableVersion
 from tests.crash.repeatable import Repeatable
 from tests.crash.sweep import DIES, endings_of_run, sweep
-from tests.kit import THOROUGH
+from tests.kit import SCHEMA, THOROUGH, rows
 from tests.metadata.metadata_content import check_metadata_table
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
 OPTIONS = {
     "lakefmt.write.threads": 1,
     "lakefmt.durability": "none",
@@ -62,14 +61,6 @@ DROPPING = {**OPTIONS, "hoodie.metadata.enable": "false"}
 NUMBERS = itertools.count()
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 UPGRADES = [(6, 8), (6, 9), (8, 9)]
-
-
-def rows(first: int, last: int, ts: int) -> pa.Table:
-    numbers = range(first, last)
-    return pa.table(
-        {"id": [f"k{n}" for n in numbers], "city": [("sf", "oslo")[n % 2] for n in numbers], "ts": [ts] * len(numbers)},
-        schema=SCHEMA,
-    )
 
 
 def prepared(version: int, *, short: bool = False, **how: object) -> str:

@@ -27,12 +27,12 @@ from lakefmt.values import TableVersion
 from tests.compat.fixture_tables import real_tables
 from tests.crash.repeatable import Repeatable
 from tests.crash.sweep import Ending, endings_of_run, sweep
+from tests.kit import SCHEMA, rows
 from tests.read.archiving import archive_in, entry, pack_entries, real_entry_schema
 
 VECTORS = Path(__file__).parents[1] / "data" / "timeline"
 #: What Hudi 1.2.0 made of an archive of version 6.
 BY_HUDI = VECTORS.parent / "history"
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
 OPTIONS = {
     "lakefmt.write.threads": 1,
     "lakefmt.durability": "none",
@@ -42,14 +42,6 @@ OPTIONS = {
 NUMBERS = itertools.count()
 HISTORY = ".hoodie/timeline/history"
 OLD_ARCHIVE = ".hoodie/archived/.commits_.archive.1_1-0-1"
-
-
-def rows(first: int, last: int, ts: int) -> pa.Table:
-    numbers = range(first, last)
-    return pa.table(
-        {"id": [f"k{n}" for n in numbers], "city": [("sf", "oslo")[n % 2] for n in numbers], "ts": [ts] * len(numbers)},
-        schema=SCHEMA,
-    )
 
 
 def over(store: object) -> Table:

@@ -29,6 +29,7 @@ from tests.compat.payload_tables import (
     marked_by,
     of_payload,
 )
+from tests.kit import content
 
 NUMBERS = itertools.count()
 SCHEMA = pa.schema(
@@ -55,10 +56,6 @@ def make(properties: dict[str, str], **arguments: object) -> lakefmt.Table:
         **arguments,
     }
     return lakefmt.create_table(f"memory://partial-{next(NUMBERS)}", **given)  # type: ignore[arg-type]
-
-
-def content(table: lakefmt.Table) -> list[tuple[object, ...]]:
-    return sorted(zip(*(column.to_pylist() for column in table.read().columns), strict=True), key=repr)
 
 
 @TYPES
