@@ -4,7 +4,6 @@ Applications use ``lakefmt``; engines that distribute work use ``lakefmt.lowleve
 applications use ``lakefmt.testing``.
 """
 
-import gc
 from typing import TYPE_CHECKING
 
 from lakefmt import errors
@@ -45,17 +44,7 @@ def __getattr__(name: str) -> object:
     """
     if name not in __all__:
         raise AttributeError(f"module 'lakefmt' has no attribute {name!r}")
-    is_collecting = gc.isenabled()
-    gc.disable()  # collections take a fifth of the time of the imports, and find no garbage
-    try:
-        value = globals()[name] = _imported(name)
-    finally:
-        if is_collecting:
-            if not gc.get_freeze_count():
-                # To the oldest generation without a search: else the first collection is one of everything.
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()
+    value = globals()[name] = _imported(name)
     return value
 
 

@@ -7,6 +7,7 @@ the depth of values with a type to infer is checked first.
 
 from __future__ import annotations
 
+import enum
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
@@ -14,7 +15,7 @@ from typing import Any, Final, TypeGuard, TypeVar
 
 import numpy as np
 
-from lakefmt.errors import InvalidInputError, LakefmtError, SchemaMismatch
+from lakefmt.errors import InvalidInputError, LakefmtError, SchemaMismatch, UnknownSetting
 from lakefmt.values import PartitionPath
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "is_encodable",
     "mapping_argument",
     "number_argument",
+    "parse_member",
     "partitions_argument",
     "shown",
     "text_argument",
@@ -37,6 +39,10 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+Member = TypeVar("Member", bound=enum.Enum)
+
+#: Classes of Hudi begin with the engine that they are for.
+_ENGINES: Final = ("spark", "java", "flink")
 
 #: Deeper lists and dicts are refused; deeper types cannot be stored either.
 _MAX_LEVELS: Final = 64
@@ -319,3 +325,29 @@ def flag_argument(value: object, name: str) -> bool:
         (True, False)
     """
     return foreign(lambda: bool(value), f"{name} takes True or False, not {shown(value)}")
+
+
+def parse_member(members: type[Member], name: str, what: str) -> Member:
+    """Return the member of an enumeration that a setting or an argument names.
+
+    Args:
+        members: the enumeration; its values are strings.
+        name: the value of a member in any case; a class of Hudi with or without its package and the engine before it.
+        what: the noun of the error message.
+
+    Raises:
+        UnknownSetting: there is none of that name.
+
+    Example:
+        >>> import enum
+        >>> Strategy = enum.Enum("Strategy", {"SIZE_BASED": "SizeBasedPlanStrategy"})
+        >>> parse_member(Strategy, "org.apache.hudi.x.SparkSizeBasedPlanStrategy", "plan strategy").name
+        'SIZE_BASED'
+    """
+    short = name.rpartition(".")[2].casefold()
+    for member in members:
+        value = str(member.value).casefold()
+        if short in (value, *(engine + value for engine in _ENGINES)):
+            return member
+    names = ", ".join(str(member.value) for member in members)
+    raise UnknownSetting(f"unknown {what} {name!r}: expected one of {names}")

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt.data_classes import dataclass
-from lakefmt.errors import InvalidInputError, UnknownSetting
+from lakefmt.errors import InvalidInputError
 
 __all__ = [
     "ColumnScale",
@@ -309,23 +309,6 @@ class Layout(enum.Enum):
     LINEAR = "linear"
     ZORDER = "zorder"
     HILBERT = "hilbert"
-
-    @classmethod
-    def parse(cls, text: str) -> Layout:
-        """Return the layout of a name.
-
-        Raises:
-            UnknownSetting: there is none of that name.
-
-        Example:
-            >>> Layout.parse("ZORDER").name
-            'ZORDER'
-        """
-        try:
-            return cls(text.lower())
-        except ValueError:
-            names = ", ".join(layout.value for layout in cls)
-            raise UnknownSetting(f"unknown order {text!r}: expected one of {names}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -74,11 +74,7 @@ def trace(work: Callable[[], object]) -> Trace:
 
 def _module(frame: FrameType) -> str:
     name = str(frame.f_globals.get("__name__", ""))
-    return name if name.split(".")[0] == rules.PACKAGE and name not in _AS_LIBRARIES else ""
-
-
-#: No modules that a reader has to open: methods that are given to a class, and functions in the place of PyArrow's and NumPy's.
-_AS_LIBRARIES = ("lakefmt.data_classes", "lakefmt.arrays")
+    return name if name.split(".")[0] == rules.PACKAGE else ""
 
 
 def _callers(frame: FrameType) -> Iterable[str]:
@@ -158,6 +154,108 @@ def public_names(root: Path = ROOT) -> int:
     return total
 
 
+def code_lines(root: Path = ROOT) -> int:
+    """Return the lines of the package without blank lines, comments and docstrings."""
+    total = 0
+    for path in rules.modules(root).values():
+        text = path.read_text("utf-8")
+        documented: set[int] = set()
+        for node in ast.walk(ast.parse(text)):
+            is_owner = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            if is_owner and ast.get_docstring(node) is not None:
+                documented |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+        total += sum(
+            bool(line.strip()) and not line.lstrip().startswith("#") and number not in documented
+            for number, line in enumerate(text.splitlines(), 1)
+        )
+    return total
+
+
+def deferred_imports(root: Path = ROOT) -> list[str]:
+    """Return the imports of modules of the package inside functions, ``file:line``."""
+    return [
+        f"{path.relative_to(root).as_posix()}:{node.lineno}"
+        for path in rules.modules(root).values()
+        for function in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in function.body
+        for node in ast.walk(node)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == rules.PACKAGE
+    ]
+
+
+def circles_of_any_kind(root: Path = ROOT) -> list[list[str]]:
+    """Return the circles of modules, imports for types and in functions included."""
+    targets: defaultdict[str, set[str]] = defaultdict(set)
+    for found in rules.imports(root):
+        targets[found.importer].add(found.imported)
+    order: list[str] = []
+    _visit_all(targets, targets, order)
+    sources: defaultdict[str, set[str]] = defaultdict(set)
+    for importer, imported in targets.items():
+        for each in imported:
+            sources[each].add(importer)
+    components = _visit_all(reversed(order), sources, [])
+    return [sorted(each) for each in components if len(each) > 1]
+
+
+def _visit_all(starts: Iterable[str], edges: Mapping[str, set[str]], order: list[str]) -> list[list[str]]:
+    """Visit what is reached from each start and was not visited before; append modules to `order` as they are left."""
+    seen: set[str] = set()
+    components: list[list[str]] = []
+    for start in list(starts):
+        if start in seen:
+            continue
+        seen.add(start)
+        component, stack = [start], [(start, iter(sorted(edges.get(start, ()))))]
+        while stack:
+            module, rest = stack[-1]
+            following = next((each for each in rest if each not in seen), None)
+            if following is None:
+                order.append(module)
+                stack.pop()
+                continue
+            seen.add(following)
+            component.append(following)
+            stack.append((following, iter(sorted(edges.get(following, ())))))
+        components.append(component)
+    return components
+
+
+def handed_on(root: Path = ROOT) -> list[str]:
+    """Return functions that take a client and a state as two arguments, where a ``TableAt`` or ``WriteAt`` is both."""
+    found = []
+    for module, path in rules.modules(root).items():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                types = {ast.unparse(a.annotation) for a in (*node.args.args, *node.args.kwonlyargs) if a.annotation}
+                if "TableState" in types and types & {"TableClient", "WriteClient"}:
+                    found.append(f"{module}.{node.name}")
+    return found
+
+
+def uses_of_any(root: Path = ROOT) -> int:
+    """Return how many times the package names ``Any``, its imports left out."""
+    trees = (ast.parse(path.read_text("utf-8")) for path in rules.modules(root).values())
+    return sum(isinstance(node, ast.Name) and node.id == "Any" for tree in trees for node in ast.walk(tree))
+
+
+def handlers_of_exception(root: Path = ROOT) -> list[str]:
+    """Return the handlers of ``Exception`` itself, ``file:line``."""
+    return [
+        f"{path.relative_to(root).as_posix()}:{node.lineno}"
+        for path in rules.modules(root).values()
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ExceptHandler) and isinstance(node.type, ast.Name) and node.type.id == "Exception"
+    ]
+
+
+def words_of_pages(root: Path = ROOT) -> int:
+    """Return the words of the pages in docs, those for developers (docs/dev) left out."""
+    pages = [page for page in (root / "docs").rglob("*.md") if (root / "docs/dev") not in page.parents]
+    return sum(len(page.read_text("utf-8").split()) for page in pages)
+
+
 def report(root: Path = ROOT) -> str:
     """Return all measures as text."""
     folder, size = folder_sizes(root).most_common(1)[0]
@@ -165,7 +263,14 @@ def report(root: Path = ROOT) -> str:
     rows += [
         f"{len(rules.modules(root))} modules; largest folder {folder} with {size}",
         f"{len(imported_once(root))} modules are imported by one other module",
+        f"{code_lines(root)} code lines",
         f"{public_names(root)} public names of the top level",
+        f"{len(handed_on(root))} functions take a client and a state",
+        f"{len(deferred_imports(root))} imports of own modules in functions",
+        f"{1000 * uses_of_any(root) / code_lines(root):.1f} uses of Any per 1,000 code lines",
+        f"{len(handlers_of_exception(root))} handlers of Exception",
+        f"{words_of_pages(root)} words in docs outside docs/dev",
+        f"{len(circles_of_any_kind(root))} circles of modules, imports for types and in functions included",
         f"{len(names_defined_twice(root))} public names are defined in several modules: "
         + ", ".join(names_defined_twice(root)),
         f"{len(rules.circles(root))} circles of modules, {len(rules.mutual_parts(root))} of packages",

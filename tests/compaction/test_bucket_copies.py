@@ -235,7 +235,7 @@ def test_a_metadata_table_of_hudi_that_does_not_know_the_copies_is_completed(mon
     instant = planned(table, SPLIT_ALL)
     upsert(table, model, 20, 70, 3)
     with monkeypatch.context() as hudi:
-        hudi.setattr(manage, "copied_logs", lambda client: {})
+        hudi.setattr(manage, "copied_logs", lambda table_at: {})
         table.index.create("column_stats")
     assert not table.index.check().is_clean
     check(table, model)
@@ -250,8 +250,8 @@ def test_rows_that_a_clustering_of_hudi_left_out_of_the_metadata_table_are_broug
     instant = planned(table, SPLIT_ALL)
     upsert(table, model, 20, 70, 3)
     with monkeypatch.context() as hudi:
-        hudi.setattr(manage, "copied_logs", lambda client: {})
-        hudi.setattr(observer, "copied_logs", lambda client: {})
+        hudi.setattr(manage, "copied_logs", lambda table_at: {})
+        hudi.setattr(observer, "copied_logs", lambda table_at: {})
         table.index.create("column_stats")
         table.cluster(run=instant)
     with pytest.raises(AssertionError):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefmt.arguments import parse_member
 from lakefmt.compaction.compact.plan import (
     CompactionRules,
     CompactionStrategy,
@@ -189,9 +190,9 @@ def test_triggers(trigger, age, commits):
 
 def test_names_that_hudi_does_not_know_are_refused():
     with pytest.raises(UnknownSetting, match="LogFileSizeBasedCompactionStrategy"):
-        CompactionStrategy.parse("Quick")
+        parse_member(CompactionStrategy, "Quick", "compaction strategy")
     with pytest.raises(UnknownSetting, match="NUM_OR_TIME"):
-        CompactionTrigger.parse("ALWAYS")
+        parse_member(CompactionTrigger, "ALWAYS", "compaction trigger")
     with pytest.raises(InvalidInputError):
         CompactionRules(partitions=0)
     with pytest.raises(InvalidInputError):

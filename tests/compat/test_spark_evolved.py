@@ -11,7 +11,7 @@ import pytest
 
 import lakefmt
 from lakefmt.check.index_contents import IndexDamage
-from lakefmt.filegroups.table_client import TableClient
+from lakefmt.filegroups.table_client import TableAt
 from lakefmt.read.skipping import file_selection
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import JudgeError, SparkJudge
@@ -83,7 +83,7 @@ def test_what_spark_changed(
         assert_same_multiset(table.read(), theirs, what=name)
         if CHANGES[name][1]:
             with monkeypatch.context() as blind:
-                blind.setattr(TableClient, "column_ids", lambda *_: None)
+                blind.setattr(TableAt, "column_ids", lambda *_: None)
                 read = lakefmt.open_table(str(tmp_path / name)).read()
             with pytest.raises(AssertionError):
                 assert_same_multiset(read, theirs, what=f"{name}: read by names")

@@ -107,7 +107,7 @@ def test_writes_of_ours_that_are_pending_while_spark_writes(
         assert_same_multiset(hudi_rs_judge.snapshot(scene.root), scene.expected(), what=f"hudi-rs, {what}")
         assert not (scene.root / ".hoodie/lock").exists(), what
         check_no_orphans(scene.table)
-    monkeypatch.setattr(conversation, "resolve_conflicts", lambda s, c, b, metadata, *rest: metadata)
+    monkeypatch.setattr(conversation, "resolve_conflicts", lambda write_at, context, begun, metadata, *rest: metadata)
     lowlevel.commit(*sabotaged.pending)
     with pytest.raises(AssertionError):
         assert_same_multiset(sabotaged.table.read(), sabotaged.expected(), what="without the check a row is lost")

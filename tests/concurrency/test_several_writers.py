@@ -530,7 +530,7 @@ def test_two_tables_never_wait_for_each_other() -> None:
 
 
 def test_sabotage_without_the_check_rows_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation, "resolve_conflicts", lambda s, c, b, metadata, *rest: metadata)
+    monkeypatch.setattr(conversation, "resolve_conflicts", lambda write_at, context, begun, metadata, *rest: metadata)
     table = make()
     take_turns(table.client.store, [lambda t: t.upsert(rows("a", ts=2)), lambda t: t.upsert(rows("b", ts=2))], "ABAB")
     assert content(table) != {"a": 2, "b": 2, "o": 1}

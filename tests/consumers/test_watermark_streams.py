@@ -90,7 +90,7 @@ def test_ap_10_a_start_by_watermark_passes_over_no_commit_that_was_cleaned_away(
 def test_ap_12_commits_without_a_watermark_have_the_one_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
     table = table_with([10])
     # As another engine commits: without lakefmt's entries.
-    monkeypatch.setattr("lakefmt.write.context.add_entries", lambda client, state, metadata, *rest: metadata)
+    monkeypatch.setattr("lakefmt.write.context.add_entries", lambda table_at, metadata, *rest: metadata)
     insert(table, 1)
     first = table.client.load().timeline.commits[0].order_time
     assert [batch.watermark for batch in read_all(table)] == [10, 10]

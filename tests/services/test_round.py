@@ -15,7 +15,7 @@ import lakefmt
 from lakefmt import services
 from lakefmt.compaction.compact.run import CompactionResult, run_compaction
 from lakefmt.errors import InvalidInputError
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt
 from lakefmt.services.loop import ServiceLoop
 from lakefmt.timeline.instant import Action
 from lakefmt.values import PartitionPath, WriteStat
@@ -97,14 +97,14 @@ def test_ap_25_candidates_are_looked_for_in_some_partitions_at_a_time(
     for number in range(3):
         table.bulk_insert(pa.concat_tables([rows(range(n * 10 + number, n * 10 + number + 1), n) for n in range(7)]))
     asked: list[int] = []
-    slices = TableClient.slices
+    slices = TableAt.slices
 
-    def counted(self: TableClient, state: TableState, partitions: Iterable[PartitionPath] | None = None) -> Any:
+    def counted(self: TableAt, partitions: Iterable[PartitionPath] | None = None) -> Any:
         asked.append(99 if partitions is None else len(list(partitions)))
-        return slices(self, state, partitions)
+        return slices(self, partitions)
 
     monkeypatch.setattr("lakefmt.services.round.PARTITIONS_AT_ONCE", 3)
-    monkeypatch.setattr(TableClient, "slices", counted)
+    monkeypatch.setattr(TableAt, "slices", counted)
     time.sleep(600.0)
     step = ServiceLoop(table, time_source=time).run(once=True).tables[0].steps["packing"]
     assert step.result == "done", step

@@ -16,6 +16,7 @@ from hilbertcurve.hilbertcurve import HilbertCurve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefmt.arguments import parse_member
 from lakefmt.errors import InvalidInputError, UnknownSetting
 from lakefmt.sorting.orders import (
     Layout,
@@ -221,4 +222,4 @@ def test_what_has_no_order_is_refused() -> None:
         with pytest.raises(InvalidInputError, match=message):
             check_order(RowOrder(columns_), schema)
     with pytest.raises(UnknownSetting, match="linear, zorder, hilbert"):
-        Layout.parse("peano")
+        parse_member(Layout, "peano", "order")

@@ -23,7 +23,7 @@ from lakefmt.errors import SchemaMismatch, StorageError
 from lakefmt.filegroups import base_writer
 from lakefmt.formats.bloom.bloom_filter import BloomFilter
 from lakefmt.formats.parquet.base_file import key_range
-from lakefmt.sorting import external_sort, memory_speed
+from lakefmt.sorting import external_sort
 from lakefmt.sorting import external_sort as key_spill
 from lakefmt.sorting.external_sort import FileKeys, gather_windows, row_memory, sort_stream
 from lakefmt.write.bulk import bulk_insert
@@ -142,19 +142,17 @@ def test_spilled_keys_come_back_in_parts() -> None:
     keys.close()
 
 
-@pytest.mark.parametrize(("cached", "asked"), [(300, 0), (299, 1)])
-@pytest.mark.parametrize("slow", [True, False])
-def test_a_filter_is_the_same_where_memory_is_slow(
-    monkeypatch: pytest.MonkeyPatch, cached: int, asked: int, slow: bool
+@pytest.mark.parametrize(("cached", "is_sorted"), [(300, False), (299, True)])
+def test_a_filter_is_the_same_where_its_flags_are_set_in_order(
+    monkeypatch: pytest.MonkeyPatch, cached: int, is_sorted: bool
 ) -> None:
-    calls, in_order = [], []
+    in_order = []
     plain = BloomFilter.add_pieces
 
     def noted(self: BloomFilter, *given: Any, **named: Any) -> None:
         in_order.append(named["in_order"])
         plain(self, *given, **named)
 
-    monkeypatch.setattr(memory_speed, "far_writes_are_slow", lambda: calls.append(1) or slow)
     monkeypatch.setattr(BloomFilter, "add_pieces", noted)
     monkeypatch.setattr(key_spill, "_KEYS_WITH_CACHED_FLAGS", cached)
     keys, whole, filled = FileKeys(), BloomFilter.sized(300, 1e-9), BloomFilter.sized(300, 1e-9)
@@ -163,7 +161,7 @@ def test_a_filter_is_the_same_where_memory_is_slow(
     whole.add(texts)
     keys.add_to(filled, 1 << 20)
     assert filled == whole
-    assert (len(calls), in_order) == (asked, [bool(asked) and slow])
+    assert in_order == [is_sorted]
 
 
 def test_a_full_temporary_directory_is_a_storage_error(monkeypatch: pytest.MonkeyPatch) -> None:

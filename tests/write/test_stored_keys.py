@@ -12,6 +12,7 @@ import pytest
 
 import lakefmt
 from lakefmt.errors import LakefmtError, UnsupportedFeature
+from lakefmt.filegroups.stored_keys import stored_key_spec, trusts_paths
 from lakefmt.testing.stores import CountingStore
 
 DATA = Path(__file__).parents[1] / "data" / "keys"
@@ -177,9 +178,9 @@ def test_a_table_of_lakefmt_is_asked_nothing(tmp_path):
     lakefmt.create_table(tmp_path / "t", data=rows, record_key="id", partition_by="p").upsert(rows)
     table = lakefmt.open_table(tmp_path / "t")
     table.client.store = CountingStore(table.client.store)
-    assert table.client.stored_keys.trusts_paths(table.client.load())
+    assert trusts_paths(table.client.at())
     before = len(table.client.store.log)
-    table.client.stored_keys.spec(table.client.seen())
+    stored_key_spec(table.client.at(table.client.seen()))
     assert len(table.client.store.log) == before
 
 
@@ -187,7 +188,7 @@ def test_stored_rows_are_asked_once(tmp_path):
     table = lakefmt.open_table(_unpacked("v9_cow_row_writer_times_120", tmp_path / "t"))
     state = table.client.load()
     table.client.reader = _CountedReader(table.client.reader)
-    specs = [table.client.stored_keys.spec(state) for _ in range(3)]
+    specs = [stored_key_spec(table.client.at(state)) for _ in range(3)]
     assert table.client.reader.count == 1
     assert specs[0] == specs[2]
 

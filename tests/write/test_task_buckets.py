@@ -290,7 +290,7 @@ def test_without_the_versions_of_earlier_copies_a_second_attempt_makes_another_o
     init = BucketCopies.__init__
 
     def looks_itself(self: BucketCopies, *given_values: object) -> None:
-        init(self, *given_values[:5])  # type: ignore[arg-type]
+        init(self, *given_values[:4])  # type: ignore[arg-type]
 
     monkeypatch.setattr(BucketCopies, "__init__", looks_itself)
     with pytest.raises(AssertionError, match="not adopted"):

@@ -15,7 +15,7 @@ from datetime import timedelta, tzinfo
 from typing import Any
 
 from lakefmt.data_classes import dataclass, replace
-from lakefmt.errors import CorruptFile, InvalidInputError, UnknownSetting
+from lakefmt.errors import CorruptFile, InvalidInputError
 from lakefmt.filegroups.model import FileSlice, LogFile, join_path
 from lakefmt.formats.names import parse_base_file, parse_log_file
 from lakefmt.storage.api import ObjectStore
@@ -54,19 +54,6 @@ class CleanPolicy(enum.Enum):
     KEEP_LATEST_COMMITS = "KEEP_LATEST_COMMITS"
     KEEP_LATEST_FILE_VERSIONS = "KEEP_LATEST_FILE_VERSIONS"
     KEEP_LATEST_BY_HOURS = "KEEP_LATEST_BY_HOURS"
-
-    @classmethod
-    def parse(cls, text: str) -> CleanPolicy:
-        """Return the policy named `text`.
-
-        Raises:
-            UnknownSetting: there is none of that name.
-        """
-        try:
-            return cls(text.upper())
-        except ValueError:
-            names = ", ".join(policy.value for policy in cls)
-            raise UnknownSetting(f"unknown clean policy {text!r}: expected one of {names}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from lakefmt.arguments import parse_member
 from lakefmt.compaction.clean.plan import (
     CleanPlan,
     CleanPolicy,
@@ -96,7 +97,7 @@ def clean_rules(settings: Settings) -> CleanRules:
     named = settings.text("hoodie.clean.policy")
     policy = CleanPolicy.KEEP_LATEST_COMMITS
     if named is not None:
-        policy = CleanPolicy.parse(named)
+        policy = parse_member(CleanPolicy, named, "clean policy")
     elif settings.origins["hoodie.clean.commits.retained"] == "default":
         if settings.origins["hoodie.clean.hours.retained"] != "default":
             policy = CleanPolicy.KEEP_LATEST_BY_HOURS

@@ -21,7 +21,7 @@ from math import log
 from typing import Final
 
 from lakefmt.data_classes import dataclass
-from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
+from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.filegroups.model import FileSlice, join_path
 from lakefmt.formats.names import queue_bucket_of, queue_position_of
 from lakefmt.index.bucket.resize import BucketChange, ResizeRules, plan_changes
@@ -70,23 +70,6 @@ class PartitionMode(enum.Enum):
     RECENT_DAYS = "RECENT_DAYS"
     SELECTED_PARTITIONS = "SELECTED_PARTITIONS"
     DAY_ROLLING = "DAY_ROLLING"
-
-    @classmethod
-    def parse(cls, text: str) -> PartitionMode:
-        """Return the mode of a name.
-
-        Raises:
-            UnknownSetting: there is none of that name.
-
-        Example:
-            >>> PartitionMode.parse("recent_days").name
-            'RECENT_DAYS'
-        """
-        try:
-            return cls(text.upper())
-        except ValueError:
-            names = ", ".join(mode.value for mode in cls)
-            raise UnknownSetting(f"unknown partition filter mode {text!r}: expected one of {names}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,26 +153,6 @@ class ClusteringStrategy(enum.Enum):
     SELECTED_PARTITIONS = "SelectedPartitionsClusteringPlanStrategy"
     SINGLE_FILE_SORT = "SingleFileSortPlanStrategy"
     CONSISTENT_BUCKET = "ConsistentBucketClusteringPlanStrategy"
-
-    @classmethod
-    def parse(cls, text: str) -> ClusteringStrategy:
-        """Return the strategy that a class name stands for, with or without its package and engine.
-
-        Raises:
-            UnknownSetting: there is none of that name.
-
-        Example:
-            >>> ClusteringStrategy.parse("org.apache.hudi.x.SparkSizeBasedClusteringPlanStrategy").name
-            'SIZE_BASED'
-        """
-        name = text.rpartition(".")[2]
-        for engine in ("Spark", "Java", "Flink"):
-            name = name.removeprefix(engine)
-        try:
-            return cls(name)
-        except ValueError:
-            names = ", ".join(f"Spark{strategy.value}" for strategy in cls)
-            raise UnknownSetting(f"unknown clustering plan strategy {text!r}: expected one of {names}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
+from lakefmt.arguments import parse_member
 from lakefmt.compaction.cluster.plan import ClusteringGroup, ClusteringPlan, ClusteringSlice
 from lakefmt.errors import CommitConflict, CorruptFile, ObjectNotFound, UnknownSetting, UnsupportedFeature
 from lakefmt.filegroups.model import join_path
@@ -146,7 +147,7 @@ def _parsed_group(store: ObjectStore, group: Mapping[str, Any], what: str, *, of
 def _parsed_order(parameters: Mapping[str, str], what: str) -> RowOrder:
     columns = tuple(filter(None, (name.strip() for name in parameters.get(SORT_COLUMNS, "").split(","))))
     try:
-        return RowOrder(columns, Layout.parse(parameters.get(LAYOUT, "linear")))
+        return RowOrder(columns, parse_member(Layout, parameters.get(LAYOUT, "linear"), "order"))
     except UnknownSetting as error:
         raise CorruptFile(f"{what}: {error}") from None
 

@@ -15,6 +15,7 @@ from os import cpu_count
 from time import perf_counter
 from typing import Any, Final
 
+from lakefmt.arguments import parse_member
 from lakefmt.compaction.clean.run import planned_groups
 from lakefmt.compaction.cluster.plan import (
     ClusteringPlan,
@@ -139,8 +140,10 @@ def clustering_rules(settings: Settings) -> ClusteringRules:
         3
     """
     prefix = "hoodie.clustering.plan.strategy."
-    strategy = ClusteringStrategy.parse(settings.text(f"{prefix}class") or "")
-    mode = PartitionMode.parse(settings.text("hoodie.clustering.plan.partition.filter.mode") or "NONE")
+    strategy = parse_member(ClusteringStrategy, settings.text(f"{prefix}class") or "", "clustering plan strategy")
+    mode = parse_member(
+        PartitionMode, settings.text("hoodie.clustering.plan.partition.filter.mode") or "NONE", "partition filter mode"
+    )
     if strategy is ClusteringStrategy.RECENT_DAYS:
         mode = PartitionMode.RECENT_DAYS
     if strategy is ClusteringStrategy.SELECTED_PARTITIONS:
@@ -148,7 +151,10 @@ def clustering_rules(settings: Settings) -> ClusteringRules:
     selected = _names_in_text(settings.text(f"{prefix}partition.selected"))
     return ClusteringRules(
         strategy=strategy,
-        order=RowOrder(_names_in_text(settings.text(SORT_COLUMNS)), Layout.parse(settings.text(LAYOUT) or "linear")),
+        order=RowOrder(
+            _names_in_text(settings.text(SORT_COLUMNS)),
+            parse_member(Layout, settings.text(LAYOUT) or "linear", "order"),
+        ),
         small_bytes=settings.integer(f"{prefix}small.file.limit"),
         target_bytes=settings.integer(TARGET_BYTES),
         group_bytes=settings.integer(f"{prefix}max.bytes.per.group"),
@@ -568,7 +574,7 @@ def _order_of_call(client: TableClient, call: ClusterCall, options: Mapping[str,
         named = _named_columns(call.columns)
     if call.order is not None and not named:
         raise InvalidInputError(f"order={call.order!r} needs columns to order rows by")
-    return RowOrder(named, Layout.parse(call.order or settings.text(LAYOUT) or "linear"))
+    return RowOrder(named, parse_member(Layout, call.order or settings.text(LAYOUT) or "linear", "order"))
 
 
 def _named_columns(columns: object) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta, tzinfo
 
 from lakefmt.data_classes import dataclass
-from lakefmt.errors import InvalidInputError, UnknownSetting
+from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.model import FileSlice, join_path
 from lakefmt.timeline.instant import Action, parse_instant_time
 from lakefmt.timeline.timeline import Timeline
@@ -45,23 +45,6 @@ class CompactionStrategy(enum.Enum):
     BOUNDED_PARTITION_AWARE = "BoundedPartitionAwareCompactionStrategy"
     UNBOUNDED_PARTITION_AWARE = "UnBoundedPartitionAwareCompactionStrategy"
 
-    @classmethod
-    def parse(cls, text: str) -> CompactionStrategy:
-        """Return the strategy that a class name stands for, with or without its package.
-
-        Raises:
-            UnknownSetting: there is none of that name.
-
-        Example:
-            >>> CompactionStrategy.parse("org.apache.hudi.x.UnBoundedCompactionStrategy").name
-            'UNBOUNDED'
-        """
-        try:
-            return cls(text.rpartition(".")[2])
-        except ValueError:
-            names = ", ".join(strategy.value for strategy in cls)
-            raise UnknownSetting(f"unknown compaction strategy {text!r}: expected one of {names}") from None
-
 
 class CompactionTrigger(enum.Enum):
     """When a compaction is due, with Hudi's names."""
@@ -71,19 +54,6 @@ class CompactionTrigger(enum.Enum):
     TIME_ELAPSED = "TIME_ELAPSED"
     NUM_AND_TIME = "NUM_AND_TIME"
     NUM_OR_TIME = "NUM_OR_TIME"
-
-    @classmethod
-    def parse(cls, text: str) -> CompactionTrigger:
-        """Return the trigger named `text`.
-
-        Raises:
-            UnknownSetting: there is none of that name.
-        """
-        try:
-            return cls(text.upper())
-        except ValueError:
-            names = ", ".join(trigger.value for trigger in cls)
-            raise UnknownSetting(f"unknown compaction trigger {text!r}: expected one of {names}") from None
 
 
 @dataclass(frozen=True, slots=True)

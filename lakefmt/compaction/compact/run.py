@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from lakefmt.arguments import parse_member
 from lakefmt.compaction.clean.run import planned_groups
 from lakefmt.compaction.compact.merge import SliceFiles, SliceMerge
 from lakefmt.compaction.compact.plan import (
@@ -118,12 +119,16 @@ def compaction_rules(settings: Settings) -> CompactionRules:
         3
     """
     return CompactionRules(
-        strategy=CompactionStrategy.parse(settings.text("hoodie.compaction.strategy") or ""),
+        strategy=parse_member(
+            CompactionStrategy, settings.text("hoodie.compaction.strategy") or "", "compaction strategy"
+        ),
         target_io_mb=settings.integer("hoodie.compaction.target.io"),
         min_log_bytes=settings.integer("hoodie.compaction.logfile.size.threshold"),
         min_log_files=settings.integer("hoodie.compaction.logfile.num.threshold"),
         partitions=settings.integer("hoodie.compaction.daybased.target.partitions"),
-        trigger=CompactionTrigger.parse(settings.text("hoodie.compact.inline.trigger.strategy") or ""),
+        trigger=parse_member(
+            CompactionTrigger, settings.text("hoodie.compact.inline.trigger.strategy") or "", "compaction trigger"
+        ),
         max_delta_commits=settings.integer("hoodie.compact.inline.max.delta.commits"),
         max_delta_seconds=settings.integer("hoodie.compact.inline.max.delta.seconds"),
         max_file_bytes=settings.integer("hoodie.parquet.max.file.size"),

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakefmt.arguments import shown, text_argument
+from lakefmt.arguments import parse_member, shown, text_argument
 from lakefmt.arrays import from_numpy
 from lakefmt.config.table_config import AppendLayout
 from lakefmt.errors import InvalidInputError, LakefmtError
@@ -338,7 +338,7 @@ def sort_text_of(columns: object, order: object) -> str:
     names = [text_argument(name, "columns") for name in given]
     if any("," in name or not name for name in names):
         raise InvalidInputError(f"columns are names of columns without commas, not {shown(columns)}")
-    return f"{Layout.parse(text_argument(order, 'order')).value}:{','.join(names)}"
+    return f"{parse_member(Layout, text_argument(order, 'order'), 'order').value}:{','.join(names)}"
 
 
 def parse_sort(text: str) -> RowOrder | None:
@@ -358,7 +358,7 @@ def parse_sort(text: str) -> RowOrder | None:
     columns = tuple(filter(None, (name.strip() for name in names.split(","))))
     if not columns:
         raise InvalidInputError(f"sort={text!r} names no column to order rows by")
-    return RowOrder(columns, Layout.parse(layout))
+    return RowOrder(columns, parse_member(Layout, layout, "order"))
 
 
 class OrderInPartitions:

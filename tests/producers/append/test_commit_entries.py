@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt.errors import CorruptFile, InvalidInputError
-from lakefmt.filegroups.table_client import TableState
+from lakefmt.filegroups.table_client import TableAt
 from lakefmt.timeline.commit import (
     RETENTION_MS,
     WATERMARK,
@@ -135,11 +135,11 @@ def test_rs_33_a_commit_without_rows_keeps_its_entries() -> None:
     assert table.read().num_rows == 0
 
 
-def test_a_commit_of_another_engine_hides_no_entry() -> None:
+def test_a_commit_of_another_engine_hides_no_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     table = make("memory://entries-foreign")
     write(table, rows("a"), Said({WATERMARK: "9"}))
     earlier = stored(table)
-    forget = table.client.commit_metadata
+    forget = TableAt.commit_metadata
 
     # A commit of Spark says nothing of lakefmt: the same as one whose entries are left out.
     state = table.client.load()
@@ -150,13 +150,13 @@ def test_a_commit_of_another_engine_hides_no_entry() -> None:
     newest = state.timeline.latest_commit
     assert newest is not None
 
-    def without(asked: TableState, instant: object) -> object:
+    def without(asked: TableAt, instant: object) -> object:
         metadata = forget(asked, instant)  # type: ignore[arg-type]
         if instant == newest:
             metadata.extra_metadata.pop(WATERMARK, None)  # type: ignore[attr-defined]
         return metadata
 
-    table.client.commit_metadata = without  # type: ignore[assignment, method-assign]
+    monkeypatch.setattr(TableAt, "commit_metadata", without)
     assert table.client.at(state).newest_entries() == {}
     assert find_entries(table.client.at(state)) == earlier
     write(table, rows("c"), Said({}))
