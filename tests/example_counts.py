@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 
 from hypothesis import settings
 
-__all__ = ["examples", "seed_of_run"]
+from tests.kit import THOROUGH
+
+__all__ = ["examples", "seed_of_run", "seeds_of_run"]
 
 #: Numbers are chosen beside so many of a property that names none.
 _BESIDE = 60
@@ -25,3 +27,9 @@ def examples(usual: int) -> int:
 def seed_of_run() -> int:
     """Return LAKEFMT_SEED, or the number of today, which every process of this run then has in its environment."""
     return int(os.environ.setdefault("LAKEFMT_SEED", f"{datetime.now(UTC):%Y%m%d}"))
+
+
+def seeds_of_run(usual: int, every: int) -> range:
+    """Return the numbers of the histories that this run plays: all of them in a thorough one, else some, others each day."""
+    first = seed_of_run() * usual % every
+    return range(every) if THOROUGH else range(first, first + usual)
