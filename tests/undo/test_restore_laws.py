@@ -17,7 +17,7 @@ from lakefmt.testing.invariants import check_no_orphans
 from lakefmt.testing.stores import Effect, FaultStore, WatchStore
 from lakefmt.timeline.instant import Action
 from tests.crash.repeatable import Repeatable
-from tests.crash.sweep import DIES, Ending, endings_of_run, sweep
+from tests.crash.sweep import DIES, Ending, endings_of_run, numbers_of_run, sweep
 from tests.example_counts import examples
 from tests.kit import product_or_diagonal, rows
 from tests.undo.scenarios import OPTIONS, copy, make, over, same
@@ -156,7 +156,7 @@ def test_readers_meanwhile_walk_back_state_by_state(version: int, table_type: st
 def test_dying_anywhere_is_resumed(kind: tuple[int, str], ending: Ending) -> None:
     scene, (_, table_type) = past(*kind), kind
     call = lambda store: scene.origin.table(store, OPTIONS).restore(scene.target)  # noqa: E731
-    for left in sweep(scene.origin, call, len(scene.effects), ending):
+    for left in sweep(scene.origin, call, numbers_of_run(scene.effects, ending), ending):
         store, story = left.store, left.story
         assert scene.place(over(store)) in (1, 2, 3), story
         again = copy(store)

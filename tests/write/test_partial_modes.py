@@ -29,7 +29,7 @@ from tests.compat.payload_tables import (
     marked_by,
     of_payload,
 )
-from tests.kit import content
+from tests.kit import content, product_or_diagonal
 
 NUMBERS = itertools.count()
 SCHEMA = pa.schema(
@@ -153,9 +153,7 @@ def event(key: str, ts: int, a: int | None, s: str, *, deleted: bool = False) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["by key", "by mark"])
-@pytest.mark.parametrize("version", [6, 8])
-@pytest.mark.parametrize("payload", list(PAYLOADS))
+@product_or_diagonal(payload=list(PAYLOADS), version=[6, 8], how=["by key", "by mark"])
 def test_nothing_of_a_deleted_row_comes_back(tmp_path: Path, payload: str, version: int, how: str) -> None:
     """Whatever comes after the delete, older or newer: the same as in a copy-on-write table."""
     seen = []
