@@ -266,6 +266,8 @@ _CUSTOM_MERGE = "rows are merged by a function of one's own, which may return va
 _NO_META_COLUMNS = "record keys, which have no statistics here, tell whether those of a partition have all rows"
 _NOT_LISTED = "other writers keep no statistics of the columns of the filter any more"
 _NO_COLUMN = "the filter compares no column that statistics tell of"
+_NO_VALUES = "an Arrow expression is applied by Arrow, and names no keys or values here: SQL text and tuples do"
+_FLOATS = "Arrow would compare statistics with NaN in an Arrow expression on floating point numbers: SQL text and tuples do not"
 _ALTERED = "the columns of the filter were altered since files were written"
 #: The footers of as many files cost less than their statistics: on stores that take long to answer, and on others. A footer
 #: holds a bloom filter of 400 KB as a rule, which a read of the footer reads as well.
@@ -408,6 +410,9 @@ class _Selector:
     def _groups_by_key(self, partitions: list[PartitionPath] | None) -> Groups | None:
         """Return the file groups of the rows with the keys, or the indexed values, that the filter names."""
         condition, config = self.plan.condition, self.state.config
+        if condition is not None and condition.may_fail and not condition.values and self._is_on(_RECORD_INDEX):
+            self._leave_out(_RECORD_INDEX, _NO_VALUES)
+            return None
         if condition is None or not condition.values or not self._serves_newest(_RECORD_INDEX):
             return None
         if self.query != "snapshot" and config.table_type is TableType.MERGE_ON_READ:
@@ -529,7 +534,7 @@ class _Selector:
         keys = record_keys_of_condition(self.plan.condition, self.client.key_spec(self.state.config), self.plan.schema)
         reason = self._sooner(slices, merged=False)
         if keys is None:
-            reason = "the filter names no record keys"
+            reason = _NO_VALUES if self.plan.condition.may_fail else "the filter names no record keys"
         elif not reason and len(slices) > MOST_FILTERS:
             reason = f"the filters of {len(slices)} files are too large"
         if keys is None or reason:
@@ -569,7 +574,10 @@ class _Selector:
         """
         if merged and not _keeps_values(self.state.config):
             return [], _CUSTOM_MERGE
-        leaves = statistic_columns(self.plan.condition, self.plan.schema, self.state.config, merged=merged)
+        condition = self.plan.condition
+        if condition is not None and condition.may_fail and condition.pruning is None:
+            return [], _FLOATS
+        leaves = statistic_columns(condition, self.plan.schema, self.state.config, merged=merged)
         since = alterations(self.client.at(self.state), [leaf.name for leaf in leaves])
         known = [(leaf, since[leaf.name]) for leaf in leaves]
         return [
