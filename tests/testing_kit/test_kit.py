@@ -98,7 +98,7 @@ class Forgetful(Table):
 
 
 def test_a_table_that_loses_rows_is_found_out() -> None:
-    @settings(max_examples=examples(10), database=None, phases=[Phase.generate])
+    @settings(max_examples=50, database=None, phases=[Phase.generate])
     @given(batches(SHAPE, min_rows=1, max_rows=4))
     def explore(rows: Any) -> None:
         honest, model = SHAPE.create(f"memory://kit-forgetful-{next(NUMBERS)}"), SHAPE.model()
