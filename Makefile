@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-oldest venv-newest spark-env sdk-env demo demo-spark demo-stream test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables \
+.PHONY: help venv venv-oldest venv-newest spark-env sdk-env demo demo-spark demo-stream test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables durations \
         lint format types architecture docs docs-write extras bench bench-spark bench-parts bench-streams sizes clean bench-choices choices-check choices-results
 
 help: ## list the tasks
@@ -41,9 +41,9 @@ demo-stream: venv ## set up, then a year of flights as events through a stream; 
 	@$(PY) -m examples.stream $(ARGS)
 
 test: venv ## set up, then all tests: no JVM first, oldest dependencies, then Spark as judge
-	@$(RUN) fast oldest spark
+	@$(RUN) fast oldest spark; status=$$?; $(PY) tools/durations.py; exit $$status
 
-test-all: venv ## the same with ten times as many examples, on the newest dependencies and other releases of PySpark, too, and every extra resolved by pip
+test-all: venv ## all there is: every ending of every sweep, all combinations, fifty times the examples, all of the oldest and newest dependencies, other releases of PySpark, every extra resolved by pip
 	@$(PYTHON) tools/extras.py
 	@LAKEFMT_HYPOTHESIS=thorough $(RUN) fast oldest newest spark releases
 
@@ -66,6 +66,9 @@ test-real-tables: venv ## the tests of tables by Hudi, with all those of the fol
 	@LAKEFMT_REAL_TABLES=$(LAKEFMT_REAL_TABLES) $(PY) -m pytest -n auto --dist loadgroup -m "not judge_spark" tests/check/test_check.py \
 	  tests/check/test_index_check.py tests/compat/test_fixtures.py tests/compat/test_fixtures_written_on.py \
 	  tests/formats/hfile/test_hfile_real.py tests/metadata/test_index_readers.py tests/metadata/test_listing.py tests/read/test_skipping.py
+
+durations: venv ## name the test files that take twice as long as tests/durations.json says; ARGS=--write records a quiet run
+	@$(PY) tools/durations.py $(ARGS)
 
 lint: venv ## ruff: rules and format
 	@$(PY) -m ruff check .

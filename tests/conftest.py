@@ -1,4 +1,4 @@
-"""What every test shares: reproducible properties, and judges that nobody can forget to mark."""
+"""What every test shares: repeatable properties, and judges that nobody can forget to mark."""
 
 from __future__ import annotations
 
@@ -9,28 +9,38 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis.core
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.example_counts import seed_of_run
+from tests.kit import THOROUGH
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
 
     from tests.scheduling import GroupScheduling
 
+# Before the first test file imports it.
+pytest.register_assert_rewrite("lakefmt.testing.suites")
 pytest_plugins = ["tests.judges.plugin", "tests.compat.exemptions"]
 
-# Derandomized: a run says the same thing every time, and a failure seen in CI is seen at home. `few` is for a second run
-# on other dependencies, `thorough` asks ten times as often (make test-all); `explore` is for a person who hunts, with
-# fresh randomness and a kept example base.
-_SHARED = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("ci", derandomize=True, max_examples=40, **_SHARED)
-settings.register_profile("dev", derandomize=True, max_examples=40, **_SHARED)
-settings.register_profile("few", derandomize=True, max_examples=12, **_SHARED)
-settings.register_profile("thorough", derandomize=True, max_examples=600, **_SHARED)
-settings.register_profile("explore", derandomize=False, max_examples=2000, **_SHARED)
-settings.load_profile(
-    os.environ.get("LAKEFMT_HYPOTHESIS") or ("ci" if os.environ.get("CI", "").lower() == "true" else "dev")
-)
+# A run draws from the seed of its day and prints it: LAKEFMT_SEED repeats a run. `few` is for a second run on other
+# dependencies, `thorough` (make test-all) asks fifty times as often; `explore` is for a person who hunts, with fresh
+# randomness and a kept example base. What a seed may draw, too large or too often refused, is no finding.
+_SHARED = {
+    "deadline": None,
+    "print_blob": True,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+}
+settings.register_profile("usual", database=None, max_examples=12, **_SHARED)
+settings.register_profile("few", database=None, max_examples=6, **_SHARED)
+settings.register_profile("thorough", database=None, max_examples=600, **_SHARED)
+settings.register_profile("explore", max_examples=2000, **_SHARED)
+PROFILE = os.environ.get("LAKEFMT_HYPOTHESIS") or "usual"
+settings.load_profile(PROFILE)
+if PROFILE != "explore":
+    hypothesis.core.global_force_seed = seed_of_run()
 
 #: Fixtures that run PySpark itself.
 SESSIONS = {"pyspark_4", "pyspark_oldest", "python_newest"}
@@ -52,6 +62,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     only_spark = config.option.markexpr in ("judge_spark", "spark_release")
     only_spark = only_spark and collection_path.parent == Path(__file__).parent
     return True if only_spark and collection_path.is_dir() and collection_path.name not in SPARK_FOLDERS else None
+
+
+def pytest_report_header() -> str:
+    """Name the seed: with it a failure is seen again."""
+    return f"drawn with LAKEFMT_SEED={seed_of_run()}, profile {PROFILE}"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -78,6 +93,16 @@ def _some_cases(items: list[pytest.Item], of_each: int) -> list[pytest.Item]:
     return kept
 
 
+def _of_this_run(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
+    """Leave out what only `make test-all` asks, unless a test is asked for by its name."""
+    named = any("::" in argument for argument in config.getoption("file_or_dir") or ())
+    later = [] if THOROUGH or named else [item for item in items if item.get_closest_marker("test_all") is not None]
+    if later:
+        config.hook.pytest_deselected(items=later)
+    left_out = {id(item) for item in later}
+    return [item for item in items if id(item) not in left_out]
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark every test that asks a judge, and refuse a mark without one: such a test would judge nothing."""
@@ -93,6 +118,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 raise pytest.UsageError(f"{item.nodeid} is marked {marker} and uses none of {sorted(fixtures)}")
         if item.get_closest_marker("judge_spark") is None:
             _keep_together(item)
+    items[:] = _of_this_run(config, items)
 
 
 def _require_folder_of_spark(item: pytest.Item, marker: str) -> None:
@@ -163,7 +189,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the blocks of the documentation that were not run, with their reasons."""
+    """Repeat the seed, and name the blocks of the documentation that were not run, with their reasons."""
+    terminalreporter.write_line(pytest_report_header())
     for report in terminalreporter.stats.get("passed", []):
         for name, value in getattr(report, "user_properties", ()):
             if name == "block not run":

@@ -1,10 +1,15 @@
-"""How many examples a property is asked for, by the profile of the run."""
+"""How many examples a property is asked for, by the profile of the run, and the seed that they are drawn with."""
 
 from __future__ import annotations
 
+import os
+from datetime import UTC, datetime
+
 from hypothesis import settings
 
-__all__ = ["examples"]
+from tests.kit import THOROUGH
+
+__all__ = ["examples", "seed_of_run", "seeds_of_run"]
 
 #: Numbers are chosen beside so many of a property that names none.
 _BESIDE = 60
@@ -13,6 +18,18 @@ _BESIDE = 60
 def examples(usual: int) -> int:
     """Return the number of examples in this run of a property that is worth `usual` of them.
 
-    The usual run has two thirds of them, one on other dependencies a fifth, a thorough one ten times as many.
+    The usual run has a fifth of them, one on other dependencies a tenth, a thorough one ten times as many; none has fewer
+    than two.
     """
-    return max(1, usual * settings().max_examples // _BESIDE)
+    return max(2, usual * settings().max_examples // _BESIDE)
+
+
+def seed_of_run() -> int:
+    """Return LAKEFMT_SEED, or the number of today, which every process of this run then has in its environment."""
+    return int(os.environ.setdefault("LAKEFMT_SEED", f"{datetime.now(UTC):%Y%m%d}"))
+
+
+def seeds_of_run(usual: int, every: int) -> range:
+    """Return the numbers of the histories that this run plays: all of them in a thorough one, else some, others each day."""
+    first = seed_of_run() * usual % every
+    return range(every) if THOROUGH else range(first, first + usual)

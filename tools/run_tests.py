@@ -44,6 +44,39 @@ MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 8 << 30
 
 
+#: Folders of tests that make the same calls of Arrow and NumPy as others, in other orders.
+NO_DEPENDENCY = (
+    "advice",
+    "architecture",
+    "bench",
+    "benchmarks",
+    "check",
+    "cli",
+    "compaction",
+    "concurrency",
+    "config",
+    "consumers",
+    "crash",
+    "documentation",
+    "examples",
+    "fuzz",
+    "judges",
+    "services",
+    "stateful",
+    "testing_kit",
+    "transactions",
+    "undo",
+    "upgrade",
+)
+#: Folders of tests of what touches Arrow and stores, and of schemas: what other versions of dependencies could change.
+OF_ARROW = ("filegroups", "formats", "keys", "read", "realtime", "schema", "sorting", "spark", "storage", "write")
+
+
+def folders_of_tests() -> list[str]:
+    """Return the names of the folders that hold tests."""
+    return sorted(path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and any(path.rglob("test_*.py")))
+
+
 @dataclass(frozen=True)
 class Stage:
     """One pytest run: what it is for, the interpreter, its arguments, its limit, and the make target of its environment.
@@ -81,31 +114,10 @@ def stages(workers: str) -> dict[str, Stage]:
     """Return every stage by name; `workers` is the number of processes for tests without a JVM."""
     venv, oldest, newest = (f".venv{name}/bin/python" for name in ("", "-oldest", "-newest"))
     spread = ("-n", workers, "--dist", "loadgroup")
-    # What is left out makes the same calls of pyarrow and NumPy again, in other orders; laws need fewer examples there, and
-    # other tests a third of their cases: these reach as many lines of lakefmt.
-    left_out = (
-        "advice",
-        "architecture",
-        "bench",
-        "benchmarks",
-        "check",
-        "cli",
-        "compaction",
-        "concurrency",
-        "config",
-        "consumers",
-        "crash",
-        "documentation",
-        "examples",
-        "fuzz",
-        "judges",
-        "services",
-        "stateful",
-        "testing_kit",
-        "transactions",
-        "undo",
-        "upgrade",
-    )
+    # Per change only what touches Arrow, stores and schemas, laws with few examples and other tests a third of their cases; a thorough
+    # run asks what else calls a dependency. What is left out then, too, makes the same calls in other orders.
+    thorough = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
+    left_out = NO_DEPENDENCY if thorough else tuple(name for name in folders_of_tests() if name not in OF_ARROW)
     few_examples = () if os.environ.get("LAKEFMT_HYPOTHESIS") else ("--hypothesis-profile=few", "--cases-of-each=3")
     # To write asserts anew takes a third of a minute, and these tests have passed or failed with them in the first stage.
     quickly = ("--assert=plain", *few_examples)

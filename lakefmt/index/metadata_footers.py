@@ -132,7 +132,7 @@ def _key_ranges(table: MetadataTable, bases: Sequence[BaseFile]) -> dict[str, di
     return {file.path: dict(rows[file.name]) for file in bases if file.name in rows and file.name not in twice}
 
 
-def _range_meets(entry: Mapping[str, Any], ends: pa.StructScalar) -> bool:
+def _range_meets(entry: Mapping[str, object], ends: pa.StructScalar) -> bool:
     """Return whether the range of a file meets that of the keys; a file that it misses is not asked for its filter."""
     if MIN_KEY not in entry or not ends["min"].is_valid:
         return False

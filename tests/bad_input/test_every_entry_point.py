@@ -13,7 +13,7 @@ from tests.bad_input.entry_points import ENTRY_POINTS, EntryPoint, Place, argume
 from tests.bad_input.hostile import FRAMES, PLAIN
 
 #: Of the pairs of argument and value every so many is tried; `LAKEFMT_HYPOTHESIS=thorough` tries all of them.
-STEP = 1 if os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough" else 12
+STEP = 1 if os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough" else 24
 #: The arguments that are tried with every value: each stands for the others that take the same.
 WHOLE = {
     ("Table.upsert", "data"),

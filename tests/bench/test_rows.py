@@ -17,6 +17,7 @@ from lakefmt.bench.cells import WORKLOADS, workload
 from lakefmt.bench.measure import KEY, ORDERING, PARTITION, RowSource
 from lakefmt.errors import InvalidInputError
 from tests.example_counts import examples
+from tests.kit import values_of_run
 
 PROFILES = st.builds(
     TableProfile,
@@ -90,7 +91,7 @@ def test_c20_the_same_seed_makes_the_same_rows_and_another_seed_others():
     )
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", values_of_run(WORKLOADS))
 def test_c20_the_three_workloads_run_through_a_table(name):
     source = RowSource(workload(name, 2000))
     base = source.base()

@@ -17,6 +17,7 @@ from lakefmt.bench.measure import measure_cell, seconds_per_commit
 from lakefmt.bench.page import page_of, pareto_front, rows_by_workload
 from lakefmt.bench.run import BenchReport, CellRecord, append_record, load_records, measure_apart, run_cells
 from lakefmt.errors import CorruptFile, InternalError, InvalidInputError
+from tests.kit import values_of_run
 
 SMALL = TableProfile(rows=600, partitions=2, batch_rows=60, update_share=0.8, batch_partitions=2.0, hot_share=0.5)
 
@@ -134,7 +135,7 @@ def test_c20_a_table_with_an_old_value_is_no_result(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("suite", values_of_run(SUITES))
 def test_c20_every_cell_of_a_suite_runs(suite, tmp_path):
     profile = replace(SMALL, rows=300, batch_rows=20, delete_share=0.1)
     for number, each in enumerate(plan_cells(suite, {"small": profile}, commits=1)):

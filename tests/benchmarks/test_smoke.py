@@ -95,6 +95,7 @@ def test_wrong_rows_are_no_figure(stage, data):
     assert stage.figures["scan"]["pyarrow"].values
 
 
+@pytest.mark.test_all
 def test_a_slow_load_is_not_repeated_and_the_other_works_still_get_their_table(stage, data, monkeypatch):
     slow = Rounds._ask
 
@@ -109,6 +110,7 @@ def test_a_slow_load_is_not_repeated_and_the_other_works_still_get_their_table(s
     assert [stage.figures[work]["pyarrow"].note for work in STEPS[1:]] == [""] * 4
 
 
+@pytest.mark.test_all
 def test_a_disturbed_run_begins_from_the_same_table(stage, data):
     times = iter([1.0, 2.0, 1.0, 1.0] * 99)
     stage.referee = Referee(attempts=2, job=lambda: next(times), quickest=1.0)
@@ -118,6 +120,7 @@ def test_a_disturbed_run_begins_from_the_same_table(stage, data):
     assert [len(stage.figures[work]["lakefmt"].values) for work in STEPS] == [1] * 5
 
 
+@pytest.mark.test_all
 def test_appends_and_opens(stage, data, monkeypatch):
     monkeypatch.setattr(commits, "APPENDERS", (commits.APPENDERS[0], commits.APPENDERS[4]))
     first = commits.run_appends(stage, data, 25)
@@ -135,6 +138,7 @@ def few(monkeypatch):
     monkeypatch.setattr(logs, "HEAP", 3)
 
 
+@pytest.mark.test_all
 def test_merge_on_read_fills_every_work_and_checks_every_table(stage, data, few):
     logs.run_upserts(stage, data)
     logs.Heaps(stage, data).run()
@@ -148,6 +152,7 @@ def test_merge_on_read_fills_every_work_and_checks_every_table(stage, data, few)
     assert lakefmt.open_table(stage.table("heap lakefmt") + ".kept").stats().log_files >= logs.HEAP
 
 
+@pytest.mark.test_all
 def test_wrong_rows_behind_logs_are_no_figure(stage, data, few):
     heaps = logs.Heaps(stage, data)
     heaps.wanted = "2000:0000000000000000"
@@ -157,6 +162,7 @@ def test_wrong_rows_behind_logs_are_no_figure(stage, data, few):
         assert not stage.figures["scan (MOR)"][label].values
 
 
+@pytest.mark.test_all
 def test_log_blocks_have_a_figure_each(stage, data):
     single.run_log_blocks(stage, 500)
     asked = {row.work for row in report.MOR_ROWS if row.work.startswith(("Avro", "Parquet"))}
@@ -164,6 +170,7 @@ def test_log_blocks_have_a_figure_each(stage, data):
     assert len(asked) == 10
 
 
+@pytest.mark.test_all
 def test_growth_has_points_for_every_kind_and_commit(stage, data, monkeypatch):
     monkeypatch.setattr(growth, "KINDS", {k: growth.KINDS[k] for k in ("copy-on-write", "Avro logs, compacted")})
     panels = growth.measure(stage, data, 6)
@@ -180,6 +187,7 @@ def test_a_chart_says_who_stopped_early():
     assert lines == {"one": [(1.0, 1.0), (11.0, 1.0), (21.0, 1.0)], "two (stopped after 20)": [(1.0, 2.0), (11.0, 2.0)]}
 
 
+@pytest.mark.test_all
 def test_memory_is_told_where_the_system_tells(stage, data):
     child = stage.child("lakefmt")
     stage.fresh(child, "lakefmt", data)
@@ -191,6 +199,7 @@ def test_memory_is_told_where_the_system_tells(stage, data):
     assert child.ask("resident", job="stream_out")["rows"] == 500
 
 
+@pytest.mark.test_all
 def test_every_point_of_a_chart_begins_from_the_loaded_table(stage, data, monkeypatch):
     monkeypatch.setattr(charts, "UPSERTERS", charts.UPSERTERS[1:2])
     lines = {}
@@ -201,6 +210,7 @@ def test_every_point_of_a_chart_begins_from_the_loaded_table(stage, data, monkey
     assert len(table.timeline.entries) == 2  # the load and the last upsert: each point begins anew
 
 
+@pytest.mark.test_all
 def test_memory_of_an_upsert_begins_from_the_loaded_table(stage, data):
     stage.runs, stage.pythons = 2, {"lakefmt": sys.executable}
     single.run_memory(stage, data)
@@ -212,6 +222,7 @@ def test_memory_of_an_upsert_begins_from_the_loaded_table(stage, data):
     assert len(lakefmt.open_table(stage.table("memory lakefmt")).timeline.entries) == 2
 
 
+@pytest.mark.test_all
 def test_cold_works_are_measured_and_their_rows_compared(stage, data, monkeypatch):
     by_name = {work.name: work for work in cold.WORKS}
     tiny = replace(by_name["cold, tiny"], rows=20)
@@ -232,6 +243,7 @@ def test_cold_works_are_measured_and_their_rows_compared(stage, data, monkeypatc
     assert "other rows" in stage.figures["cold, tiny"]["lakefmt"].note
 
 
+@pytest.mark.test_all
 def test_what_a_peer_cannot_do_is_said(stage, data):
     child = stage.child("pyarrow")
     with pytest.raises(PeerFailed, match="no table is open"):
@@ -244,6 +256,7 @@ def test_what_a_peer_cannot_do_is_said(stage, data):
     assert stage.is_done("some work", "pyarrow")
 
 
+@pytest.mark.test_all
 def test_a_process_that_ends_is_said(stage, tmp_path):
     child = stage.child("pyarrow")
     child.kill()
@@ -275,6 +288,7 @@ def test_a_page_gets_its_measured_part(tmp_path):
     assert page.read_text("utf-8") == f"a\n{run.MARKS[0]}new\n{run.MARKS[1]}\nb\n"
 
 
+@pytest.mark.test_all
 def test_the_page_of_the_project_has_a_place_for_either_number_of_rows(tmp_path):
     page = tmp_path / "speed.md"
     page.write_text(run.PAGE.read_text("utf-8"), "utf-8")
@@ -283,6 +297,7 @@ def test_the_page_of_the_project_has_a_place_for_either_number_of_rows(tmp_path)
         assert f"{marks[0]}new\n{marks[1]}" in page.read_text("utf-8")
 
 
+@pytest.mark.test_all
 @pytest.mark.parametrize("work", ["append", "upsert"])
 def test_what_the_metadata_table_costs_is_measured_and_checked(work, tmp_path):
     kinds = list(bench_commit_cost.KINDS)
@@ -291,17 +306,20 @@ def test_what_the_metadata_table_costs_is_measured_and_checked(work, tmp_path):
         assert {kind: len(one.clock) for kind, one in taken.items()} == dict.fromkeys(kinds, 3)
 
 
+@pytest.mark.test_all
 def test_small_appends_are_measured_and_checked(tmp_path):
     tiers, fill = (bench_small_appends.measure(tmp_path / way, way, 3, "none") for way in ("tiers", "fill"))
     assert (tiers.most_files, fill.most_files) == (3, 1)
     assert tiers.written == tiers.kept < fill.written
 
 
+@pytest.mark.test_all
 def test_many_commits_are_measured_and_their_rows_counted(tmp_path):
     first, last = bench_many_commits.measure(tmp_path / "t", 12, 2, "none")
     assert (first.commits, last.commits, last.files) == (6, 12, 12)
 
 
+@pytest.mark.test_all
 def test_a_metadata_table_that_lists_other_files_has_no_figure(tmp_path):
     table = bench_commit_cost.make(tmp_path / "t", "statistics", "append")
     bench_commit_cost.write(table, "append", bench_commit_cost.batch("append", 0))
@@ -312,6 +330,7 @@ def test_a_metadata_table_that_lists_other_files_has_no_figure(tmp_path):
         bench_commit_cost.check(table, "statistics", bench_commit_cost.ROWS)
 
 
+@pytest.mark.test_all
 def test_reads_with_a_filter():
     figures = bench_skipping.measured("lakefmt", ROWS, 3, 1)
     low, high = bench_skipping.bounds(ROWS)
@@ -319,12 +338,14 @@ def test_reads_with_a_filter():
     assert figures["key"][2] == figures["key without skipping"][2]
 
 
+@pytest.mark.test_all
 def test_a_clustering_leaves_out_files():
     figures = bench_clustering.measured("hilbert", 4 * ROWS, 40_000, 3)
     assert figures.files[1] > 4
     assert figures.times > 1
 
 
+@pytest.mark.test_all
 def test_look_ups_in_a_record_index_are_measured_and_checked(tmp_path):
     bench_lookup.make(tmp_path / "t", 500, 2)
     bench_lookup.check(tmp_path / "t", 500)
@@ -333,6 +354,7 @@ def test_look_ups_in_a_record_index_are_measured_and_checked(tmp_path):
         bench_lookup.check(tmp_path / "t", 501)
 
 
+@pytest.mark.test_all
 def test_every_index_takes_part_in_the_comparison(tmp_path):
     asked = bench_family.participants(["mor"])
     results = bench_family.measure(tmp_path, 2_000, 2, asked, {"lakefmt": sys.executable})
@@ -341,6 +363,7 @@ def test_every_index_takes_part_in_the_comparison(tmp_path):
     assert all(len(taken) == 1 for taken in results.values())
 
 
+@pytest.mark.test_all
 def test_filters_of_keys_are_compared():
     lines = bench_key_filters.main(ROWS, 1e-3)
     assert {"Hudi's, by columns", "a set, by Arrow"} <= {line[0] for line in lines}

@@ -21,6 +21,7 @@ from lakefmt.testing.multiset import multiset_difference
 from lakefmt.timeline.instant import Action, State
 from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from tests.check.kit import NUMBERS, VERSIONS, Scene, new_table, objects_of, rows
+from tests.kit import product_or_diagonal
 
 #: The last write of a table: every kind of commit, with files and without.
 LAST: dict[str, Callable[[Table], object]] = {
@@ -226,10 +227,12 @@ def dead(scene: Scene, action: Action, state: State, **files: bytes) -> str:
     return time
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("state", [State.REQUESTED, State.INFLIGHT])
-@pytest.mark.parametrize("action", [Action.COMMIT, Action.REPLACE_COMMIT])
-@pytest.mark.parametrize("left", ["nothing", "marker", "heartbeat"])
+@product_or_diagonal(
+    left=["nothing", "marker", "heartbeat"],
+    action=[Action.COMMIT, Action.REPLACE_COMMIT],
+    state=[State.REQUESTED, State.INFLIGHT],
+    version=VERSIONS,
+)
 def test_what_a_dead_writer_of_any_engine_leaves_is_undone_without_a_question(
     version: int, state: State, action: Action, left: str
 ) -> None:

@@ -31,6 +31,7 @@ from tests.check.test_repair_dies import dying
 from tests.compat.fixture_tables import RealTable
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.judges.spark import JudgeError
+from tests.kit import product_or_diagonal
 
 DATA = Path(__file__).parents[1] / "data"
 FOLD = {"hoodie.log.compaction.blocks.threshold": 2}
@@ -94,9 +95,9 @@ def test_the_judge_refuses_what_was_not_repaired(version: int, hudi_rs_judge: Hu
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", [6, 8])
-@pytest.mark.parametrize(
-    "name", ["orphan_log", "stray_log", "missing_log", "missing_compacted_base", "flipped_magic", "spoiled_block"]
+@product_or_diagonal(
+    name=["orphan_log", "stray_log", "missing_log", "missing_compacted_base", "flipped_magic", "spoiled_block"],
+    version=[6, 8],
 )
 def test_dying_anywhere_and_again(name: str, version: int) -> None:
     scene = mor_scene(version)

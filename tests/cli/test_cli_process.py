@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit import SECONDS_FOR_A_CHILD
+
 ROOT = Path(__file__).resolve().parents[2]
 CALL = [sys.executable, "-m", "lakefmt"]
 
@@ -17,7 +19,14 @@ CALL = [sys.executable, "-m", "lakefmt"]
 def shell(words, cwd, **how):
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [*CALL, *words], cwd=cwd, env=env, capture_output=True, text=True, timeout=60, check=False, **how
+        [*CALL, *words],
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_FOR_A_CHILD,
+        check=False,
+        **how,
     )
 
 
@@ -48,7 +57,7 @@ def test_a_reader_who_leaves_is_no_error(tmp_path):
         assert json.loads(process.stdout.readline())["n"] >= 0
         process.stdout.close()
         said = process.stderr.read()
-        assert process.wait(timeout=60) in (0, 1)
+        assert process.wait(timeout=SECONDS_FOR_A_CHILD) in (0, 1)
     assert b"Traceback" not in said
 
 
@@ -61,6 +70,6 @@ def test_help_loads_neither_rich_nor_the_roads_of_the_command_line(tmp_path):
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=SECONDS_FOR_A_CHILD
     )
     assert done.returncode == 0, done.stderr

@@ -14,14 +14,14 @@ import pytest
 import lakefmt
 from lakefmt.compaction.cluster.run import run_clustering
 from lakefmt.compaction.operations import ClusteringOperations, run_clustering_operation
-from lakefmt.errors import CommitConflict, LakefmtError, UnknownSetting
+from lakefmt.errors import CommitConflict, UnknownSetting
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.formats.names import parse_log_file
 from lakefmt.index.bucket.consistent import ConsistentBucketIndex
 from lakefmt.metadata import manage, observer
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants
-from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
+from lakefmt.testing.stores import FaultStore, no_faults
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.values import WriteStat
 from lakefmt.write.files.bucket_copies import BucketCopies
@@ -29,10 +29,11 @@ from tests.compaction.test_cluster import pending
 from tests.compaction.test_cluster_buckets import made, sizes
 from tests.consumers.stream_tables import bag, read_all
 from tests.crash.repeatable import Repeatable
-from tests.crash.roles import asked_with_another_version
+from tests.crash.sweep import Ending, numbers_of_run, sweep, versions_and_endings
 from tests.index.ring_tables import FAST, check, make, rows
 from tests.index.test_resized_buckets import LEAST, MERGE_ALL, MOST, SPLIT_ALL
 from tests.judges.compare import assert_same_multiset
+from tests.kit import product_or_diagonal, values_of_run
 
 STRATEGY = "hoodie.clustering.updates.strategy"
 #: Hudi's class, under its whole name.
@@ -76,9 +77,11 @@ def whole(table: Table, model: Model) -> None:
         assert table.index.check().is_clean, str(table.index.check())
 
 
-@pytest.mark.parametrize("how", [SPLIT_ALL, MERGE], ids=["split", "merge"])
-@pytest.mark.parametrize("indexes", [None, ["column_stats"]], ids=["listed", "indexed"])
-@pytest.mark.parametrize("version", [6, 8, 9])
+@product_or_diagonal(
+    version=[6, 8, 9],
+    indexes=[pytest.param(None, id="listed"), pytest.param(["column_stats"], id="indexed")],
+    how=[pytest.param(SPLIT_ALL, id="split"), pytest.param(MERGE, id="merge")],
+)
 def test_rows_are_read_once_before_and_after_the_plan_completes(
     version: int, indexes: list[str] | None, how: dict[str, object]
 ) -> None:
@@ -116,7 +119,7 @@ def _without_times(changes: pa.Table) -> pa.Table:
     return changes.select(["op", "ts_ms", "before", "after"])
 
 
-@pytest.mark.parametrize("version", [6, 8, 9])
+@pytest.mark.parametrize("version", values_of_run([6, 8, 9]))
 def test_streams_and_changes_are_those_of_a_table_without_a_plan(version: int) -> None:
     table, control = made(version), made(version)
     instant = planned(table, SPLIT_ALL)
@@ -158,8 +161,9 @@ def test_event_times_decide_in_the_new_buckets_as_in_the_old(version: int) -> No
     check(table, model)
 
 
-@pytest.mark.parametrize("indexes", [None, ["column_stats"]], ids=["listed", "indexed"])
-@pytest.mark.parametrize("version", [6, 8, 9])
+@product_or_diagonal(
+    version=[6, 8, 9], indexes=[pytest.param(None, id="listed"), pytest.param(["column_stats"], id="indexed")]
+)
 def test_a_rollback_of_the_write_or_of_the_plan_takes_the_copies_away(version: int, indexes: list[str] | None) -> None:
     table, model = made(version, indexes=indexes), first_model()
     instant = planned(table, SPLIT_ALL)
@@ -410,9 +414,6 @@ def test_copies_by_the_ring_as_it_is_would_be_lost_for_the_index(monkeypatch: py
 
 DYING: dict[str, object] = {**FAST, **TWICE, "lakefmt.write.threads": 1, "hoodie.clean.automatic": False}
 #: One process asks all deaths of a version: it knows the states that it has checked.
-DYING_VERSIONS = pytest.mark.parametrize(
-    "version", [pytest.param(version, marks=pytest.mark.xdist_group(f"bucket-copies-{version}")) for version in (6, 9)]
-)
 
 
 @functools.cache
@@ -427,23 +428,16 @@ def waiting(version: int, *, written: bool = False) -> tuple[Repeatable, str]:
 
 
 @pytest.mark.slow
-@DYING_VERSIONS
-@pytest.mark.parametrize("mode", [FaultMode.AFTER, FaultMode.ANSWER_LOST, FaultMode.BEFORE])
-def test_a_write_that_dies_anywhere_leaves_all_or_nothing_in_both(mode: FaultMode, version: int) -> None:
+@versions_and_endings("bucket-copies")
+def test_a_write_that_dies_anywhere_leaves_all_or_nothing_in_both(version: int, ending: Ending) -> None:
     origin, instant = waiting(version)
     before, after = {f"k{n}": 1 for n in range(9)}, {f"k{n}": 2 if 3 <= n < 12 else 1 for n in range(12)}
     whole_write = FaultStore(origin.copy(), no_faults)
     origin.table(whole_write, DYING).upsert(rows(3, 12, 2))
     assert len(whole_write.effects) >= 10
-    for number in asked_with_another_version(version, whole_write.effects):
-        copy = origin.copy()
-        dying = origin.table(FaultStore(copy, fail_at(number, mode, crash=mode is FaultMode.AFTER)), DYING)
-        with contextlib.suppress(LakefmtError, SimulatedCrash):
-            dying.upsert(rows(3, 12, 2))
-        story = f"effect {number}, {whole_write.effects[number - 1]}"
-        if not origin.is_new(copy):
-            continue
-        healthy = origin.table(copy, DYING, process=1)
+    call = lambda store: origin.table(store, DYING).upsert(rows(3, 12, 2))  # noqa: E731
+    for left in sweep(origin, call, numbers_of_run(whole_write.effects, ending), ending):
+        healthy, story = origin.table(left.store, DYING, process=1), left.story
         stored = healthy.read()
         found = dict(zip(stored["id"].to_pylist(), stored["v"].to_pylist(), strict=True))
         assert found in (before, after), story
@@ -460,22 +454,16 @@ def test_a_write_that_dies_anywhere_leaves_all_or_nothing_in_both(mode: FaultMod
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["run", "abandon"])
-@DYING_VERSIONS
-def test_a_clustering_that_dies_anywhere_loses_no_copied_row(version: int, how: str) -> None:
+@versions_and_endings("bucket-copies")
+def test_a_clustering_that_dies_anywhere_loses_no_copied_row(version: int, ending: Ending, how: str) -> None:
     origin, instant = waiting(version, written=True)
     model = {f"k{n}": 2 if 3 <= n < 12 else 1 for n in range(12)}
     whole_run = FaultStore(origin.copy(), no_faults)
     origin.table(whole_run, DYING).cluster(**{how: instant})
     assert len(whole_run.effects) >= 10
-    for number in asked_with_another_version(version, whole_run.effects):
-        copy = origin.copy()
-        story = f"effect {number}, {whole_run.effects[number - 1]}"
-        dying = origin.table(FaultStore(copy, fail_at(number, FaultMode.AFTER, crash=True)), DYING)
-        with contextlib.suppress(LakefmtError, SimulatedCrash):
-            dying.cluster(**{how: instant})
-        if not origin.is_new(copy):
-            continue
-        healthy = origin.table(copy, DYING, process=1)
+    call = lambda store: origin.table(store, DYING).cluster(**{how: instant})  # noqa: E731
+    for left in sweep(origin, call, numbers_of_run(whole_run.effects, ending), ending, what=lambda left: how):
+        healthy, story = origin.table(left.store, DYING, process=1), left.story
         check(healthy, model)
         healthy.upsert(rows(5, 15, 3))
         now = model | {f"k{n}": 3 for n in range(5, 15)}

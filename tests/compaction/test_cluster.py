@@ -20,7 +20,6 @@ from lakefmt.errors import (
     InstantNotFound,
     InstantNotPending,
     InvalidInputError,
-    LakefmtError,
     UnsupportedFeature,
     WriterActive,
 )
@@ -28,10 +27,11 @@ from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants
-from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
+from lakefmt.testing.stores import FaultStore, no_faults
 from lakefmt.timeline.heartbeat import Liveness
 from lakefmt.transactions.client import WriteClient
 from tests.crash.repeatable import Repeatable
+from tests.crash.sweep import Ending, numbers_of_run, sweep, versions_and_endings
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 
@@ -390,9 +390,6 @@ def test_what_cannot_be_is_refused_and_changes_nothing() -> None:
 
 # ------------------------------------------------------------------------------------------------------------- deaths
 
-ENDINGS = [(mode, crash) for mode in FaultMode for crash in (False, True)]
-THOROUGH = [(FaultMode.AFTER, True), (FaultMode.TORN, True), (FaultMode.ANSWER_LOST, False), (FaultMode.BEFORE, False)]
-
 
 class Later:
     """A clock by which every heartbeat has expired."""
@@ -416,25 +413,15 @@ def repeatable(version: int) -> tuple[Repeatable, pa.Table, set[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("clustering-dies")  # one process asks all endings: it knows the states that it has checked
-@pytest.mark.parametrize(
-    ("mode", "crash", "version"), [*((mode, crash, 8) for mode, crash in THOROUGH), (FaultMode.AFTER, True, 6)]
-)
-def test_dying_anywhere_leaves_the_rows_and_the_next_clustering_ends_it(
-    mode: FaultMode, crash: bool, version: int
-) -> None:
+@versions_and_endings("clustering-dies", (6, 9))
+def test_dying_anywhere_leaves_the_rows_and_the_next_clustering_ends_it(ending: Ending, version: int) -> None:
     origin, before, groups = repeatable(version)
     whole = FaultStore(origin.copy(), no_faults)
     origin.table(whole, OPTIONS).cluster("v")
     assert len(whole.effects) >= 10
-    for number in range(1, len(whole.effects) + 1):
-        copy = origin.copy()
-        with contextlib.suppress(LakefmtError, SimulatedCrash):
-            origin.table(FaultStore(copy, fail_at(number, mode, crash=crash)), OPTIONS).cluster("v")
-        if not origin.is_new(copy):
-            continue
-        healthy = origin.table(copy, OPTIONS, process=1)
-        story = f"effect {number}, {mode.value}"
+    call = lambda store: origin.table(store, OPTIONS).cluster("v")  # noqa: E731
+    for left in sweep(origin, call, numbers_of_run(whole.effects, ending), ending):
+        healthy, story = origin.table(left.store, OPTIONS, process=1), left.story
         assert_same(everything(healthy), before, story)
         healthy.cluster("v")
         assert_same(everything(healthy), before, story)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import pickle
@@ -14,7 +13,7 @@ from lakefmt.compaction.cluster.plan import ClusteringGroup, ClusteringPlan, Clu
 from lakefmt.compaction.cluster.records import _hides_changes
 from lakefmt.compaction.cluster.run import run_clustering
 from lakefmt.compaction.operations import ClusteringOperations, run_clustering_operation
-from lakefmt.errors import CommitConflict, CorruptFile, InstantNotFound, LakefmtError, UnsupportedFeature
+from lakefmt.errors import CommitConflict, CorruptFile, InstantNotFound, UnsupportedFeature
 from lakefmt.formats.names import RING_DIRECTORY
 from lakefmt.index.bucket.ring import (
     HashNode,
@@ -26,10 +25,11 @@ from lakefmt.index.bucket.ring import (
 )
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants
-from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
+from lakefmt.testing.stores import FaultStore, no_faults
 from lakefmt.values import FileId, PartitionPath, WriteStat
 from tests.compaction.test_cluster import everything, pending
 from tests.crash.repeatable import Repeatable
+from tests.crash.sweep import Ending, endings_of_run, sweep
 from tests.index.ring_tables import ENGINE, FAST, NUM, check, make, rings_of, rows
 from tests.index.test_resized_buckets import LEAST, MERGE_ALL, MOST, SPLIT_ALL
 from tests.judges.compare import assert_same_multiset
@@ -245,21 +245,15 @@ def repeatable() -> tuple[Repeatable, pa.Table]:
 @pytest.mark.xdist_group(
     "bucket-clustering-dies"
 )  # one process asks all endings: it knows the states that it has checked
-@pytest.mark.parametrize("mode", [FaultMode.AFTER, FaultMode.ANSWER_LOST, FaultMode.BEFORE])
-def test_dying_anywhere_leaves_the_rows_and_the_next_clustering_ends_it(mode: FaultMode) -> None:
+@pytest.mark.parametrize("ending", endings_of_run(), ids=str)
+def test_dying_anywhere_leaves_the_rows_and_the_next_clustering_ends_it(ending: Ending) -> None:
     origin, before = repeatable()
     whole = FaultStore(origin.copy(), no_faults)
     origin.table(whole, DYING).cluster(options=SPLIT_ALL)
     assert len(whole.effects) >= 10
-    for number in range(1, len(whole.effects) + 1):
-        copy = origin.copy()
-        dying = origin.table(FaultStore(copy, fail_at(number, mode, crash=mode is FaultMode.AFTER)), DYING)
-        with contextlib.suppress(LakefmtError, SimulatedCrash):
-            dying.cluster(options=SPLIT_ALL)
-        if not origin.is_new(copy):
-            continue
-        healthy = origin.table(copy, DYING, process=1)
-        story = f"effect {number}, {whole.effects[number - 1]}"
+    call = lambda store: origin.table(store, DYING).cluster(options=SPLIT_ALL)  # noqa: E731
+    for left in sweep(origin, call, len(whole.effects), ending):
+        healthy, story = origin.table(left.store, DYING, process=1), left.story
         assert_same_multiset(everything(healthy), before, what=story)
         healthy.cluster(options={**SPLIT_ALL, MOST: 5})
         assert_same_multiset(everything(healthy), before, what=story)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,6 @@ from lakefmt.errors import (
     CommitConflict,
     InstantNotFound,
     InternalError,
-    LakefmtError,
     SnapshotExpired,
     StateError,
     UnsupportedFeature,
@@ -35,6 +33,7 @@ from lakefmt.testing.stores import FaultMode, FaultStore, FreezeStore, Simulated
 from lakefmt.timeline.instant import Action
 from tests.compaction.mor_tables import OPTIONS, MorTable, fresh_name, rows
 from tests.crash.repeatable import Repeatable
+from tests.crash.sweep import numbers_of_run, sweep, versions_and_endings
 from tests.example_counts import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
@@ -360,7 +359,6 @@ def test_rows_are_compared_value_by_value(change):
 
 # --------------------------------------------------------------------------------------------- dying, and others at work
 
-ENDINGS = [(mode, crash) for mode in FaultMode for crash in (False, True)]
 ONE_THREAD = {**OPTIONS, "lakefmt.write.threads": 1}
 
 
@@ -381,23 +379,16 @@ class Later:
         return datetime.now(UTC) + timedelta(hours=1)
 
 
-@pytest.mark.xdist_group("compaction-dies")  # one process asks all endings: it knows the states that it has checked
-@pytest.mark.parametrize(
-    ("mode", "crash", "version"),
-    [*((mode, crash, 8) for mode, crash in ENDINGS), (FaultMode.BEFORE, True, 6), (FaultMode.TORN, True, 6)],
-)
-def test_dying_anywhere_leaves_the_rows_and_the_next_compaction_ends_it(mode, crash, version):
+@versions_and_endings("compaction-dies", (6, 9))
+def test_dying_anywhere_leaves_the_rows_and_the_next_compaction_ends_it(ending, version):
     origin = repeatable(version)
     whole = FaultStore(origin.copy(), no_faults)
     before = everything(Table(TableClient(whole, ONE_THREAD)))
     run_compaction(origin.client(whole, ONE_THREAD), ONE_THREAD)
     assert len(whole.effects) > 8
-    for n in range(1, len(whole.effects) + 1):
-        store = origin.copy()
-        with contextlib.suppress(LakefmtError, SimulatedCrash):
-            run_compaction(origin.client(FaultStore(store, fail_at(n, mode, crash=crash)), ONE_THREAD), ONE_THREAD)
-        if not origin.is_new(store):
-            continue
+    call = lambda store: run_compaction(origin.client(store, ONE_THREAD), ONE_THREAD)  # noqa: E731
+    for left in sweep(origin, call, numbers_of_run(whole.effects, ending), ending):
+        store, n = left.store, left.number
         healthy = origin.table(store, OPTIONS, process=0.01)
         assert_same_rows(healthy, before, n)
         run_compaction(origin.client(store, OPTIONS, process=1), OPTIONS, verify=True)

@@ -12,6 +12,7 @@ from lakefmt.timeline.instant import Action
 from tests.compaction.held import Later, Story, count_effects, hold
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
+from tests.kit import product_or_diagonal, values_of_run
 
 
 def compact(table: Table) -> object:
@@ -38,7 +39,7 @@ def check(story: Story, what: str) -> None:
     assert_same_multiset(table.read(query="read_optimized"), story.expected, what=f"{what}, base files")
 
 
-@pytest.mark.parametrize("version", [6, 8, 9])
+@pytest.mark.parametrize("version", values_of_run([6, 8, 9]))
 def test_held_and_released(version: int) -> None:
     finished = []
     for n in effects(version):
@@ -51,8 +52,7 @@ def test_held_and_released(version: int) -> None:
     assert not all(finished), "inside the lock they do"
 
 
-@pytest.mark.parametrize("version", [6, 8, 9])
-@pytest.mark.parametrize("mode", [FaultMode.BEFORE, FaultMode.AFTER])
+@product_or_diagonal(version=[6, 8, 9], mode=[FaultMode.BEFORE, FaultMode.AFTER])
 def test_held_and_dead(version: int, mode: FaultMode) -> None:
     # Version 9 differs from 8 in properties only: every third effect there, others before than after.
     step, first = (3, mode is FaultMode.AFTER) if version == 9 else (1, 0)

@@ -19,7 +19,7 @@ from lakefmt.compaction.log_compact import (
     plan_log_compaction_of,
     run_log_compaction,
 )
-from lakefmt.errors import CommitConflict, InstantNotFound, LakefmtError, UnsupportedFeature, WriterActive
+from lakefmt.errors import CommitConflict, InstantNotFound, UnsupportedFeature, WriterActive
 from lakefmt.filegroups.logs.reader import select_log_blocks
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.formats.log.blocks import HeaderKey
@@ -32,6 +32,7 @@ from lakefmt.timeline.timeline import timeline_from_names
 from tests.compaction.mor_tables import OPTIONS, MorTable, fresh_name, rows
 from tests.compaction.test_compact import Later, assert_same_rows, data_files, everything, steps
 from tests.crash.repeatable import Repeatable
+from tests.crash.sweep import numbers_of_run, sweep, versions_and_endings
 from tests.example_counts import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
@@ -301,29 +302,15 @@ def repeatable(version):
     return Repeatable(MemoryStore(made(version)[1]))
 
 
-@pytest.mark.xdist_group("log-compaction-dies")  # one process asks all endings: it knows the states that it has checked
-@pytest.mark.parametrize(
-    ("version", "mode", "crash"),
-    [
-        (8, FaultMode.AFTER, True),
-        (8, FaultMode.TORN, True),
-        (8, FaultMode.ANSWER_LOST, False),
-        (8, FaultMode.BEFORE, False),
-        (6, FaultMode.AFTER, True),
-        (6, FaultMode.BEFORE, False),
-    ],
-)
-def test_dying_anywhere_leaves_the_rows_and_the_next_one_ends_it(version, mode, crash):
+@versions_and_endings("log-compaction-dies", (6, 9))
+def test_dying_anywhere_leaves_the_rows_and_the_next_one_ends_it(version, ending):
     origin = repeatable(version)
     whole = FaultStore(origin.copy(), no_faults)
     before = everything(Table(TableClient(whole, ONE_THREAD)))
     run_log_compaction(origin.client(whole, ONE_THREAD), ONE_THREAD)
-    for n in range(1, len(whole.effects) + 1):
-        store = origin.copy()
-        with contextlib.suppress(LakefmtError, SimulatedCrash):
-            run_log_compaction(origin.client(FaultStore(store, fail_at(n, mode, crash=crash)), ONE_THREAD), ONE_THREAD)
-        if not origin.is_new(store):
-            continue
+    call = lambda store: run_log_compaction(origin.client(store, ONE_THREAD), ONE_THREAD)  # noqa: E731
+    for left in sweep(origin, call, numbers_of_run(whole.effects, ending), ending):
+        store, n = left.store, left.number
         healthy = origin.table(store, FOLD, process=0.01)
         assert_same_rows(healthy, before, n)
         healthy.upsert(rows(["zz"], ts=1))

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 
 from lakefmt.compaction.cluster.run import run_clustering
 from lakefmt.compaction.operations import ClusteringOperations, run_clustering_operation
-from lakefmt.errors import CommitConflict, LakefmtError
+from lakefmt.errors import CommitConflict
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.table import Table
-from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
+from lakefmt.testing.stores import FaultStore, no_faults
 from lakefmt.values import WriteStat
 from lakefmt.write.commit import transaction
 from tests.compaction.test_bucket_copies import (
     DYING,
-    DYING_VERSIONS,
     STRATEGY,
     TWICE,
     copies,
@@ -28,20 +25,22 @@ from tests.compaction.test_bucket_copies import (
 )
 from tests.compaction.test_cluster import pending
 from tests.compaction.test_cluster_buckets import made
-from tests.crash.roles import asked_with_another_version
+from tests.crash.sweep import Ending, numbers_of_run, sweep, versions_and_endings
 from tests.index.ring_tables import FAST, check, make, rows
 from tests.index.test_resized_buckets import SPLIT_ALL
+from tests.kit import product_or_diagonal
 
 ALLOW: dict[str, object] = {STRATEGY: "SparkAllowUpdateStrategy"}
 STRATEGIES = pytest.mark.parametrize("strategy", [ALLOW, TWICE], ids=["allow", "duplicate"])
 
 
-@STRATEGIES
-@pytest.mark.parametrize("verb", ["insert_overwrite", "insert_overwrite_table", "delete_partitions"])
-@pytest.mark.parametrize(("version", "indexes"), [(6, None), (8, None), (9, ["column_stats"])])
-def test_the_plan_and_its_copies_go(
-    version: int, indexes: list[str] | None, verb: str, strategy: dict[str, object]
-) -> None:
+@product_or_diagonal(
+    version=[6, 8, 9],
+    verb=["delete_partitions", "insert_overwrite_table", "insert_overwrite"],
+    strategy=[pytest.param(ALLOW, id="allow"), pytest.param(TWICE, id="duplicate")],
+)
+def test_the_plan_and_its_copies_go(version: int, verb: str, strategy: dict[str, object]) -> None:
+    indexes = ["column_stats"] if version == 9 else None
     table, model = made(version, indexes=indexes), first_model()
     instant = planned(table, SPLIT_ALL)
     upsert(table, model, 20, 70, 3)
@@ -152,23 +151,17 @@ def test_left_in_place_the_plan_would_bring_overwritten_rows_back(monkeypatch: p
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@DYING_VERSIONS
-@pytest.mark.parametrize("mode", [FaultMode.AFTER, FaultMode.ANSWER_LOST, FaultMode.BEFORE])
-def test_an_overwrite_that_dies_anywhere_leaves_all_or_nothing(mode: FaultMode, version: int) -> None:
+@versions_and_endings("bucket-copies")
+def test_an_overwrite_that_dies_anywhere_leaves_all_or_nothing(version: int, ending: Ending) -> None:
     origin, instant = waiting(version, written=True)
     before, after = {f"k{n}": 2 if 3 <= n < 12 else 1 for n in range(12)}, {f"k{n}": 5 for n in range(2)}
     whole_write = FaultStore(origin.copy(), no_faults)
     origin.table(whole_write, DYING).insert_overwrite_table(rows(0, 2, 5))
     assert len(whole_write.effects) >= 10
-    for number in asked_with_another_version(version, whole_write.effects):
-        copy = origin.copy()
-        faults = FaultStore(copy, fail_at(number, mode, crash=mode is FaultMode.AFTER))
-        with contextlib.suppress(LakefmtError, SimulatedCrash):
-            origin.table(faults, DYING).insert_overwrite_table(rows(0, 2, 5))
-        story = f"effect {number}, {whole_write.effects[number - 1]}"
-        if not origin.is_new(copy, "overwritten"):
-            continue
-        healthy = origin.table(copy, DYING, process=1)
+    call = lambda store: origin.table(store, DYING).insert_overwrite_table(rows(0, 2, 5))  # noqa: E731
+    asked = numbers_of_run(whole_write.effects, ending)
+    for left in sweep(origin, call, asked, ending, what=lambda left: "overwritten"):
+        healthy, story = origin.table(left.store, DYING, process=1), left.story
         stored = healthy.read()
         found = dict(zip(stored["id"].to_pylist(), stored["v"].to_pylist(), strict=True))
         assert found in (before, after), story

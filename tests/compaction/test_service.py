@@ -17,7 +17,8 @@ from lakefmt.timeline.locks.api import Lease
 from lakefmt.transactions.client import WriteClient, open_write_client
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.values import InstantTime
-from tests.undo.scenarios import make, rows
+from tests.kit import rows
+from tests.undo.scenarios import make
 
 
 @dataclass

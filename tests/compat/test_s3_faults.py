@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -25,10 +24,10 @@ from lakefmt.table import Table
 from lakefmt.timeline.locks.storage import STORAGE_LOCK_NAME, LockRecord, encode_lock_record
 from tests.example_counts import examples
 from tests.judges.faulty_network import FAULTS, HARMLESS, FaultyNetwork, Plan, all_from, cut_anywhere, every, one_of
+from tests.kit import THOROUGH, product_or_diagonal
 
 pytestmark = [pytest.mark.s3, pytest.mark.slow]
 
-THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
 BUCKET = "faults"
 ACCESS = {"key": "made-up", "secret": "very-secret-text", "client_kwargs": {"region_name": "us-east-1"}}
 SHARED = {
@@ -180,8 +179,7 @@ def some(verbs: Iterable[str], fault: str, count: int) -> list[str]:
 # ----------------------------------------------------------------------------------------------------------------- reads
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("kind", ["cow", "mor"])
+@product_or_diagonal(kind=["cow", "mor"], fault=FAULTS)
 def test_reads_are_right_or_said_to_be_tried_again(network: Network, kind: str, fault: str) -> None:
     for number, verb in enumerate(some(READS, fault, 2)):
         right, total = right_read(network, kind, verb)

@@ -7,7 +7,6 @@ asks everything.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from lakefmt.values import TableType
 from tests.concurrency.green_threads import MANY, Writer, take_turns
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
+from tests.kit import THOROUGH
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 NUMBERS = itertools.count()
@@ -128,7 +128,6 @@ def check(table: Table, writers: Sequence[Writer], verbs: Sequence[str], story: 
 
 PAIRS = list(itertools.combinations_with_replacement(VERBS, 2))
 SCRIPTS = ("ABAB", "ABBA")
-THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
 
 
 def play(store: ObjectStore, verbs: Sequence[str], script: str, **how: Any) -> tuple[Table, list[Writer]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ import lakefmt
 from lakefmt import lowlevel
 from lakefmt.errors import CommitConflict, InvalidInputError
 from lakefmt.testing.operations import TableShape
+from tests.example_counts import seeds_of_run
 from tests.simulation.simulator import SCHEMA, Scene, check_history, scene_of, simulate
 
 MODE = "hoodie.write.concurrency.mode"
@@ -123,8 +123,7 @@ def test_tables_where_writers_would_meet_elsewhere_are_refused(how: dict[str, ob
 
 # ----------------------------------------------------------------------------------------------------- histories
 
-THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
-SEEDS = range(2000 if THOROUGH else 40)
+SEEDS = seeds_of_run(16, 2000)
 
 
 def scene(seed: int, mode: str = NBCC) -> Scene:

@@ -35,6 +35,7 @@ from lakefmt.transactions.client import open_write_client
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.write.transaction import find_transaction
 from tests.concurrency.green_threads import MANY, Gate, Writer, take_turns
+from tests.kit import product_or_diagonal
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
 NUMBERS = itertools.count()
@@ -79,8 +80,7 @@ def heartbeat_stops(context: Any) -> None:
 # --- three writers ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("script", ["ABCABC", "ABCCBA", "ABCBCA", "CBACAB"])
-@pytest.mark.parametrize("kind", ["memory", "local"])
+@product_or_diagonal(kind=["memory", "local"], script=["ABCABC", "ABCCBA", "ABCBCA", "CBACAB"])
 def test_three_writers_of_one_key_and_keys_of_their_own(script: str, kind: str, tmp_path: Path) -> None:
     store: ObjectStore = MemoryStore(f"three-{next(NUMBERS)}") if kind == "memory" else LocalStore(tmp_path / "t")
     table = make(store)

@@ -2,12 +2,11 @@
 
 Every process lists files by the metadata table: what a reader sees, also while a savepoint is being made, is what storage has.
 After each history the listing is the storage, the statistics are those of the files, and the record index has the keys.
-CI plays a few seeds; ``LAKEFMT_HYPOTHESIS=thorough`` (`make test-all`) ten thousand.
+A run plays a few seeds, others each day; ``LAKEFMT_HYPOTHESIS=thorough`` (`make test-all`) ten thousand.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -19,11 +18,12 @@ import lakefmt.metadata.reading.reader as reader
 from lakefmt.errors import LakefmtError
 from lakefmt.metadata.timeline import MetadataTimeline
 from lakefmt.timeline.timeline import Timeline
+from tests.example_counts import seeds_of_run
+from tests.kit import THOROUGH
 from tests.metadata.metadata_content import check_metadata_table
 from tests.simulation.simulator import check_history, scene_of, simulate
 
-THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
-SEEDS = range(10_000 if THOROUGH else 18)
+SEEDS = seeds_of_run(8, 10_000)
 PARTS = 100 if THOROUGH else 2
 
 #: Seeds that found a fault. Their steps move with every effect that writers make.

@@ -1,6 +1,6 @@
 """Several writers on a virtual clock: hundreds of histories from seeds, and builds that are broken on purpose.
 
-CI plays a fixed hundred seeds; ``LAKEFMT_HYPOTHESIS=thorough`` (`make test-all`) ten thousand.
+A run plays thirty seeds, others each day; ``LAKEFMT_HYPOTHESIS=thorough`` (`make test-all`) ten thousand.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ import lakefmt.write._slice_state as slice_state
 import lakefmt.write.commit.conflict_resolution as rivals
 from lakefmt.data_classes import replace
 from lakefmt.timeline.heartbeat import Liveness
+from tests.example_counts import seeds_of_run
+from tests.kit import THOROUGH
 from tests.simulation.serializability import RecordedHistory
 from tests.simulation.simulator import Chances, check_history, scene_of, simulate
 
-THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
-SEEDS = range(10_000 if THOROUGH else 100)
+SEEDS = seeds_of_run(30, 10_000)
 PARTS = 100 if THOROUGH else 4
 
 #: Seeds that found a fault when its cure was taken out. A seed's steps move with every effect that writers make: these have

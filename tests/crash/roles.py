@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 
 from lakefmt.testing.store_wrapper import Effect
 
-__all__ = ["THOROUGH", "asked_with_another_version", "first_of_each_role", "role_of"]
+__all__ = ["first_of_each_role", "role_of"]
 
-#: A run that asks all there is.
-THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
 #: What tells effects of one role apart: times, numbers, file ids and the partition.
 _WHICH_ONE = re.compile(r"city=\w+/|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+")
 
@@ -27,8 +24,3 @@ def first_of_each_role(effects: Sequence[Effect]) -> list[int]:
     for number, effect in enumerate(effects, 1):
         first.setdefault(role_of(effect), number)
     return list(first.values())
-
-
-def asked_with_another_version(version: int, effects: Sequence[Effect]) -> list[int]:
-    """The numbers of the effects at which a death is asked on versions 6 and 9: all of version 9, on 6 one of each role."""
-    return list(range(1, len(effects) + 1)) if version == 9 or THOROUGH else first_of_each_role(effects)

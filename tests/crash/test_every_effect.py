@@ -1,8 +1,8 @@
 """Every effect of every verb, ended in every way: the state before or after, the next write works, no orphan.
 
-In CI version 8 gets every ending that kills and every lost message, 6 and 9 a slice; `LAKEFMT_HYPOTHESIS=thorough` asks
-everything. Every effect is made to fail in each of these ways, of versions 6 and 9 in CI one of each role (`asked_of`); a
-state that has been left before, to the byte, is not checked again.
+Per change each effect of each verb loses its answer on the newest version, and one verb dies after its effects on every
+version, on the older ones at one effect of each role (`asked_of`); `make test-all` asks every ending on every version. A state
+that has been left before, to the byte, is not checked again.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.store_wrapper import Effect
-from lakefmt.testing.stores import FaultMode, FaultStore, Plan, SimulatedCrash, fail_at, no_faults
+from lakefmt.testing.stores import FaultStore, Plan, SimulatedCrash, fail_at, no_faults
 from tests.crash.repeatable import Repeatable
-from tests.crash.roles import THOROUGH, first_of_each_role, role_of
+from tests.crash.roles import role_of
+from tests.crash.sweep import DIES, ENDINGS, LOST, Ending, numbers_of_run, sweep
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
+from tests.kit import SCHEMA, THOROUGH, rows
 from tests.read.pulling import Pulled
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
 NUMBERS = itertools.count()
 OPTIONS: dict[str, object] = {
     "lakefmt.write.threads": 1,
@@ -158,50 +159,32 @@ ELSEWHERE = {
     "recover_streams": "tests/producers/stream/test_stream_durability.py",
 }
 
-#: A lost answer or request is told to a living process; everything else may also kill it.
-ENDINGS = [
-    *((mode, False) for mode in FaultMode),
-    *((mode, True) for mode in FaultMode if mode not in (FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST)),
-]
-#: What every verb is asked in CI on version 8; of the other versions only the last of these.
-DEADLY = [ending for ending in ENDINGS if ending[1] or ending[0] in (FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST)]
-#: What is asked of verbs that also write change files: a death between two files, and a file that is there unknown to us.
-CAPTURING = [(FaultMode.AFTER, True), (FaultMode.ANSWER_LOST, False)]
-#: Verbs whose process lives on after an error and tidies up itself: one for each way to do that.
-SURVIVING = frozenset({"upsert", "delete_keys", "insert_overwrite", "rollback", "restore"})
+#: Verbs whose deaths hudi-rs is asked about per change: one for each way to change a table.
+JUDGED = ("upsert", "delete_keys", "insert_overwrite", "append")
 
 
-def is_asked(name: str, version: int, ending: tuple[FaultMode, bool]) -> bool:
-    """Whether a case runs: every one in a thorough run, otherwise those that differ most."""
-    if version not in VERBS[name].versions:
-        return False
-    if THOROUGH:
-        return True
-    if VERBS[name].captures:
-        return version == 8 and ending in CAPTURING
-    if ending == (FaultMode.BEFORE, True) and name not in SURVIVING:
-        return False  # who dies before an effect has died after the one before it
-    return ending == (FaultMode.AFTER, True) or (version == 8 and (ending in DEADLY or name in SURVIVING))
+def is_asked(name: str, version: int, ending: Ending) -> bool:
+    """Whether a case runs: every one in a thorough run, otherwise a lost answer of each verb, and deaths of one."""
+    if version not in VERBS[name].versions or THOROUGH:
+        return version in VERBS[name].versions
+    return (ending == LOST and version == newest_of(name)) or (ending == DIES and name == "upsert")
+
+
+def newest_of(name: str) -> int:
+    return max(VERBS[name].versions)
 
 
 def cases() -> list[object]:
     found: list[object] = []
-    for name, version, (mode, crash) in itertools.product(VERBS, (6, 8, 9), ENDINGS):
-        if not is_asked(name, version, (mode, crash)):
+    for name, version, ending in itertools.product(VERBS, (6, 8, 9), ENDINGS):
+        if not is_asked(name, version, ending):
             continue
         # The oldest dependencies are asked about what people do most; the rest does not depend on them.
-        marks = [] if name == "upsert" and version == 8 else [pytest.mark.slow]
+        marks = [] if name == "upsert" and version == 9 else [pytest.mark.slow]
         # One process asks all endings of a verb: it makes the table before once, and knows the states that it has checked.
         marks.append(pytest.mark.xdist_group(f"effects-{version}-{name}"))
-        label = f"{version}-{name}-{mode.value}-{'dies' if crash else 'error'}"
-        found.append(pytest.param(name, version, mode, crash, id=label, marks=marks))
+        found.append(pytest.param(name, version, ending, id=f"{version}-{name}-{ending}", marks=marks))
     return found
-
-
-def rows(first: int, last: int, ts: int, shift: int = 0) -> pa.Table:
-    numbers = range(first, last)
-    cities = [("sf", "oslo")[(n + shift) % 2] for n in numbers]
-    return pa.table({"id": [f"k{n}" for n in numbers], "city": cities, "ts": [ts] * len(numbers)}, schema=SCHEMA)
 
 
 class Scene:
@@ -233,31 +216,23 @@ class Scene:
         self.after = table.read()
         self.effects = store.effects
 
-    def over(self, store: ObjectStore, plan: Plan = no_faults, process: int = 0) -> tuple[Table, FaultStore]:
-        """Open the table of a copy."""
+    def over(self, store: ObjectStore, plan: Plan = no_faults) -> tuple[Table, FaultStore]:
+        """Open the table of a copy whose store may fail."""
         faulty = FaultStore(store, plan)
-        return self.origin.table(faulty, OPTIONS, process), faulty
+        return self.open(faulty), faulty
 
-    def fail(self, store: ObjectStore, number: int, mode: FaultMode, *, crash: bool) -> str:
-        """Call the verb on a copy and let its effect with that number fail; return the story of it."""
-        table, faulty = self.over(store, fail_at(number, mode, crash=crash))
-        with contextlib.suppress(LakefmtError, SimulatedCrash):
-            self.verb.call(table)
-        reached = faulty.effects[number - 1] if len(faulty.effects) >= number else "not reached"
-        return f"effect {number} ({reached}), {mode.value}{', dies' if crash else ''}"
+    def open(self, store: ObjectStore, process: int = 0) -> Table:
+        """Open the table of a copy, in the process with that number."""
+        return self.origin.table(store, OPTIONS, process)
 
 
-def asked_of(verb: str, version: int, effects: Sequence[Effect]) -> list[int]:
+def asked_of(verb: str, version: int, ending: Ending, effects: Sequence[Effect]) -> list[int]:
     """The numbers of the effects that are made to fail.
 
-    All of them on version 8 and in a thorough run. Otherwise one of each role: after a second marker or file the next
-    process finds what it finds after the first. Version 9 has the files of version 8 and writes them by the same code: of
-    it every second role is asked, the others of the next verb.
+    All of them in a thorough run and of lost answers. Of deaths one of each role on the older versions: after a second marker
+    or file the next process finds what it finds after the first.
     """
-    if version == 8 or THOROUGH:
-        return list(range(1, len(effects) + 1))
-    numbers = first_of_each_role(effects)
-    return numbers if version == 6 else numbers[list(VERBS).index(verb) % 2 :: 2]
+    return list(range(1, len(effects) + 1)) if version == newest_of(verb) else numbers_of_run(effects, ending)
 
 
 SCENES: dict[tuple[str, int], Scene] = {}
@@ -293,27 +268,27 @@ def check_ended_well(healthy: Table, setting: Scene, story: str) -> None:
         raise AssertionError(f"{story}: {error}") from None
 
 
-@pytest.mark.parametrize(("verb", "version", "mode", "crash"), cases())
-def test_before_or_after_and_no_orphan(verb: str, version: int, mode: FaultMode, crash: bool) -> None:
+@pytest.mark.parametrize(("verb", "version", "ending"), cases())
+def test_before_or_after_and_no_orphan(verb: str, version: int, ending: Ending) -> None:
     setting = scene(verb, version)
-    for number in asked_of(verb, version, setting.effects):
-        store = setting.origin.copy()
-        story = f"{verb}, {setting.fail(store, number, mode, crash=crash)}"
-        if setting.origin.is_new(store):
-            check_ended_well(setting.over(store, process=1)[0], setting, story)
+    asked = asked_of(verb, version, ending, setting.effects)
+    for left in sweep(setting.origin, lambda store: setting.verb.call(setting.open(store)), asked, ending):
+        check_ended_well(setting.open(left.store, process=1), setting, f"{verb}, {left.story}")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", list(VERBS))
+@pytest.mark.parametrize("verb", list(VERBS) if THOROUGH else JUDGED)
 def test_hudi_rs_agrees_after_every_effect(verb: str, tmp_path: Path, hudi_rs_judge: HudiRsJudge) -> None:
     """On a local disk the process dies after each effect; hudi-rs sees what we see, before the next write and after."""
-    setting = scene(verb, 8)
-    for number in range(1, len(setting.effects) + 1):
+    setting = scene(verb, newest_of(verb))
+    for number in asked_of(verb, 8, DIES, setting.effects):
         root = tmp_path / str(number)
         store = LocalStore(root)
         setting.origin.copy_to(store)
-        story = f"{verb}, {setting.fail(store, number, FaultMode.AFTER, crash=True)}"
-        healthy, _ = setting.over(LocalStore(root), process=1)
+        story = f"{verb}, effect {number} ({setting.effects[number - 1]}), dies"
+        with contextlib.suppress(LakefmtError, SimulatedCrash):
+            setting.verb.call(setting.over(store, fail_at(number, DIES.mode, crash=DIES.crash))[0])
+        healthy = setting.open(LocalStore(root), process=1)
         found = healthy.read()
         assert same(found, setting.before) or same(found, setting.after), story
         assert_same_multiset(hudi_rs_judge.snapshot(root), found, what=f"hudi-rs after {story}")
@@ -332,30 +307,30 @@ def test_every_writing_method_of_the_face_is_here() -> None:
     assert not new, f"new methods of the face: {sorted(new)}; add them to VERBS, or to READING if they write nothing"
 
 
-@pytest.mark.parametrize("verb", list(VERBS))
+@pytest.mark.parametrize(
+    "verb", [pytest.param(name, marks=pytest.mark.xdist_group(f"effects-{newest_of(name)}-{name}")) for name in VERBS]
+)
 def test_the_verbs_do_something(verb: str) -> None:
-    setting = scene(verb, 8)
+    setting = scene(verb, newest_of(verb))
     changes = not same(setting.before, setting.after)
     assert changes is not VERBS[verb].service
     assert len(setting.effects) >= 2, [effect.name for effect in setting.effects]
 
 
-def test_every_role_is_asked_of_every_version() -> None:
-    """What CI leaves out on versions 6 and 9 is another effect of the same role, or is asked of another verb."""
-    for version in (6, 8, 9):
-        roles, asked = set(), set()
-        for verb in ("upsert", "append", "delete_keys", "update", "insert", "bulk_insert"):
-            effects = scene(verb, version).effects
-            roles |= {role_of(effect) for effect in effects}
-            asked |= {role_of(effects[number - 1]) for number in asked_of(verb, version, effects)}
-        assert asked == roles, roles - asked
-        assert len(roles) >= 8, roles
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_every_role_is_asked_of_every_version(version: int) -> None:
+    """What is left out on older versions is another effect of the same role."""
+    effects = scene("upsert", version).effects
+    roles = {role_of(effect) for effect in effects}
+    asked = {role_of(effects[number - 1]) for number in asked_of("upsert", version, DIES, effects)}
+    assert asked == roles, roles - asked
+    assert len(roles) >= 8, roles
 
 
 def test_an_orphan_is_seen() -> None:
     """The check that closes every case can say no."""
-    setting = scene("upsert", 8)
+    setting = scene("upsert", 9)
     store = setting.origin.copy()
     store.put("city=sf/left-over-0_1-0-0_20990101000000000.parquet", b"PAR1")
     with pytest.raises(AssertionError, match="orphans"):
-        check_ended_well(setting.over(store, process=1)[0], setting, "sabotaged")
+        check_ended_well(setting.open(store, process=1), setting, "sabotaged")

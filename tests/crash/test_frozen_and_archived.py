@@ -22,7 +22,7 @@ from lakefmt.storage import ObjectStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.store_wrapper import SimulatedCrash, Step, WrapperStore
-from tests.crash.roles import THOROUGH
+from tests.kit import THOROUGH
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])
 NUMBERS = itertools.count()

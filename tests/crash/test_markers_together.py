@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +11,6 @@ import pyarrow.compute as pc
 import pytest
 
 import lakefmt
-from lakefmt.errors import LakefmtError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.api import Capabilities, ObjectStore
 from lakefmt.storage.memory import MemoryStore
@@ -22,6 +20,8 @@ from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.store_wrapper import WrapperStore
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from tests.crash.repeatable import Repeatable
+from tests.crash.sweep import DIES, LOST, Ending, endings_of_run, sweep
+from tests.kit import THOROUGH
 
 OPTIONS: dict[str, object] = {
     "lakefmt.write.threads": 1,
@@ -35,12 +35,9 @@ VERBS: dict[str, Callable[[Table], object]] = {
     "windows": lambda table: table.bulk_insert(iter(in_windows()), options=SMALL_WINDOWS),
     "insert_overwrite": lambda table: table.insert_overwrite(rows(0, 4, ts=5)),
 }
-DEATHS, LOST = (FaultMode.AFTER, FaultMode.TORN), (FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST)
-CASES = [
-    *(("upsert", mode) for mode in (*DEATHS, *LOST)),
-    ("windows", FaultMode.AFTER),
-    ("windows", FaultMode.ANSWER_LOST),
-]
+CASES = [*((verb, LOST) for verb in VERBS), ("upsert", DIES)]
+if THOROUGH:
+    CASES = [(verb, ending) for verb in VERBS for ending in endings_of_run()]
 
 
 class FarStore(WrapperStore):
@@ -112,8 +109,8 @@ def table_of_files() -> Repeatable:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("markers-made")
-@pytest.mark.parametrize(("verb", "mode"), [*CASES, ("insert_overwrite", FaultMode.AFTER)])
-def test_before_or_after_and_no_orphan(made: Repeatable, verb: str, mode: FaultMode) -> None:
+@pytest.mark.parametrize(("verb", "ending"), CASES, ids=str)
+def test_before_or_after_and_no_orphan(made: Repeatable, verb: str, ending: Ending) -> None:
     before = over(made.copy()).read()
     whole = FaultStore(FarStore(made.copy()))
     VERBS[verb](made.table(whole, OPTIONS))
@@ -122,15 +119,9 @@ def test_before_or_after_and_no_orphan(made: Repeatable, verb: str, mode: FaultM
     assert len(batches) == (2 if verb == "windows" else 1), names
     assert not [name for name in names if ".marker." in name], "the markers of an instant have one form"
     after = over(whole.inner).read()
-    for number in range(1, len(whole.effects) + 1):
-        story = f"{verb}, {mode.value} of effect {number}, {whole.effects[number - 1]}"
-        store = made.copy()
-        with contextlib.suppress(LakefmtError, SimulatedCrash):
-            faulty = FaultStore(FarStore(store), fail_at(number, mode, crash=mode in DEATHS))
-            VERBS[verb](made.table(faulty, OPTIONS))
-        if not made.is_new(store, verb):
-            continue
-        healthy = made.table(store, OPTIONS, process=1)
+    call = lambda store: VERBS[verb](made.table(store, OPTIONS))  # noqa: E731
+    for left in sweep(made, call, len(whole.effects), ending, what=lambda left: verb, under=FarStore):
+        healthy, story = made.table(left.store, OPTIONS, process=1), f"{verb}, {left.story}"
         found = healthy.read()
         assert not multiset_difference(found, before) or not multiset_difference(found, after), story
         healthy.upsert(EVERY_ROW)
@@ -140,8 +131,8 @@ def test_before_or_after_and_no_orphan(made: Repeatable, verb: str, mode: FaultM
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", [*DEATHS, *LOST])
-def test_logs_that_roll_over_are_announced_together(made_of_logs: Repeatable, mode: FaultMode) -> None:
+@pytest.mark.parametrize("ending", endings_of_run(), ids=str)
+def test_logs_that_roll_over_are_announced_together(made_of_logs: Repeatable, ending: Ending) -> None:
     def write(store: ObjectStore) -> None:
         made_of_logs.table(store, OPTIONS).upsert(rows(0, 12, ts=2), options=ROLLING)
 
@@ -156,14 +147,8 @@ def test_logs_that_roll_over_are_announced_together(made_of_logs: Repeatable, mo
     )
     assert not [name for name in names if ".marker." in name], "the markers of an instant have one form"
     assert names.count("MARKERS.type") == 2, "made and deleted once"
-    for number in range(1, len(whole.effects) + 1):
-        story = f"{mode.value} of effect {number}, {whole.effects[number - 1]}"
-        store = made_of_logs.copy()
-        with contextlib.suppress(LakefmtError, SimulatedCrash):
-            write(FaultStore(FarStore(store), fail_at(number, mode, crash=mode in DEATHS)))
-        if not made_of_logs.is_new(store):
-            continue
-        healthy = made_of_logs.table(store, OPTIONS, process=1)
+    for left in sweep(made_of_logs, write, len(whole.effects), ending, under=FarStore):
+        healthy, story = made_of_logs.table(left.store, OPTIONS, process=1), left.story
         found = healthy.read()
         assert not multiset_difference(found, before) or not multiset_difference(found, after), story
         healthy.upsert(rows(0, 12, ts=9))

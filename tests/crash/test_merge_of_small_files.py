@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 
 import pytest
 
 import lakefmt
-from lakefmt.errors import LakefmtError
-from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
-from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
+from lakefmt.testing.stores import FaultStore
 from lakefmt.write.assign import MOST_SMALL_FILES
-from tests.crash.test_every_effect import OPTIONS, SCHEMA, rows, same
+from tests.crash.repeatable import Repeatable
+from tests.crash.sweep import Ending, endings_of_run, sweep
+from tests.crash.test_every_effect import OPTIONS, same
+from tests.kit import SCHEMA, rows
 
 NUMBERS = itertools.count()
 
@@ -37,31 +36,18 @@ def crowded() -> MemoryStore:
     return store
 
 
-def copied(store: MemoryStore) -> MemoryStore:
-    made = MemoryStore(f"merged-{next(NUMBERS)}")
-    for found in store.list():
-        made.put(found.name, store.read(found.name))
-    return made
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("mode", "dies"), [(FaultMode.AFTER, True), (FaultMode.ANSWER_LOST, False)])
-def test_a_merge_that_ends_anywhere_loses_and_doubles_no_row(mode: FaultMode, dies: bool) -> None:
-    made = crowded()
-    whole = FaultStore(copied(made))
-    before = Table(TableClient(whole, OPTIONS)).read()
+@pytest.mark.parametrize("ending", endings_of_run(), ids=str)
+def test_a_merge_that_ends_anywhere_loses_and_doubles_no_row(ending: Ending) -> None:
+    origin = Repeatable(crowded())
+    whole = FaultStore(origin.copy())
+    before = origin.table(whole, OPTIONS).read()
+    origin.table(whole, OPTIONS).insert(batch(100))
     effects = len(whole.effects)
-    Table(TableClient(whole, OPTIONS)).insert(batch(100))
-    after = Table(TableClient(whole, OPTIONS)).read()
-    assert len(Table(TableClient(whole, OPTIONS)).file_groups()) < MOST_SMALL_FILES, (
-        "the append was followed by a merge"
-    )
-    for number in range(effects + 1, len(whole.effects) + 1):
-        store = copied(made)
-        faulty = FaultStore(store, fail_at(number - effects, mode, crash=dies))
-        with contextlib.suppress(LakefmtError, SimulatedCrash):
-            Table(TableClient(faulty, OPTIONS)).insert(batch(100))
-        healthy = Table(TableClient(store, OPTIONS))
+    after = origin.table(whole, OPTIONS).read()
+    assert len(origin.table(whole, OPTIONS).file_groups()) < MOST_SMALL_FILES, "the append was followed by a merge"
+    for left in sweep(origin, lambda store: origin.table(store, OPTIONS).insert(batch(100)), effects, ending):
+        healthy, number = origin.table(left.store, OPTIONS, process=1), left.number
         found = healthy.read()
         assert same(found, before) or same(found, after), f"effect {number}"
         healthy.upsert(batch(200))

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 
 import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.errors import LakefmtError
 from lakefmt.metadata.reading.listing import ListingByMetadata
 from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.multiset import multiset_difference
-from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
+from lakefmt.testing.stores import FaultStore
 from tests.crash.repeatable import Repeatable
+from tests.crash.sweep import DIES, Ending, endings_of_run, sweep
+from tests.kit import product_or_diagonal
 from tests.storage.tree_store import TreeStore
 
 OPTIONS: dict[str, object] = {"lakefmt.write.threads": 1, "hoodie.client.heartbeat.tolerable.misses": 0}
-DEATHS = (FaultMode.AFTER, FaultMode.TORN)
 EVERY_ROW = pa.table({"id": [f"k{n}" for n in range(12)], "city": ["sf", "oslo", "rome"] * 4, "ts": [9] * 12})
 
 
@@ -52,35 +51,27 @@ def made(*, metadata: bool) -> Repeatable:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("mode", [*DEATHS, FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST])
-@pytest.mark.parametrize(
-    "metadata",
+@product_or_diagonal(
     # One process asks all endings of a table: it knows the states that it has checked.
-    [
+    metadata=[
         pytest.param(metadata, id=name, marks=pytest.mark.xdist_group(f"one-listing-{metadata}"))
         for metadata, name in ((False, "without"), (True, "with the metadata table"))
     ],
+    ending=endings_of_run(also=[DIES]),
 )
-def test_before_or_after_and_no_orphan(metadata: bool, mode: FaultMode) -> None:
+def test_before_or_after_and_no_orphan(metadata: bool, ending: Ending) -> None:
     origin = made(metadata=metadata)
     before = over(origin, origin.copy()).read()
-    effects = 0
-    while True:
-        effects += 1
-        store = origin.copy()
-        faulty = FaultStore(store, fail_at(effects, mode, crash=mode in DEATHS))
-        with contextlib.suppress(LakefmtError, SimulatedCrash):
-            over(origin, faulty).upsert(rows(1, 6, ts=2))
-        healthy = over(origin, store, process=1)
+    whole = FaultStore(origin.copy())
+    over(origin, whole).upsert(rows(1, 6, ts=2))
+    after = over(origin, whole).read()
+    assert len(whole.effects) >= (18 if metadata else 10)
+    call = lambda store: over(origin, store).upsert(rows(1, 6, ts=2))  # noqa: E731
+    for left in sweep(origin, call, len(whole.effects), ending):
+        healthy = over(origin, left.store, process=1)
         seen = healthy.read()
-        is_after = seen.num_rows > before.num_rows
-        assert is_after or not multiset_difference(seen, before), effects
-        if origin.is_new(store):
-            healthy.upsert(EVERY_ROW)
-            assert not multiset_difference(healthy.read(), EVERY_ROW), effects
-            check_invariants(healthy)
-            check_no_orphans(healthy)
-        if len(faulty.effects) < effects:
-            break
-    assert is_after, "the last one had no fault"
-    assert effects > (18 if metadata else 10)
+        assert not multiset_difference(seen, before) or not multiset_difference(seen, after), left.story
+        healthy.upsert(EVERY_ROW)
+        assert not multiset_difference(healthy.read(), EVERY_ROW), left.story
+        check_invariants(healthy)
+        check_no_orphans(healthy)

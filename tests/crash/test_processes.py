@@ -17,6 +17,7 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
+from tests.kit import SECONDS_FOR_A_CHILD, values_of_run
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 
@@ -70,7 +71,7 @@ def test_workers_run_twice_at_once_and_die_half_way(tmp_path: Path) -> None:
         job.write_bytes(pickle.dumps((context, assignment, batches)))
         jobs.append(job)
     with _worker(jobs[0], "die", tmp_path / "none") as dead:
-        assert dead.wait(60) == -signal.SIGKILL
+        assert dead.wait(SECONDS_FOR_A_CHILD) == -signal.SIGKILL
     assert not (tmp_path / "none").exists()
     with ExitStack() as stack:
         repeated = stack.enter_context(_worker(jobs[0], "once", tmp_path / "s0"))
@@ -82,7 +83,7 @@ def test_workers_run_twice_at_once_and_die_half_way(tmp_path: Path) -> None:
             assert twin.stdin is not None
             twin.stdin.write("go\n")
             twin.stdin.flush()
-        assert [p.wait(60) for p in (repeated, *twins)] == [0, 0, 0]
+        assert [p.wait(SECONDS_FOR_A_CHILD) for p in (repeated, *twins)] == [0, 0, 0]
     statuses = [pickle.loads((tmp_path / name).read_bytes()) for name in ("s0", "s1a", "s1b")]
     assert statuses[1].stat == statuses[2].stat
     result = lowlevel.commit(context, statuses)
@@ -124,7 +125,10 @@ print("survived")
 
 @pytest.mark.parametrize(
     ("seed", "cities", "effects"),
-    [*((seed, 2, 40) for seed in range(10)), *((seed, 80, 460) for seed in range(10, 20))],
+    [
+        *((seed, 2, 40) for seed in values_of_run(range(10), 2)),
+        *((seed, 80, 460) for seed in values_of_run(range(10, 20))),
+    ],
 )
 def test_a_killed_upsert_leaves_the_state_before_or_after(tmp_path: Path, seed: int, cities: int, effects: int) -> None:
     """With many partitions thirty files are new and fifty are rewritten."""
@@ -138,7 +142,7 @@ def test_a_killed_upsert_leaves_the_state_before_or_after(tmp_path: Path, seed: 
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SECONDS_FOR_A_CHILD,
     )
     assert died.returncode == -signal.SIGKILL or "survived" in died.stdout, died.stderr
     new = {**dict(before), **{f"k{i:05d}": i * 2 for i in range(50, 150)}}

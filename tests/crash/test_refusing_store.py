@@ -15,8 +15,8 @@ from lakefmt.storage import ObjectStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.store_wrapper import Step, WrapperStore
-from tests.crash.roles import THOROUGH
-from tests.crash.test_every_effect import SCHEMA, VERBS, rows
+from tests.crash.test_every_effect import VERBS
+from tests.kit import SCHEMA, THOROUGH, rows
 
 NUMBERS = itertools.count()
 T = TypeVar("T")

@@ -15,13 +15,13 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.errors import InstantNotPending, LakefmtError
+from lakefmt.errors import InstantNotPending
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.multiset import multiset_difference
-from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
+from lakefmt.testing.stores import FaultStore
 from lakefmt.timeline.markers import SAVED_WRITES, saved_write_name
 from lakefmt.values import WriteOperation
 from lakefmt.write import transaction as saved_transaction
@@ -30,8 +30,9 @@ from lakefmt.write.files.base_file import write_assigned
 from lakefmt.write.pipeline import route
 from lakefmt.write.transaction import abort_context, begin_saved, resume_transaction
 from tests.crash.repeatable import Repeatable
+from tests.crash.sweep import DIES, Ending, endings_of_run, sweep
+from tests.kit import SCHEMA, product_or_diagonal, rows
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
 NUMBERS = itertools.count()
 #: A heartbeat that is not renewed at once counts as dead: whoever comes next takes it over.
 OPTIONS: dict[str, object] = {
@@ -39,15 +40,6 @@ OPTIONS: dict[str, object] = {
     "lakefmt.durability": "none",
     "hoodie.client.heartbeat.tolerable.misses": 0,
 }
-ENDINGS = [
-    *((mode, False) for mode in FaultMode),
-    *((mode, True) for mode in FaultMode if mode not in (FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST)),
-]
-
-
-def rows(first: int, last: int, ts: int) -> pa.Table:
-    cities = [("sf", "oslo")[n % 2] for n in range(first, last)]
-    return pa.table({"id": [f"k{n}" for n in range(first, last)], "city": cities, "ts": [ts] * (last - first)}, SCHEMA)
 
 
 BEFORE, CHANGES = rows(0, 4, ts=1), rows(2, 6, ts=2)
@@ -126,19 +118,12 @@ TABLE_TYPES = [pytest.param(kind, marks=pytest.mark.xdist_group(f"saved-writes-{
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("table_type", TABLE_TYPES)
-@pytest.mark.parametrize(("mode", "crash"), ENDINGS)
-def test_the_process_that_begins_dies(table_type: str, mode: FaultMode, crash: bool) -> None:
+@product_or_diagonal(table_type=TABLE_TYPES, ending=endings_of_run(also=[DIES]))
+def test_the_process_that_begins_dies(table_type: str, ending: Ending) -> None:
     origin, (effects, _) = made(table_type), effects_of(table_type)
-    for number in range(1, effects + 1):
-        store = origin.copy()
-        faulty = FaultStore(store, fail_at(number, mode, crash=crash))
-        pending = None
-        with contextlib.suppress(LakefmtError, SimulatedCrash):
-            pending = begin_and_write(origin.client(faulty, OPTIONS))
-        story = f"effect {number} of {effects}, {mode.value}, {'dies' if crash else 'error'}"
-        if not origin.is_new(store, pending):
-            continue
+    call = lambda store: begin_and_write(origin.client(store, OPTIONS))  # noqa: E731
+    for left in sweep(origin, call, effects, ending, what=lambda left: left.result):
+        store, pending, story = left.store, left.result, left.story
         if pending is not None:  # it met a failure and went on
             commit_elsewhere(origin.client(store, OPTIONS, process=1), pending)
         assert same(Table(TableClient(store, OPTIONS)).read(), BEFORE if pending is None else AFTER), story
@@ -146,19 +131,12 @@ def test_the_process_that_begins_dies(table_type: str, mode: FaultMode, crash: b
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("table_type", TABLE_TYPES)
-@pytest.mark.parametrize(("mode", "crash"), ENDINGS)
-@pytest.mark.parametrize("then", ["commit", "abort", "nothing"])
-def test_the_process_that_commits_dies(table_type: str, mode: FaultMode, crash: bool, then: str) -> None:
+@product_or_diagonal(table_type=TABLE_TYPES, ending=endings_of_run(also=[DIES]), then=["nothing", "abort", "commit"])
+def test_the_process_that_commits_dies(table_type: str, ending: Ending, then: str) -> None:
     (origin, pending), (_, effects) = begun(table_type), effects_of(table_type)
-    for number in range(1, effects + 1):
-        store = origin.copy()
-        with contextlib.suppress(LakefmtError, SimulatedCrash):
-            faulty = FaultStore(store, fail_at(number, mode, crash=crash))
-            commit_elsewhere(origin.client(faulty, OPTIONS, process=1), pending)
-        story = f"effect {number} of {effects}, {mode.value}, {'dies' if crash else 'error'}, then {then}"
-        if not origin.is_new(store, then):
-            continue
+    call = lambda store: commit_elsewhere(origin.client(store, OPTIONS, process=1), pending)  # noqa: E731
+    for left in sweep(origin, call, effects, ending, what=lambda left: then):
+        store, story = left.store, f"{left.story}, then {then}"
         committed = same(Table(TableClient(store, OPTIONS)).read(), AFTER)
         third = origin.client(store, OPTIONS, process=2)
         if then == "commit":

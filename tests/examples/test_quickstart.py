@@ -18,6 +18,7 @@ from examples.quickstart.output import draw_directory
 from examples.quickstart.quickstart import run_quickstart
 from lakefmt.cli.formatters import plain_console
 from lakefmt.errors import InternalError, InvalidInputError, TableExists, UnsupportedFeature
+from tests.kit import values_of_run
 
 MONTHS = (1, 12)
 
@@ -53,6 +54,7 @@ def test_all_judges_agree_on_two_months(quick, tmp_path, monkeypatch, hudi_rs_ju
     assert sorted(table.partitions()) == ["month=1", "month=12"]
 
 
+@pytest.mark.test_all
 @pytest.mark.slow
 def test_a_second_run_replaces_the_table_of_the_first(quick, tmp_path):
     first = quick(tmp_path, months=MONTHS, judges=False)
@@ -88,7 +90,7 @@ def _with_one_other_distance(table):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("broken", ["now", "past", "increment"])
+@pytest.mark.parametrize("broken", values_of_run(["now", "past", "increment"]))
 def test_duckdb_sees_one_wrong_value(quick, tmp_path, monkeypatch, broken):
     """One value of the many is another one; only the comparison it belongs to fails."""
     method = {"now": "after", "past": "before", "increment": "changed"}[broken]
@@ -103,6 +105,7 @@ def test_duckdb_sees_one_wrong_value(quick, tmp_path, monkeypatch, broken):
     )
 
 
+@pytest.mark.test_all
 @pytest.mark.slow
 def test_hudi_rs_sees_one_wrong_value(quick, tmp_path, monkeypatch, hudi_rs_judge):
     read = quickstart.read_with_hudi_rs
@@ -152,6 +155,7 @@ def test_missing_flights_are_named(monkeypatch, tmp_path):
         run_quickstart(tmp_path)
 
 
+@pytest.mark.test_all
 @pytest.mark.slow
 def test_the_steps_are_printed(quick, tmp_path, monkeypatch):
     monkeypatch.setattr(

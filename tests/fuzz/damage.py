@@ -52,10 +52,10 @@ def inflations(data: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield the file with a huge number over, or in front of, what stands somewhere."""
     names = list(HUGE)
     halves = [names[half::2] for half in (0, 1)] if effort() == 1 else [names, names]
-    for turn, at in enumerate(places(len(data), edge=48 * effort(), sample=64 * effort())):
+    for turn, at in enumerate(places(len(data), edge=24 * effort(), sample=24 * effort())):
         # A header, and a small file, gets every number, in a usual run one half of them and its neighbours the other one;
         # elsewhere a place gets one, and its neighbours get others.
-        is_dense = len(data) <= 256 or at < 24 or at >= len(data) - 8
+        is_dense = len(data) <= (128 if effort() == 1 else 256) or at < 24 or at >= len(data) - 8
         over = halves[turn % 2] if is_dense else [names[turn % len(names)]]
         for name in over:
             yield f"{name} in place of byte {at}", data[:at] + HUGE[name] + data[at + len(HUGE[name]) :]

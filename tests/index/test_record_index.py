@@ -21,6 +21,7 @@ from lakefmt.table import Table
 from lakefmt.testing.stores import CountingStore
 from lakefmt.transactions.indexing import create_metadata_index, drop_metadata_index
 from tests.example_counts import examples
+from tests.kit import product_or_diagonal
 from tests.metadata.metadata_content import check_metadata_table
 
 NUMBERS = itertools.count()
@@ -189,9 +190,9 @@ def test_a_missing_file_group_of_the_index_is_refused(which: str, compacted: boo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", ["record-index-0001", "secondary-index-v-0001"])
-@pytest.mark.parametrize("due", ["nothing", "compaction"])
-@pytest.mark.parametrize("fresh", [False, True])
+@product_or_diagonal(
+    fresh=[False, True], due=["nothing", "compaction"], which=["record-index-0001", "secondary-index-v-0001"]
+)
 def test_a_write_that_only_maintains_an_index_sees_its_last_file_group_missing(
     which: str, due: str, fresh: bool
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 
@@ -12,10 +11,11 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.errors import CommitConflict, LakefmtError, UnsupportedFeature
+from lakefmt.errors import CommitConflict, UnsupportedFeature
 from lakefmt.table import Table
-from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
+from lakefmt.testing.stores import FaultStore
 from tests.crash.repeatable import Repeatable
+from tests.crash.sweep import Ending, endings_of_run, numbers_of_run, sweep
 from tests.example_counts import examples
 from tests.index.ring_tables import ENGINE, FAST, NUM, check, make, rings_of, rows
 
@@ -150,30 +150,18 @@ def dying() -> Repeatable:
 @pytest.mark.slow
 @pytest.mark.xdist_group("resizing-dies")  # one process asks all endings: it knows the states that it has checked
 @pytest.mark.parametrize("verb", list(VERBS))
-@pytest.mark.parametrize(
-    ("mode", "crash"),
-    [
-        (FaultMode.AFTER, True),
-        pytest.param(FaultMode.ANSWER_LOST, False, marks=pytest.mark.slow),
-        pytest.param(FaultMode.BEFORE, False, marks=pytest.mark.slow),
-    ],
-)
-def test_after_a_death_at_any_effect_rows_and_rings_agree(verb: str, mode: FaultMode, crash: bool) -> None:
+@pytest.mark.parametrize("ending", endings_of_run(), ids=str)
+def test_after_a_death_at_any_effect_rows_and_rings_agree(verb: str, ending: Ending) -> None:
     origin = dying()
     whole = FaultStore(origin.copy())
     table = origin.table(whole, OPTIONS)
     before = found_in(table)
     VERBS[verb](table)
-    after, count = found_in(table), len(whole.effects)
-    for number in range(1, count + 1):
-        store = origin.copy()
-        faulty = FaultStore(store, fail_at(number, mode, crash=crash))
-        with contextlib.suppress(LakefmtError, SimulatedCrash):
-            VERBS[verb](origin.table(faulty, OPTIONS))
-        if not origin.is_new(store, verb):
-            continue
-        healthy = origin.table(store, OPTIONS, process=1)
-        assert found_in(healthy) in (before, after), f"effect {number}, {faulty.effects[-1]}"
+    after, asked = found_in(table), numbers_of_run(whole.effects, ending)
+    call = lambda store: VERBS[verb](origin.table(store, OPTIONS))  # noqa: E731
+    for left in sweep(origin, call, asked, ending, what=lambda left: verb):
+        healthy = origin.table(left.store, OPTIONS, process=1)
+        assert found_in(healthy) in (before, after), left.story
         healthy.upsert(rows(0, 12, 9, partitions=2))
         others = {(f"k{n}", 2) for n in range(12, 24)} & found_in(healthy).items()
         check(healthy, dict(others) | {f"k{n}": 9 for n in range(12)})

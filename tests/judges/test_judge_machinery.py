@@ -19,6 +19,7 @@ from tests.judges import spark
 from tests.judges.compare import assert_same_multiset, digest
 from tests.judges.spark import JudgeError, JudgeSilent, SparkEnvironment, SparkJudge, table_properties, writer_options
 from tests.judges.table_facts import META_COLUMNS, a_millisecond_later
+from tests.kit import SECONDS_FOR_A_CHILD
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "judges"
@@ -181,7 +182,9 @@ def test_a_missing_judge_is_told_and_fails_ci(tmp_path, ci, code, outcome):
         str(tmp_path),
     ]
     variables = {**os.environ, "CI": ci, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=SECONDS_FOR_A_CHILD, check=False
+    )
     assert done.returncode == code, done.stdout + done.stderr
     assert "NOT JUDGED BY SPARK: 1.2.0: pyspark, Java 17, the Hudi bundle 1.2.0 not found" in done.stdout
     assert outcome in done.stdout.splitlines()[-1]

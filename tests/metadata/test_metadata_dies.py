@@ -21,9 +21,11 @@ from lakefmt.storage.api import ObjectStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.multiset import multiset_difference
-from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash, fail_at
+from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash
 from lakefmt.transactions.indexing import create_expression_index, create_metadata_index
 from tests.crash.repeatable import Repeatable
+from tests.crash.sweep import DIES, LOST, Ending, endings_of_run, numbers_of_run, sweep
+from tests.kit import THOROUGH
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_table import NUMBERS, OPTIONS, make, rows
 
@@ -60,12 +62,15 @@ _DIES = Fault(FaultMode.AFTER, crash=True)
 
 #: A write with a compaction of the metadata table in it has more than a hundred effects.
 CASES = [
-    *((verb, "cow", 8, mode) for verb in VERBS for mode in (FaultMode.AFTER,)),
-    ("upsert", "mor", 9, FaultMode.AFTER),
-    ("upsert", "mor", 6, FaultMode.AFTER),
-    ("upsert", "cow", 8, FaultMode.BEFORE),
-    ("upsert", "cow", 8, FaultMode.TORN),
+    *((verb, "cow", 9, LOST) for verb in VERBS),
+    ("upsert", "mor", 9, DIES),
+    ("upsert", "mor", 6, DIES),
 ]
+if THOROUGH:
+    CASES = [
+        *((verb, "cow", version, ending) for verb in VERBS for version in (8, 9) for ending in endings_of_run()),
+        *(("upsert", "mor", version, ending) for version in (6, 8, 9) for ending in endings_of_run()),
+    ]
 
 
 @cache
@@ -83,22 +88,16 @@ def origin_of(verb: str, kind: str, version: int) -> Repeatable:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.xdist_group("metadata-dies")  # one process knows the states that it has checked
-@pytest.mark.parametrize(("verb", "kind", "version", "mode"), CASES)
-def test_dying_anywhere_leaves_the_state_before_or_after(verb: str, kind: str, version: int, mode: FaultMode) -> None:
+@pytest.mark.parametrize(("verb", "kind", "version", "ending"), CASES)
+def test_dying_anywhere_leaves_the_state_before_or_after(verb: str, kind: str, version: int, ending: Ending) -> None:
     origin = origin_of(verb, kind, version)
     before = _table(origin.copy()).read()
-    faulty = FaultStore(origin.copy())
-    VERBS[verb](origin.table(faulty, DEADLY))
-    after = _table(faulty).read()
-    for number in range(1, len(faulty.effects) + 1):
-        store = origin.copy()
-        dying = FaultStore(store, fail_at(number, mode, crash=True))
-        with contextlib.suppress(LakefmtError, SimulatedCrash):
-            VERBS[verb](origin.table(dying, DEADLY))
-        if not origin.is_new(store):
-            continue
-        story = f"effect {number}: {dying.effects[number - 1] if len(dying.effects) >= number else 'not reached'}"
-        healthy = origin.table(store, DEADLY, process=1)
+    whole = FaultStore(origin.copy())
+    VERBS[verb](origin.table(whole, DEADLY))
+    after = _table(whole).read()
+    asked = numbers_of_run(whole.effects, ending)
+    for left in sweep(origin, lambda store: VERBS[verb](origin.table(store, DEADLY)), asked, ending):
+        healthy, story = origin.table(left.store, DEADLY, process=1), left.story
         found = healthy.read()
         assert not multiset_difference(found, before) or not multiset_difference(found, after), story
         healthy.upsert(rows(0, 12, 20))

@@ -19,6 +19,7 @@ import lakefmt
 from lakefmt import services
 from lakefmt.timeline.instant import Action
 from tests.judges.hudi_rs import HudiRsJudge
+from tests.kit import SECONDS_FOR_A_CHILD, values_of_run
 from tests.services.served import SCHEMA, WRITE_ONLY
 
 pytestmark = pytest.mark.slow
@@ -75,7 +76,7 @@ def held(table: pa.Table) -> dict[str, int]:
     return dict(zip(table["id"].to_pylist(), table["v"].to_pylist(), strict=True))
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", values_of_run([1, 2]))
 def test_a15_services_are_killed_at_random_beside_a_writer(
     tmp_path: Path, seed: int, hudi_rs_judge: HudiRsJudge
 ) -> None:
@@ -114,7 +115,11 @@ def _served(url: str) -> services.ServicesStatus:
 def _run_until_killed(url: str, calls: int) -> bool:
     """Run one round in a process that dies at one of its writes; True when it died."""
     ended = subprocess.run(
-        [sys.executable, "-c", SERVICES, url, str(calls)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", SERVICES, url, str(calls)],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_FOR_A_CHILD,
+        check=False,
     )
     assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
     return ended.returncode == -signal.SIGKILL
@@ -154,7 +159,7 @@ def test_a15_two_processes_and_a_writer_at_once(tmp_path: Path) -> None:
             if number == 8:
                 second.kill()
         first.send_signal(signal.SIGTERM)
-        out, _ = first.communicate(timeout=60)
+        out, _ = first.communicate(timeout=SECONDS_FOR_A_CHILD)
         assert first.returncode == 0, out
         assert b"stopping" in out
     finally:
@@ -171,7 +176,7 @@ def test_a15_two_processes_and_a_writer_at_once(tmp_path: Path) -> None:
 
 
 def _wait_until(is_there: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + SECONDS_FOR_A_CHILD
     while not is_there():
         assert time.monotonic() < deadline, "the services do not begin"
         time.sleep(0.01)

@@ -11,8 +11,6 @@ import pytest
 from benchmarks.storage.s3_server import s3_server
 from tests.judges.gcs import gcs_options, gcs_service
 
-pytest.register_assert_rewrite("lakefmt.testing.suites")
-
 #: Sees a request (and the application behind) before the service does; None lets it pass.
 Interference = Callable[[dict, Callable, Callable], object]
 

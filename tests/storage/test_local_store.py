@@ -22,6 +22,7 @@ from lakefmt.storage.local import atomic_files as _posix
 from lakefmt.storage.local.process_lock import SupportsProcessLocks
 from lakefmt.storage.object_names import TEMPORARY_PREFIX
 from lakefmt.testing.suites import listed_names, together
+from tests.kit import SECONDS_FOR_A_CHILD
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_of_two_processes_one_is_done(store):
     for process in processes.values():
         process.stdin.write("go\n")
         process.stdin.flush()
-    won = {letter: process.communicate(timeout=60)[0].split() for letter, process in processes.items()}
+    won = {letter: process.communicate(timeout=SECONDS_FOR_A_CHILD)[0].split() for letter, process in processes.items()}
     assert sorted(map(int, won["A"] + won["B"])) == list(range(80))
     for letter, numbers in won.items():
         assert {store.read(f"race/{number}") for number in numbers} <= {letter.encode() * 20_000}
@@ -104,7 +105,7 @@ def test_a_killed_writer_leaves_temporary_files_only(store, root):
     process = python(KILLED_IN_A_SINK, store.url)
     assert process.stdout.readline() == "written\n"
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=SECONDS_FOR_A_CHILD)
     assert listed_names(store) == []
     (left,) = files_under(root)
     assert Path(left).name.startswith(TEMPORARY_PREFIX)
@@ -132,7 +133,7 @@ def test_whenever_a_writer_is_killed_what_is_seen_is_whole(store, rounds):
     for _ in range(rounds):
         process.stdout.readline()
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=SECONDS_FOR_A_CHILD)
     bodies = [store.read(found.name) for found in store.list()]
     assert len(bodies) > rounds
     assert all(body == body[:1] * 100_000 for body in bodies)

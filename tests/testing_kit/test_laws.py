@@ -19,6 +19,7 @@ from lakefmt.table import Table
 from lakefmt.testing import invariants as laws
 from lakefmt.testing.stores import WatchStore
 from lakefmt.timeline.commit import CommitMetadata, encode_commit
+from tests.kit import product_or_diagonal
 
 NUMBERS = itertools.count()
 VERSIONS = [6, 8, 9]
@@ -151,8 +152,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Patient], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("law", list(LAWS))
+@product_or_diagonal(law=list(LAWS), version=VERSIONS)
 def test_sound_tables_are_lawful(law: str, version: int) -> None:
     patient = Patient(version)
     LAWS[law](patient.table)

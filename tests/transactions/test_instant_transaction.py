@@ -24,7 +24,8 @@ from lakefmt.timeline.observer import CommitObserver, PendingCompletion
 from lakefmt.transactions.client import open_write_client
 from lakefmt.transactions.instant import InstantTransaction
 from lakefmt.values import InstantTime, TableType
-from tests.undo.scenarios import OPTIONS, copy, make, over, rows, same
+from tests.kit import product_or_diagonal, rows
+from tests.undo.scenarios import OPTIONS, copy, make, over, same
 
 CLEAN: dict[str, object] = {"hoodie.clean.commits.retained": 1}
 FOLD: dict[str, object] = {"hoodie.log.compaction.blocks.threshold": 2}
@@ -141,8 +142,7 @@ def check_nothing_left(table: Table) -> None:
 # ------------------------------------------------------------------------------------------- what an observer is given
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("name", CASES)
+@product_or_diagonal(name=CASES, version=VERSIONS)
 def test_every_observer_sees_the_completion_before_it_is_visible(name: str, version: int) -> None:
     case = CASES[name]
     store = fresh(version, case.table_type)
@@ -198,8 +198,7 @@ def test_observers_are_asked_before_a_rollback(name: str) -> None:
 # ------------------------------------------------------------------------------------------------------------- refusal
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("name", CASES)
+@product_or_diagonal(name=CASES, version=VERSIONS)
 def test_a_refused_completion_leaves_the_state_before(name: str, version: int) -> None:
     case = CASES[name]
     store = fresh(version, case.table_type)
@@ -251,8 +250,7 @@ def die_after_observer(store: ObjectStore, action: Action) -> Table:
     return observed(FaultStore(store, plan), Recorder(action=action, then=lambda pending: dying.append(True)))
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("name", CASES)
+@product_or_diagonal(name=CASES, version=VERSIONS)
 def test_a_process_that_dies_after_its_observer_is_recovered_from(name: str, version: int) -> None:
     case = CASES[name]
     store = fresh(version, case.table_type)

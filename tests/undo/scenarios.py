@@ -12,8 +12,8 @@ from lakefmt.storage import ObjectStore
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.multiset import multiset_difference
+from tests.kit import SCHEMA
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
 OPTIONS: dict[str, object] = {
     "lakefmt.write.threads": 1,
     "lakefmt.durability": "none",
@@ -22,13 +22,6 @@ OPTIONS: dict[str, object] = {
     "hoodie.client.heartbeat.tolerable.misses": 0,
 }
 NUMBERS = itertools.count()
-
-
-def rows(first: int, last: int, ts: int) -> pa.Table:
-    """Rows `first` to `last` (exclusive) in two partitions."""
-    numbers = range(first, last)
-    cities = [("sf", "oslo")[n % 2] for n in numbers]
-    return pa.table({"id": [f"k{n}" for n in numbers], "city": cities, "ts": [ts] * len(numbers)}, schema=SCHEMA)
 
 
 def make(version: int = 8, table_type: str = "cow", store: ObjectStore | None = None) -> Table:

@@ -14,11 +14,13 @@ from lakefmt.errors import LakefmtError, StateError
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_no_orphans
-from lakefmt.testing.stores import Effect, FaultMode, FaultStore, SimulatedCrash, WatchStore, fail_at
+from lakefmt.testing.stores import Effect, FaultStore, WatchStore
 from lakefmt.timeline.instant import Action
 from tests.crash.repeatable import Repeatable
+from tests.crash.sweep import DIES, Ending, endings_of_run, numbers_of_run, sweep
 from tests.example_counts import examples
-from tests.undo.scenarios import OPTIONS, copy, make, over, rows, same
+from tests.kit import product_or_diagonal, rows
+from tests.undo.scenarios import OPTIONS, copy, make, over, same
 
 ACTS: dict[str, Callable[[Table, int], object]] = {
     "upsert": lambda t, n: t.upsert(rows(n % 3, n % 3 + 4, ts=n)),
@@ -128,7 +130,10 @@ def past(version: int, table_type: str) -> Past:
 
 KINDS = [(6, "mor"), (8, "cow"), (8, "mor")]
 #: One process asks all endings of a kind: it knows the states that it has checked.
-DYING_KINDS = [pytest.param(*kind, marks=pytest.mark.xdist_group(f"restore-{kind[0]}-{kind[1]}")) for kind in KINDS]
+DYING_KINDS = [
+    pytest.param(kind, id=f"{kind[0]}-{kind[1]}", marks=pytest.mark.xdist_group(f"restore-{kind[0]}-{kind[1]}"))
+    for kind in [*KINDS, (9, "mor")]
+]
 
 
 @pytest.mark.parametrize(("version", "table_type"), KINDS)
@@ -147,20 +152,12 @@ def test_readers_meanwhile_walk_back_state_by_state(version: int, table_type: st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("crash", [True, False], ids=["dies", "error"])
-@pytest.mark.parametrize("mode", list(FaultMode), ids=lambda mode: mode.value)
-@pytest.mark.parametrize(("version", "table_type"), DYING_KINDS)
-def test_dying_anywhere_is_resumed(version: int, table_type: str, mode: FaultMode, crash: bool) -> None:
-    if crash and mode in (FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST):
-        return
-    scene = past(version, table_type)
-    for number in range(1, len(scene.effects) + 1):
-        store = scene.origin.copy()
-        with contextlib.suppress(LakefmtError, SimulatedCrash):
-            scene.origin.table(FaultStore(store, fail_at(number, mode, crash=crash)), OPTIONS).restore(scene.target)
-        story = f"effect {number}, {scene.effects[number - 1].name}"
-        if not scene.origin.is_new(store):
-            continue
+@product_or_diagonal(kind=DYING_KINDS, ending=endings_of_run(also=[DIES]))
+def test_dying_anywhere_is_resumed(kind: tuple[int, str], ending: Ending) -> None:
+    scene, (_, table_type) = past(*kind), kind
+    call = lambda store: scene.origin.table(store, OPTIONS).restore(scene.target)  # noqa: E731
+    for left in sweep(scene.origin, call, numbers_of_run(scene.effects, ending), ending):
+        store, story = left.store, left.story
         assert scene.place(over(store)) in (1, 2, 3), story
         again = copy(store)
         over(again).restore(scene.target)  # the next restore finishes it

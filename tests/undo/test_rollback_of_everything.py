@@ -24,7 +24,8 @@ from lakefmt.timeline.properties_store import update_properties
 from lakefmt.timeline.rollback import scan_logs
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
-from tests.undo.scenarios import copy, make, over, rows, same
+from tests.kit import rows
+from tests.undo.scenarios import copy, make, over, same
 
 LATER = "20991231235959000"
 

@@ -19,7 +19,6 @@ from lakefmt.config.table_config import PAYLOADS, STRATEGY_IDS, parse_table_conf
 from lakefmt.errors import (
     CorruptFile,
     InvalidInputError,
-    LakefmtError,
     StateError,
     UnsupportedFeature,
     UnsupportedVersion,
@@ -32,7 +31,7 @@ from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.multiset import multiset_difference
-from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash, fail_at
+from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash
 from lakefmt.timeline.instant import Action, Instant, State, format_instant_time, parse_instant_file
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
 from lakefmt.timeline.properties_store import load_properties, update_properties
@@ -48,9 +47,10 @@ from lakefmt.upgrade.plan import (
 from lakefmt.upgrade.run import upgrade_table
 from lakefmt.values import InstantTime, MergeMode, TableVersion
 from tests.crash.repeatable import Repeatable
+from tests.crash.sweep import DIES, endings_of_run, sweep
+from tests.kit import SCHEMA, THOROUGH, rows
 from tests.metadata.metadata_content import check_metadata_table
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
 OPTIONS = {
     "lakefmt.write.threads": 1,
     "lakefmt.durability": "none",
@@ -61,14 +61,6 @@ DROPPING = {**OPTIONS, "hoodie.metadata.enable": "false"}
 NUMBERS = itertools.count()
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 UPGRADES = [(6, 8), (6, 9), (8, 9)]
-
-
-def rows(first: int, last: int, ts: int) -> pa.Table:
-    numbers = range(first, last)
-    return pa.table(
-        {"id": [f"k{n}" for n in numbers], "city": [("sf", "oslo")[n % 2] for n in numbers], "ts": [ts] * len(numbers)},
-        schema=SCHEMA,
-    )
 
 
 def prepared(version: int, *, short: bool = False, **how: object) -> str:
@@ -482,10 +474,6 @@ SCENES: dict[str, tuple[Callable[[], str], int]] = {
     "8 to 9": (lambda: prepared(8, short=True), 9),
     "6 to 8, burdened": (lambda: burdened(6), 8),
 }
-ENDINGS = [
-    *((mode, False) for mode in FaultMode),
-    *((mode, True) for mode in FaultMode if mode not in (FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST)),
-]
 
 
 @functools.cache
@@ -494,22 +482,27 @@ def repeatable(scene):
 
 
 @pytest.mark.xdist_group("upgrade-dies")  # one process asks all endings: it knows the states that it has checked
-@pytest.mark.parametrize(("mode", "crash"), ENDINGS, ids=[f"{m.value}-{'dies' if c else 'error'}" for m, c in ENDINGS])
+@pytest.mark.parametrize("ending", endings_of_run(), ids=str)
 @pytest.mark.parametrize("scene", list(SCENES))
-def test_dying_anywhere_leaves_a_table_and_the_next_upgrade_ends_it(scene, mode, crash):
+def test_dying_anywhere_leaves_a_table_and_the_next_upgrade_ends_it(scene, ending):
+    dying(scene, ending)
+
+
+@pytest.mark.skipif(THOROUGH, reason="the test above asks it")
+@pytest.mark.xdist_group("upgrade-dies")
+def test_dying_after_an_effect_leaves_a_table_too():
+    dying("6 to 9", DIES)
+
+
+def dying(scene, ending):
     origin, target = repeatable(scene), SCENES[scene][1]
     whole = FaultStore(origin.copy())
     counted = origin.table(whole, DROPPING)
     before, source = counted.read(), counted.properties.version
     upgrade_table(counted.client, target)
-    for n in range(1, len(whole.effects) + 1):
-        store = origin.copy()
-        faulty = FaultStore(store, fail_at(n, mode, crash=crash))
-        with contextlib.suppress(LakefmtError, SimulatedCrash):
-            upgrade_table(origin.client(faulty, DROPPING), target)
-        story = f"{scene}, effect {n} ({faulty.effects[n - 1]}), {mode.value}"
-        if not origin.is_new(store, n % 3 == 0):
-            continue
+    call = lambda store: upgrade_table(origin.client(store, DROPPING), target)  # noqa: E731
+    for left in sweep(origin, call, len(whole.effects), ending, what=lambda left: left.number % 3 == 0):
+        store, n, story = left.store, left.number, f"{scene}, {left.story}"
         healthy = origin.table(store, DROPPING, process=1)
         assert healthy.properties.version in (source, TableVersion(target)), story
         assert same(healthy.read(), before), story

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import io
 import itertools
@@ -13,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
-from lakefmt.errors import CorruptFile, LakefmtError, StateError
+from lakefmt.errors import CorruptFile, StateError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table, open_table
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.multiset import multiset_difference
-from lakefmt.testing.stores import CountingStore, FaultMode, FaultStore, SimulatedCrash, fail_at
+from lakefmt.testing.stores import CountingStore, FaultStore
 from lakefmt.timeline.archive.store import HistoryStore
 from lakefmt.timeline.instant import Action, State, parse_instant_file
 from lakefmt.timeline.metadata_codec import BodyKind, body_kind, decode_body
@@ -27,12 +26,13 @@ from lakefmt.upgrade.run import upgrade_table
 from lakefmt.values import TableVersion
 from tests.compat.fixture_tables import real_tables
 from tests.crash.repeatable import Repeatable
+from tests.crash.sweep import Ending, endings_of_run, sweep
+from tests.kit import SCHEMA, rows
 from tests.read.archiving import archive_in, entry, pack_entries, real_entry_schema
 
 VECTORS = Path(__file__).parents[1] / "data" / "timeline"
 #: What Hudi 1.2.0 made of an archive of version 6.
 BY_HUDI = VECTORS.parent / "history"
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
 OPTIONS = {
     "lakefmt.write.threads": 1,
     "lakefmt.durability": "none",
@@ -42,14 +42,6 @@ OPTIONS = {
 NUMBERS = itertools.count()
 HISTORY = ".hoodie/timeline/history"
 OLD_ARCHIVE = ".hoodie/archived/.commits_.archive.1_1-0-1"
-
-
-def rows(first: int, last: int, ts: int) -> pa.Table:
-    numbers = range(first, last)
-    return pa.table(
-        {"id": [f"k{n}" for n in numbers], "city": [("sf", "oslo")[n % 2] for n in numbers], "ts": [ts] * len(numbers)},
-        schema=SCHEMA,
-    )
 
 
 def over(store: object) -> Table:
@@ -285,12 +277,6 @@ def test_an_archive_that_changes_meanwhile_stops_before_the_switch(monkeypatch: 
     assert over(store).properties.version is TableVersion.SIX
 
 
-ENDINGS = [
-    *((mode, False) for mode in FaultMode),
-    *((mode, True) for mode in FaultMode if mode not in (FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST)),
-]
-
-
 @functools.cache
 def repeatable() -> Repeatable:
     made = with_past(3)
@@ -300,11 +286,10 @@ def repeatable() -> Repeatable:
     return Repeatable(made)
 
 
-@pytest.mark.xdist_group(
-    "upgrade-with-history-dies"
-)  # one process asks all endings: it knows the states that it has checked
-@pytest.mark.parametrize(("mode", "crash"), ENDINGS, ids=[f"{m.value}-{'dies' if c else 'error'}" for m, c in ENDINGS])
-def test_dying_anywhere_keeps_the_past_and_the_next_upgrade_ends_it(mode: FaultMode, crash: bool) -> None:
+# One process asks all endings: it knows the states that it has checked.
+@pytest.mark.xdist_group("upgrade-with-history-dies")
+@pytest.mark.parametrize("ending", endings_of_run(), ids=str)
+def test_dying_anywhere_keeps_the_past_and_the_next_upgrade_ends_it(ending: Ending) -> None:
     origin = repeatable()
     counted = FaultStore(origin.copy())
     table = origin.table(counted, OPTIONS)
@@ -317,14 +302,9 @@ def test_dying_anywhere_keeps_the_past_and_the_next_upgrade_ends_it(mode: FaultM
     touched = [e.name for e in counted.effects]
     assert f"{HISTORY}/manifest_1" in touched
     assert f"{HISTORY}/_version_" in touched
-    for number in range(1, len(touched) + 1):
-        store = origin.copy()
-        faulty = FaultStore(store, fail_at(number, mode, crash=crash))
-        with contextlib.suppress(LakefmtError, SimulatedCrash):
-            upgrade_table(origin.client(faulty, OPTIONS), 8)
-        story = f"effect {number} ({faulty.effects[number - 1]})"
-        if not origin.is_new(store, number % 4 == 0):
-            continue
+    call = lambda store: upgrade_table(origin.client(store, OPTIONS), 8)  # noqa: E731
+    for left in sweep(origin, call, len(touched), ending, what=lambda left: left.number % 4 == 0):
+        store, number, story = left.store, left.number, left.story
         healthy = origin.table(store, OPTIONS, process=1)
         assert known(healthy) == seen, story
         assert same(healthy.read(), before), story

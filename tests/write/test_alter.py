@@ -23,6 +23,7 @@ from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_a
 from lakefmt.values import WriteOperation
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
+from tests.kit import product_or_diagonal
 
 NUMBERS = itertools.count()
 OPTIONS: dict[str, object] = {
@@ -280,8 +281,7 @@ def test_an_earlier_state_has_its_own_columns_or_those_of_now(kind: str, version
         table.read(schema_of="tomorrow")
 
 
-@pytest.mark.parametrize("kind", ["cow", "mor"])
-@pytest.mark.parametrize("mode", ["DATA_BEFORE_AFTER", "DATA_BEFORE", "OP_KEY_ONLY", "NONE"])
+@product_or_diagonal(mode=["DATA_BEFORE_AFTER", "DATA_BEFORE", "OP_KEY_ONLY", "NONE"], kind=["cow", "mor"])
 def test_increments_and_changes_across_alterations(kind: str, mode: str) -> None:
     capture = {"hoodie.table.cdc.enabled": "true", "hoodie.table.cdc.supplemental.logging.mode": mode}
     if mode == "NONE":

@@ -38,6 +38,7 @@ from lakefmt.write.commit.key_stats import groups_given_keys, may_hold_own_keys
 from lakefmt.write.files.log_payloads import split_deletes
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
+from tests.kit import content
 
 NUMBERS = itertools.count()
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
@@ -56,10 +57,6 @@ def make(url: str | None = None, **arguments: Any) -> lakefmt.Table:
         table_type="mor",
         **{**given, **arguments},
     )
-
-
-def content(table: lakefmt.Table) -> list[tuple[object, ...]]:
-    return sorted(zip(*(column.to_pylist() for column in table.read().columns), strict=True), key=repr)
 
 
 def blocks(table: lakefmt.Table, stat: WriteStat) -> list[WholeBlock]:

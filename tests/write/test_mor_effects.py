@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.errors import LakefmtError
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.storage.memory import MemoryStore
 from lakefmt.table import Table
@@ -22,6 +21,8 @@ from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from lakefmt.timeline.markers import list_marked
 from tests.crash.repeatable import Repeatable
+from tests.crash.sweep import DIES, ENDINGS, LOST, Ending, sweep
+from tests.kit import THOROUGH
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 NUMBERS = itertools.count()
@@ -39,11 +40,6 @@ VERBS: dict[str, Callable[[Table], object]] = {
     "rolled": lambda t: t.upsert(rows(2, 5, ts=2), options=ROLLING),
     "rollback": lambda t: t.rollback(t.timeline.entries[-1].time),
 }
-ENDINGS = [
-    *((mode, False) for mode in FaultMode),
-    *((mode, True) for mode in FaultMode if mode not in (FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST)),
-]
-SLICE = [(FaultMode.AFTER, True), (FaultMode.ANSWER_LOST, False)]
 
 
 def rows(first: int, last: int, ts: int) -> pa.Table:
@@ -95,14 +91,14 @@ def scene(verb: str, version: int) -> Scene:
 
 def cases() -> list[object]:
     found: list[object] = []
-    for verb, version, (mode, crash) in itertools.product(VERBS, (6, 8), ENDINGS):
-        if (verb == "upsert" and version == 8) or (mode, crash) in SLICE:
-            label = f"{version}-{verb}-{mode.value}-{'dies' if crash else 'error'}"
+    for verb, version, ending in itertools.product(VERBS, (6, 8, 9), ENDINGS):
+        is_usual = (version == 9 and ending == LOST) or (verb == "upsert" and version != 8 and ending == DIES)
+        if is_usual or THOROUGH:
             # One process asks all endings of a verb: it knows the states that it has checked.
             marks = [pytest.mark.xdist_group(f"mor-effects-{version}-{verb}")]
             # The oldest dependencies are asked about one writer that dies: which files it has left does not depend on them.
-            marks += [] if (verb, version, mode, crash) == ("upsert", 8, *SLICE[0]) else [pytest.mark.slow]
-            found.append(pytest.param(verb, version, mode, crash, id=label, marks=marks))
+            marks += [] if (verb, version, ending) == ("upsert", 9, DIES) else [pytest.mark.slow]
+            found.append(pytest.param(verb, version, ending, id=f"{version}-{verb}-{ending}", marks=marks))
     return found
 
 
@@ -110,26 +106,21 @@ def same(left: pa.Table, right: pa.Table) -> bool:
     return not multiset_difference(left, right)
 
 
-@pytest.mark.parametrize(("verb", "version", "mode", "crash"), cases())
-def test_before_or_after_and_no_orphan(verb: str, version: int, mode: FaultMode, crash: bool) -> None:
+@pytest.mark.parametrize(("verb", "version", "ending"), cases())
+def test_before_or_after_and_no_orphan(verb: str, version: int, ending: Ending) -> None:
     setting = scene(verb, version)
-    for number in range(1, len(setting.effects) + 1):
-        store = setting.origin.copy()
-        with contextlib.suppress(LakefmtError, SimulatedCrash):
-            setting.verb(setting.origin.table(FaultStore(store, fail_at(number, mode, crash=crash)), OPTIONS))
-        if not setting.origin.is_new(store):
-            continue
-        healthy = setting.origin.table(store, OPTIONS, process=1)
-        story = f"effect {number} of {len(setting.effects)}: {setting.effects[number - 1]}"
+    call = lambda store: setting.verb(setting.origin.table(store, OPTIONS))  # noqa: E731
+    for left in sweep(setting.origin, call, len(setting.effects), ending):
+        healthy = setting.origin.table(left.store, OPTIONS, process=1)
         found = healthy.read()
-        assert same(found, setting.before) or same(found, setting.after), story
+        assert same(found, setting.before) or same(found, setting.after), left.story
         healthy.upsert(rows(0, 12, ts=9))
-        assert same(healthy.read(), rows(0, 12, ts=9)), story
+        assert same(healthy.read(), rows(0, 12, ts=9)), left.story
         check_visible(healthy)
         check_no_orphans(healthy)
 
 
-@pytest.mark.parametrize("version", [6, 8])
+@pytest.mark.parametrize("version", [6, 9])
 def test_the_verbs_write_logs(version: int) -> None:
     for verb in ("upsert", "partial", "delete", "rolled"):
         setting = scene(verb, version)

@@ -23,6 +23,7 @@ from lakefmt.values import RECORD_KEY, MergeMode, WriteStat
 from tests.example_counts import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
+from tests.kit import product_or_diagonal
 
 NUMBERS = itertools.count()
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
@@ -85,8 +86,7 @@ def keys_of(table: lakefmt.Table, stat: WriteStat, found: WholeBlock) -> list[st
     )
 
 
-@pytest.mark.parametrize("version", [8, 9])
-@pytest.mark.parametrize("index", ["bloom", "simple", "global_bloom", "global_simple"])
+@product_or_diagonal(index=["bloom", "simple", "global_bloom", "global_simple"], version=[8, 9])
 def test_every_block_says_where_its_rows_are(version: int, index: str) -> None:
     table = make(version, index=index)
     table.upsert(rows(list(range(100))))

@@ -12,6 +12,7 @@ import pytest
 import lakefmt
 from lakefmt.errors import SchemaMismatch
 from lakefmt.table import Table
+from tests.kit import product_or_diagonal
 
 NUMBERS = itertools.count()
 KINDS: dict[str, tuple[pa.DataType, Any, Any]] = {
@@ -40,9 +41,7 @@ def rows(table: Table, value: Any) -> pa.Table:
     return pa.table({"id": ["a", "b"], "v": [value, None], "plain": [[1], None]}, schema=table.schema)
 
 
-@pytest.mark.parametrize("table_type", ["cow", "mor"])
-@pytest.mark.parametrize("verb", list(WRITES))
-@pytest.mark.parametrize("name", list(KINDS))
+@product_or_diagonal(name=list(KINDS), verb=list(WRITES), table_type=["cow", "mor"])
 def test_null_elements_are_written_with_one_warning(name: str, verb: str, table_type: str) -> None:
     kind, with_null, without = KINDS[name]
     table = made(kind, table_type=table_type)

@@ -29,6 +29,7 @@ from tests.compat.payload_tables import (
     marked_by,
     of_payload,
 )
+from tests.kit import content, product_or_diagonal
 
 NUMBERS = itertools.count()
 SCHEMA = pa.schema(
@@ -55,10 +56,6 @@ def make(properties: dict[str, str], **arguments: object) -> lakefmt.Table:
         **arguments,
     }
     return lakefmt.create_table(f"memory://partial-{next(NUMBERS)}", **given)  # type: ignore[arg-type]
-
-
-def content(table: lakefmt.Table) -> list[tuple[object, ...]]:
-    return sorted(zip(*(column.to_pylist() for column in table.read().columns), strict=True), key=repr)
 
 
 @TYPES
@@ -156,9 +153,7 @@ def event(key: str, ts: int, a: int | None, s: str, *, deleted: bool = False) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["by key", "by mark"])
-@pytest.mark.parametrize("version", [6, 8])
-@pytest.mark.parametrize("payload", list(PAYLOADS))
+@product_or_diagonal(payload=list(PAYLOADS), version=[6, 8], how=["by key", "by mark"])
 def test_nothing_of_a_deleted_row_comes_back(tmp_path: Path, payload: str, version: int, how: str) -> None:
     """Whatever comes after the delete, older or newer: the same as in a copy-on-write table."""
     seen = []

@@ -27,6 +27,7 @@ from lakefmt.timeline.markers import SAVED_WRITES, saved_keys_name, saved_write_
 from lakefmt.write import transaction
 from lakefmt.write import transaction as saved_transaction
 from lakefmt.write.transaction import find_transaction
+from tests.kit import product_or_diagonal
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
 MANY: dict[str, object] = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
@@ -113,10 +114,7 @@ def test_the_steps_do_what_the_verbs_do(operation: str, table_type: str) -> None
 # --- another process --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dies", [False, True])
-@pytest.mark.parametrize("copy", list(COPIES))
-@pytest.mark.parametrize("version", [6, 8])
-@pytest.mark.parametrize("table_type", ["cow", "mor"])
+@product_or_diagonal(table_type=["cow", "mor"], version=[6, 8], copy=list(COPIES), dies=[False, True])
 def test_a_context_is_committed_elsewhere(copy: str, dies: bool, version: int, table_type: str, tmp_path: Path) -> None:
     table = make(str(tmp_path), table_type=table_type, table_version=version)
     table.upsert(rows("a", "b"))

@@ -25,6 +25,7 @@ from lakefmt.errors import (
 )
 from lakefmt.sorting.external_sort import sort_stream
 from lakefmt.testing.invariants import check_invariants
+from tests.kit import content
 from tests.metadata.test_metadata_table import make as make_indexed
 from tests.metadata.test_metadata_table import rows as numbered
 
@@ -39,10 +40,6 @@ def rows(*values: tuple[str, str, int, int | None]) -> pa.Table:
 def make(**arguments: object) -> lakefmt.Table:
     given: dict[str, object] = {"schema": SCHEMA, "record_key": "id", "partition_by": "city", "ordering": "ts"}
     return lakefmt.create_table(f"memory://verbs-{next(NUMBERS)}", **{**given, **arguments})  # type: ignore[arg-type]
-
-
-def content(table: lakefmt.Table) -> list[tuple[object, ...]]:
-    return sorted(zip(*(column.to_pylist() for column in table.read().columns), strict=True), key=repr)
 
 
 @pytest.mark.parametrize(

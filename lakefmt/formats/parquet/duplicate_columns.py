@@ -390,7 +390,7 @@ class DuplicatePages:
         options: how columns without a dictionary are stored, as ``pyarrow.parquet.ParquetWriter`` takes it.
     """
 
-    def __init__(self, sink: BinaryIO, options: Mapping[str, Any]) -> None:
+    def __init__(self, sink: BinaryIO, options: Mapping[str, object]) -> None:
         self._sink = PageWriter(sink)
         #: Where Arrow and this object write: it knows how many bytes there are already.
         self.stream = self._sink.stream()

@@ -13,6 +13,7 @@ from lakefmt.filegroups.model import FileSlice
 from lakefmt.producers.stream import committing
 from lakefmt.producers.stream.options import FlushMode
 from lakefmt.read.snapshot import scan_slices
+from tests.kit import product_or_diagonal
 from tests.producers.stream.stream_kit import make, table_over
 
 SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), ("p", pa.string()), ("v", pa.int64())])
@@ -20,8 +21,9 @@ QUICK = {"flush_mode": FlushMode.AUTO_FLUSH_SYNC, "flush_interval": 0, "commit_i
 PARTITIONS, KEYS = 3, 8
 
 
-@pytest.mark.parametrize("table_type", ["cow", "mor"])
-@pytest.mark.parametrize("index", ["bloom", "simple", "global_bloom", "global_simple", "bucket", "record_index"])
+@product_or_diagonal(
+    index=["bloom", "simple", "global_bloom", "global_simple", "bucket", "record_index"], table_type=["cow", "mor"]
+)
 def test_only_files_of_the_keys_are_read(index: str, table_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     more: dict[str, Any] = {"properties": {"hoodie.bucket.index.num.buckets": "4"}} if index == "bucket" else {}
     store = make(schema=SCHEMA, partition_by="p", index=index, table_type=table_type, **more)

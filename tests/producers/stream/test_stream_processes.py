@@ -16,6 +16,7 @@ from lakefmt.segments.codec import list_streams
 from lakefmt.storage import LocalStore
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
+from tests.kit import SECONDS_FOR_A_CHILD
 from tests.producers.stream.stream_kit import KEYED, PLAIN, rows_of
 
 PROGRAM = """
@@ -79,7 +80,7 @@ def test_two_processes_side_by_side(tmp_path: Path) -> None:
     table = create(tmp_path / "t", keyed=True)
     processes = [start(tmp_path / "t", writer, n * 100, n * 100 + 60) for n, writer in enumerate(("a", ""))]
     for process in processes:
-        assert process.wait(60) == 0
+        assert process.wait(SECONDS_FOR_A_CHILD) == 0
         process.stdout.close()  # type: ignore[union-attr]
         process.stdin.close()  # type: ignore[union-attr]
     assert sorted(table.read()["v"].to_pylist()) == [*range(60), *range(100, 160)]
@@ -209,7 +210,7 @@ def test_processes_that_start_together_do_not_take_new_claims_for_dead(tmp_path:
     for process in processes:
         process.stdin.write("\n")  # type: ignore[union-attr]
         process.stdin.flush()  # type: ignore[union-attr]
-    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    outputs = [process.communicate(timeout=SECONDS_FOR_A_CHILD)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0]
     assert outputs == ["closed\n" * 3] * 3
     assert table.read().num_rows == 9

@@ -26,6 +26,7 @@ from lakefmt.testing.suites import listed_names, together
 from lakefmt.timeline.locks import filesystem
 from lakefmt.timeline.locks.api import RetryPolicy
 from lakefmt.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileSystemLock, Vouched, decode_stamp, encode_stamp
+from tests.kit import SECONDS_FOR_A_CHILD
 
 numbers = itertools.count()
 NOTES = ".hoodie/.lakefmt"
@@ -58,7 +59,7 @@ if stage == "before it removes its note":
     notes.end = die
 if stage == "after it took the file over":
     LocalStore.delete = die
-with FileSystemLock(LocalStore(root), "holder", RetryPolicy(5.0)).hold() as lease:
+with FileSystemLock(LocalStore(root), "holder", RetryPolicy(60.0)).hold() as lease:
     lease.check()
     if stage == "at work":
         die()
@@ -74,7 +75,7 @@ def run_holder(root, stage):
 
 def die_at(root, stage):
     with run_holder(root, stage) as process:
-        assert process.wait(60) == -signal.SIGKILL
+        assert process.wait(SECONDS_FOR_A_CHILD) == -signal.SIGKILL
 
 
 def lock_at(root, retry_policy=SOON):
@@ -131,7 +132,7 @@ def test_of_many_that_find_a_dead_holder_one_at_a_time_has_the_lock(tmp_path):
     def work():
         # Each with a queue of its own, as processes have: threads of one process would wait for each other first.
         store = LocalStore(tmp_path)
-        lock = FileSystemLock(store, f"writer-{next(numbers)}", RetryPolicy(30.0))
+        lock = FileSystemLock(store, f"writer-{next(numbers)}", RetryPolicy(100.0))
         lock._turn = ExitStackLock()
         with lock.hold() as lease:
             inside.append(1)
