@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from lakefmt.advice.advise import advise_choice
 from lakefmt.advice.amounts import CostCurves
 from lakefmt.advice.kept_curves import shipped_curves
 from lakefmt.advice.profile import TableChoice
-from lakefmt.advice.advise import (advise_choice)
 from lakefmt.bench.measure import seconds_per_commit
 from lakefmt.bench.run import CellRecord, load_records
 

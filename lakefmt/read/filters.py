@@ -327,17 +327,13 @@ def _parse_any(given: object, schema: pa.Schema) -> Condition:
 
 
 def _condition_of_expression(given: pc.Expression, schema: pa.Schema) -> Condition:
-    """Return the condition of an Arrow expression; over floats Arrow itself must not ask statistics."""
-    from lakefmt.read.skipping.implied_conditions import implied_by
-
+    """Return the condition of an Arrow expression, which names no values; over floats statistics must not be compared."""
     if "FieldPath(" in _QUOTED_TEXT.sub("", str(given)):
         raise InvalidFilter("the filter gives a column by its number, which differs between files: name the column")
     _check_expression(given, schema)
-    implied = implied_by(given, schema)
-    values = {} if implied.condition is None else implied.condition.values
+    # Arrow takes statistics for bounds of NaN, too.
     floats = filter_columns(given, pa.schema([field for field in schema if holds_floats(field.type)]), schema)
-    pruning = given if not floats else None if implied.condition is None else implied.condition.pruning
-    return Condition(given, pruning, implied.may_fail, values=values)
+    return Condition(given, None if floats else given, may_fail=True)
 
 
 def _checked_condition(condition: Condition, schema: pa.Schema) -> Condition:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakefmt.config.table_config import parse_table_config
-from lakefmt.errors import CorruptFile, FormatError, InvalidInputError, ObjectNotFound, UnsupportedError
+from lakefmt.errors import FormatError, InvalidInputError, ObjectNotFound, UnsupportedError
 from lakefmt.formats.avro.columnar.codec import decode_rows
 from lakefmt.formats.avro.container import decode_container, decode_container_records, encode_container
 from lakefmt.formats.avro.reader import compile_decoder
@@ -45,7 +45,6 @@ from lakefmt.metadata.reading.listing import listed_files
 from lakefmt.metadata.reading.reader import RecordRun
 from lakefmt.metadata.reading.stats_reader import decode_stats
 from lakefmt.metadata.records import ColumnStats, MetadataRecord, RecordType, encode_record, record_schema
-from lakefmt.read.skipping.implied_conditions import decode_schema_metadata
 from lakefmt.schema import avro_to_arrow
 from lakefmt.schema.avro import parse_avro_schema
 from lakefmt.segments.codec import (
@@ -453,18 +452,6 @@ DECODERS: tuple[Decoder, ...] = (
         lambda data: find_pages(lambda offset, count: data[offset : offset + count], len(data)),
         {"with a dictionary": column_pages(use_dictionary=True), "plain": column_pages(use_dictionary=False)},
         refuses=False,  # None: Arrow is to read the column
-    ),
-    Decoder(
-        "metadata of an Arrow schema",
-        ("read.skipping.implied_conditions.decode_schema_metadata",),
-        decode_schema_metadata,
-        {
-            "none": pa.schema([("a", pa.int64())]).serialize().to_pybytes(),
-            "some": pa.schema([("a", pa.string())], {"call": "equal", "field_ref": "é", "end": ""})
-            .serialize()
-            .to_pybytes(),
-        },
-        errors=(CorruptFile,),
     ),
     Decoder(
         "claim on a stream",
