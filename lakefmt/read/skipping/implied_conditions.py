@@ -206,7 +206,7 @@ def implied_by(given: pc.Expression, schema: pa.Schema) -> Implied:
         return Implied(None, may_fail=True)  # a form that is not known: a filter can do without
 
 
-def _expression_parts(given: pc.Expression) -> Iterator[tuple[str, Any]]:
+def _expression_parts(given: pc.Expression) -> Iterator[tuple[str, object]]:
     """Yield the parts of an expression: their kinds, and names or literals."""
     _, (data,) = given.__reduce__()
     with pa.ipc.open_file(data) as file:
