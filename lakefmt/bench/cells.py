@@ -75,7 +75,7 @@ class BenchCell:
         text = json.dumps([_CELL_VERSION, self.as_json()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Return the cell as JSON holds it."""
         return {
             "kind": self.kind,

@@ -227,7 +227,7 @@ def _promises(clean: Instant, record: Mapping[str, object], first: str) -> bool:
     return bool(retained) and str(retained) <= first
 
 
-def record_of_clean(table_at: TableAt, clean: Instant) -> Mapping[str, Any]:
+def record_of_clean(table_at: TableAt, clean: Instant) -> Mapping[str, object]:
     """Return the metadata of a clean, or its plan."""
     if clean.state is State.COMPLETED:
         body = table_at.read_body(clean)

@@ -14,7 +14,6 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -153,14 +152,8 @@ def test_an_untold_parameter_is_seen():
 # --------------------------------------------------------------------------------------------------- right and wrong calls
 
 
-@pytest.fixture(scope="module")
-def pyright() -> ModuleType:
-    """Return the type checker's package; the environments of the oldest and newest dependencies have none."""
-    return pytest.importorskip("pyright")
-
-
 @pytest.mark.slow
-def test_type_checkers_refuse_exactly_the_wrong_calls(pyright, tmp_path):
+def test_type_checkers_refuse_exactly_the_wrong_calls(tmp_path):
     lines = CALLS.read_text("utf-8").splitlines()
     wrong = {number for number, line in enumerate(lines, 1) if "# type: ignore[" in line}
     assert len(wrong) > 40

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -99,7 +99,7 @@ class Committer:
         self._committing = threading.Lock()
         self._pending: list[SegmentHeader] = []
         #: With the segment that their rows are in.
-        self._futures: list[tuple[SegmentPosition, Future[Any]]] = []
+        self._futures: list[tuple[SegmentPosition, Future[object]]] = []
         self._times: list[float] = []  # monotonic seconds at which each pending segment became durable
         self._stop_timer: Callable[[], None] | None = None
         self._stop_soon: Callable[[], None] | None = None
@@ -753,7 +753,7 @@ class StreamCore:
         with self._changed:
             return self._buffer.rows + sum(buffer.rows for buffer in self._sealed)
 
-    def gauges(self) -> dict[str, Any]:
+    def gauges(self) -> dict[str, object]:
         """Return what is held now."""
         with self._changed:
             return {

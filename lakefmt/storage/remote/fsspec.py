@@ -113,7 +113,7 @@ class FsspecObjects:
         yield objects, directories
 
     def _find(self, path: str, *, directories: bool = False) -> list[Mapping[str, Any]]:
-        infos: Mapping[str, Mapping[str, Any]] = self._fs.find(path, detail=True, withdirs=directories)
+        infos: Mapping[str, Mapping[str, object]] = self._fs.find(path, detail=True, withdirs=directories)
         return list(infos.values())
 
     # ------------------------------------------------------------------------------------------------------ writing

@@ -69,7 +69,7 @@ class GcsObjects(FsspecObjects):
             return CasResult(PutOutcome.UNKNOWN)
         return CasResult(PutOutcome.DONE, _generation(answer, name))
 
-    def _upload_if(self, name: str, payload: Payload, mark: str, stamp: str) -> Mapping[str, Any]:
+    def _upload_if(self, name: str, payload: Payload, mark: str, stamp: str) -> Mapping[str, object]:
         bucket, _, key = (self._base + name).partition("/")
         # gcsfs has a condition for creating only: the request is the one that it sends, with another number.
         url = f"{self._fs.url(self._base + name).partition('/download/')[0]}/upload/storage/v1/b/{bucket}/o"
@@ -79,7 +79,7 @@ class GcsObjects(FsspecObjects):
             f"--{limit}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{about}\r\n"
             f"--{limit}\r\nContent-Type: application/octet-stream\r\n\r\n"
         )
-        answer: Mapping[str, Any] = self._fs.call(
+        answer: Mapping[str, object] = self._fs.call(
             "POST",
             url,
             uploadType="multipart",
@@ -90,9 +90,9 @@ class GcsObjects(FsspecObjects):
         )
         return answer
 
-    def _about(self, name: str) -> Mapping[str, Any] | None:
+    def _about(self, name: str) -> Mapping[str, object] | None:
         try:
-            info: Mapping[str, Any] = self._fs.info(self._base + name)
+            info: Mapping[str, object] = self._fs.info(self._base + name)
         except FileNotFoundError:
             return None
         return None if info.get("type") == "directory" else info
