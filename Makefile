@@ -114,11 +114,11 @@ bench-choices: venv ## measure the profiles that advice rests on, and fit its co
 	@$(PY) -m benchmarks.choices.try_choices --set training --minutes 120 $(ARGS)
 	@$(PY) -m benchmarks.choices.fit_costs benchmarks/results/choices-training-*.jsonl
 
-choices-check: venv ## try all choices for ten profiles, compare the advice, write docs/choices.md (twenty minutes)
+choices-check: venv ## try all choices for ten profiles, compare the advice, write docs/dev/choices.md (twenty minutes)
 	@$(PY) -m benchmarks.choices.try_choices --set check --rounds 3 --minutes 120 $(ARGS)
 	@$(PY) -m benchmarks.choices.check_advice benchmarks/results/choices-check-*.jsonl --write
 
-choices-results: venv ## measure the suite at a million rows and write its tables into docs/choices.md (an hour)
+choices-results: venv ## measure the suite at a million rows and write its tables into docs/dev/choices.md (an hour)
 	@set -e; for suite in index compaction clustering; do \
 	  $(VENV)/bin/lakefmt bench $$suite --rows $(or $(ROWS),1000000) --minutes 60 \
 	    --resume benchmarks/results/choices-$$suite-$(or $(ROWS),1000000).jsonl $(ARGS); \

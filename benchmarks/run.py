@@ -1,7 +1,7 @@
 """Measure lakefmt beside deltalake, DuckLake, pypaimon, PyIceberg and plain pyarrow: ``python -m benchmarks.run``.
 
-Prints the table, writes the figures to benchmarks/results, and the table into docs/speed.md when asked. Every peer runs
-in its own environment (tools/bench_env.py) and process on the same generated rows; see docs/speed.md for the rules.
+Prints the table, writes the figures to benchmarks/results, and the table into docs/dev/speed.md when asked. Every peer runs
+in its own environment (tools/bench_env.py) and process on the same generated rows; see docs/dev/speed.md for the rules.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.harness.rounds import STEPS, Rounds
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache" / "bench"
 RESULTS = ROOT / "benchmarks" / "results"
-PAGE = ROOT / "docs" / "speed.md"
+PAGE = ROOT / "docs" / "dev" / "speed.md"
 ROUND_WORKS = {"load": "load", "upsert": "upsert", "scan": "scan", "lookup": "look_up", "small-upsert": "tiny"}
 WORKS = (*ROUND_WORKS, "mor", "log-blocks", "append", "open", "bloom", "memory", "import", "cold")
 PEERS = tuple(name for name in HOMES if name != "hudi-spark")
@@ -58,7 +58,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--spark", action="store_true", help="Apache Hudi on Spark, too: slow")
     all_charts = ",".join(CHARTS)
     parser.add_argument("--charts", nargs="?", const=all_charts, default="", help="measure and draw them, too: slow")
-    parser.add_argument("--page", action="store_true", help="write the table into docs/speed.md")
+    parser.add_argument("--page", action="store_true", help="write the table into docs/dev/speed.md")
     parser.add_argument("--name", help="name of the results file; default: by the number of rows")
     parser.add_argument("--work-dir", type=Path, help="a folder for the tables; default: .cache/bench")
     asked = parser.parse_args(given)

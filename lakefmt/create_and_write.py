@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, Unpack
 from uuid import uuid4
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from lakefmt.config.merge_rule import MergeFunction
 from lakefmt.config.settings import resolve_settings
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
 from lakefmt.keys import GENERATOR_KEYS, check_generator, key_spec_from_properties, plan_key_spec
+from lakefmt.options import WriteTableOptions
 from lakefmt.storage.open import location_text
 from lakefmt.table import Table, create_table, open_table
 from lakefmt.values import CommitResult, WriteOperation
@@ -53,7 +54,7 @@ def write_table(
     database: str | None = None,
     properties: Mapping[str, str] | None = None,
     storage_options: Mapping[str, object] | None = None,
-    **call: Any,
+    **call: Unpack[WriteTableOptions],
 ) -> CommitResult:
     """Write rows to a table; create the table first if there is none.
 
@@ -160,7 +161,7 @@ def _create_and_write(
     data: object,
     mode: str,
     operation: str | None,
-    call: Mapping[str, Any],
+    call: WriteTableOptions,
 ) -> CommitResult:
     """Try the write on an empty table in memory, create the table, and write.
 
@@ -208,7 +209,7 @@ def _first_rows(
 
 
 def write_existing(
-    table: Table, mode: str, operation: str | None, rows: object, call: Mapping[str, Any]
+    table: Table, mode: str, operation: str | None, rows: object, call: WriteTableOptions
 ) -> CommitResult:
     """Write rows to a table that is there, as :func:`write_table` does.
 

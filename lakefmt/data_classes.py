@@ -39,7 +39,7 @@ class _NotGiven:
 _NOT_GIVEN: Final = _NotGiven()
 
 
-def _dataclass(cls: type | None = None, /, **options: bool) -> Any:
+def _dataclass(cls: type | None = None, /, **options: bool) -> object:
     """Return the class with the methods of a data class.
 
     `options` are some of `frozen`, `slots`, `eq`, `repr` and `kw_only`, with the meaning and the defaults that they have
@@ -68,7 +68,9 @@ def _make(
     fields = _inherited_fields(cls) | own
     made = _with_slots(cls, own, fields) if slots else _with_defaults(cls, own)
 
-    methods: dict[str, Any] = {name: _Description(name, made, fields, frozen=frozen) for name in (_FIELDS, _PARAMETERS)}
+    methods: dict[str, object] = {
+        name: _Description(name, made, fields, frozen=frozen) for name in (_FIELDS, _PARAMETERS)
+    }
     methods["__match_args__"] = tuple(name for name, each in fields.items() if each.init and not each.kw_only)
     if repr:
         methods["__repr__"] = _representation([name for name, each in fields.items() if each.repr])
@@ -214,13 +216,13 @@ def _compiled(cls: type, fields: Fields, *, frozen: bool) -> FunctionType:
     return initializer
 
 
-def _default_text(each: Field[Any]) -> str:
+def _default_text(each: Field[object]) -> str:
     if each.default_factory is not MISSING:
         return "=_NOT_GIVEN"
     return "" if each.default is MISSING else f"=_default_{each.name}"
 
 
-def _assignment(cls: type, name: str, value: str, names: dict[str, Any], *, frozen: bool) -> str:
+def _assignment(cls: type, name: str, value: str, names: dict[str, object], *, frozen: bool) -> str:
     """Return the line that sets a field: by its slot, which takes a third of the time of `object.__setattr__`."""
     if not frozen:
         return f"self.{name} = {value}"
@@ -235,30 +237,30 @@ def _has_slot(cls: type, name: str) -> bool:
     return inspect.ismemberdescriptor(getattr(cls, name, None))
 
 
-def _values(names: list[str]) -> Callable[[Any], object]:
+def _values(names: list[str]) -> Callable[[object], object]:
     """Return what reads the values of these fields as a tuple."""
     if not names:
         return lambda instance: ()
     return attrgetter(*names) if len(names) > 1 else attrgetter(*names, *names)
 
 
-def _equality(values: Callable[[Any], object]) -> Callable[[Any, Any], Any]:
-    def __eq__(self: Any, other: Any) -> Any:  # noqa: N807
+def _equality(values: Callable[[object], object]) -> Callable[[object, object], object]:
+    def __eq__(self: object, other: object) -> object:  # noqa: N807
         return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
 
     return __eq__
 
 
-def _hash(values: Callable[[Any], object]) -> Callable[[Any], int]:
-    def __hash__(self: Any) -> int:  # noqa: N807
+def _hash(values: Callable[[object], object]) -> Callable[[object], int]:
+    def __hash__(self: object) -> int:  # noqa: N807
         return hash(values(self))
 
     return __hash__
 
 
-def _representation(names: list[str]) -> Callable[[Any], str]:
+def _representation(names: list[str]) -> Callable[[object], str]:
     @recursive_repr()
-    def __repr__(self: Any) -> str:  # noqa: N807
+    def __repr__(self: object) -> str:  # noqa: N807
         return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     return __repr__
@@ -267,7 +269,7 @@ def _representation(names: list[str]) -> Callable[[Any], str]:
 def _refusal(cls: type, fields: Collection[str], method: str, reason: str) -> Callable[..., None]:
     """Return the method that refuses to change a field, and any attribute but one that a subclass adds."""
 
-    def refuse(self: Any, name: str, *value: object) -> None:
+    def refuse(self: object, name: str, *value: object) -> None:
         if type(self) is cls or name in fields:
             raise FrozenInstanceError(f"{reason} {name!r}")
         getattr(super(cls, self), method)(name, *value)
@@ -275,13 +277,13 @@ def _refusal(cls: type, fields: Collection[str], method: str, reason: str) -> Ca
     return refuse
 
 
-def _states(names: list[str]) -> tuple[Callable[[Any], list[Any]], Callable[[Any, list[Any]], None]]:
+def _states(names: list[str]) -> tuple[Callable[[object], list[object]], Callable[[object, list[object]], None]]:
     """Return the two methods that pickle and copy: without them, a frozen class with slots refuses its own values."""
 
-    def __getstate__(self: Any) -> list[Any]:  # noqa: N807
+    def __getstate__(self: object) -> list[object]:  # noqa: N807
         return [getattr(self, name) for name in names]
 
-    def __setstate__(self: Any, state: list[Any]) -> None:  # noqa: N807
+    def __setstate__(self: object, state: list[object]) -> None:  # noqa: N807
         for name, value in zip(names, state, strict=True):
             object.__setattr__(self, name, value)
 
@@ -291,7 +293,7 @@ def _states(names: list[str]) -> tuple[Callable[[Any], list[Any]], Callable[[Any
 # ----------------------------------------------------------------------------------------------- replace
 
 
-def _replace(instance: Any, /, **changes: Any) -> Any:
+def _replace(instance: Any, /, **changes: Any) -> object:
     """Return a new instance with some fields changed, as `dataclasses.replace` does."""
     for base in type(instance).__mro__:
         described = base.__dict__.get(_FIELDS)

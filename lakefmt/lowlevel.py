@@ -77,6 +77,12 @@ def begin_write(
     Raises:
         WriterActive: another writer is at work.
         MetadataTablePresent: see there for the way out.
+
+    Example:
+        >>> import pyarrow as pa, lakefmt
+        >>> table = lakefmt.create_table("memory://doc-low-begin", schema=pa.schema([("id", pa.string())]), record_key="id")
+        >>> begin_write(table, "insert", {"hoodie.clean.automatic": False}).operation.value
+        'INSERT'
     """
     request = WriteRequest(
         _operation(operation),
@@ -117,6 +123,13 @@ def assign(
         InvalidKey: a key or partition value cannot be used.
         CommitConflict: another writer is at work on one of the file groups.
         InstantNotPending: the write was committed, aborted or rolled back.
+
+    Example:
+        >>> import pyarrow as pa, lakefmt
+        >>> table = lakefmt.create_table("memory://doc-low-assign", schema=pa.schema([("id", pa.string())]), record_key="id")
+        >>> work = assign(begin_write(table, "insert"), pa.table({"id": ["a", "b"]}))
+        >>> [(assignment.num_rows, len(batches)) for assignment, batches in work]
+        [(2, 1)]
     """
     transaction = _transaction(context, storage_options)
     schema, tables = open_stream(data)
@@ -143,6 +156,15 @@ def write_files(
 
     Raises:
         StorageError: the store failed; call again.
+
+    Example:
+        >>> import pyarrow as pa, lakefmt
+        >>> table = lakefmt.create_table("memory://doc-low-files", schema=pa.schema([("id", pa.string())]), record_key="id")
+        >>> context = begin_write(table, "insert")
+        >>> [(assignment, batches)] = assign(context, pa.table({"id": ["a", "b"]}))
+        >>> again = [write_files(context, assignment, batches) for _ in range(2)]
+        >>> commit(context, again).num_inserts
+        2
     """
     running = find_transaction(instance_argument(context, WriteContext, "context"))
     instance_argument(assignment, FileAssignment, "assignment")
@@ -168,6 +190,14 @@ def commit(
     Raises:
         CommitConflict: another writer changed the same file groups meanwhile.
         InstantNotPending: the write was committed or aborted already, or its process died and it was rolled back.
+
+    Example:
+        >>> import pyarrow as pa, lakefmt
+        >>> table = lakefmt.create_table("memory://doc-low-commit", schema=pa.schema([("id", pa.string())]), record_key="id")
+        >>> context = begin_write(table, "insert")
+        >>> statuses = [write_files(context, *each) for each in assign(context, pa.table({"id": ["a"]}))]
+        >>> commit(context, statuses).num_inserts, table.read().num_rows
+        (1, 1)
     """
     given = foreign_items(statuses, "statuses takes what write_files returned")
     instance_argument(context, WriteContext, "context")
@@ -184,6 +214,15 @@ def abort(context: WriteContext, *, storage_options: Mapping[str, object] | None
 
     Raises:
         WriterActive: the instant belongs to another writer.
+
+    Example:
+        >>> import pyarrow as pa, lakefmt
+        >>> table = lakefmt.create_table("memory://doc-low-abort", schema=pa.schema([("id", pa.string())]), record_key="id")
+        >>> context = begin_write(table, "insert")
+        >>> _ = [write_files(context, *each) for each in assign(context, pa.table({"id": ["a"]}))]
+        >>> abort(context)
+        >>> table.read().num_rows, len(table.timeline.timeline.pending)
+        (0, 0)
     """
     abort_context(_client(instance_argument(context, WriteContext, "context"), storage_options), context)
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from functools import partial
 from threading import RLock
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt.advice.verbs import AdviceVerbs
 from lakefmt.arguments import check_flags, check_texts, mapping_argument, text_argument
-from lakefmt.check.run import VacuumVerbs
+from lakefmt.check.verbs import VacuumVerbs
 from lakefmt.compaction.verbs import CompactionVerbs
 from lakefmt.config.merge_rule import MergeFunction, with_merger
 from lakefmt.config.settings import resolve_settings
@@ -26,6 +26,7 @@ from lakefmt.errors import InvalidInputError, TableExists, UnsupportedFeature
 from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.keys import partition_items
 from lakefmt.metadata.reading.listing import ListingByMetadata
+from lakefmt.options import WriteOptions
 from lakefmt.producers.append.verbs import AppendVerbs
 from lakefmt.producers.stream.verbs import ProducerVerbs
 from lakefmt.read.filters import Filter
@@ -93,9 +94,9 @@ def create_table(
 
     Args:
         path: a local path (a text or a ``pathlib.Path``) or any fsspec URL.
-        schema: the columns; or `data`, anything Arrow, to take its schema (nothing of it is written). Types that Spark
-            cannot upsert become others with the same values: ``timestamp[ms]`` becomes ``timestamp[us]``, and bytes of
-            fixed length become binary (setting ``lakefmt.create.types``).
+        schema: the columns; or `data`. Types that Spark cannot upsert become others with the same values: ``timestamp[ms]``
+            becomes ``timestamp[us]``, and bytes of fixed length become binary (setting ``lakefmt.create.types``).
+        data: anything that holds Arrow data, to take its schema; nothing of it is written.
         record_key: the column or columns that make a row's key.
         partition_by: the column or columns whose values make partition paths; None: unpartitioned. By time:
             ``lakefmt.year("ts")``, ``month``, ``day`` or ``hour`` of a timestamp or date column.
@@ -105,7 +106,7 @@ def create_table(
         index: how keys are found: ``"bloom"``, ``"simple"``, ``"global_bloom"``, ``"global_simple"``, ``"bucket"``,
             ``"record"`` or ``"partitioned_record"`` (docs/index.md).
         indexes: of a metadata table, which the table then has from its beginning: kinds such as ``"column_stats"``,
-            ``"record_index"``, or ``{"kind": "secondary_index", "columns": ["city"]}`` (docs/index.md). None: on an
+            ``"record_index"``, or ``{"kind": "secondary_index", "columns": ["city"]}`` (docs/metadata-table.md). None: on an
             object store the list of files and statistics, elsewhere none.
         merge: ``"event_time"`` or ``"commit_time"``, default from `ordering`; or a function ``(older, newer) -> merged``
             over Arrow tables, or its name (docs/merging.md).
@@ -249,7 +250,7 @@ class Table(
 
     # --- writing -------------------------------------------------------------------------------------------------
 
-    def upsert(self, data: object, *, partial: bool = False, **call: Any) -> CommitResult:
+    def upsert(self, data: object, *, partial: bool = False, **call: Unpack[WriteOptions]) -> CommitResult:
         """Insert new keys, update known ones; of two rows with one key the table's rule picks one.
 
         Args:
@@ -272,13 +273,18 @@ class Table(
         """
         return self._write(WriteOperation.UPSERT, data, call, partial=partial)
 
-    def insert(self, data: object, *, drop_duplicates: bool = False, **call: Any) -> CommitResult:
+    def insert(self, data: object, *, drop_duplicates: bool = False, **call: Unpack[WriteOptions]) -> CommitResult:
         """Add rows without looking for their keys; small files are filled first.
 
         Args:
             data: anything that holds Arrow data.
             drop_duplicates: leave out rows whose key is stored already or comes twice.
             **call: as for :meth:`upsert`.
+
+        Raises:
+            SchemaMismatch: the data do not fit.
+            InvalidKey: a key or partition value cannot be used.
+            ConflictError: another writer is or was at work; nothing was changed.
 
         Example:
             >>> t = create_table("memory://doc-insert", schema=pa.schema([("id", pa.string())]), record_key="id")
@@ -289,7 +295,7 @@ class Table(
         return self._write(WriteOperation.INSERT, data, call, drop_duplicates=drop_duplicates)
 
     def bulk_insert(
-        self, data: object, *, sort: str = "none", drop_duplicates: bool = False, **call: Any
+        self, data: object, *, sort: str = "none", drop_duplicates: bool = False, **call: Unpack[WriteOptions]
     ) -> CommitResult:
         """Add rows as new files, in bounded memory however long the stream is.
 
@@ -301,6 +307,12 @@ class Table(
             drop_duplicates: as for :meth:`insert`; then the rows are held in memory.
             **call: as for :meth:`upsert`.
 
+        Raises:
+            InvalidInputError: an order that there is not.
+            SchemaMismatch: the data do not fit; of a stream, nothing that was written before stays.
+            InvalidKey: a key or partition value cannot be used.
+            ConflictError: another writer is or was at work; nothing was changed.
+
         Example:
             >>> t = create_table("memory://doc-bulk", schema=pa.schema([("id", pa.string())]), record_key="id")
             >>> t.bulk_insert(pa.table({"id": [f"{n}-{i}" for i in range(9)]}) for n in range(3)).num_inserts
@@ -309,7 +321,7 @@ class Table(
         return self._write(WriteOperation.BULK_INSERT, data, call, sort=sort, drop_duplicates=drop_duplicates)
 
     def sort_on_write(
-        self, data: object, columns: Sequence[str] | str, *, order: str = "linear", **call: Any
+        self, data: object, columns: Sequence[str] | str, *, order: str = "linear", **call: Unpack[WriteOptions]
     ) -> CommitResult:
         """Add rows as new files, in each partition in the order that :meth:`cluster` gives them; in bounded memory.
 
@@ -333,12 +345,17 @@ class Table(
 
         return self._write(WriteOperation.BULK_INSERT, data, call, sort=sort_text_of(columns, order))
 
-    def insert_overwrite(self, data: object, **call: Any) -> CommitResult:
+    def insert_overwrite(self, data: object, **call: Unpack[WriteOptions]) -> CommitResult:
         """Replace everything in the partitions that `data` touches by its rows.
 
         Args:
             data: anything that holds Arrow data.
             **call: as for :meth:`upsert`.
+
+        Raises:
+            SchemaMismatch: the data do not fit.
+            InvalidKey: a key or partition value cannot be used.
+            ConflictError: another writer is or was at work; nothing was changed.
 
         Example:
             >>> t = create_table("memory://doc-overwrite", schema=pa.schema([("id", pa.string())]), record_key="id")
@@ -349,11 +366,28 @@ class Table(
         """
         return self._write(WriteOperation.INSERT_OVERWRITE, data, call)
 
-    def insert_overwrite_table(self, data: object, **call: Any) -> CommitResult:
-        """Replace the whole table's rows by those of `data`; arguments as for :meth:`insert_overwrite`."""
+    def insert_overwrite_table(self, data: object, **call: Unpack[WriteOptions]) -> CommitResult:
+        """Replace the whole table's rows by those of `data`.
+
+        Args:
+            data: anything that holds Arrow data; without rows the table is empty afterwards.
+            **call: as for :meth:`upsert`.
+
+        Raises:
+            SchemaMismatch: the data do not fit.
+            InvalidKey: a key or partition value cannot be used.
+            ConflictError: another writer is or was at work; nothing was changed.
+
+        Example:
+            >>> t = create_table("memory://doc-overwrite-all", schema=pa.schema([("id", pa.string())]), record_key="id")
+            >>> _ = t.insert(pa.table({"id": ["a", "b"]}))
+            >>> _ = t.insert_overwrite_table(pa.table({"id": ["c"]}))
+            >>> t.read()["id"].to_pylist()
+            ['c']
+        """
         return self._write(WriteOperation.INSERT_OVERWRITE_TABLE, data, call)
 
-    def delete_partitions(self, partitions: Partitions, **call: Any) -> CommitResult:
+    def delete_partitions(self, partitions: Partitions, **call: Unpack[WriteOptions]) -> CommitResult:
         """Remove whole partitions.
 
         Args:
@@ -363,16 +397,24 @@ class Table(
 
         Raises:
             InvalidInputError: the table has no such partition.
+
+        Example:
+            >>> data = pa.table({"id": ["a", "b"], "city": ["sf", "oslo"]})
+            >>> t = create_table("memory://doc-delete-partitions", data=data, record_key="id", partition_by="city")
+            >>> _ = t.insert(data)
+            >>> _ = t.delete_partitions("sf")
+            >>> t.read()["id"].to_pylist()
+            ['b']
         """
         with self._writing:
             request, observer = parse_call(WriteOperation.DELETE_PARTITION, call)
             paths = self.client.at(self.client.load()).chosen_partitions(partitions, must_exist=True)
             if call.get("dry_run"):
                 return WriteTransaction.plan_only(self.client, request).plan_delete_partitions(paths)
-            result = retried(self.client, request, partial(delete_partitions, self.client, request, paths))
+            result = retried(self.client, request, functools.partial(delete_partitions, self.client, request, paths))
         return self._finished(result, request, observer)
 
-    def update(self, filter: Filter, values: Mapping[str, object], **call: Any) -> CommitResult:
+    def update(self, filter: Filter, values: Mapping[str, object], **call: Unpack[WriteOptions]) -> CommitResult:
         """Set columns of the rows that a filter selects.
 
         Args:
@@ -406,7 +448,9 @@ class Table(
 
         return self._write(WriteOperation.UPSERT, StoredRows(changed), call)
 
-    def delete(self, what: object, *, partitions: Partitions | None = None, **call: Any) -> CommitResult:
+    def delete(
+        self, what: object, *, partitions: Partitions | None = None, **call: Unpack[WriteOptions]
+    ) -> CommitResult:
         """Remove rows, by key or by filter.
 
         Args:
@@ -431,7 +475,7 @@ class Table(
         asked = None if partitions is None else partition_items(partitions)
         # Taken out of whatever holds them before the first attempt: an iterator can be read once.
         dry = bool(call.get("dry_run"))
-        window = None if dry else partial(self._window_bytes, request)
+        window = None if dry else functools.partial(self._window_bytes, request)
         given = None if isinstance(what, str | pc.Expression) else take_keys(what, window)
 
         def chosen_keys() -> tuple[DeleteKeys, TableState | None]:
@@ -463,13 +507,18 @@ class Table(
         self,
         operation: WriteOperation,
         data: object,
-        call: Mapping[str, Any],
+        call: WriteOptions,
         entries: CommitEntries | None = None,
         replaces: Sequence[PartitionPath] = (),
-        **asked: Any,
+        *,
+        partial: bool = False,
+        drop_duplicates: bool = False,
+        sort: str = "none",
     ) -> CommitResult:
         started = perf_counter()
-        request, observer = parse_call(operation, call, entries, **asked)
+        request, observer = parse_call(
+            operation, call, entries, partial=partial, drop_duplicates=drop_duplicates, sort=sort
+        )
         request = replace(request, replaces=tuple(replaces)) if replaces else request
         dry = bool(call.get("dry_run"))
         given = data if isinstance(data, StoredRows) else self._given(data, request, dry=dry)
@@ -493,7 +542,7 @@ class Table(
 
     def _given(self, data: object, request: WriteRequest, *, dry: bool) -> GivenRows:
         """Return the rows of a call; of a stream no more than a window is held in memory."""
-        window = None if dry else partial(self._window_bytes, request)
+        window = None if dry else functools.partial(self._window_bytes, request)
         updates = request.operation is WriteOperation.UPSERT
         return GivenRows(data, whole=dry or not request.streams, memory_bytes=window, stored_keys=updates)
 
@@ -558,6 +607,9 @@ class Table(
             dry_run: True returns the plan and touches nothing.
             options: settings of the call, such as ``hoodie.keep.min.commits``: what stays active.
 
+        Raises:
+            UnknownSetting: an option that is not known.
+
         Example:
             >>> t = create_table("memory://doc-archive", schema=pa.schema([("id", pa.string())]), record_key="id")
             >>> for _ in range(4): _ = t.upsert(pa.table({"id": ["a"]}))
@@ -614,6 +666,10 @@ class Table(
         Args:
             plan: ``report.plan``. The table is checked again first: what it does not need any more is passed over.
             accept_loss: also run the steps that give rows up; each is marked with what it loses.
+
+        Raises:
+            InvalidInputError: `plan` is no plan of a check.
+            LakefmtError: the table cannot be checked; what fails in a step is an outcome of the report.
 
         Example:
             >>> t = create_table("memory://doc-repair", data=pa.table({"id": ["a"]}), record_key="id")

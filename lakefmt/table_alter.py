@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, Unpack
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from lakefmt.arguments import check_flags, check_texts, text_argument
 from lakefmt.data_classes import replace
 from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.table_client import TableClient
+from lakefmt.options import WriteOptions
 from lakefmt.schema.alter import Alteration, Position, add_column, drop_column, last_name, rename_column, update_column
 from lakefmt.values import CommitResult, WriteOperation
 from lakefmt.write.columns import bound_columns
@@ -79,7 +80,7 @@ class TableAlter:
         *,
         before: str | None = None,
         comment: str | None = None,
-        **call: Any,
+        **call: Unpack[WriteOptions],
     ) -> CommitResult:
         """Add a column, which is null in all stored rows.
 
@@ -108,7 +109,7 @@ class TableAlter:
         name = text_argument(name, "name")
         return self._alter(lambda _: Alteration(partial(_with_column, name, kind, place, comment)), call)
 
-    def drop_column(self, name: str, **call: Any) -> CommitResult:
+    def drop_column(self, name: str, **call: Unpack[WriteOptions]) -> CommitResult:
         """Drop a column; one that is added later under its name does not get its values.
 
         Args:
@@ -130,7 +131,7 @@ class TableAlter:
         name = text_argument(name, "name")
         return self._alter(lambda bound: Alteration(lambda schema: drop_column(schema, name, bound)), call)
 
-    def rename_column(self, old: str, new: str, **call: Any) -> CommitResult:
+    def rename_column(self, old: str, new: str, **call: Unpack[WriteOptions]) -> CommitResult:
         """Give a column another name; it keeps its values.
 
         Args:
@@ -165,7 +166,7 @@ class TableAlter:
         comment: str | None = None,
         after: str | None = None,
         before: str | None = None,
-        **call: Any,
+        **call: Unpack[WriteOptions],
     ) -> CommitResult:
         """Change a column's type, nullability, comment or place; what is None stays as it is.
 
@@ -205,7 +206,7 @@ class TableAlter:
 
         return self._alter(altered, call)
 
-    def _alter(self, made: Callable[[Mapping[str, str]], Alteration], call: Mapping[str, Any]) -> CommitResult:
+    def _alter(self, made: Callable[[Mapping[str, str]], Alteration], call: WriteOptions) -> CommitResult:
         started = perf_counter()
         request, observer = parse_call(WriteOperation.ALTER_SCHEMA, call)
 

@@ -157,7 +157,7 @@ def _look_up_report(index: Index, num_keys: int, located: Located) -> LookUpRepo
     return LookUpReport(index.name, num_keys, len(distinct(located.rows)), (*located.steps, stored), located.filters)
 
 
-def _key_texts(keys: Any) -> pa.StringArray:
+def _key_texts(keys: object) -> pa.StringArray:
     given: Any = [keys] if isinstance(keys, str) else keys
     arrow = isinstance(given, pa.Array | pa.ChunkedArray)
     texts = foreign(
@@ -276,6 +276,15 @@ class TableIndexes(IndexView):
         Raises:
             InvalidInputError: it is there or planned already, or the arguments do not fit the kind or the table.
             UnsupportedFeature: tables of this version cannot have it.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> data = pa.table({"id": ["a"]})
+            >>> t = lakefmt.create_table("memory://doc-index-plan", data=data, record_key="id", indexes=["files"])
+            >>> _ = t.upsert(data)
+            >>> planned = t.index.schedule("record_index")
+            >>> [one.name for one in t.index.list()], t.index.run(planned)
+            (['files'], ('files', 'record_index'))
         """
         request = parse_index_request(kind, columns, name=name, partitioned=partitioned)
         given = mapping_argument(options, "options")

@@ -10,14 +10,17 @@ import enum
 import operator
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import NewType, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, NewType, Protocol, TypeAlias, cast
 
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnsupportedVersion
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
 
 __all__ = [
     "DELETING_OPERATIONS",
@@ -26,6 +29,7 @@ __all__ = [
     "Clock",
     "CommitResult",
     "FileId",
+    "Filter",
     "IdSource",
     "InstantTime",
     "MergeMode",
@@ -54,6 +58,8 @@ PartitionPath = NewType("PartitionPath", str)
 #: Partitions as arguments: paths, values, tuples of values or mappings, one or several
 #: (docs/partitions.md).
 Partitions: TypeAlias = str | int | float | Decimal | date | Mapping[str, object] | Iterable[object]
+#: Filters as arguments: an Arrow expression, SQL text or DNF tuples; None: all rows (docs/filters.md).
+Filter: TypeAlias = "pc.Expression | str | Sequence[object] | None"
 
 COMMIT_TIME = "_hoodie_commit_time"
 COMMIT_SEQNO = "_hoodie_commit_seqno"

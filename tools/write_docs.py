@@ -18,7 +18,7 @@ from lakefmt.timeline.instant import transitions_table
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
-#: The rows of the README's table: its text, the work in docs/speed.md, and lakefmt's name there.
+#: The rows of the README's table: its text, the work in docs/dev/speed.md, and lakefmt's name there.
 _SPEED_ROWS = (
     ("load 1,000,000 rows", "bulk load", "lakefmt"),
     ("upsert 10,000 rows (1 %) into them", "1 % late upsert", "lakefmt"),
@@ -29,7 +29,7 @@ _SPEED_ROWS = (
     ("upsert 10,000 rows, merge-on-read", "1 % late upsert", "lakefmt"),
     ("upsert 100 rows, merge-on-read", "100-row upsert commit, p50", "lakefmt"),
 )
-#: The rows of docs/speed.md with default settings in a cold process, by the text of the row in the README.
+#: The rows of docs/dev/speed.md with default settings in a cold process, by the text of the row in the README.
 _COLD_ROWS = {
     "load 1,000,000 rows": "load, unpartitioned",
     "upsert 10,000 rows (1 %) into them": "random 1 % update, unpartitioned",
@@ -43,7 +43,7 @@ _MEDIAN = re.compile(r"(?:^|<br>)(?P<name>[^<]*?) (?P<median>[0-9.]+ (?:m?s|MB|M
 
 
 def readme_speed(page: str) -> str:
-    """Return the table of speed in the README, with the medians of docs/speed.md.
+    """Return the table of speed in the README, with the medians of docs/dev/speed.md.
 
     Example:
         >>> line = "| bulk load | – | – | lakefmt 0.55 s (0.53 s–0.58 s)<br>deltalake 0.83 s [1 disturbed] | – |"
@@ -82,7 +82,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "spark-options": options.options_markdown,
     "paimon-options": paimon_options_markdown,
     "transitions": transitions_table,
-    "readme-speed": lambda: readme_speed((DOCS / "speed.md").read_text("utf-8")),
+    "readme-speed": lambda: readme_speed((DOCS / "dev" / "speed.md").read_text("utf-8")),
 }
 
 

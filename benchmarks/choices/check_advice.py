@@ -1,4 +1,4 @@
-"""Compare the advice with the best choice found by trying all, and write the result into docs/choices.md.
+"""Compare the advice with the best choice found by trying all, and write the result into docs/dev/choices.md.
 
     python -m benchmarks.choices.check_advice RESULTS... [--clock clock|processor] [--write]
 
@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from lakefmt.advice.advise import advise_choice
 from lakefmt.advice.amounts import CostCurves
 from lakefmt.advice.kept_curves import shipped_curves
 from lakefmt.advice.profile import TableChoice
-from lakefmt.advice.verbs import advise_choice
 from lakefmt.bench.measure import seconds_per_commit
 from lakefmt.bench.run import CellRecord, load_records
 
 __all__ = ["LIMIT", "CheckedAdvice", "check", "main", "markdown"]
 
 LIMIT = 1.2
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "choices.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "dev" / "choices.md"
 _BEGIN, _END = "<!-- measured: advice -->", "<!-- end of measured: advice -->"
 
 
@@ -73,7 +73,7 @@ def check(records: Iterable[CellRecord], curves: CostCurves, clock: str) -> list
 
 
 def markdown(checked: Sequence[CheckedAdvice], clock: str, machine: str) -> str:
-    """Return the table of docs/choices.md."""
+    """Return the table of docs/dev/choices.md."""
     seconds = "seconds of the processor over all threads" if clock == "processor" else "seconds by the clock"
     kept = sum(not each.is_miss for each in checked)
     lines = [
@@ -95,7 +95,7 @@ def main(given: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--clock", choices=("clock", "processor"), default="clock")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/choices.md")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/dev/choices.md")
     asked = parser.parse_args(given)
     records = [record for path in asked.results for record in load_records(path)]
     checked = check(records, shipped_curves(), asked.clock)

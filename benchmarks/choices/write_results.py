@@ -1,4 +1,4 @@
-"""Write what `lakefmt bench` measured into docs/choices.md: a table for each suite, number of rows and workload.
+"""Write what `lakefmt bench` measured into docs/dev/choices.md: a table for each suite, number of rows and workload.
 
     python -m benchmarks.choices.write_results RESULTS...
 
@@ -19,7 +19,7 @@ from lakefmt.bench.run import BenchReport, load_records
 
 __all__ = ["joined", "main", "markdown"]
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "choices.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "dev" / "choices.md"
 _BEGIN, _END = "<!-- measured: results -->", "<!-- end of measured: results -->"
 _HEADING = re.compile(r"^(### .+)\n((?:(?!### |<!--).*\n?)*)", re.MULTILINE)
 _NAME = re.compile(rf"choices-({'|'.join(SUITES)})-(\d+)\.jsonl")

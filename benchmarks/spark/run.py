@@ -2,7 +2,7 @@
 
     python -m benchmarks.spark.run [--rows 1000000] [--rounds 3]
 
-Prints a table for docs/speed.md. A machine that was busy makes all figures worse, those of both engines about alike: the
+Prints a table for docs/dev/speed.md. A machine that was busy makes all figures worse, those of both engines about alike: the
 ratios say more than the seconds.
 """
 

@@ -136,7 +136,7 @@ class _CellRun:
                 )
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, object]:
         """Settings of every handle; services are called by name, so that they are measured apart."""
         choice = {key: value for key, value in self.cell.choice.settings.items() if ".inline" not in key}
         more = {key: value for key, value in self.cell.options.items() if not key.startswith("hoodie.index.bucket.")}
@@ -168,7 +168,7 @@ class _CellRun:
         if self.cell.fold_after and number % self.cell.fold_after == 0:
             self.service(lambda table: table.compact(log=True))
 
-    def service(self, work: Any) -> None:
+    def service(self, work: object) -> None:
         raise NotImplementedError
 
     def read(self) -> pa.Table:
@@ -222,7 +222,7 @@ class _TimedRun(_CellRun):
         self.reads.append(seconds)
         return rows
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, object]:
         """Run and return the figures; seconds as pairs of clock and processor."""
         self.run()
         return {
@@ -278,7 +278,7 @@ class _CountedRun(_CellRun):
         self._count("read")
         return rows
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, object]:
         """Run and return the figures."""
         self.run()
         store = open_store(str(self.folder))
@@ -335,7 +335,7 @@ def seconds_per_commit(figures: Mapping[str, Any], reads_per_commit: float, cloc
 # ---------------------------------------------------------------------------------------------------------- clusterings
 
 
-def measure_clustering(cell: BenchCell, folder: Path) -> dict[str, Any]:
+def measure_clustering(cell: BenchCell, folder: Path) -> dict[str, object]:
     """Load a table in no order, read by filters, cluster it, and read by the same filters.
 
     Returns:
@@ -385,7 +385,7 @@ def _clustering_filters(cell: BenchCell, count: int = 8) -> list[str]:
     return [f"n >= {low[0]} and n < {low[0] + width} and m >= {low[1]} and m < {low[1] + width}" for low in lows]
 
 
-def _read_by_filters(place: str, options: dict[str, Any], filters: list[str]) -> tuple[dict[str, Any], list[int]]:
+def _read_by_filters(place: str, options: dict[str, object], filters: list[str]) -> tuple[dict[str, object], list[int]]:
     rows, files, read, seconds = [], [], [], []
     for each in filters:
         store = CountingStore(open_store(place))
@@ -405,7 +405,7 @@ def _read_by_filters(place: str, options: dict[str, Any], filters: list[str]) ->
 # ------------------------------------------------------------------------------------------- bloom filters on their own
 
 
-def measure_filter(cell: BenchCell) -> dict[str, Any]:
+def measure_filter(cell: BenchCell) -> dict[str, object]:
     """Build the filter that the cell names over keys of its profile and ask it for as many keys that it does not have.
 
     Returns:
@@ -433,7 +433,7 @@ def measure_filter(cell: BenchCell) -> dict[str, Any]:
     return _measure_own_filter(stored, absent, rate, kind, cell.options.get("entries", "all"))
 
 
-def _measure_own_filter(stored: pa.Array, absent: pa.Array, rate: float, kind: str, entries: str) -> dict[str, Any]:
+def _measure_own_filter(stored: pa.Array, absent: pa.Array, rate: float, kind: str, entries: str) -> dict[str, object]:
     sized = max(1, len(stored) // 2 if entries == "half" else len(stored))
 
     def build() -> BloomFilter:
@@ -448,7 +448,7 @@ def _measure_own_filter(stored: pa.Array, absent: pa.Array, rate: float, kind: s
     return _filter_figures(build_seconds, ask_seconds, float(np.mean(passed)), len(made.encode()), len(stored))
 
 
-def _measure_pybloom(stored: pa.Array, absent: pa.Array, rate: float) -> dict[str, Any]:
+def _measure_pybloom(stored: pa.Array, absent: pa.Array, rate: float) -> dict[str, object]:
     try:
         from pybloom_live import BloomFilter as Yardstick  # type: ignore[import-untyped]
     except ImportError:
@@ -466,11 +466,11 @@ def _measure_pybloom(stored: pa.Array, absent: pa.Array, rate: float) -> dict[st
     return _filter_figures(build_seconds, ask_seconds, sum(passed) / len(passed), made.num_bits // 8, len(inside))
 
 
-def _measure_parquet_filter(stored: pa.Array, absent: pa.Array, rate: float) -> dict[str, Any]:
+def _measure_parquet_filter(stored: pa.Array, absent: pa.Array, rate: float) -> dict[str, object]:
     """Parquet's own filters: what they add to a file; Arrow writes them from release 24 on and does not offer to ask them."""
     table = pa.table({KEY: stored})
 
-    def written(**more: Any) -> int:
+    def written(**more: object) -> int:
         sink = io.BytesIO()
         pq.write_table(table, sink, compression="none", **more)
         return sink.tell()
@@ -488,7 +488,7 @@ def _measure_parquet_filter(stored: pa.Array, absent: pa.Array, rate: float) -> 
 
 def _filter_figures(
     build: tuple[float, float], ask: tuple[float, float] | None, rate: float | None, size: int, keys: int
-) -> dict[str, Any]:
+) -> dict[str, object]:
     return {
         "build_seconds": [round(each, 6) for each in build],
         "ask_seconds": None if ask is None else [round(each, 6) for each in ask],
@@ -598,7 +598,7 @@ class RowSource:
 
     def _table(self, numbers: _Numbers, ts: int) -> pa.Table:
         rows = len(numbers)
-        columns: dict[str, Any] = {
+        columns: dict[str, object] = {
             KEY: self._keys(numbers),
             PARTITION: self._partition_names(numbers),
             ORDERING: pa.array(np.full(rows, ts, np.int64)),

@@ -67,7 +67,7 @@ class CellRecord:
     error: str = ""
     machine: str = ""
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Return the record as JSON holds it."""
         return {
             "id": self.cell.id,
@@ -151,7 +151,7 @@ def run_cells(
     return BenchReport(records, tuple(left), resumed, clock() - begin)
 
 
-def measure_apart(cell: BenchCell, seconds: float) -> dict[str, Any] | str:
+def measure_apart(cell: BenchCell, seconds: float) -> dict[str, object] | str:
     """Measure a cell in a process of its own, so that memory and imports of one do not show in another."""
     with tempfile.TemporaryDirectory(prefix="lakefmt-bench-") as folder:
         command = [sys.executable, "-m", "lakefmt.bench.child", str(Path(folder) / "tables")]

@@ -41,9 +41,9 @@ from lakefmt.metadata.reading.listing import listed_files
 from lakefmt.metadata.reading.reader import MetadataTable, RecordRun, newest_records
 from lakefmt.metadata.reading.stats_reader import decode_statistics, read_stats
 from lakefmt.metadata.records import ColumnStats, PartitionUpdate, RecordFormat, decode_record
-from lakefmt.metadata.statistics import ColumnRange, indexed_columns
+from lakefmt.metadata.statistics import ColumnRange
 from lakefmt.metadata.updates import DataFile, column_stats_update, partition_stats_update
-from lakefmt.read.skipping.altered_columns import altered_ranges, names_of_columns
+from lakefmt.read.skipping.guarantees import alterations
 from lakefmt.values import RECORD_KEY, InstantTime, PartitionPath
 
 __all__ = [
@@ -56,7 +56,6 @@ __all__ = [
     "compare_names",
     "compare_places",
     "compare_ranges",
-    "compare_read_ranges",
     "compare_texts",
     "excludes_values",
 ]
@@ -361,29 +360,6 @@ def compare_ranges(index: str, column: str, indexed: pa.Table, stored: pa.Table,
     ]
 
 
-def compare_read_ranges(
-    index: str, column: str, names: pa.Array, taken: pa.Table, stored: pa.Table
-) -> list[IndexFinding]:
-    """Return the files in which a column has values that a read takes for impossible.
-
-    Parameters:
-        index: the metadata table's partition.
-        column: the column's name.
-        names: of files.
-        taken: what a read takes from the index of each: ``min``, ``max``, ``has_values``, ``has_nulls``, ``is_known``.
-        stored: ``name``, ``min``, ``max`` and ``null_count`` as they are in the files.
-    """
-    positions = _one_array(pc.index_in(stored["name"], value_set=names))
-    of_file = {name: _one_array(taken[name]).take(positions) for name in taken.column_names}
-    narrow = pc.or_(
-        _end_excludes(pc.greater, of_file["min"], stored["min"]), _end_excludes(pc.less, of_file["max"], stored["max"])
-    )
-    no_values = pc.and_(pc.invert(of_file["has_values"]), pc.is_valid(_one_array(stored["min"])))
-    no_nulls = pc.and_(pc.invert(of_file["has_nulls"]), pc.greater(_one_array(stored["null_count"]), 0))
-    bad = pc.and_(of_file["is_known"], pc.or_(narrow, pc.or_(no_values, no_nulls)))
-    return [*_finding_of_column(IndexDamage.WRONG, index, column, stored.filter(pc.fill_null(bad, False))["name"])]
-
-
 def excludes_values(indexed: ColumnStats | None, stored: ColumnStats | None) -> bool:
     """Return whether ends of an index exclude values that are stored.
 
@@ -487,8 +463,7 @@ class IndexContents:
         schema, zone = self.client.at(state).schema(), expression_time_zone(settings)
         collector = FactCollector(self.client, state, state, InstantTime(""), schema, time_zone=zone, stored_only=True)
         if PartitionKind.COLUMN_STATS.value in state.config.metadata_partitions:
-            columns = stats_columns(state.config, collector, self.definitions)
-            collector.columns = tuple(dict.fromkeys((*columns, *self._altered)))
+            collector.columns = stats_columns(state.config, collector, self.definitions)
         return collector
 
     @property
@@ -558,54 +533,40 @@ class IndexContents:
         files = self._collector.files_of(self._committed[1])
         findings: list[IndexFinding] = []
         indexed_names: set[str] = set()
-        for column in self._comparable:
+        for column, since in self._since.items():
             kind = self._collector.types[column]
             indexed = read_stats(self.table, PartitionKind.COLUMN_STATS, column, kind)
             indexed_names |= set(indexed["name"].to_pylist())
+            known = [each for each in files if column in each.ranges and self._is_written(each.name, since)]
             for counts in (True, False):
-                some = [each for each in files if column in each.ranges and each.name.startswith(".") is not counts]
+                some = [each for each in known if each.name.startswith(".") is not counts]
                 stored = self._expected(
                     column_stats_update(_only_column(column, some), self._collector.types, self._form), kind
                 )
                 findings += compare_ranges(name, column, indexed, stored, counts=counts)
         absent = sorted(indexed_names - self._paths.keys())
-        findings += self._altered_stats(name, files)
         findings = [replace(each, names=self._as_paths(each.names)) for each in findings]
         if absent:
             findings.append(IndexFinding(IndexDamage.UNKNOWN, name, pa.array(absent, pa.string())))
         return findings
 
-    def _altered_stats(self, name: str, files: list[DataFile]) -> list[IndexFinding]:
-        """Return where a read of a column that was altered takes values for impossible that are stored."""
-        names = names_of_columns(self.client.at(self.state))
-        findings: list[IndexFinding] = []
-        if names is None:
-            return findings
-        for column in self._altered:
-            some = [each for each in files if column in each.ranges]
-            kind, layout = self._collector.types[column], self.state.timeline.layout
-            taken = altered_ranges(self.table, column, kind, names, self._committed[1], layout, by_file=True)
-            update = column_stats_update(_only_column(column, some), self._collector.types, self._form)
-            every = pa.array([each.name for each in files], pa.string())
-            findings += compare_read_ranges(name, column, every, taken, self._expected(update, kind))
-        return findings
+    @cached_property
+    def _since(self) -> dict[str, int]:
+        """The instant since which each column has had its name and type: readers use no statistics of older files."""
+        found = alterations(self.client.at(self.state), self._collector.columns)
+        return {column: since for column, since in found.items() if since is not None}
+
+    def _is_written(self, name: str, since: int) -> bool:
+        """Return whether a file was written since an instant."""
+        instant = self._instants.get(name, "")
+        return not since or (instant.isdecimal() and int(instant) >= since)
 
     @cached_property
-    def _comparable(self) -> list[str]:
-        """The columns whose statistics are compared as they are.
-
-        Those of a column that was renamed, or whose type was changed, go by its name when they were made.
-        """
-        return [column for column in self._collector.columns if column not in self._altered]
-
-    @cached_property
-    def _altered(self) -> tuple[str, ...]:
-        """The columns, and fields of structs, that were altered: their statistics may stand under names of before."""
-        ids, names = self.client.at(self.state).column_ids(), names_of_columns(self.client.at(self.state))
-        if ids is None or names is None:
-            return ()
-        asked = [name for name in names.columns if name.split(".", 1)[0] in ids.changed]
-        return indexed_columns(self.client.at(self.state).schema(), asked, meta_columns=False)
+    def _instants(self) -> dict[str, str]:
+        """The instants of the committed files by name."""
+        slices = self._committed[1]
+        files = (file for each in slices for file in (each.base, *each.logs) if file is not None)
+        return {file.name: file.instant for file in files}
 
     def _as_paths(self, names: pa.Array) -> pa.Array:
         return pa.array([self._paths.get(name, name) for name in names.to_pylist()], pa.string())
@@ -617,7 +578,7 @@ class IndexContents:
     def _partition_stats(self, name: str) -> list[IndexFinding]:
         ranges = self._collector.partition_ranges(self._committed[1])
         findings: list[IndexFinding] = []
-        for column in self._comparable:
+        for column in (column for column, since in self._since.items() if not since):
             kind = self._collector.types[column]
             some: dict[str, dict[str, ColumnRange]] = {
                 path: {column: columns[column]} for path, columns in ranges.items() if column in columns

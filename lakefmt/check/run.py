@@ -1,4 +1,4 @@
-"""``table.check``: find damage of a table (effects: reads only); and the method ``vacuum`` of a table.
+"""``table.check``: find damage of a table (effects: reads only).
 
 A *fast* check reads names, the timeline and the footers of the newest files. A *full* check also
 reads the key columns of the newest files and the footers of all others.
@@ -8,25 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefmt.arguments import check_flags
 from lakefmt.check.collect import find_stream_damage, gather_facts, look_at_properties
 from lakefmt.check.findings import CheckReport, PropertiesFacts, TableFacts
 from lakefmt.check.index_check import find_metadata_damage
 from lakefmt.check.rules import find_damage, find_notes, find_property_damage
 from lakefmt.data_classes import replace
 from lakefmt.errors import InvalidInputError, LakefmtError, TableNotFound
-from lakefmt.filegroups.table_client import TableClient, TableState, TableVerbs
+from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.keys import partition_items
 from lakefmt.storage.object_names import check_name
 from lakefmt.values import PartitionPath, Partitions
 
 if TYPE_CHECKING:
-    from lakefmt.check.vacuum import VacuumResult
+    pass
 
-__all__ = [
-    "VacuumVerbs",
-    "check_table",
-]
+__all__ = ["check_table"]
 
 _CHECK_LEVELS = ("fast", "full")
 #: How often a table that changes during the check is read again.
@@ -111,37 +107,3 @@ def _report_of_facts(
         partitions=places,
         basis="" if newest is None else newest.file_name,
     )
-
-
-class VacuumVerbs(TableVerbs):
-    """Removal of files that nothing needs."""
-
-    def vacuum(self, *, orphans: bool = False, older_than: str | float = "1d", dry_run: bool = False) -> VacuumResult:
-        """Remove files that failed writes and dead processes left, and that nothing names.
-
-        Args:
-            orphans: remove orphan files; has to be said.
-            older_than: the least age of a file: seconds, or a text such as ``"1d"``, ``"90m"``.
-            dry_run: True returns the plan and removes nothing.
-
-        Raises:
-            StateError: something that may name a file cannot be read; nothing was removed.
-            InvalidInputError: `older_than` is no age, or nothing was asked for.
-
-        Example:
-            >>> import lakefmt, pyarrow as pa
-            >>> t = lakefmt.create_table("memory://doc-vacuum", data=pa.table({"id": ["a"]}), record_key="id")
-            >>> print(t.vacuum(orphans=True, dry_run=True))
-            vacuum: remove 0 files, 0 bytes
-        """
-        # Imported here: few programs remove files, and all wait for the import.
-        from lakefmt.check.vacuum import parse_age, vacuum_table
-
-        check_flags(orphans=orphans, dry_run=dry_run)
-        seconds = parse_age(older_than)
-        if not orphans:
-            raise InvalidInputError("vacuum removes orphan files only: say orphans=True")
-        if dry_run:
-            return vacuum_table(self.client, seconds, dry_run=True)
-        with self._writing:
-            return vacuum_table(self.client, seconds)

@@ -30,7 +30,7 @@ class Pair(_ParamType):
         """With `typed`, ``true``, ``false`` and JSON objects are parsed; other values stay text."""
         self._typed = typed
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, object]:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, object]:
         """Return key and value."""
         if isinstance(value, tuple):
             return value
@@ -50,7 +50,7 @@ class Pair(_ParamType):
             self.fail("a value that begins with { must be a JSON object", param, ctx)
 
 
-def as_mapping(ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+def as_mapping(ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, object], ...]) -> dict[str, object]:
     """Return repeated pairs as a mapping; a repeated key is wrong usage."""
     mapping = dict(pairs)
     if len(mapping) != len(pairs):
@@ -73,7 +73,7 @@ class Partition(_ParamType):
 
     name = "partition"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Parse a JSON object; other text stays text."""
         if not isinstance(value, str) or not value.startswith("{"):
             return value

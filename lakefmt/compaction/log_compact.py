@@ -40,7 +40,7 @@ from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import WriteAt, WriteClient, open_write_client
 from lakefmt.transactions.commit_entries import with_stored_entries
 from lakefmt.transactions.instant import InstantTransaction
-from lakefmt.transactions.recovery import check_rollback_allowed
+from lakefmt.transactions.rollback_executor import check_rollback_allowed
 from lakefmt.values import InstantTime, PartitionPath, WriteOperation, WriteStat
 
 if TYPE_CHECKING:

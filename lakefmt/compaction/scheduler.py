@@ -312,7 +312,17 @@ class BackgroundServices:
                 )
 
     def wait(self) -> None:
-        """Return when nothing is due and nothing runs; what is due may run in this call."""
+        """Return when nothing is due and nothing runs; what is due may run in this call.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-services-wait", data=pa.table({"id": ["a"]}), record_key="id")
+            >>> with t.services() as services:
+            ...     _ = t.upsert(pa.table({"id": ["a"]}))
+            ...     services.wait()
+            ...     services.take_failures()
+            ()
+        """
         while not self._client.time_source.acquire_lock(self._busy, _BUSY_WAIT_SECONDS):
             pass  # a compaction may take long; it raises when it cannot take the table lock
         try:
@@ -321,7 +331,7 @@ class BackgroundServices:
             self._busy.release()
 
     def take_failures(self) -> tuple[str, ...]:
-        """Return what failed since the last call, one sentence each."""
+        """Return what failed since the last call, one sentence each; :meth:`wait` has an example."""
         with self._guard:
             failures, self._failures = tuple(self._failures), []
         return failures
@@ -331,6 +341,15 @@ class BackgroundServices:
 
         Raises:
             ServicesFailed: services failed, and no commit has reported it; the commits stand.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-services-close", data=pa.table({"id": ["a"]}), record_key="id")
+            >>> services = t.services()
+            >>> _ = t.upsert(pa.table({"id": ["a"]}))
+            >>> services.close()
+            >>> services.is_closed
+            True
         """
         with self._guard:
             was_closed, self._closed = self._closed, True
@@ -389,7 +408,14 @@ class BackgroundServices:
             self._failures += failures
 
     def hold(self, seconds: float) -> bool:
-        """Let no service begin any more; False when one still runs after `seconds`."""
+        """Let no service begin any more.
+
+        Args:
+            seconds: how long to wait for one that runs.
+
+        Returns:
+            False when one still runs after that.
+        """
         return self._busy.acquire(timeout=max(0.0, seconds))
 
 

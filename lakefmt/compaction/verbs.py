@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lakefmt.arguments import check_flags, check_texts
 from lakefmt.config.table_config import KIND
 from lakefmt.errors import InvalidInputError
 from lakefmt.filegroups.table_client import TableVerbs
 from lakefmt.timeline.instant import Action
-from lakefmt.values import TableType
+from lakefmt.values import Filter, Partitions, TableType
 
 if TYPE_CHECKING:
     from lakefmt.compaction.cluster.run import ClusteringResult
@@ -30,8 +30,8 @@ class CompactionVerbs(TableVerbs):
     def compact(
         self,
         *,
-        partitions: Any = None,
-        where: Any = None,
+        partitions: Partitions | None = None,
+        where: Filter = None,
         full: bool = False,
         schedule: bool = False,
         run: str | None = None,
@@ -113,8 +113,8 @@ class CompactionVerbs(TableVerbs):
         columns: Sequence[str] | str | None = None,
         *,
         order: str | None = None,
-        where: Any = None,
-        partitions: Any = None,
+        where: Filter = None,
+        partitions: Partitions | None = None,
         schedule: bool = False,
         run: str | None = None,
         abandon: str | None = None,

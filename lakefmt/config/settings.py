@@ -229,11 +229,13 @@ def settings_markdown() -> str:
         >>> settings_markdown().splitlines()[0]
         '| setting | class | default | meaning |'
     """
-    lines = ["| setting | class | default | meaning |", "|---|---|---|---|"]
+    # Settings that are not honoured, for one reason, share a row.
+    rows: dict[str, list[str]] = {}
     for setting in ALL_SETTINGS:
         default = str(setting.default).lower() if isinstance(setting.default, bool) else setting.default
         kind = "table" if setting.table_key else "alias" if setting.alias_of else setting.kind.value
         choices = f" (one of {', '.join(setting.choices)})" if setting.choices else ""
         shown = "" if default is None else f"`{default}`"
-        lines.append(f"| `{setting.key}` | {kind} | {shown} | {setting.doc}{choices} |")
-    return "\n".join(lines)
+        rows.setdefault(f"{kind} | {shown} | {setting.doc}{choices}", []).append(f"`{setting.key}`")
+    lines = [f"| {', '.join(names)} | {row} |" for row, names in rows.items()]
+    return "\n".join(["| setting | class | default | meaning |", "|---|---|---|---|", *lines])

@@ -86,10 +86,18 @@ class TableConsumers:
         self._client = client
 
     def list(self) -> list[ConsumerInfo]:
-        """Return all consumers with what they have not read yet.
+        """Return all consumers with what they have not read yet: instants, bytes, and seconds behind.
 
         Raises:
             CorruptFile: the file of a consumer is damaged.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-consumers-list", schema=pa.schema([("id", pa.int64())]))
+            >>> _ = t.insert(pa.table({"id": [1]}))
+            >>> t.consumers.reset("report", to="latest")
+            >>> [(each.id, each.lag.instants, each.is_active) for each in t.consumers.list()]
+            [('report', 0, False)]
         """
         now, finder = self._client.clock.now(), CommitFinder(self._client)
         infos = []
@@ -148,6 +156,16 @@ class TableConsumers:
 
         Raises:
             ConsumerActive: a reader uses this id.
+            InvalidInputError: `to` is a watermark, or no place where a stream can begin.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-consumers-reset", schema=pa.schema([("id", pa.int64())]))
+            >>> _ = t.insert(pa.table({"id": [1, 2]}))
+            >>> t.consumers.reset("report", to="earliest")
+            >>> with t.stream(follow=False, consumer_id="report") as stream:
+            ...     sum(batch.rows.num_rows for batch in stream)
+            2
         """
         name, start = consumer_name(check_consumer_id(id), check_shard(shard)), parse_start(to)
         if start.watermark is not None:
@@ -174,6 +192,14 @@ class TableConsumers:
         Raises:
             ConsumerActive: a reader uses one of the ids; none was removed.
             ObjectNotFound: there is none of that id.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-consumers-delete", schema=pa.schema([("id", pa.int64())]))
+            >>> _ = t.insert(pa.table({"id": [1]}))
+            >>> for name in ("report-a", "report-b", "export"): t.consumers.reset(name)
+            >>> t.consumers.delete("report-*", exclude="*-b")
+            ['report-a']
         """
         check_texts(id=text_argument(id, "id"), exclude=exclude)
         chosen = [

@@ -120,6 +120,14 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
 
     It is an iterator, an async iterator and a context manager. One batch is taken at a time; ``close`` may be called from
     another thread, and ends a wait.
+
+    Example:
+        >>> import lakefmt
+        >>> t = lakefmt.create_table("memory://doc-batches", schema=pa.schema([("id", pa.int64())]))
+        >>> _ = t.insert(pa.table({"id": [1, 2]}))
+        >>> with t.stream(follow=False) as stream:
+        ...     [batch.rows["id"].to_pylist() for batch in stream]
+        [[1, 2]]
     """
 
     def __init__(
@@ -241,6 +249,15 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
         Raises:
             InvalidInputError: the stream has no consumer id.
             LeaseLost: another reader took the consumer over, or it was reset or deleted.
+
+        Example:
+            >>> import lakefmt
+            >>> t = lakefmt.create_table("memory://doc-stream-commit", schema=pa.schema([("id", pa.int64())]))
+            >>> _ = t.insert(pa.table({"id": [1]}))
+            >>> with t.stream(follow=False, consumer_id="report") as stream:
+            ...     for batch in stream: stream.commit()
+            >>> t.stream(follow=False, consumer_id="report").lag().instants
+            0
         """
         if self._progress is None:
             raise InvalidInputError("commit() keeps the progress of a consumer: give consumer_id= to stream()")
@@ -249,7 +266,7 @@ class TableStream(Iterator[StreamBatch], AsyncIterator[StreamBatch]):
             self._progress.store(self._confirmed)
 
     def lag(self) -> StreamLag:
-        """Return how far the stream is behind the table."""
+        """Return how far the stream is behind the table: instants, bytes, and seconds; :meth:`commit` has an example."""
         instants, num_bytes, first = self._finder.lag(self._tracker.done)
         moment = completion_moment(self._client, first)
         seconds = 0.0 if moment is None else max(0.0, (self._client.clock.now() - moment).total_seconds())

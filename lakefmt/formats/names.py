@@ -2,7 +2,7 @@
 
 A file is data only if its name parses here; other files are ignored and never changed.
 
-Tables that keep the order of rows in a bucket have file ids of their own (:func:`queue_file_id`; docs/append.md, File ids). Such
+Tables that keep the order of rows in a bucket have file ids of their own (:func:`queue_file_id`; docs/dev/append.md, File ids). Such
 an id looks like a UUID of version 8, which no Hudi writer makes: ``b`` and seven digits of the bucket's number, then
 the requested time of the commit whose rows come first, and six random digits; behind the last ``-`` the file's number
 in its commit. Hudi's own bucket numbers are eight digits, so Hudi does not take these for buckets of its index.

@@ -197,7 +197,7 @@ def _use_metadata(
     index: BloomIndex, client: TableClient, settings: Settings, config: TableConfig, state: TableState | None
 ) -> None:
     """Let a bloom index ask the metadata table for ranges and filters; where it cannot, it says so and asks footers."""
-    from lakefmt.index.bloom import FOOTER_PARTITIONS
+    from lakefmt.index.metadata_footers import FOOTER_PARTITIONS
     from lakefmt.index.record import open_for_look_up, why_missing
     from lakefmt.metadata.manage import wanted_partitions
 

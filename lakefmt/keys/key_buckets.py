@@ -1,4 +1,4 @@
-"""The bucket of a row in a table that keeps the order of rows in a bucket (docs/append.md, Buckets).
+"""The bucket of a row in a table that keeps the order of rows in a bucket (docs/dev/append.md, Buckets).
 
 A bucket key is hashed with MurmurHash3 (32 bits, x86), by columns. The bytes of a value do not depend on the width of its
 type, so that a column that becomes wider keeps its buckets.

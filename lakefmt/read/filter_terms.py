@@ -73,7 +73,7 @@ class Condition:
     Attributes:
         exact: true for exactly the selected rows.
         pruning: true for every selected row, also when evaluated on statistics; None: no pruning.
-        may_fail: the exact expression is the caller's and may raise when evaluated.
+        may_fail: the exact expression is the caller's, of Arrow, and may raise when evaluated.
         terms: the number of joined comparisons.
         values: by column, with dots when it is nested, the values that it has in every selected row; few columns are there.
     """

@@ -8,10 +8,10 @@ terms, which know their opposite under nulls (:mod:`lakefmt.read.filter_terms`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +32,7 @@ from lakefmt.read.filter_terms import (
     matches_like,
     parse_number,
 )
+from lakefmt.values import Filter
 
 __all__ = [
     "Filter",
@@ -110,7 +111,7 @@ class _Translator:
         if allowed is None or any(value for name, value in tree.args.items() if name not in allowed):
             raise self._refuse(tree)
 
-    def condition(self, tree: Any, *, negated: bool) -> Condition:
+    def condition(self, tree: object, *, negated: bool) -> Condition:
         """Translate a condition or its negation."""
         self._check(tree)
         translate = getattr(self, f"_{type(tree).__name__.lower()}", None)
@@ -129,11 +130,11 @@ class _Translator:
     def _not(self, tree: Any, negated: bool) -> Condition:
         return self.condition(tree.this, negated=not negated)
 
-    def _and(self, tree: Any, negated: bool) -> Condition:
+    def _and(self, tree: object, negated: bool) -> Condition:
         join = any_of if negated else all_of
         return join([self.condition(each, negated=negated) for each in self._operands(tree)])
 
-    def _or(self, tree: Any, negated: bool) -> Condition:
+    def _or(self, tree: object, negated: bool) -> Condition:
         join = all_of if negated else any_of
         return join([self.condition(each, negated=negated) for each in self._operands(tree)])
 
@@ -152,16 +153,16 @@ class _Translator:
     def _boolean(self, tree: Any, negated: bool) -> Condition:
         return exactly(pc.scalar(bool(tree.this) != negated))
 
-    def _null(self, _tree: Any, _negated: bool) -> Condition:
+    def _null(self, _tree: object, _negated: bool) -> Condition:
         return exactly(pc.scalar(False))
 
-    def _column(self, tree: Any, negated: bool) -> Condition:
+    def _column(self, tree: object, negated: bool) -> Condition:
         (field, kind), _ = self._find(tree)
         if not pt.is_boolean(kind):
             raise self._refuse(tree)
         return exactly(~field if negated else field)
 
-    def _dot(self, tree: Any, negated: bool) -> Condition:
+    def _dot(self, tree: object, negated: bool) -> Condition:
         return self._column(tree, negated)
 
     def _is(self, tree: Any, negated: bool) -> Condition:
@@ -192,7 +193,7 @@ class _Translator:
         negated = negated != bool(tree.args.get("negate"))
         return matches_like(column, pattern, escape, name, any_case=any_case, negated=negated)
 
-    def _ilike(self, tree: Any, negated: bool, escape: str | None = None) -> Condition:
+    def _ilike(self, tree: object, negated: bool, escape: str | None = None) -> Condition:
         return self._like(tree, negated, escape, any_case=True)
 
     def _escape(self, tree: Any, negated: bool) -> Condition:
@@ -213,7 +214,7 @@ class _Translator:
             return compare_columns(column, operator, other, negated=negated)
         return compare(column, operator, self._value(right), name, negated=negated)
 
-    def _find(self, tree: Any) -> tuple[Column, str]:
+    def _find(self, tree: object) -> tuple[Column, str]:
         """Return a column's expression and its name."""
         if not _is_column(tree):
             raise self._refuse(tree)
@@ -267,8 +268,6 @@ def _column_parts(tree: Any) -> list[Any]:
         return [*_column_parts(tree.this), tree.expression]
     return list(tree.parts)
 
-
-Filter: TypeAlias = "pc.Expression | str | Sequence[Any] | None"
 
 _OPERATOR_SPELLINGS = {"==": "=", "<>": "!="}
 _OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
@@ -328,17 +327,13 @@ def _parse_any(given: object, schema: pa.Schema) -> Condition:
 
 
 def _condition_of_expression(given: pc.Expression, schema: pa.Schema) -> Condition:
-    """Return the condition of an Arrow expression; over floats Arrow itself must not ask statistics."""
-    from lakefmt.read.skipping.implied_conditions import implied_by
-
+    """Return the condition of an Arrow expression, which names no values; over floats statistics must not be compared."""
     if "FieldPath(" in _QUOTED_TEXT.sub("", str(given)):
         raise InvalidFilter("the filter gives a column by its number, which differs between files: name the column")
     _check_expression(given, schema)
-    implied = implied_by(given, schema)
-    values = {} if implied.condition is None else implied.condition.values
+    # Arrow takes statistics for bounds of NaN, too.
     floats = filter_columns(given, pa.schema([field for field in schema if holds_floats(field.type)]), schema)
-    pruning = given if not floats else None if implied.condition is None else implied.condition.pruning
-    return Condition(given, pruning, implied.may_fail, values=values)
+    return Condition(given, None if floats else given, may_fail=True)
 
 
 def _checked_condition(condition: Condition, schema: pa.Schema) -> Condition:

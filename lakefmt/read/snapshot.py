@@ -131,7 +131,25 @@ class Snapshot:
         *,
         meta_columns: bool = False,
     ) -> pa.Table:
-        """Read rows; arguments as for ``Table.read``."""
+        """Read rows.
+
+        Args:
+            columns: names in the requested order; None: all; an empty list: rows without columns.
+            filter: an Arrow expression, DNF tuples or SQL text; pushed down to partitions, files and row groups.
+            query: ``"snapshot"`` or ``"read_optimized"`` (the same for copy-on-write tables).
+            meta_columns: also the five ``_hoodie_*`` columns.
+
+        Raises:
+            InvalidInputError: unknown column or query type.
+            SnapshotExpired: files of the snapshot were cleaned.
+
+        Example:
+            >>> import lakefmt
+            >>> t = lakefmt.create_table("memory://doc-pinned-read", schema=pa.schema([("id", pa.int64())]), record_key="id")
+            >>> _ = t.insert(pa.table({"id": [1, 2]}))
+            >>> t.snapshot().read(filter="id > 1")["id"].to_pylist()
+            [2]
+        """
         plan = plan_query(self.client.at(self._known).columns(), columns, filter, meta_columns=meta_columns)
         files, logged = self._files(plan, query)
         plain = scan_table(self.client.at(self._known), files, plan)
@@ -150,7 +168,25 @@ class Snapshot:
         *,
         meta_columns: bool = False,
     ) -> pa.RecordBatchReader:
-        """Stream rows in bounded memory; arguments as for ``Table.read``."""
+        """Stream rows in bounded memory.
+
+        Args:
+            columns: as for :meth:`read`.
+            filter: as for :meth:`read`.
+            query: as for :meth:`read`.
+            meta_columns: as for :meth:`read`.
+
+        Raises:
+            InvalidInputError: unknown column or query type.
+            SnapshotExpired: files of the snapshot were cleaned; also while iterating.
+
+        Example:
+            >>> import lakefmt
+            >>> t = lakefmt.create_table("memory://doc-pinned-scan", schema=pa.schema([("id", pa.int64())]), record_key="id")
+            >>> _ = t.insert(pa.table({"id": [1, 2]}))
+            >>> [batch.num_rows for batch in t.snapshot().scan()]
+            [2]
+        """
         plan = plan_query(self.client.at(self._known).columns(), columns, filter, meta_columns=meta_columns)
         return self._scan(plan, *self._files(plan, query))
 
@@ -170,10 +206,21 @@ class Snapshot:
         return pa.RecordBatchReader.from_batches(schema, batches())
 
     def file_slices(self, partitions: Sequence[PartitionPath] | None = None) -> list[FileSlice]:
-        """Return the latest slices of this snapshot, of all or of the given partitions.
+        """Return the latest slices of this snapshot.
+
+        Args:
+            partitions: paths of partitions; None: all.
 
         Raises:
             SnapshotExpired: files of the snapshot were cleaned.
+
+        Example:
+            >>> import lakefmt
+            >>> data = pa.table({"id": ["a", "b"], "city": ["sf", "oslo"]})
+            >>> t = lakefmt.create_table("memory://doc-pinned-slices", data=data, record_key="id", partition_by="city")
+            >>> _ = t.insert(data)
+            >>> [each.partition for each in t.snapshot().file_slices(["city=sf"])]
+            ['city=sf']
         """
         return pinned_slices(self.client.at(self._known), partitions_argument(partitions))
 

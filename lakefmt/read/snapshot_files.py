@@ -221,7 +221,7 @@ def cleans_beyond_promise(table_at: TableAt, since: str, first: str) -> _Cleans:
     return [(clean, record) for clean, record in pairs if not _promises(clean, record, first)]
 
 
-def _promises(clean: Instant, record: Mapping[str, Any], first: str) -> bool:
+def _promises(clean: Instant, record: Mapping[str, object], first: str) -> bool:
     """Return whether a clean says that it kept every state from an instant on."""
     retained = record.get("earliestCommitToRetain") if clean.is_completed else None
     return bool(retained) and str(retained) <= first

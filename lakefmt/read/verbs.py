@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from lakefmt.data_classes import replace
 from lakefmt.errors import InvalidInputError, SnapshotExpired
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.table_client import TableVerbs
+from lakefmt.options import ReadOptions
 from lakefmt.read.filters import Filter
 from lakefmt.read.snapshot import Snapshot, bound_of, read_increment
 from lakefmt.values import Partitions
@@ -132,6 +133,14 @@ class ReadingVerbs(TableVerbs):
 
         Raises:
             InvalidInputError: no such moment, or another word for `schema_of`.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-pinned", data=pa.table({"id": ["a"]}), record_key="id")
+            >>> pinned = t.snapshot()
+            >>> _ = t.upsert(pa.table({"id": ["a"]}))
+            >>> pinned.read().num_rows, t.snapshot().read().num_rows
+            (0, 1)
         """
         if schema_of is not _SCHEMA_OF_DEFAULT and text_argument(schema_of, "schema_of") not in (
             _SCHEMA_OF_DEFAULT,
@@ -210,7 +219,28 @@ class ReadingVerbs(TableVerbs):
         schema_of: str = _SCHEMA_OF_DEFAULT,
         include_uncommitted: bool = False,
     ) -> pa.RecordBatchReader:
-        """Stream rows in bounded memory. Arguments as for :meth:`read`."""
+        """Stream rows in bounded memory, as :meth:`read` reads them.
+
+        Args:
+            columns: names in the requested order; None: all; an empty list: rows without columns.
+            filter: an Arrow expression, DNF tuples or SQL text; pushed down to partitions, files and row groups.
+            as_of: read the table as it was at an instant, aware datetime or ISO text.
+            query: ``"snapshot"`` or ``"read_optimized"`` (the same for copy-on-write tables).
+            meta_columns: also the five ``_hoodie_*`` columns.
+            schema_of: with `as_of`: the columns of ``"then"`` or of ``"now"`` (docs/schema.md).
+            include_uncommitted: also rows that streams have flushed and not committed (docs/streams.md).
+
+        Raises:
+            InvalidInputError: unknown column or query type.
+            SnapshotExpired: files were cleaned after the first rows (while iterating).
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-scan", schema=pa.schema([("id", pa.int64())]), record_key="id")
+            >>> _ = t.insert(pa.table({"id": [1, 2, 3]}))
+            >>> sum(batch.num_rows for batch in t.scan(filter="id > 1"))
+            2
+        """
         if as_of is not None:
             taken = self.snapshot(as_of, schema_of=schema_of, include_uncommitted=include_uncommitted)
             return taken.scan(columns, filter, query, meta_columns=meta_columns)
@@ -270,6 +300,17 @@ class ReadingVerbs(TableVerbs):
             columns: as for :meth:`read`.
             filter: as for :meth:`read`.
             meta_columns: also the five ``_hoodie_*`` columns.
+
+        Raises:
+            InvalidInputError: unknown column, or no moment.
+            SnapshotExpired: files of the range were cleaned.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-pull", schema=pa.schema([("id", pa.int64())]), record_key="id")
+            >>> first, second = t.insert(pa.table({"id": [1]})), t.insert(pa.table({"id": [2]}))
+            >>> t.incremental(first.completion_time)["id"].to_pylist(), t.incremental("000").num_rows
+            ([2], 2)
         """
 
         def pull() -> pa.Table:
@@ -320,25 +361,67 @@ class ReadingVerbs(TableVerbs):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
 
-    def to_pandas(self, **arguments: Any) -> pd.DataFrame:
-        """Read into pandas; arguments as for :meth:`read`."""
-        frame: pd.DataFrame = self.read(**arguments).to_pandas()
+    def to_pandas(self, **call: Unpack[ReadOptions]) -> pd.DataFrame:
+        """Read into pandas.
+
+        Args:
+            **call: as for :meth:`read`, by name.
+
+        Raises:
+            InvalidInputError: unknown column or query type.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-pandas", schema=pa.schema([("id", pa.int64())]), record_key="id")
+            >>> _ = t.insert(pa.table({"id": [1, 2]}))
+            >>> t.to_pandas(filter="id > 1")["id"].tolist()
+            [2]
+        """
+        frame: pd.DataFrame = self.read(**call).to_pandas()
         return frame
 
-    def to_polars(self, **arguments: Any) -> pl.DataFrame:
-        """Read into Polars; arguments as for :meth:`read`."""
+    def to_polars(self, **call: Unpack[ReadOptions]) -> pl.DataFrame:
+        """Read into Polars.
+
+        Args:
+            **call: as for :meth:`read`, by name.
+
+        Raises:
+            InvalidInputError: unknown column or query type.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-polars", schema=pa.schema([("id", pa.int64())]), record_key="id")
+            >>> _ = t.insert(pa.table({"id": [1, 2]}))
+            >>> t.to_polars(filter="id > 1")["id"].to_list()
+            [2]
+        """
         import polars
 
-        return polars.DataFrame(self.read(**arguments))
+        return polars.DataFrame(self.read(**call))
 
-    def to_duckdb(self, connection: duckdb.DuckDBPyConnection, name: str, **arguments: Any) -> object:
-        """Register the rows as a view in DuckDB; arguments as for :meth:`read`.
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection, name: str, **call: Unpack[ReadOptions]) -> object:
+        """Register the rows as a view in DuckDB, and return what DuckDB returns.
+
+        Args:
+            connection: of DuckDB.
+            name: of the view.
+            **call: as for :meth:`read`, by name.
 
         Raises:
             InvalidInputError: no columns are requested (DuckDB has no such views), or DuckDB
                 refuses the view.
+
+        Example:
+            >>> import duckdb, lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-duckdb", schema=pa.schema([("id", pa.int64())]), record_key="id")
+            >>> _ = t.insert(pa.table({"id": [1, 2]}))
+            >>> connection = duckdb.connect()
+            >>> _ = t.to_duckdb(connection, "rows", filter="id > 1")
+            >>> connection.execute("SELECT * FROM rows").fetchall()
+            [(2,)]
         """
-        rows, view = self.read(**arguments), text_argument(name, "name")
+        rows, view = self.read(**call), text_argument(name, "name")
         if not rows.num_columns:
             raise InvalidInputError(
                 f"columns=[]: DuckDB has no view without columns; read([]) tells the {rows.num_rows} rows"
@@ -370,18 +453,50 @@ class ReadingVerbs(TableVerbs):
         return self.client.load_config()
 
     def partitions(self) -> list[str]:
-        """Return the partition paths."""
+        """Return the partition paths.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> data = pa.table({"id": ["a", "b"], "city": ["sf", "oslo"]})
+            >>> t = lakefmt.create_table("memory://doc-paths", data=data, record_key="id", partition_by="city")
+            >>> _ = t.insert(data)
+            >>> sorted(t.partitions())
+            ['city=oslo', 'city=sf']
+        """
         return [str(p) for p in self.client.listing().partitions()]
 
     def file_groups(self, partitions: Partitions | None = None) -> list[FileSlice]:
-        """Return the latest file slice of every file group, in all or in the given partitions (docs/partitions.md)."""
+        """Return the latest file slice of every file group.
+
+        Args:
+            partitions: only of these, paths or values (docs/partitions.md); None: of all.
+
+        Raises:
+            InvalidInputError: what is given names no partitions.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> data = pa.table({"id": ["a", "b"], "city": ["sf", "oslo"]})
+            >>> t = lakefmt.create_table("memory://doc-slices", data=data, record_key="id", partition_by="city")
+            >>> _ = t.insert(data)
+            >>> [(each.partition, len(each.logs)) for each in t.file_groups("sf")]
+            [('city=sf', 0)]
+        """
         state = self.client.load()
         return self.client.at(state).slices(
             None if partitions is None else self.client.at(state).chosen_partitions(partitions)
         )
 
     def stats(self) -> TableStats:
-        """Return counts and sizes of the latest snapshot, and the compaction backlog per partition."""
+        """Return counts and sizes, in bytes, of the latest snapshot, and the compaction backlog per partition.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-stats", data=pa.table({"id": ["a"]}), record_key="id")
+            >>> _ = t.insert(pa.table({"id": ["a"]}))
+            >>> t.stats().file_groups
+            1
+        """
         from lakefmt.read.stats import describe_slices
 
         return describe_slices(self.client.at(self.client.load()))

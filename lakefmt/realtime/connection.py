@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, tzinfo
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack, runtime_checkable
 from weakref import WeakSet
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -32,7 +32,7 @@ from lakefmt.errors import (
     UnsupportedError,
 )
 from lakefmt.errors import InternalError as BrokenInvariant
-from lakefmt.producers.stream.options import FlushMode
+from lakefmt.producers.stream.options import FlushMode, NamedStreamSettings
 from lakefmt.realtime.converters import ConversionNotes, ConversionRules
 from lakefmt.realtime.errors import (
     DatabaseError,
@@ -560,7 +560,7 @@ class Connection:
         table: str | None = None,
         options: CZSessionOptions | None = None,
         tablet: int = 1,
-        **call: Any,
+        **call: Unpack[NamedStreamSettings],
     ) -> RealtimeStream:
         """Open a stream of rows into a table.
 

@@ -111,7 +111,7 @@ def boolean_converter() -> Converter:
         [True, False, False, True]
     """
 
-    def convert(value: Any) -> bool:
+    def convert(value: object) -> bool:
         if value is True or value is False:
             return bool(value)
         if isinstance(value, np.bool_):
@@ -134,7 +134,7 @@ def integer_converter(name: str, bits: int) -> Converter:
     """
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
-    def convert(value: Any) -> int:
+    def convert(value: object) -> int:
         if type(value) is int and low <= value <= high:
             return value
         number = _whole_number(value, name)
@@ -145,7 +145,7 @@ def integer_converter(name: str, bits: int) -> Converter:
     return convert
 
 
-def _whole_number(value: Any, name: str) -> int:
+def _whole_number(value: object, name: str) -> int:
     if isinstance(value, (int, np.integer, np.bool_)):
         return int(value)
     if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
@@ -171,7 +171,7 @@ def float_converter(name: str, *, single: bool) -> Converter:
         2.5
     """
 
-    def convert(value: Any) -> float:
+    def convert(value: object) -> float:
         number = value if type(value) is float else _float_of(value, name)
         if single and abs(number) >= _FLOAT32_END and math.isfinite(number):
             raise ValueError(f"{name} holds numbers up to 3.4e38")
@@ -180,7 +180,7 @@ def float_converter(name: str, *, single: bool) -> Converter:
     return convert
 
 
-def _float_of(value: Any, name: str) -> float:
+def _float_of(value: object, name: str) -> float:
     if not isinstance(value, (int, float, str, Decimal, np.number, np.bool_)) or isinstance(value, np.complexfloating):
         raise TypeError(f"{name} takes a float, an int, a Decimal or a text of a number")
     try:
@@ -202,7 +202,7 @@ def decimal_converter(precision: int, scale: int) -> Converter:
     context = Context(prec=precision)
     unit = Decimal(1).scaleb(-scale)
 
-    def convert(value: Any) -> Decimal:
+    def convert(value: object) -> Decimal:
         number = value if type(value) is Decimal else _decimal_of(value)
         if not number.is_finite():
             raise ValueError(f"DECIMAL({precision},{scale}) holds no NaN and no infinity")
@@ -216,7 +216,7 @@ def decimal_converter(precision: int, scale: int) -> Converter:
     return convert
 
 
-def _decimal_of(value: Any) -> Decimal:
+def _decimal_of(value: object) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal, np.integer, np.floating)):
         raise TypeError("DECIMAL takes a Decimal, an int, a float or a text of a number")
     if isinstance(value, str) and len(value) > _LONGEST_NUMBER:
@@ -235,7 +235,7 @@ def text_converter(name: str, rules: ConversionRules, most: int | None = None) -
         'abc'
     """
 
-    def convert(value: Any) -> str:
+    def convert(value: object) -> str:
         text = value if type(value) is str and value.isascii() else _text_of(value, name)
         if most is None or len(text) <= most:
             return text
@@ -247,7 +247,7 @@ def text_converter(name: str, rules: ConversionRules, most: int | None = None) -
     return convert
 
 
-def _text_of(value: Any, name: str) -> str:
+def _text_of(value: object, name: str) -> str:
     if isinstance(value, bytes):
         try:
             return value.decode("utf-8")
@@ -270,7 +270,7 @@ def json_converter(rules: ConversionRules) -> Converter:
         '{"a":[1,null]}'
     """
 
-    def convert(value: Any) -> str:
+    def convert(value: object) -> str:
         if isinstance(value, (dict, list)):
             try:
                 return _text_of(json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False), "JSON")
@@ -295,7 +295,7 @@ def binary_converter(width: int | None = None) -> Converter:
         b'\xc3\xa9'
     """
 
-    def convert(value: Any) -> bytes:
+    def convert(value: object) -> bytes:
         if isinstance(value, str):
             value = _text_of(value, "BINARY").encode("utf-8")
         if not isinstance(value, (bytes, bytearray, memoryview)):
@@ -316,7 +316,7 @@ def date_converter() -> Converter:
         -1
     """
 
-    def convert(value: Any) -> int:
+    def convert(value: object) -> int:
         if type(value) is date:
             return value.toordinal() - _EPOCH_ORDINAL
         if isinstance(value, str):
@@ -348,7 +348,7 @@ def instant_converter(rules: ConversionRules, *, milliseconds: bool = False) -> 
     """
     zone, notes = rules.zone, rules.notes
 
-    def convert(value: Any) -> int:
+    def convert(value: object) -> int:
         if not isinstance(value, datetime):
             return _microseconds(value, "TIMESTAMP_LTZ")
         if type(value) is not datetime:
@@ -369,7 +369,7 @@ def wall_clock_converter(*, milliseconds: bool = False) -> Converter:
         12
     """
 
-    def convert(value: Any) -> int:
+    def convert(value: object) -> int:
         if not isinstance(value, datetime):
             return _microseconds(value, "TIMESTAMP_NTZ")
         if type(value) is not datetime:
@@ -381,7 +381,7 @@ def wall_clock_converter(*, milliseconds: bool = False) -> Converter:
     return _in_milliseconds(convert) if milliseconds else convert
 
 
-def _check_moment(value: Any) -> None:
+def _check_moment(value: object) -> None:
     """Refuse what subclasses of datetime can hold and a table cannot."""
     if value != value:
         raise ValueError("NaT is no instant: set None")
@@ -394,7 +394,7 @@ def _exact_microseconds(span: timedelta) -> int:
     return span.days * _DAY_MICROS + span.seconds * 1_000_000 + span.microseconds
 
 
-def _microseconds(value: Any, name: str) -> int:
+def _microseconds(value: object, name: str) -> int:
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
         raise TypeError(f"{name} takes a datetime or an int of microseconds since 1970-01-01")
     return _instant_in_range(int(value), name)
@@ -407,7 +407,7 @@ def _instant_in_range(micros: int, name: str) -> int:
 
 
 def _in_milliseconds(convert: Converter) -> Converter:
-    def convert_milliseconds(value: Any) -> int:
+    def convert_milliseconds(value: object) -> int:
         whole, rest = divmod(convert(value), 1000)
         if rest:
             raise ValueError("the column holds whole milliseconds")
@@ -424,7 +424,7 @@ def interval_converter() -> Converter:
         1000000
     """
 
-    def convert(value: Any) -> int:
+    def convert(value: object) -> int:
         if isinstance(value, timedelta):
             if value != value:
                 raise ValueError("NaT is no interval: set None")
@@ -502,7 +502,7 @@ def _inner_converter(field: SqlField, stored: pa.DataType, rules: ConversionRule
     """Return the converter of a value inside another one, which may be None."""
     convert = column_converter(field, stored, rules)
 
-    def convert_inner(value: Any) -> Any:
+    def convert_inner(value: object) -> object:
         if value is not None:
             return convert(value)
         if not field.nullable:
@@ -517,7 +517,7 @@ def _list_converter(sql: SqlType, stored: pa.DataType, rules: ConversionRules) -
     element = _inner_converter(field, stored.value_type, rules, "an element")
     dimension = sql.length if sql.kind is SqlKind.VECTOR else None
 
-    def convert(value: Any) -> list[Any]:
+    def convert(value: object) -> list[Any]:
         if dimension is not None and isinstance(value, np.ndarray):
             value = value.tolist()
         if not isinstance(value, (list, tuple)):
@@ -540,7 +540,7 @@ def _map_converter(sql: SqlType, stored: pa.DataType, rules: ConversionRules) ->
     convert_value = _inner_converter(sql.inner[1], value_type, rules, "a value")
     names = ("key", "value") if as_map else (stored.value_type.field(0).name, stored.value_type.field(1).name)
 
-    def convert(value: Any) -> list[Any]:
+    def convert(value: object) -> list[Any]:
         pairs = list(value.items()) if isinstance(value, Mapping) else _map_pairs(value)
         if any(key is None for key, _ in pairs):
             raise ValueError("a key must not be null")
@@ -552,7 +552,7 @@ def _map_converter(sql: SqlType, stored: pa.DataType, rules: ConversionRules) ->
     return convert
 
 
-def _map_pairs(value: Any) -> list[tuple[Any, Any]]:
+def _map_pairs(value: object) -> list[tuple[object, object]]:
     if isinstance(value, (list, tuple)) and all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in value):
         return [(key, item) for key, item in value]
     raise ValueError(f"MAP takes a dict or a list of pairs, not {type(value).__name__}")
@@ -566,7 +566,7 @@ def _struct_converter(sql: SqlType, stored: pa.DataType, rules: ConversionRules)
         for n, field in enumerate(sql.inner)
     ]
 
-    def convert(value: Any) -> dict[str, Any]:
+    def convert(value: object) -> dict[str, object]:
         values = _field_values(value, names)
         if isinstance(values, Mapping):
             if missing := [name for name in names if name not in values]:
@@ -579,7 +579,7 @@ def _struct_converter(sql: SqlType, stored: pa.DataType, rules: ConversionRules)
     return convert
 
 
-def _field_values(value: Any, names: list[str]) -> Mapping[str, Any] | list[Any]:
+def _field_values(value: object, names: list[str]) -> Mapping[str, object] | list[object]:
     """Return what was given for the fields: by name, or by position."""
     if isinstance(value, Mapping):
         return value

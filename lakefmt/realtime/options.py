@@ -175,7 +175,7 @@ class RealtimeOptionsBuilder:
         """Accept the SDK's protocol; without effect."""
         return self._with("protocol_type", protocol_type)
 
-    def with_properties(self, properties: Mapping[str, Any] | None) -> Self:
+    def with_properties(self, properties: Mapping[str, object] | None) -> Self:
         """Add settings: of conversions (``lakefmt.realtime.*``), of the table and its commits."""
         added = mapping_argument(properties, "properties")
         return self._with("properties", {**self._given.get("properties", {}), **added})

@@ -103,7 +103,7 @@ class Row:
         values = dict(zip(self._layout.names, map(shown, self._values), strict=True))
         return f"Row({self.operator.name}, {values})"
 
-    def set_value(self, column: str | int, value: Any) -> None:
+    def set_value(self, column: str | int, value: object) -> None:
         """Set a column by its exact name or its position from 0; convert the value (docs/realtime.md, Types).
 
         Args:
@@ -210,7 +210,7 @@ class Row:
                     row._values[n] = None
         return row
 
-    def _take(self, old: RowLayout, name: str, value: Any) -> None:
+    def _take(self, old: RowLayout, name: str, value: object) -> None:
         """Set a value that was converted under the layout `old`."""
         position = self._layout.positions[name]
         if old.fields[old.positions[name]].type == self._layout.fields[position].type:

@@ -185,8 +185,8 @@ def encode_types(fields: tuple[SqlField, ...]) -> str:
     return json.dumps({field.name: _document_of_type(field.type) for field in fields}, separators=(",", ":"))
 
 
-def _document_of_type(kind: SqlType) -> dict[str, Any]:
-    document: dict[str, Any] = {"kind": kind.kind.value}
+def _document_of_type(kind: SqlType) -> dict[str, object]:
+    document: dict[str, object] = {"kind": kind.kind.value}
     document |= {name: getattr(kind, name) for name in ("length", "precision", "scale") if getattr(kind, name)}
     if kind.inner:
         document["inner"] = [[field.name, _document_of_type(field.type), field.nullable] for field in kind.inner]
@@ -437,7 +437,7 @@ def _check_parts(tree: exp.Expression, allowed: frozenset[str]) -> None:
         )
 
 
-def _with_parameters(tree: Any, parameters: Sequence[object] | None, text: str) -> Any:
+def _with_parameters(tree: Any, parameters: Sequence[object] | None, text: str) -> object:
     from sqlglot import exp
 
     # Depth first is the order in the text.
@@ -452,7 +452,7 @@ def _with_parameters(tree: Any, parameters: Sequence[object] | None, text: str) 
     return tree
 
 
-def _literal_tree(value: object) -> Any:
+def _literal_tree(value: object) -> object:
     from decimal import Decimal
 
     from sqlglot import exp
@@ -469,7 +469,7 @@ def _literal_tree(value: object) -> Any:
     raise ProgrammingError(f"{shown(value)} cannot be a value of a statement: numbers, texts, dates and None can")
 
 
-def _table_name(tree: Any) -> TableName:
+def _table_name(tree: object) -> TableName:
     from sqlglot import exp
 
     if not isinstance(tree, exp.Table):
@@ -589,7 +589,7 @@ _KINDS_BY_OTHER_NAMES: Final = {
 }
 
 
-def _parse_type(tree: Any, path: str) -> SqlType:
+def _parse_type(tree: object, path: str) -> SqlType:
     """Return the SQL type of a column, element or field; `path` is its name in errors."""
     from sqlglot import exp
 
@@ -673,7 +673,7 @@ def _parse_nested(tree: Any, name: str, numbers: list[int], path: str) -> SqlTyp
     raise ProgrammingError(f"column {path!r} has type {tree.sql()}, whose parts are missing or wrong")
 
 
-def _parse_struct_field(tree: Any, path: str) -> tuple[SqlField, bool]:
+def _parse_struct_field(tree: object, path: str) -> tuple[SqlField, bool]:
     field, in_key = _parse_column(tree)
     if in_key:
         raise ProgrammingError(f"{path!r} is a field of a STRUCT, and cannot be a primary key")

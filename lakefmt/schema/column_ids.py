@@ -6,7 +6,7 @@ another schema of the same table; :func:`lakefmt.schema.reconcile` fills what is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 
 import pyarrow as pa
@@ -16,10 +16,10 @@ from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile
 from lakefmt.schema.alter import convert_stored, is_followed_by_name
 from lakefmt.schema.cast import list_offsets, map_items
-from lakefmt.schema.history import Column, SchemaHistory
+from lakefmt.schema.history import Column, SchemaHistory, decimal_of
 from lakefmt.schema.types import list_type, map_type, struct_fields
 
-__all__ = ["ColumnIds", "ColumnPlaces", "Place", "find_places"]
+__all__ = ["ColumnIds", "ColumnPlaces", "Place", "find_places", "unaltered_since"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,28 @@ class ColumnPlaces:
         """Return whether the file has column `name`, if at all, as the table has it."""
         place = next((place for place in self.places if place.name == name), None)
         return place.is_same if place is not None else name not in self.known
+
+    def stays_inside(self, path: Sequence[str]) -> bool:
+        """Return whether the file has a column, or a field of a struct, under the same names and in the same type.
+
+        A column without an id has its name in every file.
+
+        Example:
+            >>> places = ColumnPlaces((Place("s", "s", None, (Place("p", "p"), Place("q", "r"))),), frozenset({"s"}))
+            >>> [places.stays_inside(path.split(".")) for path in ("s.p", "s.q", "s.new", "other")]
+            [True, False, False, True]
+        """
+        inside = self.places
+        for number, name in enumerate(path):
+            place = next((each for each in inside if each.name == name), None)
+            if place is None:
+                return not number and name not in self.known
+            if place.stored != name or place.kind is not None:
+                return False
+            if place.fields is None:  # what it holds has the same names and types
+                return True
+            inside = place.fields
+        return True
 
     def current(self, rows: pa.Table) -> pa.Table:
         """Return a file's rows with the table's names and types; columns that the table no longer has are left out.
@@ -241,3 +263,54 @@ class ColumnIds:
     def is_needed(self) -> bool:
         """Whether names alone do not lead to every value."""
         return any(self.at(str(schema.version)) is not None for schema in self.history.schemas)
+
+
+# ---------------------------------------------------------------------------------------------------------- alterations
+
+
+def unaltered_since(column: str, now: SchemaHistory, newest: SchemaHistory) -> int | None:
+    """Return the instant since which a column has had its name and type; 0: always; None: the newest schema has it otherwise.
+
+    A column that was added under a name that no other had was not altered.
+
+    Args:
+        column: its name in the schema of `now`, with dots when it is a nested field.
+        now: its first schema is the one that rows are read as.
+        newest: up to the newest schema, with which statistics may have been made.
+
+    Example:
+        >>> from lakefmt.schema.history import InternalSchema
+        >>> was, now = (InternalSchema(n, (Column(0, name, "int"), Column(1, "c", "int")), 1) for n, name in ((0, "a"), (5, "b")))
+        >>> history, before = SchemaHistory("", (now, was)), SchemaHistory("", (was,))
+        >>> unaltered_since("b", history, history), unaltered_since("c", history, history), unaltered_since("a", before, history)
+        (5, 0, None)
+    """
+    own = dict(_leaves(now.latest.columns)).get(column)
+    if own is None:
+        return None
+    since: int | None = None
+    is_first = True
+    for schema in sorted(newest.schemas, key=lambda each: each.version):
+        leaves = dict(_leaves(schema.columns))
+        same = leaves.get(column)
+        if same is not None and same.number == own.number and _is_same_type(same.kind, own.kind):
+            since = (0 if is_first else schema.version) if since is None else since
+        elif same is not None or not is_first or any(leaf.number == own.number for leaf in leaves.values()):
+            since = None
+        else:
+            continue  # neither the column nor another one under its name was there
+        is_first = False
+    return since
+
+
+def _is_same_type(one: str, other: str) -> bool:
+    decimal = decimal_of(one)
+    return one == other or (decimal is not None and decimal == decimal_of(other))
+
+
+def _leaves(columns: Sequence[Column], prefix: str = "") -> Iterator[tuple[str, Column]]:
+    """Yield columns and fields of records with their paths; statistics know nothing of what lists and maps hold."""
+    for column in columns:
+        yield prefix + column.name, column
+        if column.kind == "record":
+            yield from _leaves(column.fields, f"{prefix}{column.name}.")

@@ -251,7 +251,7 @@ def _json_field(column: Column) -> Json:
     return entry if column.doc is None else {**entry, "doc": column.doc}
 
 
-def _json_type(column: Column) -> Any:
+def _json_type(column: Column) -> object:
     if column.kind == _RECORD:
         return _json_record(column.fields)
     if column.kind == _ARRAY:

@@ -1,4 +1,4 @@
-"""Python values as Arrow values of a type: exactly, or not at all (docs/bad-input.md, Values). Pure.
+"""Python values as Arrow values of a type: exactly, or not at all (docs/errors.md, Values). Pure.
 
 The only way from a value of Python, NumPy, pandas or Polars to a column: keys, new values of an update, rows given as dicts,
 rows of streams and named partitions come through here. Arrow's own conversion cuts fractions and times, ignores fields that a
@@ -94,7 +94,7 @@ def arrow_array(values: Sequence[object], kind: pa.DataType | None, name: str) -
         raise SchemaMismatch(f"{unfit}: {error}") from error
 
 
-def _array(values: Sequence[Any], kind: pa.DataType, name: str) -> pa.Array:
+def _array(values: Sequence[object], kind: pa.DataType, name: str) -> pa.Array:
     unfit = f"the values of column {name!r} do not fit its type {kind}"
     array = foreign(lambda: pa.array(values, kind), unfit, SchemaMismatch)
     return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
@@ -120,7 +120,7 @@ def arrow_scalar(value: object, kind: pa.DataType, name: str) -> pa.Scalar:
 
 def value_converter(
     name: str, kind: pa.DataType, *, required: bool = False, null_elements: bool = True
-) -> Callable[[Any], Any]:
+) -> Callable[[object], object]:
     """Return the function that converts the values of a column.
 
     It returns what ``pyarrow.array`` stores as it is, and that no caller can change: dicts, lists and buffers are copies.
@@ -141,7 +141,7 @@ def value_converter(
     """
     inner = _converter(kind, null_elements)
 
-    def convert(value: Any) -> Any:
+    def convert(value: object) -> object:
         try:
             if value is None or is_missing(value):
                 if not required:
@@ -183,7 +183,7 @@ def is_missing(value: object) -> bool:
 # ---------------------------------------------------------------------------------------------------------- inference
 
 
-def _inferred(values: Iterable[Any]) -> pa.DataType:
+def _inferred(values: Iterable[object]) -> pa.DataType:
     """Return the type that holds some values. Arrow's own inference cuts times, and fails on some nested values.
 
     Raises:
@@ -191,8 +191,8 @@ def _inferred(values: Iterable[Any]) -> pa.DataType:
     """
     leaf: pa.DataType | None = None
     most = 0
-    elements: list[Any] | None = None
-    fields: dict[str, list[Any]] | None = None
+    elements: list[object] | None = None
+    fields: dict[str, list[object]] | None = None
     for each in values:
         value = _plain(each)
         if is_missing(value):
@@ -220,13 +220,13 @@ def _inferred(values: Iterable[Any]) -> pa.DataType:
     return pa.null() if leaf is None else leaf
 
 
-def _is_list(value: Any) -> bool:
+def _is_list(value: object) -> bool:
     if isinstance(value, np.ndarray):
         return value.ndim > 0
     return isinstance(value, list | tuple | set | frozenset | pa.Array | pa.ChunkedArray) or _is_series(value)
 
 
-def _leaf_type(value: Any) -> pa.DataType:
+def _leaf_type(value: object) -> pa.DataType:
     if isinstance(value, pa.Scalar):
         return storage_type(value.type)
     if isinstance(value, np.number) and not isinstance(value, np.timedelta64 | np.complexfloating | np.longdouble):
@@ -301,7 +301,7 @@ def _converter(kind: pa.DataType, null_elements: bool) -> Converter:
         return _list(kind, null_elements)
     convert = _scalar(kind)
 
-    def convert_plain(value: Any) -> Any:
+    def convert_plain(value: object) -> object:
         return convert(_plain(value))
 
     return convert_plain
@@ -333,7 +333,7 @@ def _scalar(kind: pa.DataType) -> Converter:
     return _nothing(kind)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Return scalars of Arrow and numbers of NumPy as values of Python; anything else unchanged."""
     if isinstance(value, pa.Scalar):
         return value.as_py()
@@ -352,7 +352,7 @@ def _no(value: object, what: str) -> TypeError:
     return TypeError(f"a value of class {type(value).__name__} is no {what}")
 
 
-def _boolean(value: Any) -> bool:
+def _boolean(value: object) -> bool:
     if isinstance(value, bool):
         return value
     raise _no(value, "boolean")
@@ -364,7 +364,7 @@ def _integer(kind: pa.DataType) -> Converter:
     else:
         low, high = -(1 << (kind.bit_width - 1)), (1 << (kind.bit_width - 1)) - 1
 
-    def convert(value: Any) -> int:
+    def convert(value: object) -> int:
         number = value if type(value) is int else _whole(value)
         if not low <= number <= high:
             raise ValueError(f"it is not between {low} and {high}")
@@ -373,7 +373,7 @@ def _integer(kind: pa.DataType) -> Converter:
     return convert
 
 
-def _whole(value: Any) -> int:
+def _whole(value: object) -> int:
     if isinstance(value, bool):
         raise _no(value, "number")
     if isinstance(value, int):
@@ -390,7 +390,7 @@ def _whole(value: Any) -> int:
     raise _no(value, "number")
 
 
-def _double(value: Any) -> float:
+def _double(value: object) -> float:
     if isinstance(value, float):
         return float.__float__(value)
     number, exact = _number(value)
@@ -399,7 +399,7 @@ def _double(value: Any) -> float:
     return number
 
 
-def _number(value: Any) -> tuple[float, bool]:
+def _number(value: object) -> tuple[float, bool]:
     """Return an int or a Decimal as the nearest double, and whether the two are equal."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         raise _no(value, "number")
@@ -414,7 +414,7 @@ def _number(value: Any) -> tuple[float, bool]:
     return number, (Decimal(number) if isinstance(value, Decimal) else int(number)) == value
 
 
-def _single(value: Any) -> float:
+def _single(value: object) -> float:
     """Return a number for a column of single precision: a float becomes the nearest one, other numbers are exact."""
     if isinstance(value, float):
         size = abs(value)
@@ -432,7 +432,7 @@ def _decimal(kind: pa.DataType) -> Converter:
     traps = [Inexact, InvalidOperation, Overflow, Clamped]
     context = Context(prec=max(kind.precision, 1), traps=traps)
 
-    def convert(value: Any) -> Decimal:
+    def convert(value: object) -> Decimal:
         if isinstance(value, bool) or not isinstance(value, int | Decimal):
             raise _no(value, "Decimal or int")
         if isinstance(value, int):
@@ -451,7 +451,7 @@ def _decimal(kind: pa.DataType) -> Converter:
     return convert
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str):
         raise _no(value, "text")
     text = str.__str__(value)
@@ -463,7 +463,7 @@ def _text(value: Any) -> str:
     return text
 
 
-def _bytes(value: Any) -> bytes:
+def _bytes(value: object) -> bytes:
     if isinstance(value, UUID):
         return value.bytes
     if not isinstance(value, bytes | bytearray | memoryview):
@@ -472,7 +472,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def _fixed_bytes(width: int) -> Converter:
-    def convert(value: Any) -> bytes:
+    def convert(value: object) -> bytes:
         stored = _bytes(value)
         if len(stored) != width:
             raise ValueError(f"the type holds exactly {width} bytes, and these are {len(stored)}")
@@ -481,7 +481,7 @@ def _fixed_bytes(width: int) -> Converter:
     return convert
 
 
-def _date(value: Any) -> int:
+def _date(value: object) -> int:
     if isinstance(value, np.datetime64):
         unit, count = np.datetime_data(value.dtype)
         if unit != "D":
@@ -497,7 +497,7 @@ def _date(value: Any) -> int:
 def _timestamp(kind: pa.TimestampType) -> Converter:
     per_tick, has_zone, unit = _NANOSECONDS[kind.unit], kind.tz is not None, kind.unit
 
-    def convert(value: Any) -> int:
+    def convert(value: object) -> int:
         if isinstance(value, np.datetime64):
             return _ticks(_of_numpy(value), per_tick, unit)
         if not isinstance(value, datetime):
@@ -541,7 +541,7 @@ def _ticks(nanoseconds: int, per_tick: int, unit: str) -> int:
 def _time(kind: pa.DataType) -> Converter:
     per_tick, unit = _NANOSECONDS[kind.unit], kind.unit
 
-    def convert(value: Any) -> int:
+    def convert(value: object) -> int:
         if not isinstance(value, time):
             raise _no(value, "time of day")
         if value.tzinfo is not None:
@@ -555,7 +555,7 @@ def _time(kind: pa.DataType) -> Converter:
 def _duration(kind: pa.DataType) -> Converter:
     per_tick, unit = _NANOSECONDS[kind.unit], kind.unit
 
-    def convert(value: Any) -> int:
+    def convert(value: object) -> int:
         if isinstance(value, np.timedelta64):
             return _ticks(_of_numpy(value), per_tick, unit)
         if not isinstance(value, timedelta):
@@ -567,7 +567,7 @@ def _duration(kind: pa.DataType) -> Converter:
 
 
 def _nothing(kind: pa.DataType) -> Converter:
-    def convert(value: Any) -> Any:
+    def convert(value: object) -> object:
         raise TypeError(f"values of Python are not converted to {kind}: give an Arrow array")
 
     return convert
@@ -581,7 +581,7 @@ def _inner(field: pa.Field, null_elements: bool, what: str, *, is_element: bool 
     convert = _converter(field.type, null_elements)
     takes_null = field.nullable and (null_elements or not is_element)
 
-    def convert_inner(value: Any) -> Any:
+    def convert_inner(value: object) -> object:
         if value is not None and not is_missing(value):
             try:
                 return convert(value)
@@ -598,7 +598,7 @@ def _list(kind: pa.DataType, null_elements: bool) -> Converter:
     element = _inner(kind.value_field, null_elements, "an element", is_element=True)
     size = kind.list_size if pt.is_fixed_size_list(kind) else None
 
-    def convert(value: Any) -> list[Any]:
+    def convert(value: object) -> list[object]:
         converted = [element(each) for each in _elements(value)]
         if size is not None and len(converted) != size:
             raise ValueError(f"the type holds exactly {size} elements, and these are {len(converted)}")
@@ -607,7 +607,7 @@ def _list(kind: pa.DataType, null_elements: bool) -> Converter:
     return convert
 
 
-def _elements(value: Any) -> Sequence[Any]:
+def _elements(value: Any) -> Sequence[object]:
     if isinstance(value, pa.Scalar):
         value = value.as_py()
     if isinstance(value, np.ndarray) and value.ndim:
@@ -619,7 +619,7 @@ def _elements(value: Any) -> Sequence[Any]:
     raise _no(value, "list")
 
 
-def _is_series(value: Any) -> bool:
+def _is_series(value: object) -> bool:
     return type(value).__name__ == "Series" and type(value).__module__.partition(".")[0] in ("pandas", "polars")
 
 
@@ -627,7 +627,7 @@ def _map(kind: pa.MapType, null_elements: bool) -> Converter:
     convert_key = _converter(kind.key_type, null_elements)
     convert_item = _inner(kind.item_field, null_elements, "a value of the map")
 
-    def convert(value: Any) -> list[tuple[Any, Any]]:
+    def convert(value: object) -> list[tuple[object, object]]:
         if isinstance(value, pa.Scalar):
             value = value.as_py()
         pairs = list(value.items()) if isinstance(value, Mapping) else _pairs(value)
@@ -641,7 +641,7 @@ def _map(kind: pa.MapType, null_elements: bool) -> Converter:
     return convert
 
 
-def _pairs(value: Any) -> list[tuple[Any, Any]]:
+def _pairs(value: object) -> list[tuple[object, object]]:
     if isinstance(value, list | tuple | np.ndarray) and all(
         isinstance(pair, list | tuple) and len(pair) == 2 for pair in value
     ):
@@ -654,7 +654,7 @@ def _struct(kind: pa.DataType, null_elements: bool) -> Converter:
     names = [field.name for field in fields]
     parts = [(each.name, _inner(each, null_elements, f"field {each.name!r}")) for each in fields]
 
-    def convert(value: Any) -> dict[str, Any]:
+    def convert(value: object) -> dict[str, object]:
         values = _field_values(value, names)
         if not values.keys() <= set(names):
             unknown = next(name for name in values if name not in names)
@@ -664,7 +664,7 @@ def _struct(kind: pa.DataType, null_elements: bool) -> Converter:
     return convert
 
 
-def _field_values(value: Any, names: list[str]) -> Mapping[str, Any]:
+def _field_values(value: object, names: list[str]) -> Mapping[str, object]:
     """Return the values of a struct by name: from a mapping, an object with named fields, a tuple, or a list of pairs."""
     if isinstance(value, pa.Scalar):
         value = value.as_py()

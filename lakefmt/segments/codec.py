@@ -1,4 +1,4 @@
-"""Segments of streams as bytes and as objects: encode, write, list, read, delete (docs/streams.md, Files).
+"""Segments of streams as bytes and as objects: encode, write, list, read, delete (docs/dev/streams.md, Files).
 
 A segment is two objects: the rows, then the header that names them. Rows without a header are not durable, and no reader
 sees them. A second write of one segment finds the first and succeeds.

@@ -1,6 +1,6 @@
 """Names of streams, segments and claims below ``.hoodie/.lakefmt/streams``, and of the operators of their rows (pure).
 
-Layout: docs/streams.md, Files.
+Layout: docs/dev/streams.md, Files.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A stream is its rows applied by the verbs of the table one after the other. Rows
 second …), and all rows of one number are handled together, so the work is per column and not per row.
 
 Rows of segments first get the columns of the table: where it was altered since they were made, columns are found by id
-(docs/streams.md, Columns).
+(docs/dev/streams.md, Columns that change).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One round of services of one table: decide what is due, run it, verify what it wrote, report.
 
 What is due follows from the table's settings and its timeline (:func:`choose_services`). Small files of an append table
-are packed (docs/services.md, A process for services). Files have levels by their size: a level is ten times the one below.
+are packed (docs/services.md, A process of its own). Files have levels by their size: a level is ten times the one below.
 Ten files of one level, with the smaller ones, become one file of a higher level. So a byte is written once per level, and
 not once per packing, however long rows are appended. When nothing was appended for a while, all small files of a partition
 are packed once more, to as few as their bytes need.

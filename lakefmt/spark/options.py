@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import field
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from lakefmt.config.settings import SETTINGS
 from lakefmt.data_classes import dataclass
@@ -23,6 +23,9 @@ __all__ = [
     "SPARK_OPTIONS",
     "ReadCall",
     "SparkOption",
+    "SparkReadOptions",
+    "SparkServiceOptions",
+    "SparkWriteOptions",
     "WriteCall",
     "find_option",
     "option_texts",
@@ -254,6 +257,64 @@ ALIASES: Final = {
 }
 
 
+# The keyword arguments of the functions of `lakefmt.spark`. Hudi's names have dots, so they are given in a dictionary,
+# `write(df, path, **{"hoodie.table.name": "trips"})`: it may hold any option and setting, and the most used ones are
+# listed here, for an editor. A keyword without dots that is not here is a misspelt one.
+
+#: Of ``read``; what they do: ``SPARK_OPTIONS`` and docs/spark.md.
+SparkReadOptions = TypedDict(
+    "SparkReadOptions",
+    {
+        "hoodie.datasource.query.type": object,
+        "hoodie.datasource.query.incremental.format": object,
+        "as.of.instant": object,
+        "hoodie.datasource.read.begin.instanttime": object,
+        "hoodie.datasource.read.end.instanttime": object,
+        "lakefmt.meta_columns": object,
+        "lakefmt.spark.read.filter": object,
+        "lakefmt.spark.read.native": object,
+        "lakefmt.spark.read.split.bytes": object,
+    },
+    total=False,
+)
+#: Of ``write``, ``explain_write`` and ``stream_batch``.
+SparkWriteOptions = TypedDict(
+    "SparkWriteOptions",
+    {
+        "hoodie.table.name": object,
+        "hoodie.datasource.write.operation": object,
+        "hoodie.datasource.write.recordkey.field": object,
+        "hoodie.datasource.write.partitionpath.field": object,
+        "hoodie.datasource.write.precombine.field": object,
+        "hoodie.datasource.write.table.type": object,
+        "hoodie.datasource.write.partitions.to.delete": object,
+        "hoodie.datasource.write.hive_style_partitioning": object,
+        "hoodie.datasource.write.insert.drop.duplicates": object,
+        "hoodie.datasource.write.reconcile.schema": object,
+        "hoodie.index.type": object,
+        "hoodie.bulkinsert.sort.mode": object,
+        "lakefmt.spark.timestamp_ntz": object,
+        "checkpointLocation": object,
+        "queryName": object,
+    },
+    total=False,
+)
+#: Of ``compact``, ``cluster`` and ``clean``: settings (docs/settings.md).
+SparkServiceOptions = TypedDict(
+    "SparkServiceOptions",
+    {
+        "hoodie.compaction.strategy": object,
+        "hoodie.compact.inline.max.delta.commits": object,
+        "hoodie.clustering.plan.strategy.target.file.max.bytes": object,
+        "hoodie.clustering.plan.strategy.small.file.limit": object,
+        "hoodie.clustering.plan.strategy.sort.columns": object,
+        "hoodie.clean.policy": object,
+        "hoodie.clean.commits.retained": object,
+    },
+    total=False,
+)
+
+
 def find_option(name: str) -> SparkOption | None:
     """Return the row of an option, or that of its family (``….*``); None: the table has none.
 
@@ -266,14 +327,17 @@ def find_option(name: str) -> SparkOption | None:
 
 
 def options_markdown() -> str:
-    """Return the table of docs/spark.md."""
+    """Return the table of docs/settings.md."""
     older = {new: sorted(old for old, name in ALIASES.items() if name == new) for new in ALIASES.values()}
-    rows = []
+    # Options that are not honoured, for one reason, share a row.
+    rows: dict[tuple[str, ...], list[str]] = {}
     for name, option in sorted(SPARK_OPTIONS.items()):
         also = [f"`{old}`" for old in older.get(name, []) if old.startswith("hoodie.datasource.")]
         shown = f"`{name}`" + (f", formerly {', '.join(also)}" if also else "")
-        rows.append(f"| {shown} | {option.kind} | {option.meaning} |")
-    return "\n".join(["| option | | meaning |", "|---|---|---|", *rows])
+        row = (option.kind, option.meaning, *([name] if option.kind == "honoured" else []))
+        rows.setdefault(row, []).append(shown)
+    lines = [f"| {', '.join(names)} | {row[0]} | {row[1]} |" for row, names in rows.items()]
+    return "\n".join(["| option | | meaning |", "|---|---|---|", *lines])
 
 
 #: The mark of a DataFrame that ``load`` gave: its state stays that of its first query, in views of it, too.
@@ -408,7 +472,7 @@ class ReadCall:
     storage: Mapping[str, object] = field(default_factory=dict, repr=False)
 
 
-def option_texts(options: dict[str, Any]) -> dict[str, str]:
+def option_texts(options: Mapping[str, object]) -> dict[str, str]:
     """Return options as Spark writes them: texts, flags in small letters; None leaves an option out."""
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -19,7 +19,7 @@ from lakefmt.filegroups.model import BaseFile
 from lakefmt.filegroups.table_client import TableAt
 from lakefmt.read.splits import ReadSplit
 from lakefmt.schema import avro_to_arrow
-from lakefmt.spark.options import ReadCall, option_texts
+from lakefmt.spark.options import ReadCall, SparkReadOptions, option_texts
 from lakefmt.spark.scan import PlannedScan, open_scan
 from lakefmt.spark.types import spark_types
 from lakefmt.spark.workers import check_workers
@@ -142,7 +142,7 @@ def _schemas_of_commits(table_at: TableAt, times: Iterable[InstantTime]) -> tupl
     return schemas, {time for time, text in texts.items() if text is None}
 
 
-def read_dataframe(spark: SparkSession, path: str, **options: object) -> DataFrame:
+def read_dataframe(spark: SparkSession, path: str, **options: Unpack[SparkReadOptions]) -> DataFrame:
     """Return the rows of a table as a DataFrame, which reads the state of this moment however often it is used.
 
     Args:
@@ -154,6 +154,10 @@ def read_dataframe(spark: SparkSession, path: str, **options: object) -> DataFra
         TableNotFound: there is none.
         UnknownSetting: an option that is not known.
         UnsupportedFeature: Spark's workers do not run this release.
+
+    Example::
+
+        lakefmt.spark.read(spark, "/data/trips", **{"as.of.instant": "20260101000000000"})
     """
     planned = open_scan(str(path), option_texts(options)).plan(slots=_task_slots(spark))
     native = native_dataframe(spark, planned)
@@ -165,7 +169,7 @@ def read_dataframe(spark: SparkSession, path: str, **options: object) -> DataFra
     return numbers.mapInArrow(_split_reader(planned), spark_types(planned.schema))
 
 
-def native_rows(spark: SparkSession, path: str, **options: object) -> DataFrame | None:
+def native_rows(spark: SparkSession, path: str, **options: Unpack[SparkReadOptions]) -> DataFrame | None:
     """Return the rows as a scan of Spark's own Parquet reader, where it reads the same rows; else None.
 
     Raises:

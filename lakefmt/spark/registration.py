@@ -154,6 +154,11 @@ def register(spark: SparkSession) -> None:
 
     Args:
         spark: the session, classic or Connect.
+
+    Example::
+
+        lakefmt.spark.register(spark)
+        df.write.format("lakefmt").mode("append").options(**options).save("/data/trips")
     """
     classes = _classes_of(spark)
     register_data_source(spark)
@@ -182,7 +187,11 @@ def register(spark: SparkSession) -> None:
 
 
 def unregister() -> None:
-    """Give Spark's classes their own methods back."""
+    """Give Spark's classes their own methods back.
+
+    Example:
+        >>> unregister()
+    """
     for (kind, name), original in _original_methods.items():
         setattr(kind, name, original)
     _original_methods.clear()

@@ -16,7 +16,7 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import pyarrow as pa
 
@@ -34,7 +34,7 @@ from lakefmt.compaction.operations import (
     run_operation,
 )
 from lakefmt.errors import InstantNotFound, InvalidInputError, LakefmtError, ServicesFailed
-from lakefmt.spark.options import option_texts, parse_write_options
+from lakefmt.spark.options import SparkServiceOptions, option_texts, parse_write_options
 from lakefmt.storage.open import open_store
 from lakefmt.timeline.instant import Action
 from lakefmt.transactions.clustering_plans import pending_clusterings
@@ -69,7 +69,7 @@ def compact_table(
     run: str | None = None,
     log: bool = False,
     verify: bool = False,
-    **options: object,
+    **options: Unpack[SparkServiceOptions],
 ) -> CompactionResult:
     """Merge logs into base files: every file slice of the plan is merged by one task of the cluster.
 
@@ -88,6 +88,10 @@ def compact_table(
         ServicesFailed: a task failed every time it was tried; the plan stays pending.
         WriterActive: another process executes a compaction.
         InstantNotFound: no compaction is pending at `run`.
+
+    Example::
+
+        lakefmt.spark.compact(spark, "/data/trips", verify=True)
     """
     check_flags(schedule=schedule, log=log, verify=verify)
     check_texts(run=run)
@@ -120,7 +124,7 @@ def cluster_by_tasks(
     partitions: str | Sequence[str] | None = None,
     schedule: bool = False,
     run: str | None = None,
-    **options: object,
+    **options: Unpack[SparkServiceOptions],
 ) -> ClusteringResult:
     """Pack small files and put rows in an order: every group of the plan is rewritten by one task of the cluster.
 
@@ -142,6 +146,10 @@ def cluster_by_tasks(
         ServicesFailed: a task failed every time it was tried; the plan stays pending.
         WriterActive: another process executes a clustering.
         InstantNotFound: no clustering is pending at `run`.
+
+    Example::
+
+        lakefmt.spark.cluster(spark, "/data/trips", ["city", "ts"], order="hilbert")
     """
     check_flags(schedule=schedule)
     check_texts(order=order, where=where, run=run)
@@ -158,7 +166,9 @@ def cluster_by_tasks(
     return cluster_call(client, asked, None, run_groups)
 
 
-def clean_table(spark: SparkSession, path: str, *, schedule: bool = False, **options: object) -> CleanResult:
+def clean_table(
+    spark: SparkSession, path: str, *, schedule: bool = False, **options: Unpack[SparkServiceOptions]
+) -> CleanResult:
     """Delete the file slices that no reader can ask for any more; the tasks of the cluster delete the files.
 
     Args:
@@ -171,6 +181,10 @@ def clean_table(spark: SparkSession, path: str, *, schedule: bool = False, **opt
         TableNotFound: there is none.
         ServicesFailed: a task failed every time it was tried; the plan stays pending.
         WriterActive: another process executes a clean.
+
+    Example::
+
+        lakefmt.spark.clean(spark, "/data/trips", **{"hoodie.clean.commits.retained": 20})
     """
     check_flags(schedule=schedule)
     call = parse_write_options(option_texts(options))

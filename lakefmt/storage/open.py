@@ -26,8 +26,8 @@ _PACKAGES: Final = {
     "s3a": "lakefmt[s3]",
     "gs": "lakefmt[gcs]",
     "gcs": "lakefmt[gcs]",
-    "abfs": "adlfs",
-    "az": "adlfs",
+    "abfs": "lakefmt[azure]",
+    "az": "lakefmt[azure]",
 }
 #: No caching, and no instance shared with other users of fsspec and their settings.
 _UNCACHED: Final = {"use_listings_cache": False, "skip_instance_cache": True}

@@ -1,5 +1,5 @@
 """The published test kit: a table model, operations and strategies, invariants, failing stores, crashes, typed rows.
 
-`docs/testing.md` shows each module. Only ``strategies`` needs hypothesis, only ``suites`` needs
+`docs/dev/testing.md` shows each module. Only ``strategies`` needs hypothesis, only ``suites`` needs
 pytest.
 """

@@ -68,13 +68,13 @@ class IndexSuite:
     effects_apart: ClassVar[int] = 1
 
     @pytest.fixture
-    def index_arguments(self) -> Mapping[str, Any]:
+    def index_arguments(self) -> Mapping[str, object]:
         """Arguments of ``create_table`` that name the index; its ``options`` are used by every handle."""
         raise NotImplementedError("a subclass of IndexSuite names its index by a fixture index_arguments")
 
     # ------------------------------------------------------------------------------------------------------- finding
 
-    def test_a_key_is_stored_once(self, index_arguments: Mapping[str, Any]) -> None:
+    def test_a_key_is_stored_once(self, index_arguments: Mapping[str, object]) -> None:
         for table, shape in self._tables(index_arguments):
             for value in range(4):
                 table.upsert(_rows(range(value, value + 6), value))
@@ -82,7 +82,7 @@ class IndexSuite:
             expected = [{"id": f"k{n}", "city": _city(n), "v": min(n, 3)} for n in range(9)]
             _compare(table, shape.as_table(expected))
 
-    def test_random_histories_are_those_of_a_dictionary(self, index_arguments: Mapping[str, Any]) -> None:
+    def test_random_histories_are_those_of_a_dictionary(self, index_arguments: Mapping[str, object]) -> None:
         for seed in range(self.seeds):
             rng = np.random.default_rng(seed)
             for table, shape in self._tables(index_arguments):
@@ -97,7 +97,7 @@ class IndexSuite:
                 if shape.table_type == "cow":
                     check_invariants(table, global_keys=shape.is_global)
 
-    def test_a_deleted_key_can_be_written_again(self, index_arguments: Mapping[str, Any]) -> None:
+    def test_a_deleted_key_can_be_written_again(self, index_arguments: Mapping[str, object]) -> None:
         for table, shape in self._tables(index_arguments):
             table.upsert(_rows(range(6), 1))
             table.delete(["k1", "k2", "nowhere"])
@@ -105,14 +105,14 @@ class IndexSuite:
             _again(table).upsert(_rows((1, 2), 2))
             _compare(table, pa.concat_tables([_rows((0, 3, 4, 5), 1), _rows((1, 2), 2)]))
 
-    def test_rows_of_stored_keys_can_be_left_out(self, index_arguments: Mapping[str, Any]) -> None:
+    def test_rows_of_stored_keys_can_be_left_out(self, index_arguments: Mapping[str, object]) -> None:
         for table, _ in self._tables(index_arguments):
             table.upsert(_rows(range(4), 1))
             table.upsert(_rows((2,), 2))
             _again(table).insert(_rows(range(6), 3), drop_duplicates=True)
             _compare(table, pa.concat_tables([_rows((0, 1, 3), 1), _rows((2,), 2), _rows((4, 5), 3)]))
 
-    def test_what_was_undone_does_not_count(self, index_arguments: Mapping[str, Any]) -> None:
+    def test_what_was_undone_does_not_count(self, index_arguments: Mapping[str, object]) -> None:
         for table, _ in self._tables(index_arguments):
             table.upsert(_rows(range(4), 1))
             undone = table.upsert(_rows(range(2, 8), 2))
@@ -122,21 +122,21 @@ class IndexSuite:
             table.upsert(_rows(range(3, 8), 3))
             _compare(table, pa.concat_tables([_rows(range(3), 1), _rows(range(3, 8), 3)]))
 
-    def test_what_was_replaced_does_not_count(self, index_arguments: Mapping[str, Any]) -> None:
+    def test_what_was_replaced_does_not_count(self, index_arguments: Mapping[str, object]) -> None:
         for table, _ in self._tables(index_arguments):
             table.upsert(_rows(range(6), 1))
             table.insert_overwrite_table(_rows((0, 1), 2))
             _again(table).upsert(_rows(range(4), 3))
             _compare(table, _rows(range(4), 3))
 
-    def test_nothing_is_found_in_an_empty_table(self, index_arguments: Mapping[str, Any]) -> None:
+    def test_nothing_is_found_in_an_empty_table(self, index_arguments: Mapping[str, object]) -> None:
         for table, _ in self._tables(index_arguments):
             assert table.delete(["k1"]).instant is None
             assert table.index.explain(["k1", "k2"]).found == 0
 
     # ------------------------------------------------------------------------------------------------------- crashes
 
-    def test_after_any_crash_the_next_write_finds_its_keys(self, index_arguments: Mapping[str, Any]) -> None:
+    def test_after_any_crash_the_next_write_finds_its_keys(self, index_arguments: Mapping[str, object]) -> None:
         before = pa.concat_tables([_rows(range(4), 1), _rows(range(4, 6), 2)])
         after = pa.concat_tables([_rows((0, 1), 1), _rows(range(2, 9), 3)])
         for table_type in self.table_types:
@@ -158,7 +158,7 @@ class IndexSuite:
 
     # ------------------------------------------------------------------------------------------------------- placing
 
-    def test_a_placing_index_keeps_each_key_in_its_file_group(self, index_arguments: Mapping[str, Any]) -> None:
+    def test_a_placing_index_keeps_each_key_in_its_file_group(self, index_arguments: Mapping[str, object]) -> None:
         for table, _ in self._tables(index_arguments):
             state = table.client.load()
             settings = resolve_settings({}, table.client.options, state.config.properties)
@@ -185,7 +185,7 @@ class IndexSuite:
                             == file_slice.file_id
                         )
 
-    def test_a_plan_names_the_files_of_the_write(self, index_arguments: Mapping[str, Any]) -> None:
+    def test_a_plan_names_the_files_of_the_write(self, index_arguments: Mapping[str, object]) -> None:
         for table, _ in self._tables(index_arguments):
             table.upsert(_rows(range(6), 1))
             plan = table.upsert(_rows((1, 2), 2), dry_run=True)
@@ -193,7 +193,7 @@ class IndexSuite:
             done = table.upsert(_rows((1, 2), 2))
             assert {a.file_id for a in plan.assignments} == {file.file_id for file in done.files}  # type: ignore[attr-defined]
 
-    def test_capabilities_are_honest(self, index_arguments: Mapping[str, Any]) -> None:
+    def test_capabilities_are_honest(self, index_arguments: Mapping[str, object]) -> None:
         for table, _ in self._tables(index_arguments):
             state = table.client.load()
             settings = resolve_settings({}, table.client.options, state.config.properties)
@@ -205,7 +205,7 @@ class IndexSuite:
 
     # ------------------------------------------------------------------------------------------------------- helpers
 
-    def _tables(self, arguments: Mapping[str, Any]) -> Iterator[tuple[Table, TableShape]]:
+    def _tables(self, arguments: Mapping[str, object]) -> Iterator[tuple[Table, TableShape]]:
         for table_type in self.table_types:
             yield self._table(arguments, table_type)
 

@@ -283,7 +283,7 @@ def decode_commit(data: bytes, what: str) -> CommitMetadata:
     Source: docs/format.md, Values in timeline bodies. See :func:`encode_commit` for an example.
     """
     record: dict[str, Any] = decode_commit_rows(data, what=what)
-    by_partition: dict[str, list[tuple[Any, ...]]] = record["partitionToWriteStats"] or {}
+    by_partition: dict[str, list[tuple[object, ...]]] = record["partitionToWriteStats"] or {}
     replaced: dict[str, list[str]] = record["partitionToReplaceFileIds"] or {}
     try:
         _check_partitions((*by_partition, *replaced))
@@ -307,7 +307,7 @@ def _parse_operation(name: str | None) -> WriteOperation:
         return WriteOperation.UNKNOWN
 
 
-def _decode_stats(by_partition: Mapping[str, Sequence[tuple[Any, ...]]]) -> tuple[WriteStat, ...]:
+def _decode_stats(by_partition: Mapping[str, Sequence[tuple[object, ...]]]) -> tuple[WriteStat, ...]:
     """Return the stats of all partitions by columns, three times faster than one by one."""
     rows = [row for stats in by_partition.values() for row in stats]
     if len(rows) <= _FEW_STATS:
@@ -346,7 +346,7 @@ def _decode_stats(by_partition: Mapping[str, Sequence[tuple[Any, ...]]]) -> tupl
     )
 
 
-def _decode_stat(partition: str, row: tuple[Any, ...]) -> WriteStat:
+def _decode_stat(partition: str, row: tuple[object, ...]) -> WriteStat:
     """Return one stat: most commits have one or two, too few for columns."""
     file_id, path, prev_commit, log_files, cdc_stats, base_file, prev_base_file = _text_fields_of(row)
     writes, inserts, updates, deletes, written, size, errors, version, offset = _number_fields_of(row)
@@ -373,7 +373,7 @@ def _decode_stat(partition: str, row: tuple[Any, ...]) -> WriteStat:
     )
 
 
-def _decode_extras(columns: Mapping[str, tuple[Any, ...]]) -> list[dict[str, object]]:
+def _decode_extras(columns: Mapping[str, tuple[object, ...]]) -> list[dict[str, object]]:
     extras: list[dict[str, object]] = [{} for _ in columns["fileId"]]
     for name in _EXTRA_FIELDS:
         if any(columns[name]):
@@ -463,7 +463,7 @@ def milliseconds_of(now: datetime) -> int:
     return int(now.timestamp() * 1000)
 
 
-def encode_entry(fields: Mapping[str, Any], now_ms: int) -> str:
+def encode_entry(fields: Mapping[str, object], now_ms: int) -> str:
     """Return the text of a stream's or an application's entry.
 
     Args:

@@ -615,7 +615,7 @@ def _shape_column(node: AvroType, values: Sequence[Any], where: str) -> None:
     return None
 
 
-def _shape_records(node: AvroType, records: Sequence[dict[str, Any]]) -> None:
+def _shape_records(node: AvroType, records: Sequence[dict[str, object]]) -> None:
     names = {field.name for field in node.fields}
     for record in records:
         if not names.issuperset(record):
@@ -625,7 +625,7 @@ def _shape_records(node: AvroType, records: Sequence[dict[str, Any]]) -> None:
         _shape_column(field.type, [record[field.name] for record in records if field.name in record], field.name)
 
 
-def _shape_maps(node: AvroType, maps: Sequence[dict[str, Any]], where: str) -> None:
+def _shape_maps(node: AvroType, maps: Sequence[dict[str, object]], where: str) -> None:
     """Check maps; drop entries without a value, which early releases wrote."""
     for entries in maps:
         for key in [key for key, value in entries.items() if value is None]:

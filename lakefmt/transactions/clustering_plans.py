@@ -15,7 +15,7 @@ from lakefmt.timeline.locks.api import Lease
 from lakefmt.timeline.markers import remove_markers
 from lakefmt.timeline.rollback import plan_rollback
 from lakefmt.transactions.client import WriteAt, WriteClient
-from lakefmt.transactions.recovery import check_rollback_allowed, run_rollback
+from lakefmt.transactions.rollback_executor import check_rollback_allowed, run_rollback
 from lakefmt.values import FileId, InstantTime, PartitionPath
 
 __all__ = [

@@ -768,7 +768,7 @@ def create_expression_index(
         client: the table.
         name: the metadata table's partition, ``expr_index_<name>``.
         column: the column that the function is of.
-        function: one of Spark's functions that lakefmt computes (docs/index.md).
+        function: one of Spark's functions that lakefmt computes (docs/metadata-table.md).
         index_type: ``column_stats`` or ``bloom_filters``.
         function_options: such as ``format``; sizes of bloom filters too.
         options: settings of the call.

@@ -32,12 +32,13 @@ from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State, check_transition
 from lakefmt.timeline.locks.open import Lease
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
+from lakefmt.timeline.restore import timeline_before
 from lakefmt.timeline.rollback import KEEP_PLAN, RollbackPlan, execute_rollback, logs_named_by_slice, plan_rollback_of
-from lakefmt.timeline.savepoint import savepoints_of, timeline_before
+from lakefmt.timeline.savepoint import savepoints_of
 from lakefmt.timeline.timeline import build_timeline
 from lakefmt.transactions.client import WriteAt, open_write_client
 from lakefmt.transactions.clustering_plans import drop_rings
-from lakefmt.transactions.recovery import check_rollback_allowed, finish_restore, finish_rollback, run_rollback
+from lakefmt.transactions.rollback_executor import check_rollback_allowed, finish_restore, finish_rollback, run_rollback
 from lakefmt.values import CommitResult, InstantTime, PartitionPath, WriteStat
 from lakefmt.write.commit.transaction import open_for_writing
 

@@ -18,19 +18,12 @@ from lakefmt.timeline.heartbeat import heartbeat_name
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakefmt.timeline.locks.api import Lease
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
-from lakefmt.timeline.savepoint import (
-    RestorePlan,
-    Savepoint,
-    parse_savepoint,
-    restore_record,
-    savepoint_record,
-    savepoints_of,
-    select_instants_to_undo,
-)
+from lakefmt.timeline.restore import RestorePlan, restore_record, select_instants_to_undo
+from lakefmt.timeline.savepoint import Savepoint, parse_savepoint, savepoint_record, savepoints_of
 from lakefmt.timeline.timeline import Timeline
 from lakefmt.transactions.client import WriteAt, WriteClient, open_write_client
 from lakefmt.transactions.instant import InstantTransaction
-from lakefmt.transactions.recovery import (
+from lakefmt.transactions.rollback_executor import (
     check_rollback_allowed,
     execute_restore,
     finish_dead_restores,

@@ -95,7 +95,16 @@ class UndoVerbs(TableVerbs):
             return create_savepoint(self.client, instant, comment or "", user or "", options)
 
     def savepoints(self) -> tuple[Savepoint, ...]:
-        """Return the savepoints of this table, oldest commit first."""
+        """Return the savepoints of this table, oldest commit first.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-savepoints", data=pa.table({"id": ["a"]}), record_key="id")
+            >>> kept = t.upsert(pa.table({"id": ["a"]})).instant
+            >>> _ = t.savepoint(comment="before the move")
+            >>> [(each.instant == kept, each.comment) for each in t.savepoints()]
+            [(True, 'before the move')]
+        """
         from lakefmt.undo.savepoint import list_savepoints
 
         return list_savepoints(self.client)
@@ -109,6 +118,14 @@ class UndoVerbs(TableVerbs):
 
         Raises:
             InstantNotFound: there is no such savepoint.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-savepoint-gone", data=pa.table({"id": ["a"]}), record_key="id")
+            >>> _ = t.upsert(pa.table({"id": ["a"]}))
+            >>> t.delete_savepoint(t.savepoint().instant)
+            >>> t.savepoints()
+            ()
         """
         from lakefmt.undo.savepoint import delete_savepoint
 

@@ -14,13 +14,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from lakefmt.arguments import flag_argument, is_encodable, mapping_argument, shown, text_argument
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError, UnknownSetting
 from lakefmt.filegroups.model import BaseFile, join_path
 from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
+from lakefmt.options import WriteOptions
 from lakefmt.schema.history import LATEST_SCHEMA
 from lakefmt.timeline.commit import (
     ENTRY_PREFIXES,
@@ -403,7 +404,7 @@ class WritePlan(CommitResult):
 
 
 #: The arguments that every writing verb takes beside its own.
-ARGUMENTS: Final = frozenset({"options", "commit_metadata", "on_commit", "schema_change", "dry_run"})
+ARGUMENTS: Final = WriteOptions.__optional_keys__
 
 #: The payload class by which an upsert becomes a delete of its keys.
 _EMPTY_PAYLOAD: Final = "EmptyHoodieRecordPayload"
@@ -501,7 +502,13 @@ def honour_spark_options(request: WriteRequest) -> WriteRequest:
 
 
 def parse_call(
-    operation: WriteOperation, call: Mapping[str, Any], entries: CommitEntries | None = None, **asked: Any
+    operation: WriteOperation,
+    call: WriteOptions,
+    entries: CommitEntries | None = None,
+    *,
+    partial: bool = False,
+    drop_duplicates: bool = False,
+    sort: str = "none",
 ) -> tuple[WriteRequest, OnCommit | None]:
     """Return what the keyword arguments of a writing verb ask for, and its callback.
 
@@ -509,7 +516,9 @@ def parse_call(
         operation: what the verb does.
         call: the arguments that every writing verb takes.
         entries: what the commit says of streams, applications and the watermark.
-        **asked: the verb's own arguments.
+        partial: of an upsert: rows may lack columns.
+        drop_duplicates: of an insert: rows whose key is stored, or comes twice, are left out.
+        sort: of a bulk insert: the order of the rows.
 
     Raises:
         TypeError: an argument that no writing verb takes.
@@ -517,14 +526,17 @@ def parse_call(
     """
     if unknown := call.keys() - ARGUMENTS:
         raise TypeError(f"unexpected arguments {', '.join(sorted(unknown))}: a writing verb takes {sorted(ARGUMENTS)}")
-    asked = {name: value if name == "sort" else flag_argument(value, name) for name, value in asked.items()}
+    partial = flag_argument(partial, "partial")
+    drop_duplicates = flag_argument(drop_duplicates, "drop_duplicates")
     request = WriteRequest(
         operation,
         mapping_argument(call.get("options"), "options"),
         mapping_argument(call.get("commit_metadata"), "commit_metadata"),
         call.get("schema_change", "add"),
         entries=entries,
-        **asked,
+        partial=partial,
+        drop_duplicates=drop_duplicates,
+        sort=sort,
     )
     observer = call.get("on_commit")
     if observer is not None and not callable(observer):

@@ -26,6 +26,7 @@ FLOORS: dict[str, int] = {
     "arrays": 0,
     "values": 3,
     "arguments": 4,
+    "options": 4,  # the keyword arguments that verbs share, as types
     "schema": 5,
     "storage": 10,
     "config": 10,

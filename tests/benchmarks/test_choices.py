@@ -1,4 +1,4 @@
-"""The tables of docs/choices.md: the advice beside the best choice of all tried, and the results of the suite."""
+"""The tables of docs/dev/choices.md: the advice beside the best choice of all tried, and the results of the suite."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from benchmarks.choices.check_advice import LIMIT, check
 from benchmarks.choices.check_advice import markdown as advice_markdown
 from benchmarks.choices.write_results import joined
 from benchmarks.choices.write_results import markdown as results_markdown
+from lakefmt.advice.advise import advise_choice
 from lakefmt.advice.kept_curves import shipped_curves
 from lakefmt.advice.profile import TableProfile
-from lakefmt.advice.verbs import advise_choice
 from lakefmt.bench.cells import BenchCell, choices_to_try
 from lakefmt.bench.run import CellRecord, append_record
 

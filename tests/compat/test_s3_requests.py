@@ -1,4 +1,4 @@
-"""How many requests verbs cost on S3: each step of the table in docs/speed.md, the metadata table off and on."""
+"""How many requests verbs cost on S3: each step of the table in docs/dev/speed.md, the metadata table off and on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.storage import bench_requests
 
 pytestmark = [pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(400)]  # a service, and some twenty commits to it
 
-#: What today's code needs, the metadata table off and on. Fewer is better: then the number here, and in docs/speed.md, falls.
+#: What today's code needs, the metadata table off and on. Fewer is better: then the number here, and in docs/dev/speed.md, falls.
 MOST = {
     "load into 30 partitions": (69, 75),
     "open": (2, 2),

@@ -58,6 +58,21 @@ def test_named_sections_exist():
     assert not missing, f"{PAGE} has no such section:\n" + "\n".join(missing)
 
 
+def test_pages_and_sections_that_code_names_exist():
+    """Any page, beside the many references to the format."""
+    missing, seen = [], 0
+    for name, text in sources():
+        for page, rest in re.findall(r"docs/((?:dev/)?[a-z-]+\.md)(?:, ([A-Z][^().:\"]+))?", plain_text(text)):
+            path = ROOT / "docs" / page
+            seen += 1
+            titles = set(section_titles(path.read_text("utf-8"))) if path.exists() else set()
+            asked = [title.strip() for title in rest.split(";") if title.strip()[:1].isupper()]
+            missing += [f"{name}: {page}, {title}" for title in asked if title not in titles]
+            missing += [] if path.exists() else [f"{name}: {page}"]
+    assert seen > 100
+    assert not missing, "\n".join(missing)
+
+
 def test_titles_are_unique():
     repeated = [
         title for title, count in Counter(section_titles((ROOT / PAGE).read_text("utf-8"))).items() if count > 1
@@ -76,7 +91,7 @@ def test_no_reference_leaves_the_repository():
 
 def test_links_between_pages_resolve():
     broken = []
-    for path in sorted((ROOT / "docs").glob("*.md")):
+    for path in sorted((ROOT / "docs").rglob("*.md")):
         for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text("utf-8")):
             file, _, anchor = target.partition("#")
             if "://" in target or target.startswith("mailto:"):
@@ -118,3 +133,20 @@ def test_a_reference_to_another_document_is_seen(text):
 )
 def test_other_texts_are_no_references(text):
     assert not outside_references(text)
+
+
+def test_links_of_the_readme_lead_from_a_package_index_to_files_of_the_repository():
+    readme = (ROOT / "README.md").read_text("utf-8")
+    targets = re.findall(r"\]\(([^)\s]+)\)", readme)
+    assert len(targets) > 20
+    assert not [target for target in targets if "://" not in target], "a package index knows no files beside the page"
+    own = [
+        re.fullmatch(r"https://[^/]+/lakefmt/lakefmt/(?:blob/)?main/([^#]+)(?:#(.*))?", target) for target in targets
+    ]
+    assert all(own)
+    missing = [
+        match[0]
+        for match in own
+        if not (ROOT / match[1]).exists() or (match[2] and match[2] not in anchors(ROOT / match[1]))
+    ]
+    assert not missing

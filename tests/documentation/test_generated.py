@@ -106,7 +106,7 @@ def write_docs() -> ModuleType:
 
 
 def test_the_speed_in_the_readme_is_that_of_the_page():
-    readme, speed = ((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/speed.md"))
+    readme, speed = ((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/dev/speed.md"))
     table = write_docs().readme_speed(speed)
     assert missing_settings(readme, table) == [], "README.md is out of date, run `make docs-write`"
     rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
@@ -116,7 +116,7 @@ def test_the_speed_in_the_readme_is_that_of_the_page():
 
 
 def test_a_figure_that_changed_is_seen():
-    tool, speed = write_docs(), (ROOT / "docs" / "speed.md").read_text("utf-8")
+    tool, speed = write_docs(), (ROOT / "docs" / "dev" / "speed.md").read_text("utf-8")
     line = next(line for line in speed.splitlines() if line.startswith("| bulk load | ≤"))
     changed = speed.replace(line, re.sub(r"deltalake [0-9.]+ s", "deltalake 77.7 s", line), 1)
     assert "77.7 s" in tool.readme_speed(changed)

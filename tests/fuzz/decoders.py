@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakefmt.config.table_config import parse_table_config
-from lakefmt.errors import CorruptFile, FormatError, InvalidInputError, ObjectNotFound, UnsupportedError
+from lakefmt.errors import FormatError, InvalidInputError, ObjectNotFound, UnsupportedError
 from lakefmt.formats.avro.columnar.codec import decode_rows
 from lakefmt.formats.avro.container import decode_container, decode_container_records, encode_container
 from lakefmt.formats.avro.reader import compile_decoder
@@ -45,7 +45,6 @@ from lakefmt.metadata.reading.listing import listed_files
 from lakefmt.metadata.reading.reader import RecordRun
 from lakefmt.metadata.reading.stats_reader import decode_stats
 from lakefmt.metadata.records import ColumnStats, MetadataRecord, RecordType, encode_record, record_schema
-from lakefmt.read.skipping.implied_conditions import decode_schema_metadata
 from lakefmt.schema import avro_to_arrow
 from lakefmt.schema.avro import parse_avro_schema
 from lakefmt.segments.codec import (
@@ -73,14 +72,9 @@ from lakefmt.timeline.locks.storage import decode_lock_record
 from lakefmt.timeline.markers import list_marked, marker_directory
 from lakefmt.timeline.metadata_codec import BodyKind, body_kind, decode_body, decode_commit_rows, encode_body
 from lakefmt.timeline.properties_store import BACKUP, PROPERTIES, load_properties
+from lakefmt.timeline.restore import RestorePlan, parse_restore_record, restore_record
 from lakefmt.timeline.rollback import RollbackPlan, choose_logs, parse_rollback_plan, rollback_plan_record, scan_logs
-from lakefmt.timeline.savepoint import (
-    RestorePlan,
-    parse_restore_record,
-    parse_savepoint,
-    restore_record,
-    savepoint_record,
-)
+from lakefmt.timeline.savepoint import parse_savepoint, savepoint_record
 from lakefmt.timeline.timeline import timeline_from_names
 from lakefmt.values import FileId, InstantTime, PartitionPath, TableVersion, WriteOperation, WriteStat
 from lakefmt.write.commit.key_stats import (
@@ -460,18 +454,6 @@ DECODERS: tuple[Decoder, ...] = (
         refuses=False,  # None: Arrow is to read the column
     ),
     Decoder(
-        "metadata of an Arrow schema",
-        ("read.skipping.implied_conditions.decode_schema_metadata",),
-        decode_schema_metadata,
-        {
-            "none": pa.schema([("a", pa.int64())]).serialize().to_pybytes(),
-            "some": pa.schema([("a", pa.string())], {"call": "equal", "field_ref": "é", "end": ""})
-            .serialize()
-            .to_pybytes(),
-        },
-        errors=(CorruptFile,),
-    ),
-    Decoder(
         "claim on a stream",
         ("segments.codec.decode_claim",),
         partial(decode_claim, note=None, name="claim"),
@@ -632,7 +614,7 @@ DECODERS: tuple[Decoder, ...] = (
     ),
     Decoder(
         "restore",
-        ("timeline.savepoint.parse_restore_record",),
+        ("timeline.restore.parse_restore_record",),
         decode_restore,
         {"ours": encode_body(BodyKind.RESTORE_PLAN, restore_record(_RESTORE))},
     ),

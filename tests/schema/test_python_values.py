@@ -1,4 +1,4 @@
-"""Values of Python become values of a column exactly, or are refused (docs/bad-input.md, Values)."""
+"""Values of Python become values of a column exactly, or are refused (docs/errors.md, Values)."""
 
 from __future__ import annotations
 

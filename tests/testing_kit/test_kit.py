@@ -31,7 +31,7 @@ from lakefmt.testing.strategies import TYPES, batches, shapes, values, verbs
 from tests.example_counts import examples
 
 NUMBERS = itertools.count()
-PAGE = Path(__file__).resolve().parents[2] / "docs/testing.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/dev/testing.md"
 SHAPE = TableShape(pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())]))
 
 
@@ -98,7 +98,7 @@ class Forgetful(Table):
 
 
 def test_a_table_that_loses_rows_is_found_out() -> None:
-    @settings(max_examples=examples(10), database=None, phases=[Phase.generate])
+    @settings(max_examples=50, database=None, phases=[Phase.generate])
     @given(batches(SHAPE, min_rows=1, max_rows=4))
     def explore(rows: Any) -> None:
         honest, model = SHAPE.create(f"memory://kit-forgetful-{next(NUMBERS)}"), SHAPE.model()
@@ -189,4 +189,4 @@ def test_every_public_name_says_what_it_is_and_the_page_shows_it(name: str) -> N
     page = PAGE.read_text("utf-8")
     assert f"lakefmt.testing.{name}" in page
     missing = [n for n in module.__all__ if f"`{n}" not in page]
-    assert not missing, f"docs/testing.md does not name {missing}"
+    assert not missing, f"docs/dev/testing.md does not name {missing}"

@@ -1,4 +1,4 @@
-"""Whatever door a value comes through, it is stored as it is or refused (docs/bad-input.md, Values)."""
+"""Whatever door a value comes through, it is stored as it is or refused (docs/errors.md, Values)."""
 
 from __future__ import annotations
 

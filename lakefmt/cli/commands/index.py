@@ -34,7 +34,7 @@ _partitioned_option = click.option(
 
 @click.group(short_help="Make, list, check and drop indexes; resize buckets.")
 def index() -> None:
-    """Indexes of Hudi's metadata table, and the bucket index: what they are and what they cost is in docs/index.md."""
+    """Indexes of Hudi's metadata table, and the bucket index: docs/metadata-table.md, docs/index.md."""
 
 
 @index.command("list", short_help="List the indexes.")

@@ -13,8 +13,9 @@ from lakefmt.cli.options import open_for, table_argument, table_options
 
 if TYPE_CHECKING:
     from lakefmt.table import Table
+    from lakefmt.timeline.restore import RestorePlan
     from lakefmt.timeline.rollback import RollbackPlan
-    from lakefmt.timeline.savepoint import RestorePlan, Savepoint
+    from lakefmt.timeline.savepoint import Savepoint
     from lakefmt.undo.rollback import RollbackResult
     from lakefmt.upgrade.plan import UpgradePlan
 

@@ -26,7 +26,7 @@ from lakefmt.timeline.markers import remove_markers
 from lakefmt.timeline.metadata_codec import BodyKind, decode_body
 from lakefmt.timeline.rollback import relative_path
 from lakefmt.transactions.client import WriteAt, open_write_client
-from lakefmt.transactions.recovery import check_rollback_allowed
+from lakefmt.transactions.rollback_executor import check_rollback_allowed
 from lakefmt.values import FileId, InstantTime, PartitionPath, TableType, check_instant_time
 
 __all__ = [

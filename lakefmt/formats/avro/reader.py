@@ -6,7 +6,7 @@ checked against the bytes left before anything is allocated. Compiling costs abo
 Why not fastavro? It is fast enough for small commits: a 100-row append takes as long with it. But of the 56 damaged
 containers in tests/formats/test_avro_hostile.py it reads seven as if they were whole (a branch or symbol of -1, a number
 of 65 bits, a negative count, bytes behind the last record), and a commit of 1,000 files takes four times as long to
-write and five times as long to read (docs/speed.md).
+write and five times as long to read (docs/dev/speed.md).
 
 Malformed bytes are a ValueError (mostly :class:`MalformedAvro`) or an IndexError here; :mod:`lakefmt.formats.avro.container` turns
 them into errors that name the file.

@@ -19,7 +19,7 @@ is read by Arrow only. The older footer of a rewrite is parsed by Arrow, written
 
 Why not let Arrow encode both columns? Both with zstd cost 10–14 % more CPU per file of 33,000 rows and 19 columns for
 the same bytes, and about 7 % of a bulk load, which is a close case: the runs spread from -5 % to +13 %. With snappy the
-file costs 9–16 % more CPU and is 32 % larger; uncompressed keys save 14 % and make it 40 % larger (docs/speed.md).
+file costs 9–16 % more CPU and is 32 % larger; uncompressed keys save 14 % and make it 40 % larger (docs/dev/speed.md).
 """
 
 from __future__ import annotations
@@ -390,7 +390,7 @@ class DuplicatePages:
         options: how columns without a dictionary are stored, as ``pyarrow.parquet.ParquetWriter`` takes it.
     """
 
-    def __init__(self, sink: BinaryIO, options: Mapping[str, Any]) -> None:
+    def __init__(self, sink: BinaryIO, options: Mapping[str, object]) -> None:
         self._sink = PageWriter(sink)
         #: Where Arrow and this object write: it knows how many bytes there are already.
         self.stream = self._sink.stream()

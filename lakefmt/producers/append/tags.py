@@ -154,6 +154,13 @@ class TableTags:
 
         Raises:
             CorruptFile: the file of one is damaged.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-tags-list", data=pa.table({"n": [1]}), kind="append")
+            >>> _ = t.append(pa.table({"n": [1]})), t.tags.create("first")
+            >>> [tag.name for tag in t.tags.list()]
+            ['first']
         """
         store = self._client.store
         names = [each.name for each in store.list(TAGS, recursive=False) if each.name.endswith(".json")]
@@ -163,8 +170,20 @@ class TableTags:
     def delete(self, name: str, *, options: Mapping[str, object] | None = None) -> None:
         """Delete a tag; its savepoint goes with it, unless another tag or another writer keeps it.
 
+        Args:
+            name: the tag.
+            options: settings of the call.
+
         Raises:
             InstantNotFound: there is no such tag.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-tags-delete", data=pa.table({"n": [1]}), kind="append")
+            >>> _ = t.append(pa.table({"n": [1]})), t.tags.create("first")
+            >>> t.tags.delete("first")
+            >>> t.tags.list(), t.savepoints()
+            ((), ())
         """
         open_write_client(self._client, options)  # a bad option is refused before the tag is deleted
         with self._writing:
@@ -179,9 +198,21 @@ class TableTags:
     def restore(self, name: str, *, options: Mapping[str, object] | None = None) -> RestoreResult:
         """Bring the state of a tag back: later commits are undone.
 
+        Args:
+            name: the tag.
+            options: settings of the call.
+
         Raises:
             InstantNotFound: there is no such tag.
             WriterActive: another writer is at work.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-tags-restore", data=pa.table({"n": [1]}), kind="append")
+            >>> _ = t.append(pa.table({"n": [1]})), t.tags.create("first"), t.append(pa.table({"n": [2]}))
+            >>> _ = t.tags.restore("first")
+            >>> t.read()["n"].to_pylist()
+            [1]
         """
         with self._writing:
             return restore_table(self._client, load_tag(self._client, name).instant, options)
@@ -195,6 +226,16 @@ class TableTags:
 
         Returns:
             The tag; None when today has one, or the table has no commit.
+
+        Raises:
+            InvalidInputError: `keep` is no such number, or `prefix` cannot be part of a name.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-tags-daily", data=pa.table({"n": [1]}), kind="append")
+            >>> _ = t.append(pa.table({"n": [1]}))
+            >>> t.tags.create_daily(keep=7, prefix="day-").name.startswith("day-2"), t.tags.create_daily(prefix="day-")
+            (True, None)
         """
         if keep is not None and (type(keep) is not int or keep < 1):
             raise InvalidInputError(f"keep takes a number from 1 on, not {shown(keep)}")

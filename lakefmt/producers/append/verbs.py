@@ -1,7 +1,7 @@
 """The methods of append tables: ``append``, ``overwrite``, ``tags``, ``as_of`` and ``expire_partitions``, and what they decide by.
 
 * Properties of a new append table (:func:`append_properties`; docs/append.md, Making one).
-* Paimon's names of table options, and what stands for them here (:data:`OPTIONS`; docs/append.md, Options). ``OPTIONS`` makes the
+* Paimon's names of table options, and what stands for them here (:data:`OPTIONS`; docs/settings.md, Options of Paimon). ``OPTIONS`` makes the
   table in the documentation. A name that is not in it is refused with the nearest one that is.
 * Whether an append was done already, and what its commit says (:class:`AppendEntries`; docs/append.md, Once).
 * Which partitions are old (:func:`old_partitions`; docs/append.md, Expiry).
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sized
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Unpack, cast
 
 import pyarrow as pa
 
@@ -46,6 +46,7 @@ from lakefmt.errors import (
 )
 from lakefmt.filegroups.table_client import TableVerbs
 from lakefmt.keys.key_buckets import check_bucket_key
+from lakefmt.options import CommitOptions, WriteOptions
 from lakefmt.timeline.commit import WATERMARK, decode_entry, encode_entry, milliseconds_of, txn_entry_name
 from lakefmt.timeline.instant import parse_instant_time
 from lakefmt.values import CommitResult, InstantTime, PartitionPath, Partitions, WriteOperation
@@ -89,7 +90,7 @@ class AppendVerbs(TableVerbs):
         *,
         txn: tuple[str, int] | None = None,
         watermark: int | datetime | None = None,
-        **call: Any,
+        **call: Unpack[WriteOptions],
     ) -> CommitResult:
         """Add rows; with `txn` once, however often the call is repeated.
 
@@ -122,7 +123,8 @@ class AppendVerbs(TableVerbs):
             earlier = self._done_before(entries)
             if earlier is not None:
                 return earlier
-        call = {**call, "options": self._beside_others(call.get("options"))}
+        options = self._beside_others(call.get("options"))
+        call = {**call, "options": cast("Mapping[str, object] | None", options)}
         operation = WriteOperation.INSERT if isinstance(data, Sized) or _is_held(data) else WriteOperation.BULK_INSERT
         try:
             result = self._write(operation, data, call, entries=asked)
@@ -165,7 +167,7 @@ class AppendVerbs(TableVerbs):
         return {**given, _CONCURRENCY_MODE: "optimistic_concurrency_control"} if locked else options
 
     def overwrite(
-        self, data: object, *, mode: str = "dynamic", partitions: Partitions | None = None, **call: Any
+        self, data: object, *, mode: str = "dynamic", partitions: Partitions | None = None, **call: Unpack[WriteOptions]
     ) -> CommitResult:
         """Replace partitions, or the whole table, by rows.
 
@@ -227,6 +229,14 @@ class AppendVerbs(TableVerbs):
         Raises:
             InstantNotFound: there is no such tag, or no state with such a watermark.
             InvalidInputError: none of them is given, or several are.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-as-of", schema=pa.schema([("n", pa.int64())]), kind="append")
+            >>> first = t.append(pa.table({"n": [1]}), watermark=1_000)
+            >>> _ = t.append(pa.table({"n": [2]}), watermark=2_000)
+            >>> t.as_of(first.instant).read().num_rows, t.as_of(watermark=1_500).read().num_rows
+            (1, 2)
         """
         if sum(each is not None for each in (when, tag, watermark)) != 1:
             raise InvalidInputError("as_of takes one of: a moment, tag=, watermark=")
@@ -256,7 +266,12 @@ class AppendVerbs(TableVerbs):
         return chosen.order_time
 
     def expire_partitions(
-        self, older_than: timedelta | datetime, *, by: str = "values", dry_run: bool = False, **call: Any
+        self,
+        older_than: timedelta | datetime,
+        *,
+        by: str = "values",
+        dry_run: bool = False,
+        **call: Unpack[CommitOptions],
     ) -> tuple[str, ...]:
         """Remove partitions that are old, and return their paths.
 
@@ -290,10 +305,10 @@ class AppendVerbs(TableVerbs):
         )
         # Instants have the zone of the timeline, dates in partitions that of the table.
         of_instants = self.client.writing_zone(state.config, state.timeline)
-        newest: dict[Any, Any] = {}
+        newest: dict[PartitionPath, InstantTime] = {}
         for each in self.client.at(state).slices():
             newest[each.partition] = max(
-                newest.get(each.partition, ""), each.instant, *(log.instant for log in each.logs)
+                newest.get(each.partition, InstantTime("")), each.instant, *(log.instant for log in each.logs)
             )
         times = {path: partition_time(parse_partition_values(spec, path, schema), zone) for path in newest if path}
         old = old_partitions(times, {path: last for path, last in newest.items() if path}, cutoff, of_instants, by)
@@ -430,7 +445,7 @@ def translate_options(properties: Mapping[str, str]) -> dict[str, str]:
         option = OPTIONS.get(name)
         if option is None:
             near = get_close_matches(str(name), OPTIONS, 1)
-            hint = f": did you mean {near[0]!r}?" if near else ": Paimon's options are listed in docs/append.md"
+            hint = f": did you mean {near[0]!r}?" if near else ": Paimon's options are listed in docs/settings.md"
             raise UnknownSetting(f"unknown table option {name!r}{hint}")
         if option.refused:
             raise UnsupportedFeature(f"table option {name}: lakefmt has nothing for it ({option.note})")
@@ -526,7 +541,7 @@ def _span_value(name: str, value: str) -> float:
 
 
 def option_rows() -> list[str]:
-    """Return the rows of the table in docs/append.md."""
+    """Return the rows of the table in docs/settings.md."""
     rows = ["| Paimon's option | its default | here |", "|---|---|---|"]
     for name, option in OPTIONS.items():
         here = f"`{option.becomes}`" if option.becomes else ""
@@ -561,7 +576,7 @@ def append_properties(
     *,
     kind: object,
     order: object,
-    bucket_key: Any,
+    bucket_key: object,
     buckets: object,
     keyed_by: Mapping[str, object],
 ) -> dict[str, str]:

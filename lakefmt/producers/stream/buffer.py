@@ -71,7 +71,7 @@ class Tracked:
         row: its number in its buffer.
     """
 
-    future: Future[Any]
+    future: Future[object]
     until: str
     row: int
 
@@ -103,7 +103,7 @@ class Buffer:
     opened: float = 0.0
     rows: int = 0
     bytes: int = 0
-    offset: Any = None
+    offset: object = None
     marked: int | None = None
     strict: bool = False
     trigger: str = ""
@@ -129,7 +129,7 @@ class Buffer:
         return np.repeat(np.array([seconds for _, seconds in self._times], np.float64), counts)
 
     def add_row(
-        self, checker: RowChecker, values: Any, operator: RowOperator, size: int, columns: str | None = None
+        self, checker: RowChecker, values: object, operator: RowOperator, size: int, columns: str | None = None
     ) -> None:
         """Take a row that was checked."""
         parts = self._parts
@@ -152,7 +152,7 @@ class Buffer:
         self.rows += table.num_rows
         self.bytes += table.nbytes
 
-    def mark(self, offset: Any) -> None:
+    def mark(self, offset: object) -> None:
         """Note the position in the source of the rows so far."""
         self.offset, self.marked = offset, self.rows
 
@@ -253,7 +253,9 @@ def take_tracked(buffers: Sequence[Buffer], rows: int) -> list[Tracked]:
     return taken
 
 
-def finish_futures(futures: Iterable[Future[Any]], result: object = None, error: BaseException | None = None) -> None:
+def finish_futures(
+    futures: Iterable[Future[object]], result: object = None, error: BaseException | None = None
+) -> None:
     """Give futures their result or their error; one that its caller has cancelled, as a timeout does, stays as it is."""
     for future in futures:
         with suppress(InvalidStateError):

@@ -23,6 +23,7 @@ from lakefmt.config.settings import resolve_settings
 from lakefmt.config.table_config import merge_rule
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import CommitConflict, CorruptFile, ObjectNotFound, SchemaMismatch, StreamUnavailable
+from lakefmt.filegroups.named_rows import MOST_TEXTS
 from lakefmt.filegroups.stored_keys import stored_key_spec
 from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.index import choose_index, moves_between_partitions
@@ -380,7 +381,9 @@ def stored_rows(
         columns: that are read; None: all, with meta columns.
     """
     slices = slices_of_keys(table_at, options, keys, partitions)
-    wanted = pc.field(RECORD_KEY).isin(keys.unique())
+    unique = keys.unique()
+    # Tuples name a few keys, which are looked up in the pages of files; Arrow compares many of them sooner.
+    wanted = [(RECORD_KEY, "in", unique)] if len(unique) <= MOST_TEXTS else pc.field(RECORD_KEY).isin(unique)
     return scan_slices(
         Snapshot(table_at.client, table_at.state), slices, columns, wanted, meta_columns=columns is None
     ).read_all()

@@ -128,7 +128,7 @@ class Committer:
         with self._lock:
             return self._client.time_source.monotonic() - self._times[0] if self._times else 0.0
 
-    def add(self, header: SegmentHeader, futures: Sequence[Future[Any]]) -> None:
+    def add(self, header: SegmentHeader, futures: Sequence[Future[object]]) -> None:
         """Take a segment that is durable; its commit is due when a timer or the size of all says so."""
         with self._lock:
             self._pending.append(header)
@@ -354,7 +354,7 @@ class StreamCore:
     def take_row(
         self,
         checker: RowChecker,
-        values: Sequence[Any],
+        values: Sequence[object],
         operator: RowOperator,
         columns: str | None = None,
         tracked: Tracked | None = None,
@@ -529,7 +529,7 @@ class StreamCore:
             full = self._rate is not None or not self._has_place(size) or self.committer.untold is not None
             return full or (last and not self._background and not self._manual)
 
-    def mark(self, offset: Any) -> None:
+    def mark(self, offset: object) -> None:
         """Associate a position in the source with the rows so far.
 
         Raises:

@@ -7,10 +7,10 @@ its key is in :mod:`lakefmt.segments.names`; callers import :class:`RowOperator`
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import pyarrow as pa
 
@@ -39,10 +39,12 @@ __all__ = [
     "ErrorTypeHandler",
     "FailedBatch",
     "FlushMode",
+    "NamedStreamSettings",
     "RetryMode",
     "RetryStatus",
     "RowOperator",
     "StreamOptions",
+    "StreamSettings",
     "chained",
     "parse_operator",
     "passes_by_itself",
@@ -259,6 +261,55 @@ flush_interval must be at least 0, not -1
         if deadline is None:
             deadline = self.request_failed_retry_times * self.request_failed_retry_interval_ms * 2
         return deadline / 1000
+
+
+class StreamSettings(TypedDict, total=False):
+    """Single fields of :class:`StreamOptions`, which tells what they mean, as keyword arguments of ``table.open_stream``.
+
+    Attributes:
+        flush_mode: also its name as a text, such as ``"manual_flush"``.
+    """
+
+    flush_mode: FlushMode | str
+    flush_interval: int
+    mutation_buffer_lines_num: int
+    mutation_buffer_space: int
+    mutation_buffer_max_num: int
+    max_buffered_bytes: int
+    apply_timeout: int | None
+    error_type_handler: ErrorTypeHandler | ErrorHandler
+    dead_letter_path: str | None
+    request_failed_retry_enable: bool
+    request_failed_retry_mode: RetryMode
+    request_failed_retry_times: int
+    request_failed_retry_interval_ms: int
+    request_failed_retry_deadline_ms: int | None
+    request_failed_retry_log_debug_enable: bool
+    request_failed_retry_status: Iterable[RetryStatus]
+    grpc_max_message_length: int
+    commit_interval: int
+    commit_bytes: int
+    lease_interval_ms: int
+    auto_refresh: bool
+    allow_new_columns: bool
+    strict_columns: bool
+    rows_per_second: float | None
+    bytes_per_second: float | None
+    protocol_type: object
+    tablet_idle_recreate_support: bool
+    tablet_idle_status: object
+    properties: Mapping[str, object]
+
+
+class NamedStreamSettings(StreamSettings, total=False):
+    """The same, and the name of the writer.
+
+    Attributes:
+        writer_id: a name that is the same at every start of the program: rows are then written exactly once. None: a name of
+            its own for each stream.
+    """
+
+    writer_id: str | None
 
 
 def _is_count(value: object, least: int) -> bool:

@@ -60,7 +60,7 @@ _VALUE_BYTES: Final = 8
 _PLAIN_PATH_PART: Final = re.compile(r"\w[\w.\- ]{0,60}", re.ASCII)
 
 
-def row_mapping(row: object) -> Mapping[str, Any]:
+def row_mapping(row: object) -> Mapping[str, object]:
     """Return a row as a mapping: a mapping as it is, else the attributes of a dataclass or of an object with fields.
 
     Raises:
@@ -151,7 +151,7 @@ class RowChecker:
         field = field_at(self.schema, path)
         return field is not None and (pt.is_string(field.type) or pt.is_large_string(field.type))
 
-    def values(self, operator: RowOperator, row: Mapping[str, Any]) -> tuple[list[Any], tuple[str, ...] | None]:
+    def values(self, operator: RowOperator, row: Mapping[str, object]) -> tuple[list[object], tuple[str, ...] | None]:
         """Return the values of a row, and the columns that it sets (None: all).
 
         Raises:
@@ -210,7 +210,7 @@ class RowChecker:
         if self._path_texts and self._spec is not None:
             _refuse_paths(self._spec, rows, deletes)
 
-    def _checked(self, operator: RowOperator, row: Mapping[str, Any]) -> tuple[list[Any], tuple[str, ...] | None]:
+    def _checked(self, operator: RowOperator, row: Mapping[str, object]) -> tuple[list[object], tuple[str, ...] | None]:
         if operator in DELETES:
             return self._delete(row), None
         if operator is RowOperator.UPDATE:
@@ -221,8 +221,8 @@ class RowChecker:
             raise SchemaMismatch(f"all columns must be set: column {missing!r} is missing")
         return [check(get(name)) for name, check in self._pairs], None
 
-    def _delete(self, row: Mapping[str, Any]) -> list[Any]:
-        values: list[Any] = [None] * len(self.names)
+    def _delete(self, row: Mapping[str, object]) -> list[object]:
+        values: list[object] = [None] * len(self.names)
         for place in self._key_places:
             name = self.names[place]
             if row.get(name) is None:
@@ -232,8 +232,8 @@ class RowChecker:
                 values[place] = check(row[name])
         return values
 
-    def _update(self, row: Mapping[str, Any]) -> tuple[list[Any], tuple[str, ...]]:
-        values: list[Any] = [None] * len(self.names)
+    def _update(self, row: Mapping[str, object]) -> tuple[list[object], tuple[str, ...]]:
+        values: list[object] = [None] * len(self.names)
         for place in self._key_places:
             if row.get(self.names[place]) is None:
                 raise InvalidKey(f"an update needs its key: column {self.names[place]!r} is not set")
@@ -308,7 +308,7 @@ def _value_check(field: pa.Field, *, needed: bool, null_elements: bool) -> _Valu
     name, kind = field.name, field.type
     convert = value_converter(name, kind, required=needed, null_elements=null_elements)
 
-    def slow(value: Any) -> Any:
+    def slow(value: object) -> object:
         try:
             return convert(value)
         except SchemaMismatch as error:

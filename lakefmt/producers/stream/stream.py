@@ -120,15 +120,49 @@ class Stream:
             InvalidKey: a key column is missing or null.
             CommitFailed: a commit of the stream failed, and all rows, this one too, are durable: do not send it again.
             FlushFailed: rows are not durable, perhaps this one; :meth:`failed_rows` has them.
+
+        Example:
+            >>> import lakefmt
+            >>> t = lakefmt.create_table("memory://doc-rows-insert", data=pa.table({"id": ["a"], "v": [1]}), record_key="id")
+            >>> with t.open_stream() as stream:
+            ...     stream.insert({"id": "a", "v": 1})
+            >>> t.read().to_pylist()
+            [{'id': 'a', 'v': 1}]
         """
         self._take(RowOperator.INSERT, row)
 
     def upsert(self, row: object) -> None:
-        """Insert a row, or replace the stored row of its key; errors as for :meth:`insert`."""
+        """Insert a row, or replace the stored row of its key.
+
+        Args:
+            row: as for :meth:`insert`; errors, too.
+
+        Example:
+            >>> import lakefmt
+            >>> t = lakefmt.create_table("memory://doc-rows-upsert", data=pa.table({"id": ["a"], "v": [1]}), record_key="id")
+            >>> with t.open_stream() as stream:
+            ...     stream.upsert({"id": "a", "v": 1})
+            ...     stream.upsert({"id": "a", "v": 2})
+            >>> t.read().to_pylist()
+            [{'id': 'a', 'v': 2}]
+        """
         self._take(RowOperator.UPSERT, row)
 
     def update(self, row: object) -> None:
-        """Replace the columns that are set; :meth:`flush` fails when the key is not stored."""
+        """Replace the columns that are set; :meth:`flush` fails when the key is not stored.
+
+        Args:
+            row: with the key columns and those to replace; as for :meth:`insert`, errors, too.
+
+        Example:
+            >>> import lakefmt
+            >>> t = lakefmt.create_table("memory://doc-rows-update", data=pa.table({"id": ["a"], "v": [1]}), record_key="id")
+            >>> _ = t.insert(pa.table({"id": ["a"], "v": [1]}))
+            >>> with t.open_stream() as stream:
+            ...     stream.update({"id": "a", "v": 5})
+            >>> t.read().to_pylist()
+            [{'id': 'a', 'v': 5}]
+        """
         self._take(RowOperator.UPDATE, row)
 
     def delete(self, key: object) -> None:
@@ -137,6 +171,15 @@ class Stream:
         Args:
             key: a mapping or an object with the key columns; where there is one key column, its value; where there are
                 several, a tuple of their values.
+
+        Example:
+            >>> import lakefmt
+            >>> t = lakefmt.create_table("memory://doc-rows-delete", data=pa.table({"id": ["a"], "v": [1]}), record_key="id")
+            >>> _ = t.insert(pa.table({"id": ["a", "b"], "v": [1, 2]}))
+            >>> with t.open_stream() as stream:
+            ...     stream.delete("a")
+            >>> t.read()["id"].to_pylist()
+            ['b']
         """
         self._take(RowOperator.DELETE_IGNORE, self._key_row(key))
 
@@ -179,7 +222,7 @@ class Stream:
         core.take_row(checker, values, operator, None if columns is None else encode_columns(columns), tracked)
 
     def _values_after(
-        self, error: InvalidInputError, operator: RowOperator, row: Mapping[str, Any]
+        self, error: InvalidInputError, operator: RowOperator, row: Mapping[str, object]
     ) -> tuple[RowChecker, Sequence[Any], tuple[str, ...] | None]:
         """Return the values of a row that was refused, by the columns that the table has, or gets, now."""
         try:
@@ -198,7 +241,7 @@ class Stream:
             )
         return InvalidInputError(f"the stream does not take {operator.name}")
 
-    def _follows(self, row: Mapping[str, Any]) -> bool:
+    def _follows(self, row: Mapping[str, object]) -> bool:
         """Return whether the table has, or gets now, the columns that a row brings."""
         if not self.options.auto_refresh:
             return False
@@ -242,7 +285,7 @@ class Stream:
     def apply_values(
         self,
         operator: RowOperator,
-        rows: Sequence[Sequence[Any]],
+        rows: Sequence[Sequence[object]],
         columns: tuple[str, ...] | None = None,
         checker: RowChecker | None = None,
     ) -> None:
@@ -275,6 +318,14 @@ class Stream:
         Args:
             rows: mappings, dataclasses or objects with named fields.
             operator: what they do; None: upsert where the table has keys, else insert.
+
+        Example:
+            >>> import lakefmt
+            >>> t = lakefmt.create_table("memory://doc-rows-extend", data=pa.table({"id": ["a"], "v": [1]}), record_key="id")
+            >>> with t.open_stream() as stream:
+            ...     stream.extend({"id": name, "v": 0} for name in "ab")
+            >>> t.read().num_rows
+            2
         """
         kind = self._default if operator is None else parse_operator(operator)
         tells = not isinstance(rows, Sized)  # an iterator may never end, and what it gave is taken
@@ -311,6 +362,14 @@ class Stream:
         Raises:
             SchemaMismatch: the data do not fit the table's columns, or a key column is missing or null.
             InvalidKey: a key is empty, or a partition path cannot be used.
+
+        Example:
+            >>> import lakefmt
+            >>> t = lakefmt.create_table("memory://doc-rows-arrow", data=pa.table({"id": ["a"], "v": [1]}), record_key="id")
+            >>> with t.open_stream() as stream:
+            ...     stream.write_arrow(pa.table({"id": ["a", "b"], "v": [1, 2]}))
+            >>> t.read().num_rows
+            2
         """
         kind = self._default if operator is None else parse_operator(operator)
         if kind not in self._operators:
@@ -345,6 +404,15 @@ class Stream:
             FlushFailed: rows are not durable; :meth:`failed_rows` has them.
             CommitFailed: all rows are durable, and a commit failed.
             StreamClosed: the stream was closed.
+
+        Example:
+            >>> import lakefmt
+            >>> t = lakefmt.create_table("memory://doc-rows-flush", data=pa.table({"id": ["a"], "v": [1]}), record_key="id")
+            >>> with t.open_stream() as stream:
+            ...     stream.upsert({"id": "a", "v": 1})
+            ...     stream.flush("committed")
+            ...     t.read().num_rows
+            1
         """
         if wait not in ("durable", "committed"):
             raise InvalidInputError(f"unknown wait {shown(wait)}: expected 'durable' or 'committed'")
@@ -359,6 +427,14 @@ class Stream:
         Raises:
             FlushFailed: rows are not durable; :meth:`failed_rows` has them.
             CommitFailed: all rows are durable, and the commit failed.
+
+        Example:
+            >>> import lakefmt
+            >>> t = lakefmt.create_table("memory://doc-rows-commit", data=pa.table({"id": ["a"], "v": [1]}), record_key="id")
+            >>> with t.open_stream() as stream:
+            ...     stream.upsert({"id": "a", "v": 1})
+            ...     stream.commit().num_inserts, stream.commit()
+            (1, None)
         """
         self._core.flush()
         self._core.committer.take_untold()  # this commit tells
@@ -374,6 +450,15 @@ class Stream:
         Raises:
             FlushFailed: rows are not durable. The stream is closed all the same.
             CommitFailed: all rows are durable, and the commit failed: the stream that is opened next commits them.
+
+        Example:
+            >>> import lakefmt
+            >>> t = lakefmt.create_table("memory://doc-rows-close", data=pa.table({"id": ["a"], "v": [1]}), record_key="id")
+            >>> stream = t.open_stream()
+            >>> stream.upsert({"id": "a", "v": 1})
+            >>> stream.close()
+            >>> stream.closed, t.read().num_rows
+            (True, 1)
         """
         core = self._core
         if core.is_closed:
@@ -402,7 +487,11 @@ class Stream:
             warnings.warn(f"{dropped} rows of stream {self.writer_id!r} were dropped", RuntimeWarning, stacklevel=4)
 
     def give_up(self, call: threading.Event) -> None:
-        """Let a call that runs in another thread take no row from now on; the event is its ``GIVEN_UP``."""
+        """Let a call that runs in another thread take no row from now on.
+
+        Args:
+            call: the event that is the call's ``GIVEN_UP``.
+        """
         self._core.give_up(call)
 
     def failed_rows(self) -> list[FailedBatch]:
@@ -424,10 +513,23 @@ class Stream:
 
     # --- source, schema, metrics ---------------------------------------------------------------------------------
 
-    def mark(self, offset: Any) -> None:
-        """Associate a position in the source, a JSON value, with the rows applied so far.
+    def mark(self, offset: object) -> None:
+        """Associate a position in the source with the rows applied so far.
 
         The position is committed together with the rows. Segments that the stream seals by itself end at a mark.
+
+        Args:
+            offset: a JSON value.
+
+        Example:
+            >>> import lakefmt
+            >>> t = lakefmt.create_table("memory://doc-rows-mark", data=pa.table({"id": ["a"], "v": [1]}), record_key="id")
+            >>> with t.open_stream(writer_id="w") as stream:
+            ...     stream.upsert({"id": "a", "v": 1})
+            ...     stream.mark({"line": 1})
+            >>> with t.open_stream(writer_id="w") as stream:
+            ...     stream.last_committed.offset
+            {'line': 1}
         """
         self._core.mark(offset)
 
@@ -484,6 +586,17 @@ class AsyncStream:
 
     Args:
         opens: opens the stream.
+
+    Example:
+        >>> import lakefmt
+        >>> t = lakefmt.create_table("memory://doc-awaited", data=pa.table({"id": ["a"]}), record_key="id")
+        >>> async def send():
+        ...     async with t.open_stream_async() as stream:
+        ...         await stream.upsert({"id": "a"})
+        ...         await stream.flush()
+        >>> asyncio.run(send())
+        >>> t.read().num_rows
+        1
     """
 
     def __init__(self, opens: Callable[[], Stream]) -> None:
@@ -511,14 +624,19 @@ class AsyncStream:
         return self._stream
 
     async def apply(self, row: object, operator: RowOperator | str | None = None) -> None:
-        """Take a row; waits while the buffers are full. `operator` None: upsert, or insert into a table without keys."""
+        """Take a row; waits while the buffers are full.
+
+        Args:
+            row: as for ``Stream.insert``; errors, too.
+            operator: what it does; None: upsert where the table has keys, else insert.
+        """
         stream = self.stream
         if stream.may_wait:
             await self._in_thread(stream.extend, [row], operator)
         else:
             stream.extend([row], operator)
 
-    async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
+    async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
         """Run a call that takes rows in a thread; when nobody waits for it any more, it takes no more of them."""
         given_up = threading.Event()
 
@@ -533,25 +651,46 @@ class AsyncStream:
             raise
 
     async def insert(self, row: object) -> None:
-        """Insert a row; see ``Stream.insert``."""
+        """Insert a row.
+
+        Args:
+            row: as for ``Stream.insert``; errors, too.
+        """
         await self.apply(row, RowOperator.INSERT)
 
     async def upsert(self, row: object) -> None:
-        """Insert or replace a row; see ``Stream.upsert``."""
+        """Insert a row, or replace the stored row of its key.
+
+        Args:
+            row: as for ``Stream.upsert``; errors, too.
+        """
         await self.apply(row, RowOperator.UPSERT)
 
     async def update(self, row: object) -> None:
-        """Replace the columns that are set; see ``Stream.update``."""
+        """Replace the columns that are set.
+
+        Args:
+            row: as for ``Stream.update``; errors, too.
+        """
         await self.apply(row, RowOperator.UPDATE)
 
     async def delete(self, key: object) -> None:
-        """Delete the row of a key; see ``Stream.delete``."""
+        """Delete the row of a key, if there is one.
+
+        Args:
+            key: as for ``Stream.delete``; errors, too.
+        """
         await self._in_thread(self.stream.delete, key)
 
     async def extend(
         self, rows: Iterable[object] | AsyncIterable[object], operator: RowOperator | str | None = None
     ) -> None:
-        """Take rows one after the other."""
+        """Take rows one after the other.
+
+        Args:
+            rows: as for ``Stream.extend``, or an asynchronous iterator of such rows; errors, too.
+            operator: what they do; None: upsert where the table has keys, else insert.
+        """
         if isinstance(rows, AsyncIterable):
             async for row in rows:
                 await self.apply(row, operator)
@@ -560,27 +699,50 @@ class AsyncStream:
             await self.apply(row, operator)
 
     async def apply_tracked(self, row: object, operator: RowOperator | str, until: str = "committed") -> Any:
-        """Take a row, and return an awaitable that is done when the row is durable or committed."""
+        """Take a row, and return an awaitable that is done when the row is durable or committed.
+
+        Args:
+            row: as for ``Stream.insert``; errors, too.
+            operator: what it does.
+            until: ``"durable"`` or ``"committed"``.
+        """
         future = await self._in_thread(self.stream.apply_tracked, operator, row, until)
         return asyncio.wrap_future(future)
 
     async def write_arrow(self, data: object, operator: RowOperator | str | None = None) -> None:
-        """Take Arrow data; see ``Stream.write_arrow``."""
+        """Take Arrow data.
+
+        Args:
+            data: anything that holds Arrow data; errors as for ``Stream.write_arrow``.
+            operator: what the rows do; None: upsert where the table has keys, else insert.
+        """
         await self._in_thread(self.stream.write_arrow, data, operator)
 
     async def flush(self, wait: str = "durable") -> None:
-        """Make everything durable that was applied so far."""
+        """Make everything durable that was applied so far.
+
+        Args:
+            wait: ``"durable"`` or ``"committed"``; errors as for ``Stream.flush``.
+        """
         await asyncio.to_thread(self.stream.flush, wait)
 
     async def commit(self) -> CommitResult | None:
-        """Flush and commit."""
+        """Flush, and commit what is durable; None: there was nothing to commit. Errors as for ``Stream.commit``."""
         return await asyncio.to_thread(self.stream.commit)
 
     async def close(self, discard: bool = False) -> None:
-        """Flush, commit and release the stream."""
+        """Flush, commit and release the stream; a second call does nothing.
+
+        Args:
+            discard: as for ``Stream.close``; errors, too.
+        """
         if self._stream is not None:
             await asyncio.to_thread(self._stream.close, discard)
 
-    def mark(self, offset: Any) -> None:
-        """Associate a position in the source with the rows applied so far."""
+    def mark(self, offset: object) -> None:
+        """Associate a position in the source with the rows applied so far.
+
+        Args:
+            offset: a JSON value.
+        """
         self.stream.mark(offset)

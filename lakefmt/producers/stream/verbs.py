@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from lakefmt.arguments import mapping_argument, text_argument
 from lakefmt.data_classes import replace
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefmt.producers.stream.opening import Recovered
-    from lakefmt.producers.stream.options import StreamOptions
+    from lakefmt.producers.stream.options import StreamOptions, StreamSettings
     from lakefmt.producers.stream.stream import AsyncStream, Stream
     from lakefmt.write.context import OnCommit, WriteRequest
 
@@ -39,8 +39,8 @@ class ProducerVerbs(TableVerbs):
         operation: str | None = None,
         writer_id: str | None = None,
         *,
-        options: StreamOptions | Mapping[str, Any] | None = None,
-        **settings: Any,
+        options: StreamOptions | Mapping[str, object] | None = None,
+        **settings: Unpack[StreamSettings],
     ) -> Stream:
         """Open a stream of rows into this table; what other streams left behind is committed first.
 
@@ -80,10 +80,20 @@ class ProducerVerbs(TableVerbs):
         operation: str | None = None,
         writer_id: str | None = None,
         *,
-        options: StreamOptions | Mapping[str, Any] | None = None,
-        **settings: Any,
+        options: StreamOptions | Mapping[str, object] | None = None,
+        **settings: Unpack[StreamSettings],
     ) -> AsyncStream:
-        """Return a stream whose methods are awaited; ``async with`` opens it. Arguments as for :meth:`open_stream`.
+        """Return a stream whose methods are awaited; ``async with`` opens it.
+
+        Args:
+            operation: as for :meth:`open_stream`.
+            writer_id: as for :meth:`open_stream`.
+            options: as for :meth:`open_stream`.
+            **settings: as for :meth:`open_stream`.
+
+        Raises:
+            InvalidInputError: the operation does not fit the table, or an option is not valid (when it is opened).
+            StreamUnavailable: other processes open a stream of this name again and again (when it is opened).
 
         Example:
             >>> import asyncio, lakefmt, pyarrow as pa
@@ -103,6 +113,9 @@ class ProducerVerbs(TableVerbs):
 
         Args:
             options: settings of the commits.
+
+        Raises:
+            LakefmtError: the first failure, when all other streams are done; nothing that was flushed is lost.
 
         Example:
             >>> import lakefmt, pyarrow as pa
@@ -125,7 +138,7 @@ class ProducerVerbs(TableVerbs):
             self.alter.add_column(field.name, field.type)
 
 
-def _options(given: StreamOptions | Mapping[str, Any] | None, settings: Mapping[str, Any]) -> StreamOptions:
+def _options(given: StreamOptions | Mapping[str, object] | None, settings: Mapping[str, Any]) -> StreamOptions:
     from lakefmt.producers.stream.options import FlushMode, StreamOptions
 
     mode = settings.get("flush_mode")

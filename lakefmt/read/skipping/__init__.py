@@ -1,6 +1,5 @@
 """Data skipping: which files a filtered read need not open, and what says so.
 
-``file_selection`` chooses the slices of a read, by statistics and by keys, and reports its choice. ``altered_columns`` says
-what statistics promise of a slice's rows, ``by_expression`` what the indexes of functions do; ``implied_conditions`` what an
-Arrow expression says of columns.
+``file_selection`` chooses the slices of a read, by statistics and by keys, and reports its choice. ``guarantees`` says
+what statistics promise of a slice's rows, ``by_expression`` what the indexes of functions do.
 """

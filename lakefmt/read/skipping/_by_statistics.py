@@ -6,21 +6,20 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakefmt.config.table_config import TableConfig
-from lakefmt.filegroups.model import FileSlice
+from lakefmt.filegroups.model import FileSlice, LogFile
 from lakefmt.filegroups.table_client import TableClient
 from lakefmt.metadata.layout import PartitionKind
-from lakefmt.metadata.reading.altered_stats import of_all_rows, read_altered_partitions
 from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.metadata.reading.stats_reader import read_stats
 from lakefmt.read.filter_terms import satisfiable
 from lakefmt.read.scan import Query
-from lakefmt.read.skipping.altered_columns import (
+from lakefmt.read.skipping.guarantees import (
     Leaf,
     SliceFiles,
     all_known,
-    altered_ranges,
     exact_in_partitions,
     joined_ranges,
     range_guarantees,
@@ -34,7 +33,7 @@ _MANY_PARTITIONS = 64
 
 
 def slices_by_statistics(
-    table: MetadataTable, slices: Sequence[FileSlice], leaves: Sequence[Leaf], query: Query, layout: int
+    table: MetadataTable, slices: Sequence[FileSlice], leaves: Sequence[Leaf], query: Query
 ) -> list[FileSlice]:
     """Return the slices whose rows may satisfy the filter, by the statistics of their files.
 
@@ -43,7 +42,6 @@ def slices_by_statistics(
         slices: the slices to choose from.
         leaves: the columns to look at.
         query: the read; its condition may be compared with statistics.
-        layout: of the table's timeline.
 
     Raises:
         CorruptFile: the statistics are damaged.
@@ -52,36 +50,28 @@ def slices_by_statistics(
         return list(slices)
     paths = list(dict.fromkeys(file_slice.partition for file_slice in slices))
     wanted = paths if len(paths) <= _MANY_PARTITIONS else None
-    guarantees = []
+    files, guarantees = files_of(slices), []
     for leaf in leaves:
-        ranges = _ranges_of_leaf(table, slices, leaf, wanted, layout)
-        if ranges is not None:
-            guarantees.append(range_guarantees(leaf.expression, ranges))
+        stats = read_stats(table, PartitionKind.COLUMN_STATS, leaf.name, leaf.kind, wanted)
+        if stats.num_rows:
+            guarantees.append(range_guarantees(leaf.expression, joined_ranges(stats, files, leaf.since)))
     if not guarantees:
         return list(slices)
     kept = satisfiable(all_known(guarantees), query.condition.pruning, query.schema)
     return [slices[number] for number in np.flatnonzero(kept).tolist()]
 
 
-def _ranges_of_leaf(
-    table: MetadataTable, slices: Sequence[FileSlice], leaf: Leaf, partitions: Sequence[str] | None, layout: int
-) -> pa.Table | None:
-    """Return what values of a column each slice has; None: nothing is known of any."""
-    if leaf.altered is not None:
-        return altered_ranges(table, leaf.name, leaf.kind, leaf.altered, slices, layout, partitions)
-    stats = read_stats(table, PartitionKind.COLUMN_STATS, leaf.name, leaf.kind, partitions)
-    return joined_ranges(stats, files_of(slices)) if stats.num_rows else None
-
-
 def files_of(slices: Sequence[FileSlice]) -> SliceFiles:
     """Return the files of slices as columns. Pure."""
-    names = [(number, path.rpartition("/")[2]) for number, file_slice in enumerate(slices) for path in file_slice.paths]
-    logs = [is_log for file_slice in slices for is_log in _are_logs(file_slice)]
-    return SliceFiles([name for _, name in names], [number for number, _ in names], logs, len(slices))
-
-
-def _are_logs(file_slice: FileSlice) -> list[bool]:
-    return [*([] if file_slice.base is None else [False]), *(True for _ in file_slice.logs)]
+    stored = [
+        (file, number)
+        for number, file_slice in enumerate(slices)
+        for file in (file_slice.base, *file_slice.logs)
+        if file is not None
+    ]
+    files, numbers = [file for file, _ in stored], [number for _, number in stored]
+    logs, instants = [isinstance(file, LogFile) for file in files], [file.instant for file in files]
+    return SliceFiles([file.name for file in files], numbers, logs, len(slices), instants)
 
 
 def listed_leaves(client: TableClient, config: TableConfig, leaves: Sequence[Leaf]) -> list[Leaf]:
@@ -100,25 +90,19 @@ def listed_leaves(client: TableClient, config: TableConfig, leaves: Sequence[Lea
     from lakefmt.metadata.manage import load_definitions  # needed only for statistics of partitions
 
     definition = load_definitions(client, config).get(PartitionKind.COLUMN_STATS.value)
-    return [leaf for leaf in leaves if definition is None or _names(leaf) & set(definition.columns)]
-
-
-def _names(leaf: Leaf) -> set[str | None]:
-    names = None if leaf.altered is None else leaf.altered.in_partitions(leaf.name)
-    return {leaf.name} if names is None else {names.current, names.first}
+    return [leaf for leaf in leaves if definition is None or leaf.name in definition.columns]
 
 
 def partitions_by_statistics(
-    table: MetadataTable, partitions: Sequence[PartitionPath], leaves: Sequence[Leaf], query: Query, *, merges: bool
+    table: MetadataTable, partitions: Sequence[PartitionPath], leaves: Sequence[Leaf], query: Query
 ) -> list[PartitionPath]:
     """Return the partitions whose rows may satisfy the filter, by what is stored in them now.
 
     Parameters:
         table: the metadata table, of a table with meta columns.
         partitions: their paths.
-        leaves: the columns to look at, of which each write keeps statistics.
+        leaves: the columns to look at, which were never altered, and of which each write keeps statistics.
         query: the read; its condition may be compared with statistics.
-        merges: the table may have logs.
 
     Raises:
         CorruptFile: the statistics are damaged.
@@ -131,14 +115,9 @@ def partitions_by_statistics(
     guarantees = []
     keys = read_stats(table, PartitionKind.PARTITION_STATS, RECORD_KEY, pa.string(), wanted)
     for leaf in leaves:
-        names = None if leaf.altered is None else leaf.altered.in_partitions(leaf.name)
-        if exact_in_partitions(leaf.kind) and (leaf.altered is None or names is not None):
-            if names is None:
-                stats = of_all_rows(
-                    read_stats(table, PartitionKind.PARTITION_STATS, leaf.name, leaf.kind, wanted), keys
-                )
-            else:
-                stats = read_altered_partitions(table, leaf.kind, names, keys, wanted, merges=merges)
+        if exact_in_partitions(leaf.kind):
+            stats = read_stats(table, PartitionKind.PARTITION_STATS, leaf.name, leaf.kind, wanted)
+            stats = of_all_rows(stats, keys)
             ranges = joined_ranges(stats, rows)
             # Files that are older than a column have null in it, and no statistics.
             ranges = ranges.set_column(2, "has_nulls", pa.array(np.ones(count, bool)))
@@ -147,3 +126,17 @@ def partitions_by_statistics(
         return list(partitions)
     kept = satisfiable(all_known(guarantees), query.condition.pruning, query.schema)
     return [partitions[number] for number in np.flatnonzero(kept).tolist()]
+
+
+def of_all_rows(stats: pa.Table, keys: pa.Table) -> pa.Table:
+    """Return the statistics that were made of all files at once, and of as many rows as there are record keys.
+
+    Hudi joins those of files: where a column has had statistics for a while only, older files are missing in them.
+
+    Parameters:
+        stats: of a column.
+        keys: of record keys, which every file has.
+    """
+    places = pc.index_in(stats["name"], value_set=keys["name"].combine_chunks())
+    rows = keys["value_count"].combine_chunks().take(places.combine_chunks())
+    return stats.filter(pc.fill_null(pc.and_(stats["is_tight"], pc.equal(stats["value_count"], rows)), False))

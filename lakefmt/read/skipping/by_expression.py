@@ -30,7 +30,7 @@ from lakefmt.read.filter_terms import Condition, satisfiable
 from lakefmt.read.filters import filter_columns
 from lakefmt.read.scan import Query
 from lakefmt.read.skipping._by_statistics import files_of
-from lakefmt.read.skipping.altered_columns import joined_ranges, range_guarantees
+from lakefmt.read.skipping.guarantees import joined_ranges, range_guarantees
 
 __all__ = [
     "MOST_FILTERS",

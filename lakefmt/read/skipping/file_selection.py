@@ -44,11 +44,11 @@ from lakefmt.read.filter_terms import Condition
 from lakefmt.read.filters import Filter, computing
 from lakefmt.read.scan import Query, check_query_type, chosen_row_groups, plan_query, prune_partitions
 from lakefmt.read.skipping._by_statistics import listed_leaves, partitions_by_statistics, slices_by_statistics
-from lakefmt.read.skipping.altered_columns import Leaf, names_of_columns, statistic_columns
+from lakefmt.read.skipping.guarantees import Leaf, alterations, statistic_columns
 from lakefmt.read.snapshot_files import covers_archived, pinned_slices
 from lakefmt.schema.types import field_at
 from lakefmt.storage.arrow_filesystem import track_arrow_use
-from lakefmt.values import META_COLUMNS, RECORD_KEY, PartitionPath, TableType
+from lakefmt.values import RECORD_KEY, PartitionPath, TableType
 
 __all__ = [
     "Groups",
@@ -266,6 +266,9 @@ _CUSTOM_MERGE = "rows are merged by a function of one's own, which may return va
 _NO_META_COLUMNS = "record keys, which have no statistics here, tell whether those of a partition have all rows"
 _NOT_LISTED = "other writers keep no statistics of the columns of the filter any more"
 _NO_COLUMN = "the filter compares no column that statistics tell of"
+_NO_VALUES = "an Arrow expression is applied by Arrow, and names no keys or values here: SQL text and tuples do"
+_FLOATS = "Arrow would compare statistics with NaN in an Arrow expression on floating point numbers: SQL text and tuples do not"
+_ALTERED = "the columns of the filter were altered since files were written"
 #: The footers of as many files cost less than their statistics: on stores that take long to answer, and on others. A footer
 #: holds a bloom filter of 400 KB as a rule, which a read of the footer reads as well.
 FEW_FILES, FEW_NEAR_FILES = 8, 12
@@ -407,6 +410,9 @@ class _Selector:
     def _groups_by_key(self, partitions: list[PartitionPath] | None) -> Groups | None:
         """Return the file groups of the rows with the keys, or the indexed values, that the filter names."""
         condition, config = self.plan.condition, self.state.config
+        if condition is not None and condition.may_fail and not condition.values and self._is_on(_RECORD_INDEX):
+            self._leave_out(_RECORD_INDEX, _NO_VALUES)
+            return None
         if condition is None or not condition.values or not self._serves_newest(_RECORD_INDEX):
             return None
         if self.query != "snapshot" and config.table_type is TableType.MERGE_ON_READ:
@@ -447,6 +453,8 @@ class _Selector:
         reason = f"{len(partitions)} partitions are listed sooner"
         if len(partitions) > FEW_PARTITIONS:
             leaves, reason = self._leaves(merged=merges and self.query == "snapshot")
+            # Those of a partition do not say whether they have its older files.
+            leaves = [leaf for leaf in leaves if leaf.since == 0]
             if leaves and not self.state.config.populate_meta_fields:
                 leaves, reason = [], _NO_META_COLUMNS
             elif leaves:
@@ -456,8 +464,7 @@ class _Selector:
             self._leave_out(_PARTITION_STATS, reason)
             return partitions
         kept = self._of_metadata(
-            _PARTITION_STATS,
-            lambda table: partitions_by_statistics(table, partitions, leaves, self.plan, merges=merges),
+            _PARTITION_STATS, lambda table: partitions_by_statistics(table, partitions, leaves, self.plan)
         )
         if kept is None:
             return partitions
@@ -527,7 +534,7 @@ class _Selector:
         keys = record_keys_of_condition(self.plan.condition, self.client.key_spec(self.state.config), self.plan.schema)
         reason = self._sooner(slices, merged=False)
         if keys is None:
-            reason = "the filter names no record keys"
+            reason = _NO_VALUES if self.plan.condition.may_fail else "the filter names no record keys"
         elif not reason and len(slices) > MOST_FILTERS:
             reason = f"the filters of {len(slices)} files are too large"
         if keys is None or reason:
@@ -548,7 +555,7 @@ class _Selector:
         """Return the slices that may have rows, by the statistics of their files."""
         if self.plan.condition is None or not slices or not self._is_on(_COLUMN_STATS):
             return slices
-        merged, layout = any(file_slice.logs for file_slice in slices), self.state.timeline.layout
+        merged = any(file_slice.logs for file_slice in slices)
         leaves: list[Leaf] = []
         reason = self._sooner(slices, merged=merged)
         if not reason:
@@ -556,9 +563,7 @@ class _Selector:
         if not leaves:
             self._leave_out(_COLUMN_STATS, reason)
             return slices
-        kept = self._of_metadata(
-            _COLUMN_STATS, lambda table: slices_by_statistics(table, slices, leaves, self.plan, layout)
-        )
+        kept = self._of_metadata(_COLUMN_STATS, lambda table: slices_by_statistics(table, slices, leaves, self.plan))
         return slices if kept is None else kept
 
     def _leaves(self, *, merged: bool) -> tuple[list[Leaf], str]:
@@ -569,22 +574,15 @@ class _Selector:
         """
         if merged and not _keeps_values(self.state.config):
             return [], _CUSTOM_MERGE
-        leaves = statistic_columns(self.plan.condition, self.plan.schema, self.state.config, merged=merged)
-        return self._with_names(leaves), _NO_COLUMN
-
-    def _with_names(self, leaves: list[Leaf]) -> list[Leaf]:
-        """Return the columns of which statistics can tell; those that were altered know the names that they had."""
-        newest = replace(self.state, timeline=self.state.timeline.unbounded)
-        unaltered = {leaf.name for leaf in leaves}
-        for ids in (self.client.at(self.state).column_ids(), self.client.at(newest).column_ids()):
-            if ids is not None:
-                names = {*META_COLUMNS, *(column.name for column in ids.history.latest.columns)} - ids.changed
-                unaltered = {name for name in unaltered if name.split(".", 1)[0] in names}
-        if len(unaltered) == len(leaves):
-            return leaves
-        altered = names_of_columns(self.client.at(self.state))
-        kept = [leaf if leaf.name in unaltered else leaf._replace(altered=altered) for leaf in leaves]
-        return [leaf for leaf in kept if leaf.name in unaltered or leaf.altered is not None]
+        condition = self.plan.condition
+        if condition is not None and condition.may_fail and condition.pruning is None:
+            return [], _FLOATS
+        leaves = statistic_columns(condition, self.plan.schema, self.state.config, merged=merged)
+        since = alterations(self.client.at(self.state), [leaf.name for leaf in leaves])
+        known = [(leaf, since[leaf.name]) for leaf in leaves]
+        return [
+            leaf._replace(since=each) for leaf, each in known if each is not None
+        ], _ALTERED if leaves else _NO_COLUMN
 
     @property
     def _few_files(self) -> int:

@@ -12,7 +12,7 @@ import enum
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from lakefmt import Table
 from lakefmt.arguments import text_argument
@@ -26,7 +26,7 @@ from lakefmt.errors import (
     UnsupportedError,
 )
 from lakefmt.filegroups.table_client import TableClient
-from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
+from lakefmt.spark.options import SparkWriteOptions, WriteCall, option_texts, parse_write_options
 from lakefmt.spark.services import CLUSTER_INLINE, INLINE, SCHEDULE, SCHEDULE_CLUSTERING, StreamServices
 from lakefmt.spark.writing.commit import existing_table
 from lakefmt.spark.writing.dataframe import write_dataframe, write_few_rows
@@ -291,7 +291,7 @@ _OPERATION_OPTION: Final = "hoodie.datasource.write.operation"
 _BATCHES_WITHOUT_TRY: Final = 10
 
 
-def stream_batch(path: str, *, output_mode: str = "append", **options: object) -> StreamSink:
+def stream_batch(path: str, *, output_mode: str = "append", **options: Unpack[SparkWriteOptions]) -> StreamSink:
     """Return a function for ``foreachBatch`` that writes every batch of a stream in one commit, exactly once.
 
     Args:

@@ -12,6 +12,7 @@ from lakefmt.config.table_config import TableConfig
 from lakefmt.create_and_write import check_agreement, check_properties, write_existing
 from lakefmt.data_classes import replace
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound, UnsupportedFeature
+from lakefmt.options import WriteTableOptions
 from lakefmt.spark.options import WriteCall
 from lakefmt.values import RECORD_KEY, CommitResult, WriteOperation
 from lakefmt.write.context import WriteRequest, parse_call
@@ -86,7 +87,7 @@ def write_few_and_commit(table: Table, mode: str, call: WriteCall, rows: Sequenc
     """
     operation = resolve_operation(call, mode, table, rows[0].schema)
     settings = {name: value for name, value in call.settings.items() if name != _OPERATION}
-    arguments = {"options": settings, "commit_metadata": dict(call.commit_metadata)}
+    arguments: WriteTableOptions = {"options": settings, "commit_metadata": dict(call.commit_metadata)}
     data = _reader(rows[0].schema, lambda: rows)
     if operation == "insert_overwrite_table":
         return write_existing(table, "overwrite", None, data, arguments)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 import pyarrow as pa
 
 from lakefmt import Table
 from lakefmt.data_classes import replace
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
-from lakefmt.spark.options import WriteCall, option_texts, parse_write_options
+from lakefmt.spark.options import SparkWriteOptions, WriteCall, option_texts, parse_write_options
 from lakefmt.spark.types import dataframe_schema, spark_schema, spark_types
 from lakefmt.spark.workers import check_workers
 from lakefmt.spark.writing.commit import MODES, check_creation, existing_table, write_and_commit, write_few_and_commit
@@ -111,7 +111,7 @@ def write_dataframe(
     *,
     commit_metadata: Mapping[str, str] | None = None,
     progress: bool = False,
-    **options: object,
+    **options: Unpack[SparkWriteOptions],
 ) -> CommitResult:
     """Write the rows of a DataFrame in one commit.
 
@@ -124,7 +124,8 @@ def write_dataframe(
             ``error`` and ``ignore`` if there is a table.
         commit_metadata: texts to keep in the commit, beside those of the options.
         progress: say on the standard error stream what is done, in a terminal and a notebook with a bar of the tasks.
-        **options: Hudi's options by their names, settings of lakefmt, and ``storage.…`` for the store.
+        **options: Hudi's options by their names, settings of lakefmt, and ``storage.…`` for the store; most names have dots
+            and are given in a dictionary.
 
     Returns:
         What was committed.
@@ -133,6 +134,11 @@ def write_dataframe(
         TableExists: there is a table, and the mode is ``error``.
         UnknownSetting: an option that is not known.
         UnsupportedFeature: more rows than one process should take (``lakefmt.spark.stage.max.bytes``).
+
+    Example::
+
+        options = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.datasource.write.precombine.field": "ts"}
+        lakefmt.spark.write(df, "/data/trips", commit_metadata={"job": "nightly"}, **options)
     """
     texts = option_texts(options)
     limits, sort = take_limits(texts, _shuffle_partitions(df)), take_sort(texts)
@@ -161,7 +167,7 @@ def write_few_rows(
     commit_metadata: Mapping[str, str] | None = None,
     table: Table | None = None,
     row_bytes: float | None = None,
-    **options: object,
+    **options: Unpack[SparkWriteOptions],
 ) -> FewRows | None:
     """Append the rows of a DataFrame to a table if they are few, by one job of Spark; no rows make no commit.
 
@@ -211,7 +217,9 @@ def _collect_and_write(
     return FewRows(rows.num_rows, rows.nbytes)
 
 
-def explain_write(df: DataFrame, path: str, mode: str = "append", **options: object) -> SparkWritePlan:
+def explain_write(
+    df: DataFrame, path: str, mode: str = "append", **options: Unpack[SparkWriteOptions]
+) -> SparkWritePlan:
     """Return how a write would run: by which way, over how many tasks and files, and why. The rows are counted for it.
 
     Args:
@@ -223,6 +231,10 @@ def explain_write(df: DataFrame, path: str, mode: str = "append", **options: obj
     Raises:
         TableExists: there is a table, and the mode is ``error``.
         UnknownSetting: an option that is not known.
+
+    Example::
+
+        print(lakefmt.spark.explain_write(df, "/data/trips", **options))
     """
     texts = option_texts(options)
     limits, sort = take_limits(texts, _shuffle_partitions(df)), take_sort(texts)
@@ -285,7 +297,15 @@ def _stage_by_tasks(
 
 
 def last_commit(path: str) -> CommitResult | None:
-    """Return the result of the latest write to a table by :func:`write_dataframe` in this process; None: there was none."""
+    """Return the result of the latest write to a table by :func:`write_dataframe` in this process; None: there was none.
+
+    Args:
+        path: the table, as the write was given it.
+
+    Example:
+        >>> last_commit("/data/never-written") is None
+        True
+    """
     return _results_by_path.get(path)
 
 

@@ -230,7 +230,7 @@ def _takes(fs: AbstractFileSystem, argument: str) -> bool:
     return all(argument in inspect.signature(method).parameters for method in methods if method is not None)
 
 
-def _epoch(info: Mapping[str, Any]) -> float:
+def _epoch(info: Mapping[str, object]) -> float:
     value = next((info[name] for name in _TIMES if info.get(name) is not None), None)
     if isinstance(value, str):
         try:

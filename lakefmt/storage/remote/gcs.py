@@ -98,7 +98,7 @@ class GcsObjects(FsspecObjects):
         return None if info.get("type") == "directory" else info
 
 
-def _generation(info: Mapping[str, Any], name: str) -> str:
+def _generation(info: Mapping[str, object], name: str) -> str:
     generation = info.get("generation")
     if generation is None:
         raise StorageError(f"the service does not tell which generation {name!r} is")

@@ -179,7 +179,7 @@ class CheckedHandler(pafs.FSSpecHandler):  # type: ignore[misc]  # pyarrow is un
         """Open a file for reading from its beginning: here reading ahead is right."""
         return self._checked(path, lambda: self.fs.open(path, mode="rb"))
 
-    def _checked(self, path: str, open_file: Callable[[], Any]) -> pa.NativeFile:
+    def _checked(self, path: str, open_file: Callable[[], object]) -> pa.NativeFile:
         file = self._ask("open", path, open_file)
         return pa.PythonFile(track_arrow_use(_CheckedFile(file, path, self._ask)), mode="r")
 

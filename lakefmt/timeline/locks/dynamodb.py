@@ -18,7 +18,8 @@ from typing import Any, Protocol
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import CorruptFile, StorageError
 from lakefmt.storage.time_source import TimeSource
-from lakefmt.timeline.locks.api import LockHandle, LockOptions, ask_service, import_extra, without_password
+from lakefmt.timeline.locks.api import LockHandle, LockOptions
+from lakefmt.timeline.locks.clients import ask_service, import_extra, without_password
 
 __all__ = ["BotoLockTable", "DynamoDBLockBackend", "LockItem", "LockTable", "decode_lock_item", "open_dynamodb_backend"]
 

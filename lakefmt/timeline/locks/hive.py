@@ -16,7 +16,8 @@ from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from lakefmt.errors import InvalidInputError, LakefmtError, StorageError
-from lakefmt.timeline.locks.api import LockHandle, LockOptions, ask_service, import_extra, without_password
+from lakefmt.timeline.locks.api import LockHandle, LockOptions
+from lakefmt.timeline.locks.clients import ask_service, import_extra, without_password
 
 __all__ = ["HiveLockBackend", "HiveSession", "ThriftHiveSession", "open_hive_backend"]
 

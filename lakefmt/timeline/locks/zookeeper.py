@@ -21,7 +21,8 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from lakefmt.errors import StorageError
-from lakefmt.timeline.locks.api import LockHandle, LockOptions, ask_service, import_extra, without_password
+from lakefmt.timeline.locks.api import LockHandle, LockOptions
+from lakefmt.timeline.locks.clients import ask_service, import_extra, without_password
 
 __all__ = ["KazooSession", "ZooKeeperLockBackend", "ZooKeeperSession", "open_zookeeper_backend"]
 

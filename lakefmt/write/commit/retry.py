@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain, islice
-from tempfile import TemporaryFile
 from typing import IO, Final, TypeVar
 
 import pyarrow as pa
@@ -65,6 +64,8 @@ class SpooledRows:
     def __init__(self, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
         self._rows = 0
         with spilling(), ExitStack() as stack:
+            from tempfile import TemporaryFile  # few streams are larger than memory
+
             self._file: IO[bytes] = stack.enter_context(TemporaryFile(prefix="lakefmt-rows-"))
             with pa.ipc.new_stream(self._file, schema) as writer:
                 for table in tables:

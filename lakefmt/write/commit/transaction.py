@@ -633,7 +633,7 @@ def abort_instant(instant: InstantTransaction, *, is_saved: bool = False) -> Non
         is_saved: the write has saved what it remembers (:mod:`~lakefmt.write.commit.saved_write`).
     """
     from lakefmt.timeline.rollback import plan_rollback_of
-    from lakefmt.transactions.recovery import run_rollback
+    from lakefmt.transactions.rollback_executor import run_rollback
 
     write_client, client = instant.write_client, instant.write_client.client
     with write_client.lock.hold() as lease:

@@ -1,18 +1,21 @@
-"""What statistics guarantee of the rows of file slices and row groups, also of columns that were altered since.
+"""What statistics guarantee of the rows of file slices and row groups.
 
 Statistics of the files of a slice are joined before they are compared with a condition: a merged row takes each value from
 one of the files, perhaps another one for each column. So a slice is read or not read as a whole, and a log is never left
 out alone.
 
-Arrow compares a footer with a filter by names and types, so it cannot leave out row groups of a file that has a column
-under another name, or in another type. Here the ends of each row group get the name and the type of today, as its rows do.
+Statistics are used where a column has had its name and type since the file was written. Of a column that was renamed, given
+another type, or dropped and added again, nothing is known in older files: they are opened.
+
+Arrow leaves out row groups of the files that it reads by names and types. Of other files the ends of each row group are
+compared here, for the columns that stayed as they were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,28 +26,22 @@ import pyarrow.types as pt
 
 from lakefmt.config.table_config import TableConfig
 from lakefmt.data_classes import replace
-from lakefmt.errors import CorruptFile
-from lakefmt.filegroups.model import FileSlice, LogFile
 from lakefmt.filegroups.table_client import TableAt
-from lakefmt.metadata.reading.altered_stats import DatedFiles, read_altered_stats, texts_of_days
-from lakefmt.metadata.reading.reader import MetadataTable
 from lakefmt.read.filter_terms import Condition, satisfiable
 from lakefmt.read.filters import filter_columns
-from lakefmt.schema import field_at, reconcile
-from lakefmt.schema.alter import convert_stored
-from lakefmt.schema.column_ids import ColumnPlaces
-from lakefmt.schema.statistic_names import StatisticNames
+from lakefmt.schema import field_at
+from lakefmt.schema.column_ids import ColumnPlaces, unaltered_since
+from lakefmt.schema.history import SchemaHistory
 from lakefmt.values import COMMIT_TIME, META_COLUMNS, RECORD_KEY
 
 __all__ = [
     "Leaf",
     "SliceFiles",
     "all_known",
-    "altered_ranges",
+    "alterations",
     "exact_in_partitions",
     "joined_ranges",
     "joined_records",
-    "names_of_columns",
     "range_guarantees",
     "row_groups_left",
     "statistic_columns",
@@ -66,21 +63,40 @@ class SliceFiles:
         slices: the number of the slice that each is of.
         logs: whether each is a log.
         count: how many slices there are.
+        instants: of each file; none: they do not matter.
     """
 
-    def __init__(self, names: Sequence[str], slices: Sequence[int], logs: Sequence[bool], count: int) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        slices: Sequence[int],
+        logs: Sequence[bool],
+        count: int,
+        instants: Sequence[str] = (),
+    ) -> None:
         self.names = pa.array(names, pa.string())
         self.slices: I64 = np.array(slices, np.int64)
         self.logs: Mask = np.array(logs, bool)
         self.count = count
+        self.instants = instants
+
+    def older_than(self, instant: int) -> Mask:
+        """Return which files are older than an instant; 0: none is."""
+        if not instant:
+            return np.zeros(len(self.names), bool)
+        instants, codes = np.unique(np.array(self.instants, str), return_inverse=True)
+        is_older = [not each.isdecimal() or int(each) < instant for each in instants.tolist()]
+        older: Mask = np.array(is_older, bool)[codes]
+        return older
 
 
-def joined_ranges(stats: pa.Table, files: SliceFiles) -> pa.Table:
+def joined_ranges(stats: pa.Table, files: SliceFiles, since: int = 0) -> pa.Table:
     """Return what values of a column each slice has.
 
     Parameters:
         stats: the statistics of the column by file, as the metadata table has them.
         files: the files of the slices.
+        since: the instant since which the column has had its name and type: of older files nothing is known.
 
     Returns:
         Columns ``min`` and ``max`` (null: there are only nulls, or nothing is known), ``has_nulls``, ``has_values`` and
@@ -95,27 +111,27 @@ def joined_ranges(stats: pa.Table, files: SliceFiles) -> pa.Table:
     twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
     stats = stats.filter(pc.invert(pc.is_in(stats["name"], value_set=twice))) if len(twice) else stats
     places = pc.index_in(files.names, value_set=stats["name"].combine_chunks())
-    records = pa.table({name: stats[name].combine_chunks().take(places) for name in _RECORD_COLUMNS})
-    return joined_records(records, files, np.arange(len(files.slices)))
+    if since:
+        places = pc.if_else(files.older_than(since), pa.scalar(None, places.type), places)
+    return joined_records(
+        pa.table({name: stats[name].combine_chunks().take(places) for name in _RECORD_COLUMNS}), files
+    )
 
 
-def joined_records(records: pa.Table, files: SliceFiles, places: I64, absent: Mask | None = None) -> pa.Table:
+def joined_records(records: pa.Table, files: SliceFiles) -> pa.Table:
     """Return what values of a column each slice has, as :func:`joined_ranges` does.
 
     Parameters:
-        records: ``min``, ``max``, ``value_count`` and ``null_count``; nulls: nothing is known of the file.
+        records: ``min``, ``max``, ``value_count`` and ``null_count`` of each file; nulls: nothing is known of it.
         files: the files of the slices.
-        places: the file that each record is of, by position; every file has one at least.
-        absent: where the file is known to have only nulls.
     """
     low, high = (records[end].combine_chunks() for end in ("min", "max"))
     rows, nulls = (_counts_or_minus_one(records[name].combine_chunks()) for name in ("value_count", "null_count"))
-    slices, logs = files.slices[places], files.logs[places]
+    slices = files.slices
     has_range = _has_range(low, high)
-    is_empty = logs & (rows == 0) & (nulls == 0)  # a log of deletes
+    is_empty = files.logs & (rows == 0) & (nulls == 0)  # a log of deletes
     only_nulls = (rows > 0) & (rows == nulls) & _tells_nulls(low.type)
     is_told = has_range | is_empty | only_nulls
-    is_told = is_told if absent is None else is_told | absent
     columns = {
         "min": _outermost(low, slices, files.count, has_range, "ascending"),
         "max": _outermost(high, slices, files.count, has_range, "descending"),
@@ -214,13 +230,13 @@ class Leaf(NamedTuple):
     """A column, or a nested field, that may have statistics.
 
     Attributes:
-        altered: the names of columns at any time; None: this one's statistics are under its name in every file.
+        since: the instant since which it has had its name and type: statistics of older files are not used.
     """
 
     name: str
     expression: pc.Expression
     kind: pa.DataType
-    altered: StatisticNames | None = None
+    since: int = 0
 
 
 def statistic_columns(
@@ -252,71 +268,29 @@ def _leaf_columns(path: tuple[str, ...], kind: pa.DataType) -> Iterator[Leaf]:
         yield Leaf(".".join(path), pc.field(path[0]) if len(path) == 1 else pc.field(*path), kind)
 
 
-def names_of_columns(table_at: TableAt) -> StatisticNames | None:
-    """Return the names that the columns of a state ever had; None: they have no ids.
+def alterations(table_at: TableAt, columns: Iterable[str]) -> dict[str, int | None]:
+    """Return since which instant columns have had their names and types; 0: always; None: nothing is known.
 
     Parameters:
         table_at: the table, at one moment.
+        columns: of that moment, with dots where they are nested fields.
 
     Raises:
         UnsupportedFeature: the history of the columns is missing.
     """
-    # Statistics may be newer than what is read.
-    newest = replace(table_at.state, timeline=table_at.timeline.unbounded)
-    now, then = table_at.schema_history(), table_at.client.at(newest).schema_history()
-    return None if now is None or then is None else StatisticNames(now, then)
+    # Statistics may be newer than the moment that is read.
+    newest = table_at.client.at(replace(table_at.state, timeline=table_at.timeline.unbounded))
+    histories = (table_at.schema_history(), newest.schema_history())
+    if histories == (None, None):
+        return dict.fromkeys(columns, 0)
+    return {column: 0 if column in META_COLUMNS else _since(column, *histories) for column in columns}
 
 
-def altered_ranges(
-    table: MetadataTable,
-    column: str,
-    kind: pa.DataType,
-    names: StatisticNames,
-    slices: Sequence[FileSlice],
-    layout: int,
-    partitions: Sequence[str] | None = None,
-    *,
-    by_file: bool = False,
-) -> pa.Table:
-    """Return what values of an altered column each slice has (:func:`~lakefmt.read.skipping.altered_columns.joined_ranges`).
-
-    Parameters:
-        table: the metadata table.
-        column: its name in the rows that are read, with dots when it is nested.
-        kind: its type there.
-        names: that columns had.
-        slices: the slices.
-        layout: of the table's timeline.
-        partitions: paths of data partitions that they are in; None: all.
-        by_file: one row for each file instead, base files before their logs.
-
-    Raises:
-        CorruptFile: the statistics are damaged.
-    """
-    stored = [
-        (number, file, file_slice)
-        for number, file_slice in enumerate(slices)
-        for file in (file_slice.base, *file_slice.logs)
-        if file is not None
-    ]
-    logs = [isinstance(file, LogFile) for _, file, _ in stored]
-    numbers = range(len(stored)) if by_file else [number for number, _, _ in stored]
-    count = len(stored) if by_file else len(slices)
-    files = SliceFiles([file.name for _, file, _ in stored], numbers, logs, count)
-    grows = np.array([isinstance(file, LogFile) and _may_grow(file, each, layout) for _, file, each in stored], bool)
-    dated = DatedFiles(files.names, [file.instant for _, file, _ in stored], files.logs, grows)
-    records = read_altered_stats(table, column, kind, names, dated, partitions)
-    places, absent = (records[name].to_numpy() for name in ("file", "is_absent"))
-    return joined_records(records, files, places, absent)
-
-
-def _may_grow(log: LogFile, file_slice: FileSlice, layout: int) -> bool:
-    """Return whether later instants may have written to a log: one of table version 6, which has its slice's instant."""
-    alike = sum(each.instant == log.instant for each in file_slice.logs)
-    return layout == 1 or (log.instant == file_slice.instant and (file_slice.base is not None or alike > 1))
-
-
-_COUNT_COLUMNS: Final = ("value_count", "null_count")
+def _since(column: str, now: SchemaHistory | None, newest: SchemaHistory | None) -> int | None:
+    known = now or newest
+    since = None if known is None else unaltered_since(column, known, newest or known)
+    # Where one of both has no ids, files have no schema by their instants in it.
+    return since if (now is not None and newest is not None) or not since else None
 
 
 def row_groups_left(
@@ -357,66 +331,28 @@ def _row_group_guarantees(
     metadata: pq.FileMetaData, stored: pa.Schema, places: ColumnPlaces | None, leaf: Leaf
 ) -> list[pc.Expression | None] | None:
     """Return what is true of a column in each row group; None: nothing is known of any."""
-    place = _place_in_file(leaf.name.split("."), places)
-    if place is None:
-        return [leaf.expression.is_null()] * metadata.num_row_groups
-    names, kind = place
-    path = ".".join(names)
-    numbers = [n for n in range(metadata.num_columns) if metadata.schema.column(n).path == path]
-    field = field_at(stored, path) if len(numbers) == 1 else None
-    if field is None or not _keeps_order(field.type, leaf.kind, kind):
+    if places is not None and not places.stays_inside(leaf.name.split(".")):
         return None
-    records = _row_group_records(metadata, numbers[0], field.type, leaf.kind, kind)
+    numbers = [n for n in range(metadata.num_columns) if metadata.schema.column(n).path == leaf.name]
+    field = field_at(stored, leaf.name) if len(numbers) == 1 else None
+    if field is None or not _has_usable_ends(field.type, leaf.kind):
+        return None
+    records = _row_group_records(metadata, numbers[0], field.type)
     if records is None:
         return None
     count = metadata.num_row_groups
     groups = SliceFiles([""] * count, range(count), [False] * count, count)
-    return range_guarantees(leaf.expression, joined_records(records, groups, np.arange(count)))
+    return range_guarantees(leaf.expression, joined_records(records, groups))
 
 
-def _place_in_file(path: Sequence[str], places: ColumnPlaces | None) -> tuple[list[str], str | None] | None:
-    """Return the names that lead to a column in the file, and the type it gets in Hudi's words; None: the file has no such column."""
-    if places is None:
-        return list(path), None
-    names: list[str] = []
-    kind: str | None = None
-    inside = places.places
-    for number, name in enumerate(path):
-        place = next((each for each in inside if each.name == name), None)
-        if place is None:
-            # A column without an id has its name in every file.
-            return (list(path), None) if not number and name not in places.known else None
-        names.append(place.stored)
-        kind = place.kind
-        if place.fields is None:  # what it holds has the same names
-            return [*names, *path[number + 1 :]], kind
-        inside = place.fields
-    return names, kind
-
-
-def _keeps_order(stored: pa.DataType, current: pa.DataType, kind: str | None) -> bool:
-    """Return whether the ends of stored values are, once they are converted, the ends of the converted values."""
+def _has_usable_ends(stored: pa.DataType, current: pa.DataType) -> bool:
     if pt.is_timestamp(stored) and stored.unit not in ("ms", "us"):
         return False
-    if stored.equals(current):
-        return not pt.is_nested(stored) and not isinstance(stored, pa.BaseExtensionType)
-    if pt.is_signed_integer(stored):
-        return bool(
-            (pt.is_signed_integer(current) and current.bit_width >= stored.bit_width)
-            or pt.is_floating(current)
-            or pt.is_decimal(current)
-        )
-    if pt.is_float32(stored):
-        return bool(pt.is_float64(current)) and kind == "double"
-    if pt.is_decimal(stored) and pt.is_decimal(current):
-        return bool(current.scale >= stored.scale)
-    return bool(pt.is_date32(stored) and pt.is_string(current)) and kind == "string"
+    return stored.equals(current) and not pt.is_nested(stored) and not isinstance(stored, pa.BaseExtensionType)
 
 
-def _row_group_records(
-    metadata: pq.FileMetaData, column: int, stored: pa.DataType, current: pa.DataType, kind: str | None
-) -> pa.Table | None:
-    """Return the ends and counts of a column in each row group, as values of today; None: they cannot be read."""
+def _row_group_records(metadata: pq.FileMetaData, column: int, stored: pa.DataType) -> pa.Table | None:
+    """Return the ends and counts of a column in each row group; None: they cannot be read."""
     lows: list[Any] = []
     highs: list[Any] = []
     counts: list[tuple[int | None, int | None]] = []
@@ -429,15 +365,8 @@ def _row_group_records(
             highs.append(statistics.max if has_ends else None)
             nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
             counts.append((chunk.num_values, nulls))
-        ends = [_converted_ends(pa.array(values, stored), current, kind) for values in (lows, highs)]
-    except (pa.ArrowException, CorruptFile, ArithmeticError, TypeError, ValueError):
+        ends = [pa.array(values, stored) for values in (lows, highs)]
+    except (pa.ArrowException, ArithmeticError, TypeError, ValueError):
         return None  # years that Python has no date for, text that is no text
     numbers = [pa.array(values, pa.int64()) for values in zip(*counts, strict=True)]
-    return pa.table([*ends, *numbers], names=["min", "max", *_COUNT_COLUMNS])
-
-
-def _converted_ends(ends: pa.Array, current: pa.DataType, kind: str | None) -> pa.Array:
-    if pt.is_date32(ends.type) and pt.is_string(current):
-        return texts_of_days(ends)
-    values = ends if kind is None else convert_stored(ends, kind)
-    return reconcile(pa.table({"end": values}), pa.schema([("end", current)])).column(0).combine_chunks()
+    return pa.table([*ends, *numbers], names=list(_RECORD_COLUMNS))
