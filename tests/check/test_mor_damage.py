@@ -50,12 +50,11 @@ def test_a_sound_table_has_nothing_wrong(version: int, level: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(LOG_SABOTAGE))
-@pytest.mark.parametrize(("version", "choice"), [(6, "first"), (8, "last")])
+@product_or_diagonal(version=[6, 8], name=list(LOG_SABOTAGE))
 def test_damage_to_logs_is_named_and_mended(
-    name: str, version: int, choice: str, hudi_rs_judge: HudiRsJudge, tmp_path: Path
+    name: str, version: int, hudi_rs_judge: HudiRsJudge, tmp_path: Path
 ) -> None:
-    scene = mor_scene(version)
+    scene, choice = mor_scene(version), "first" if version == 6 else "last"
     before = scene.open().read()
     damage = LOG_SABOTAGE[name](scene, CHOICES[choice])
     seen = damage.rows if name == "spoiled_block" else scene.open().read()

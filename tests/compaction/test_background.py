@@ -28,6 +28,7 @@ from lakefmt.timeline.instant import Action
 from lakefmt.values import WriteOperation
 from tests.compaction.held import Later
 from tests.judges.compare import assert_same_multiset
+from tests.kit import SECONDS_FOR_A_CHILD
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 OFTEN: dict[str, object] = {
@@ -394,7 +395,11 @@ def test_a_process_may_end_without_closing(tmp_path: Path, ending: str) -> None:
     root = str(tmp_path / "t")
     lakefmt.create_table(root, schema=SCHEMA, record_key="id", table_type="mor")
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, root, ending], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", PROGRAM, root, ending],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS_FOR_A_CHILD,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(v) for v in range(6)]

@@ -21,7 +21,7 @@ import lakefmt.write.commit.conflict_resolution as rivals
 from lakefmt.data_classes import replace
 from lakefmt.timeline.heartbeat import Liveness
 from tests.example_counts import seeds_of_run
-from tests.kit import THOROUGH
+from tests.kit import SECONDS_FOR_A_CHILD, THOROUGH
 from tests.simulation.serializability import RecordedHistory
 from tests.simulation.simulator import Chances, check_history, scene_of, simulate
 
@@ -81,7 +81,7 @@ def test_a_seed_says_the_same_in_another_process() -> None:
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "4711"}
     seeds = ["3", "28"]
     done = subprocess.run(
-        [sys.executable, "-c", script, *seeds], env=environ, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script, *seeds], env=environ, capture_output=True, text=True, timeout=SECONDS_FOR_A_CHILD
     )
     mine = [hashlib.sha256("\n".join(simulate(int(seed)).trace).encode()).hexdigest() for seed in seeds]
     assert done.stdout.strip() == str(mine), done.stderr

@@ -27,7 +27,7 @@ from lakefmt.timeline.markers import SAVED_WRITES, saved_keys_name, saved_write_
 from lakefmt.write import transaction
 from lakefmt.write import transaction as saved_transaction
 from lakefmt.write.transaction import find_transaction
-from tests.kit import product_or_diagonal
+from tests.kit import SECONDS_FOR_A_CHILD, product_or_diagonal
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
 MANY: dict[str, object] = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
@@ -298,7 +298,11 @@ def test_a_process_is_killed_and_another_one_ends_its_write(tmp_path: Path, endi
 
     def run(*command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-c", *command], env=environment, capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", *command],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_FOR_A_CHILD,
         )
 
     begun = run(BEGINNER, str(tmp_path / "t"), str(job), str(root))
