@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Unpack
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.advice.verbs import AdviceVerbs
-from lakefmt.arguments import check_flags, check_texts, mapping_argument, text_argument
-from lakefmt.check.verbs import VacuumVerbs
+from lakefmt.arguments import check_flags, check_texts, mapping_argument, number_argument, text_argument, texts_argument
 from lakefmt.compaction.verbs import CompactionVerbs
 from lakefmt.config.merge_rule import MergeFunction, with_merger
 from lakefmt.config.settings import resolve_settings
@@ -55,7 +53,9 @@ from lakefmt.write.transaction import WriteTransaction
 from lakefmt.write.verbs import delete_keys, delete_partitions, run_write
 
 if TYPE_CHECKING:
+    from lakefmt.advice.advise import TableAdvice
     from lakefmt.check.findings import CheckReport, RepairPlan, RepairReport
+    from lakefmt.check.vacuum import VacuumResult
     from lakefmt.compaction.archive import ArchiveResult
     from lakefmt.compaction.clean.run import CleanResult
     from lakefmt.table_alter import TableAlter
@@ -230,9 +230,7 @@ def open_table(
     return Table(client)
 
 
-class Table(
-    ReadingVerbs, CompactionVerbs, UndoVerbs, ConsumerVerbs, ProducerVerbs, AppendVerbs, AdviceVerbs, VacuumVerbs
-):
+class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, ConsumerVerbs, ProducerVerbs, AppendVerbs):
     """One Hudi table. Reading is safe from many threads; writes of one handle queue."""
 
     def __init__(self, client: TableClient, creation_warnings: tuple[str, ...] = ()) -> None:
@@ -684,6 +682,67 @@ class Table(
 
         with self._writing:
             return repair_table(self.client, plan, check_table, accept_loss=accept_loss)
+
+    def vacuum(self, *, orphans: bool = False, older_than: str | float = "1d", dry_run: bool = False) -> VacuumResult:
+        """Remove files that failed writes and dead processes left, and that nothing names.
+
+        Args:
+            orphans: remove orphan files; has to be said.
+            older_than: the least age of a file: seconds, or a text such as ``"1d"``, ``"90m"``.
+            dry_run: True returns the plan and removes nothing.
+
+        Raises:
+            StateError: something that may name a file cannot be read; nothing was removed.
+            InvalidInputError: `older_than` is no age, or nothing was asked for.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> t = lakefmt.create_table("memory://doc-vacuum", data=pa.table({"id": ["a"]}), record_key="id")
+            >>> print(t.vacuum(orphans=True, dry_run=True))
+            vacuum: remove 0 files, 0 bytes
+        """
+        # Imported here: few programs remove files, and all wait for the import.
+        from lakefmt.check.vacuum import parse_age, vacuum_table
+
+        check_flags(orphans=orphans, dry_run=dry_run)
+        seconds = parse_age(older_than)
+        if not orphans:
+            raise InvalidInputError("vacuum removes orphan files only: say orphans=True")
+        if dry_run:
+            return vacuum_table(self.client, seconds, dry_run=True)
+        with self._writing:
+            return vacuum_table(self.client, seconds)
+
+    def advise(self, *, reads_per_commit: float = 1.0, filter_columns: Sequence[str] | None = None) -> TableAdvice:
+        """Return which index, table type, services and file sizes are expected to cost least; nothing is changed.
+
+        The table's commits, file names and some footers are read, no row. Costs are those that ``lakefmt bench`` has
+        measured on this machine, else shipped ones (docs/choices.md).
+
+        Args:
+            reads_per_commit: full reads between two commits.
+            filter_columns: columns that filters of readers name: what rows could be clustered by.
+
+        Raises:
+            InvalidInputError: the table has no rows or no such column, or a number is out of range.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> data = pa.table({"id": [str(n) for n in range(100)]})
+            >>> t = lakefmt.create_table("memory://doc-advise", data=data, record_key="id")
+            >>> _ = t.upsert(data), t.upsert(data.slice(0, 10))
+            >>> advice = t.advise(reads_per_commit=2)
+            >>> advice.profile.rows, advice.profile.batch_rows, len(advice.reasons)
+            (100, 10, 3)
+        """
+        # Imported here: few programs ask for advice, and all wait for the import.
+        from lakefmt.advice.advise import advise_choice
+        from lakefmt.advice.kept_curves import load_curves
+        from lakefmt.advice.profiling import profile_table
+
+        reads = number_argument(reads_per_commit, "reads_per_commit", 0.0, 1e6)
+        columns = [] if filter_columns is None else texts_argument(filter_columns, "filter_columns")
+        return advise_choice(profile_table(self.client, reads_per_commit=reads, filter_columns=columns), load_curves())
 
     def upgrade(self, to: int, *, dry_run: bool = False) -> UpgradePlan:
         """Turn the table into a newer version; nothing but this call ever does. Logs are compacted first.

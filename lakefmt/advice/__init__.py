@@ -2,5 +2,5 @@
 
 ``profile`` describes a table with its writes, and the choices for it; ``profiling`` takes such a profile from commits and
 footers; no row is read. ``amounts`` predicts what a choice reads and writes, and turns that into seconds by measured costs;
-``kept_curves`` reads the costs of this machine or the shipped ones. ``verbs`` compares all choices: ``table.advise``.
+``kept_curves`` reads the costs of this machine or the shipped ones. ``advise`` compares all choices.
 """

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.consumers.planning import in_queue_order
 from lakefmt.consumers.stream import StreamBatch, TableStream
 from lakefmt.data_classes import dataclass
 from lakefmt.errors import (
@@ -27,7 +28,6 @@ from lakefmt.errors import (
     UnsupportedFeature,
 )
 from lakefmt.filegroups.model import FileSlice
-from lakefmt.filegroups.queue_order import in_queue_order
 from lakefmt.formats.names import has_bucket_number, queue_bucket_of
 from lakefmt.keys import parse_partition_values
 from lakefmt.producers.append.tags import Tag

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from lakefmt.consumers.part_reading import is_keyed
@@ -20,10 +20,9 @@ from lakefmt.consumers.steps import (
 )
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.errors import LakefmtError
-from lakefmt.filegroups.model import join_path
-from lakefmt.filegroups.queue_order import in_queue_order
-from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.formats.names import PARTITION_METADATA
+from lakefmt.filegroups.model import FileSlice, join_path
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
+from lakefmt.formats.names import PARTITION_METADATA, queue_position_of
 from lakefmt.formats.properties import decode_properties
 from lakefmt.keys import parse_partition_values
 from lakefmt.read.incremental import is_rewrite, select_commits, visible_at_end
@@ -33,7 +32,7 @@ from lakefmt.timeline.commit import CommitMetadata
 from lakefmt.timeline.consumers import newest_watermark
 from lakefmt.timeline.instant import COMMIT_ACTIONS, Instant, State
 
-__all__ = ["CommitFinder", "NextCommits"]
+__all__ = ["CommitFinder", "NextCommits", "in_queue_order"]
 
 #: Commits whose metadata are read at once; a stream that lags asks again without waiting.
 _MOST_COMMITS: Final = 256
@@ -260,3 +259,26 @@ class CommitFinder:
             commit = next((i for i in state.timeline.commits if i.time == time), None)
             self._created[path] = time if commit is None else commit.order_time
         return self._created[path]
+
+
+def in_queue_order(table_at: TableAt, slices: Iterable[FileSlice]) -> list[FileSlice]:
+    """Return slices so that the rows of each bucket come in their order; of a table that is no queue as they are.
+
+    A file id tells when the commit of its first rows was requested. Commits that were requested earlier may complete later.
+
+    Args:
+        table_at: the table, at one moment.
+        slices: of any partitions and buckets.
+    """
+    given = list(slices)
+    firsts = [queue_position_of(each.file_id) for each in given]
+    if not any(firsts):
+        return given
+    timeline = table_at.timeline
+    if not all(first is None or timeline.tells_completion_of(first[0]) for first in firsts):
+        timeline = table_at.with_history().timeline
+    places = [
+        (timeline.completion_of(each.instant), 0) if first is None else (timeline.completion_of(first[0]), first[1])
+        for each, first in zip(given, firsts, strict=True)
+    ]
+    return [given[number] for number in sorted(range(len(given)), key=places.__getitem__)]
