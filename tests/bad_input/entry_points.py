@@ -392,7 +392,7 @@ def arguments_of(name: str, entry: object) -> list[str]:
     for argument in inspect.signature(entry).parameters.values():
         if argument.kind is not inspect.Parameter.VAR_KEYWORD:
             found.append(argument.name)
-        elif argument.name == "call":
+        elif argument.name == "call" and "ReadOptions" not in str(argument.annotation):
             found += sorted(ARGUMENTS)
         else:
             found += [each for each in inspect.signature(Table.read).parameters if each != "self"]
