@@ -151,9 +151,7 @@ def _remove_late_files(write_at: WriteAt, plan: ArchivePlan, lease: Lease) -> No
     for rollback in timeline.completed_of(Action.ROLLBACK):
         if rollback.time < last:
             continue  # an earlier step has looked
-        record = decode_body(
-            BodyKind.ROLLBACK_METADATA, client.at(write_at.state).read_body(rollback), what=rollback.file_name
-        )
+        record = decode_body(BodyKind.ROLLBACK_METADATA, write_at.read_body(rollback), what=rollback.file_name)
         for target in rolled_back_instants(record, write_at.config.table_type):
             if last <= target.time < first and target.time not in here:
                 late = find_late_files(client.store, target, timeline.layout, rollback.modified)
@@ -168,7 +166,7 @@ def _remove_files_of_lost_attempts(write_at: WriteAt, plan: ArchivePlan, lease: 
     """
     client = write_at.client
     replacing = [i for i in plan.instants if i.action is Action.REPLACE_COMMIT]
-    for instant, commit in ((i, client.at(write_at.state).commit_metadata(i)) for i in replacing):
+    for instant, commit in ((i, write_at.commit_metadata(i)) for i in replacing):
         if commit.operation is WriteOperation.CLUSTER:
             named = {stat.path for stat in commit.stats}
             bases, _ = client.storage_listing(write_at.config).files(sorted({s.partition_path for s in commit.stats}))
@@ -225,12 +223,12 @@ def _plan(write_at: WriteAt, *, force: bool) -> ArchivePlan:
         return ArchivePlan()
     client = write_at.client
     edges = ArchiveEdges(
-        client.at(write_at.state).retained_from(),
-        _straddling(client.at(write_at.state), rules),
-        _still_hiding(client.at(write_at.state), rules),
+        write_at.retained_from(),
+        _straddling(write_at, rules),
+        _still_hiding(write_at, rules),
         bool(write_at.config.metadata_partitions),
         _metadata_compacted(client, write_at.config),
-        _unread(client.at(write_at.state)),
+        _unread(write_at),
     )
     return plan_archive(write_at.timeline, rules, edges, force=force)
 

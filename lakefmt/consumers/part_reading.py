@@ -21,7 +21,7 @@ from lakefmt.errors import InvalidInputError, UnsupportedFeature
 from lakefmt.filegroups.cdc import DELETE, INSERT, UPDATE
 from lakefmt.filegroups.model import FileSlice
 from lakefmt.filegroups.reader import read_small_file
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.formats.log.cdc import AFTER, BEFORE, OP
 from lakefmt.read.changes import ChangesPlan, plan_changes_read, read_planned_changes
 from lakefmt.read.filters import Filter, keep_rows
@@ -71,6 +71,11 @@ class PartReader:
     kinds: bool = False
     changes: ChangesPlan | None = None
 
+    @property
+    def table_at(self) -> TableAt:
+        """The table as it is read."""
+        return self.client.at(self.state)
+
     def with_changes(self, start: str, steps: Sequence[StreamStep]) -> PartReader:
         """Return the reader that knows the changes of some commits.
 
@@ -82,7 +87,7 @@ class PartReader:
             SnapshotExpired: files were cleaned away.
         """
         last = max(step.instant.order_time for step in steps)
-        return replace(self, changes=plan_changes_read(self.client.at(self.state), start, last))
+        return replace(self, changes=plan_changes_read(self.table_at, start, last))
 
     def batches(self, step: StreamStep, part: StreamPart, skip: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part without the first `skip` ones; never an empty batch.
@@ -109,7 +114,7 @@ class PartReader:
 
     @cached_property
     def _asked(self) -> Query:
-        query = plan_query(self.client.at(self.state).schema(), self.columns, self.filter, meta_columns=False)
+        query = plan_query(self.table_at.schema(), self.columns, self.filter, meta_columns=False)
         _check_name_is_free(query, kinds=self.kinds, keyed=is_keyed(self.state))
         return query
 
@@ -135,10 +140,10 @@ class PartReader:
             rows = pa.Table.from_arrays(keep_rows(small, query.condition).select(schema.names).columns, schema=schema)
             yield from (batch for batch in rows.to_batches(max_chunksize=BATCH_ROWS) if batch.num_rows)
         elif file_slice.logs:
-            for table in merged_tables(self.client.at(self.state), [file_slice], query):
+            for table in merged_tables(self.table_at, [file_slice], query):
                 yield from cast_rows(table, schema).combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
         elif file_slice.base is not None:
-            for batch in scan_batches(self.client.at(self.state), [file_slice.base], query):
+            for batch in scan_batches(self.table_at, [file_slice.base], query):
                 if batch.num_rows:
                     yield batch if batch.schema.equals(schema) else batch.cast(schema)
 
@@ -150,7 +155,7 @@ class PartReader:
         file, fields = file_slice.base, self._fields
         if file is None or file_slice.logs or not fields or self.state.config.drop_partition_columns:
             return None
-        ids = self.client.at(self.state).column_ids() if self.client.cache.has_seen_column_ids else None
+        ids = self.table_at.column_ids() if self.client.cache.has_seen_column_ids else None
         if ids is not None and not ids.keeps((field.name for field in fields), file.instant):
             return None
         return read_small_file(self.client.store, file, fields)
@@ -158,7 +163,7 @@ class PartReader:
     def _changes(self, step: StreamStep, part: StreamPart) -> Iterator[pa.RecordBatch]:
         if self.changes is None:
             raise UnsupportedFeature("the changes of the commit were not planned")
-        query = plan_query(self.client.at(self.state).schema(), self.columns, None, meta_columns=False)
+        query = plan_query(self.table_at.schema(), self.columns, None, meta_columns=False)
         _check_name_is_free(query, kinds=self.kinds, keyed=True)
         places = {(source.partition, source.file_id) for source in part.sources}
         groups = tuple(

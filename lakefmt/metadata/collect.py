@@ -23,7 +23,7 @@ from lakefmt.filegroups.logs.reader import LogRows, read_log_rows
 from lakefmt.filegroups.merge.merged_slice import merge_logs, only_rows
 from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile, build_slices, join_path, parse_files
 from lakefmt.filegroups.reader import BaseFileReader, Kept, parquet_file, reading
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.filegroups.virtual_columns import VirtualColumns, virtual_columns_of
 from lakefmt.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, LEGACY_BLOOM_KEY, check_row_counts
 from lakefmt.metadata.records import MetadataRecord
@@ -142,6 +142,11 @@ class FactCollector:
         self._read_logs: dict[str, tuple[frozenset[str], LogRows]] = {}
 
     @property
+    def before_at(self) -> TableAt:
+        """The table before the commit."""
+        return self.client.at(self.before)
+
+    @property
     def types(self) -> dict[str, pa.DataType]:
         """The types of the table's columns, and of the nested fields whose statistics are kept."""
         nested = {name: field_at(self._schema, name) for name in self.columns}
@@ -152,7 +157,7 @@ class FactCollector:
 
     @property
     def _virtual_columns(self) -> VirtualColumns | None:
-        return virtual_columns_of(self.before.config, self.schema, self.client.at(self.before).column_ids())
+        return virtual_columns_of(self.before.config, self.schema, self.before_at.column_ids())
 
     def _top(self, name: str) -> str:
         """Return the column that a column or nested field is in."""
@@ -176,8 +181,8 @@ class FactCollector:
             more_bases, more_logs = parse_files(PartitionPath(path), objects)
             bases += [file for file in more_bases if file.path not in listed]
             logs += [file for file in more_logs if file.path not in listed]
-        hidden = self.client.at(self.before).replaced()
-        slicing = self.client.at(self.before).slicing(bases, logs)
+        hidden = self.before_at.replaced()
+        slicing = self.before_at.slicing(bases, logs)
         before = build_slices(bases, logs, slicing, hidden)
         replaced_at: dict[tuple[str, str], InstantTime] = {
             (path, file_id): self.time for path, ids in commit.replaced_file_ids.items() for file_id in ids
@@ -234,7 +239,7 @@ class FactCollector:
 
     def _kept_ranges(self, file: BaseFile) -> Mapping[str, ColumnRange]:
         """Return the statistics of a base file, which are kept for the next instant: files never change."""
-        ids = self.client.at(self.before).column_ids()
+        ids = self.before_at.column_ids()
         # A column of the same name is another one after it was dropped and added again.
         columns = (*self.columns, "" if ids is None else str(ids.history.latest.version))
         kept = _kept_statistics(self.client.reader)

@@ -431,12 +431,17 @@ class _ChangesReader:
     query: Query
     columns: tuple[str, ...]
 
+    @property
+    def table_at(self) -> TableAt:
+        """The table as it is read."""
+        return self.client.at(self.state)
+
     def table(self, commits: Sequence[Instant]) -> pa.Table:
         """Return the changes of commits."""
         work = self.planned(commits)
         touched = sorted({source.partition for _, sources in work for source in sources})
-        kept = set(prune_partitions(self.client.at(self.state), touched, self.query)) if work else set()
-        files = _file_history(self.client.at(self.state), work, kept)
+        kept = set(prune_partitions(self.table_at, touched, self.query)) if work else set()
+        files = _file_history(self.table_at, work, kept)
         return self.of_sources(
             [(commit, [s for s in sources if s.partition in kept]) for commit, sources in work], files
         )
@@ -461,7 +466,7 @@ class _ChangesReader:
         return pa.concat_tables(parts)
 
     def _sources(self, commit: Instant) -> list[ChangeSource]:
-        metadata = self.client.at(self.state).commit_metadata(commit)
+        metadata = self.table_at.commit_metadata(commit)
         if is_rewrite(metadata):
             return []
         return changing_sources(self.state.timeline, commit, metadata, self._replaced)
@@ -469,7 +474,7 @@ class _ChangesReader:
     @cached_property
     def _replaced(self) -> Mapping[tuple[str, str], InstantTime]:
         """The replaced file groups; only in version 6 the sources depend on them."""
-        return self.client.at(self.state).replaced() if self.state.timeline.layout == 1 else {}
+        return self.table_at.replaced() if self.state.timeline.layout == 1 else {}
 
     def _changed(self, commit: Instant, sources: Sequence[ChangeSource], files: FileHistory) -> Iterator[ChangedRows]:
         for source in sources:
@@ -531,7 +536,7 @@ class _ChangesReader:
             state = self.state if timeline is None else replace(self.state, timeline=timeline)
             rows = pa.concat_tables(merged_tables(self.client.at(state), [file_slice], query, self.state))
         else:
-            rows = scan_table(self.client.at(self.state), [file_slice.base] if file_slice.base else [], query)
+            rows = scan_table(self.table_at, [file_slice.base] if file_slice.base else [], query)
         return reconcile(rows, self._schema)
 
     # --------------------------------------------------------------------------------------------------- change files
@@ -539,7 +544,7 @@ class _ChangesReader:
     def _as_is(self, commit: Instant, source: ChangeSource, files: FileHistory) -> ChangedRows:
         """Return the changes in change files; missing images come from the states before and after the commit."""
         parts = [part for path in source.files for part in read_change_file(self.client.store, path)]
-        ids = self.client.at(self.state).column_ids()
+        ids = self.table_at.column_ids()
         places = None if ids is None else ids.at(commit.time)
         keyed = [part for part in parts if KEY in part.column_names]
         none = self._schema.empty_table()

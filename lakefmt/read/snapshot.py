@@ -108,6 +108,11 @@ class Snapshot:
         # Pickled like a table, without open files and secrets, and with the pinned state.
         return (reopen_snapshot, (self.client.store.url, dict(self.client.options), self.state))
 
+    @property
+    def _known_at(self) -> TableAt:
+        """The table as it was, with the archived instants that a read needs."""
+        return self.client.at(self._known)
+
     @cached_property
     def _known(self) -> TableState:
         return covers_archived(self.client.at(self.state))
@@ -115,7 +120,7 @@ class Snapshot:
     @property
     def schema(self) -> pa.Schema:
         """The columns at that moment, without the meta columns."""
-        return self.client.at(self._known).schema()
+        return self._known_at.schema()
 
     @property
     def instant(self) -> str | None:
@@ -150,14 +155,14 @@ class Snapshot:
             >>> t.snapshot().read(filter="id > 1")["id"].to_pylist()
             [2]
         """
-        plan = plan_query(self.client.at(self._known).columns(), columns, filter, meta_columns=meta_columns)
+        plan = plan_query(self._known_at.columns(), columns, filter, meta_columns=meta_columns)
         files, logged = self._files(plan, query)
-        plain = scan_table(self.client.at(self._known), files, plan)
+        plain = scan_table(self._known_at, files, plan)
         if not logged:
             return plain
         from lakefmt.read.mor_scan import merged_tables  # brings the formats of logs along
 
-        merged = merged_tables(self.client.at(self._known), logged, plan)
+        merged = merged_tables(self._known_at, logged, plan)
         return join_tables([plain, *merged], plan.result_schema)
 
     def scan(
@@ -187,20 +192,20 @@ class Snapshot:
             >>> [batch.num_rows for batch in t.snapshot().scan()]
             [2]
         """
-        plan = plan_query(self.client.at(self._known).columns(), columns, filter, meta_columns=meta_columns)
+        plan = plan_query(self._known_at.columns(), columns, filter, meta_columns=meta_columns)
         return self._scan(plan, *self._files(plan, query))
 
     def _scan(self, plan: Query, files: Sequence[BaseFile], logged: Sequence[FileSlice]) -> pa.RecordBatchReader:
         schema = plan.result_schema
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for batch in scan_batches(self.client.at(self._known), files, plan):
+            for batch in scan_batches(self._known_at, files, plan):
                 yield batch if batch.schema.equals(schema) else batch.cast(schema)
             if not logged:
                 return
             from lakefmt.read.mor_scan import merged_tables  # brings the formats of logs along
 
-            for part in merged_tables(self.client.at(self._known), logged, plan):
+            for part in merged_tables(self._known_at, logged, plan):
                 yield from cast_rows(part, schema).to_batches(max_chunksize=BATCH_ROWS)
 
         return pa.RecordBatchReader.from_batches(schema, batches())
@@ -222,7 +227,7 @@ class Snapshot:
             >>> [each.partition for each in t.snapshot().file_slices(["city=sf"])]
             ['city=sf']
         """
-        return pinned_slices(self.client.at(self._known), partitions_argument(partitions))
+        return pinned_slices(self._known_at, partitions_argument(partitions))
 
     def _files(self, plan: Query, query: str) -> tuple[list[BaseFile], list[FileSlice]]:
         """Return the base files to read directly, and the slices to merge."""
@@ -235,11 +240,11 @@ class Snapshot:
         if plan.condition is not None and isinstance(listing, MetadataListing):
             from lakefmt.read.skipping.file_selection import select_slices  # brings the metadata table along
 
-            return list(select_slices(self.client.at(self._known), plan, query, listing).slices)
+            return list(select_slices(self._known_at, plan, query, listing).slices)
         if plan.condition is None or not self.state.config.is_partitioned:
-            return pinned_slices(self.client.at(self._known), listing=listing)
+            return pinned_slices(self._known_at, listing=listing)
         prune = partial(prune_partitions, self.client.at(self.state), query=plan)
-        return pinned_slices(self.client.at(self._known), prune(listing.candidates()), listing=listing, prune=prune)
+        return pinned_slices(self._known_at, prune(listing.candidates()), listing=listing, prune=prune)
 
 
 def matching_slices(snapshot: Snapshot, filter: Filter = None, query: str = "snapshot") -> list[FileSlice]:

@@ -176,7 +176,7 @@ def with_column_ids(
             or commits completed while the columns were altered.
     """
     client = write_at.client
-    if client.at(begun).internal_schema() != client.at(write_at.state).internal_schema():
+    if client.at(begun).internal_schema() != write_at.internal_schema():
         raise CommitConflict(
             "the table's columns were altered while this write was at work: write the rows again, in the new columns"
         )
@@ -239,15 +239,14 @@ def columns_after(write_at: WriteAt, brought: pa.Schema, mode: Literal["add", "s
         SchemaMismatch: the table's columns cannot become such that they take the data, or what the table is built on would
             become another type.
     """
-    client = write_at.client
-    before, missing = client.at(write_at.state).schema(), _missing_columns(write_at.settings)
+    before, missing = write_at.schema(), _missing_columns(write_at.settings)
     after = evolve(before, brought, mode, partial=partial, missing=missing)
     if after is before:
         return after
-    _check_types(before, after, bound_columns(client.at(write_at.state)))
-    check_new_columns(client.at(write_at.state), before, after, comes_back=True)
+    _check_types(before, after, bound_columns(write_at))
+    check_new_columns(write_at, before, after, comes_back=True)
     if missing == "drop":
-        for name, what in bound_columns(client.at(write_at.state)).items():
+        for name, what in bound_columns(write_at).items():
             if field_at(before, name) is not None and field_at(after, name) is None:
                 raise SchemaMismatch(f"the data lack column {name!r}, which cannot be dropped: it is {what}")
     return after

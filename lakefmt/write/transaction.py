@@ -30,7 +30,7 @@ from lakefmt.errors import (
     UnsupportedFeature,
 )
 from lakefmt.filegroups.stored_keys import asked_form, stored_key_spec
-from lakefmt.filegroups.table_client import TableClient, TableState
+from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
 from lakefmt.index import (
     Index,
     IndexKeys,
@@ -156,6 +156,11 @@ class WriteTransaction:
         self._bucket_copies: BucketCopies | None = None
         self._has_logs = pending.bound.config.table_type is TableType.MERGE_ON_READ
 
+    @property
+    def table_at(self) -> TableAt:
+        """The table as this write found it."""
+        return self.client.at(self.state)
+
     @classmethod
     def begin(
         cls,
@@ -244,7 +249,7 @@ class WriteTransaction:
         Raises:
             UnsupportedFeature: they are stored by another rule.
         """
-        return stored_key_spec(self.client.at(self.state), asked_form(self._settings), anywhere=self.index.is_global)
+        return stored_key_spec(self.table_at, asked_form(self._settings), anywhere=self.index.is_global)
 
     # --- key -----------------------------------------------------------------------------------------------------
 
@@ -304,11 +309,11 @@ class WriteTransaction:
         from lakefmt.write._partition_path_updates import fill_from_stored, partition_changed
 
         wanted = IndexKeys(record_keys(batch), batch.partitions)
-        slices = self.client.at(self.state).slices(partitions_to_list(self.index, wanted))
-        located = find_stored(self.client.at(self.state), self.index, wanted, slices, alive=True)
+        slices = self.table_at.slices(partitions_to_list(self.index, wanted))
+        located = find_stored(self.table_at, self.index, wanted, slices, alive=True)
         if not partition_changed(batch, located, slices).any():
             return batch
-        reader = SliceReader(self.client.at(self.state), slices)
+        reader = SliceReader(self.table_at, slices)
         return fill_from_stored(batch, located, slices, self.bound.schema, reader)
 
     @property
@@ -344,17 +349,17 @@ class WriteTransaction:
         if self.context.drop_duplicates:
             batch = self._without_stored(batch)
         if places_new_keys(self.index) and self.context.operation is not WriteOperation.DELETE:
-            return locate_by_index(self.client.at(self.state), self.bound, batch, self.index)
+            return locate_by_index(self.table_at, self.bound, batch, self.index)
         sizing = self.sizing(batch.table)
         if self.context.operation in _OVERWRITES or self.context.operation is WriteOperation.BULK_INSERT:
-            check_unknown_buckets(self.client.at(self.state))
+            check_unknown_buckets(self.table_at)
             return LocatedRows(batch, [], Routes(None), None, sizing)
         index = None if self.context.operation in APPENDING else self.index
         if index is not None and self._has_logs:
             forgets = is_compaction_pending(self.state) or ignores_deleted_keys(self.bound, batch)
             if index.is_global or forgets:
                 self._rely_on_deletes(record_keys(batch), batch.partitions)
-        return locate_rows(self.client.at(self.state), self.bound, batch, index, sizing)
+        return locate_rows(self.table_at, self.bound, batch, index, sizing)
 
     def locate_deletes(self, keys: DeleteKeys) -> LocatedRows:
         """Look up where keys are stored that are to be deleted."""
@@ -363,7 +368,7 @@ class WriteTransaction:
             listed = keys.listed()
             self._keys.append((keys.keys, keys.homes))
             self._keys_in = None if listed is None else set(listed)
-        located = locate_deletes(self.client.at(self.state), self.bound, keys, self.index)
+        located = locate_deletes(self.table_at, self.bound, keys, self.index)
         self._rely_on_deletes(keys.keys, keys.homes)
         return located
 
@@ -383,8 +388,8 @@ class WriteTransaction:
         """Leave out rows whose key is stored already."""
         index = self.index
         wanted = IndexKeys(record_keys(batch), batch.partitions)
-        slices = self.client.at(self.state).slices(partitions_to_list(index, wanted))
-        located = find_stored(self.client.at(self.state), index, wanted, slices, alive=True)
+        slices = self.table_at.slices(partitions_to_list(index, wanted))
+        located = find_stored(self.table_at, index, wanted, slices, alive=True)
         self._read |= {(slices[n].partition, slices[n].file_id) for n in distinct(located.slices)}
         self._rely_on_deletes(wanted.keys, batch.partitions)
         return batch.take(from_numpy(other_rows(batch.num_rows, located.rows)))
@@ -400,20 +405,20 @@ class WriteTransaction:
         index, reader = self.index, key_files(self.client, self.state)
         if places_new_keys(index) or capabilities_of(index).covers_logs:
             return
-        slices = [file_slice for file_slice in self.client.at(self.state).slices() if file_slice.logs]
+        slices = [file_slice for file_slice in self.table_at.slices() if file_slice.logs]
         if partitions is None or index.is_global:
             located, places = locate_everywhere(index, keys, slices, reader), None
         else:
             located, places = index.locate(IndexKeys(keys, partitions), slices, reader), partitions
         located = apply_log_deletes(
-            self.client.at(self.state), index, keys, places, located, slices, alive=False, until_compacted=False
+            self.table_at, index, keys, places, located, slices, alive=False, until_compacted=False
         )
         self._read |= {(slices[n].partition, slices[n].file_id) for n in distinct(located.slices)}
 
     def sizing(self, sample: pa.Table) -> FileSizing:
         """Return how large files should be, learnt from commits or guessed from rows."""
         tiered, writers = self._merges_small_files(), self.bound.threads
-        sizing = file_sizing(self.client.at(self.state), self._settings, sample, tiered=tiered, writers=writers)
+        sizing = file_sizing(self.table_at, self._settings, sample, tiered=tiered, writers=writers)
         # New rows stay out of files that a pending clustering replaces.
         if self._ordered or self._never_fills:
             return replace(sizing, fills=False, small_bytes=sizing.small_bytes if tiered else 0)
@@ -462,7 +467,7 @@ class WriteTransaction:
         """
         if self._ordered:
             return self._placed_by_bucket(located)
-        assigned = place_rows(self.client.at(self.state), self.bound, located)
+        assigned = place_rows(self.table_at, self.bound, located)
         assigned += self._copies(located.batch, assigned)
         self._check_early(assigned)
         rings = None if self._index is None else rings_of(self._index)
@@ -550,7 +555,7 @@ class WriteTransaction:
             return self._write_ordered(tables, sort)
         if places_new_keys(self.index):
             replaces = operation in REPLACING
-            names = partial(group_names, self.client.at(self.state), self.index, keyed, replaces)
+            names = partial(group_names, self.table_at, self.index, keyed, replaces)
             statuses: list[WriteStatus] = []
             announcements = Announcements(self.bound)
             for part in placed_parts((keyed(table).table for table in tables), names, memory):
@@ -561,7 +566,7 @@ class WriteTransaction:
             return statuses
         new_files = operation is WriteOperation.BULK_INSERT or operation in _OVERWRITES
         if new_files and not self.context.drop_duplicates:
-            check_unknown_buckets(self.client.at(self.state))
+            check_unknown_buckets(self.table_at)
             if self.combines:
                 tables = combined_rows(self.key, keyed, tables, memory, across_partitions=self.index.is_global)
             return stream_files(self.client, self.bound, spec, self.bound.schema, tables, keyed, self.sizing, sort)
@@ -612,7 +617,7 @@ class WriteTransaction:
         """Return the file groups of partitions that this write replaces as a whole; None: of all there are."""
         self._covers = None if partitions is None else frozenset(partitions)
         groups: dict[PartitionPath, list[FileId]] = {}
-        for file_slice in self.client.at(self.state).slices(partitions):
+        for file_slice in self.table_at.slices(partitions):
             groups.setdefault(file_slice.partition, []).append(file_slice.file_id)
         return {partition: tuple(ids) for partition, ids in groups.items()}
 
@@ -631,11 +636,7 @@ class WriteTransaction:
 
     def plan(self, located: LocatedRows) -> WritePlan:
         """Return what the write would do with rows."""
-        placed = (
-            self.place(located).assigned
-            if self._ordered
-            else place_rows(self.client.at(self.state), self.bound, located)
-        )
+        placed = self.place(located).assigned if self._ordered else place_rows(self.table_at, self.bound, located)
         files = tuple(a.assignment for a in placed)
         replaced, rows = self._overwritten(file.partition for file in files), located.batch.num_rows
         return WritePlan(None, operation=self.context.operation, assignments=files, replaced=replaced, rows=rows)
@@ -661,7 +662,7 @@ class WriteTransaction:
             from lakefmt.index.registry import index_commit  # few indexes want to hear of commits
 
             stats = [stat for status in statuses for stat in status.stats]
-            announce_commit(self._index, index_commit(self.client.at(self.state), self.context.instant, stats))
+            announce_commit(self._index, index_commit(self.table_at, self.context.instant, stats))
         watermark = max(self._promised, default=None)
         result = complete_instant(
             self._pending, statuses, hidden, self._footprint(), is_saved=self._saved is not None, watermark=watermark

@@ -315,13 +315,13 @@ def _plan(write_at: WriteAt) -> CleanPlan:
     client, timeline = write_at.client, write_at.timeline
     rules = clean_rules(write_at.settings)
     needs = _needs(write_at)
-    earliest = _earliest(client.at(write_at.state), rules)
+    earliest = _earliest(write_at, rules)
     if earliest is None and rules.policy is not CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
         return CleanPlan(rules, None, timeline.commits[-1].time if timeline.commits else None)
     partitions = _changed_partitions(write_at, rules, earliest)
     bases, logs = client.listing(write_at.config).files(partitions)
-    slices = all_slices(bases, logs, client.at(write_at.state).slicing(bases, logs))
-    plan = plan_clean(timeline, slices, client.at(write_at.state).replaced(), rules, needs, earliest)
+    slices = all_slices(bases, logs, write_at.slicing(bases, logs))
+    plan = plan_clean(timeline, slices, write_at.replaced(), rules, needs, earliest)
     if cdc_mode(write_at.config.properties) is None:
         return plan
     return with_change_files(plan, list_change_files(client.store, plan.files))
@@ -337,9 +337,7 @@ def _earliest(table_at: TableAt, rules: CleanRules) -> Instant | None:
 def _needs(write_at: WriteAt) -> Needs:
     client = write_at.client
     planned = frozenset(planned_groups(write_at))
-    return Needs(
-        frozenset(saved_files(client.at(write_at.state))), planned, consumed_until(client.store, client.clock.now())
-    )
+    return Needs(frozenset(saved_files(write_at)), planned, consumed_until(client.store, client.clock.now()))
 
 
 def saved_files(table_at: TableAt) -> set[str]:
@@ -389,7 +387,7 @@ def _changed_partitions(write_at: WriteAt, rules: CleanRules, earliest: Instant 
     if earliest is None or not write_at.settings.flag("hoodie.clean.incremental.enabled"):
         return None
     client, timeline = write_at.client, write_at.timeline
-    before = _last_floor(client.at(write_at.state), rules)
+    before = _last_floor(write_at, rules)
     if before is None:
         return None
     if before < (timeline.first_active or "") and (before or _has_archive(client, write_at.config)):
@@ -397,7 +395,7 @@ def _changed_partitions(write_at: WriteAt, rules: CleanRules, earliest: Instant 
     touched: set[PartitionPath] = set()
     for instant in timeline.commits:
         if before <= instant.time < earliest.time:
-            commit = client.at(write_at.state).commit_metadata(instant)
+            commit = write_at.commit_metadata(instant)
             touched |= {s.partition_path for s in commit.stats if s.prev_commit not in (None, "", "null")}
             touched |= set(commit.replaced_file_ids)
     return sorted(touched)

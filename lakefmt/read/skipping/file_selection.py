@@ -353,13 +353,16 @@ class _Selector:
         #: The index that named the file groups.
         self._by_key = ""
 
+    @property
+    def table_at(self) -> TableAt:
+        """The table as it is read."""
+        return self.client.at(self.state)
+
     def select(self, *, explained: bool) -> Selection:
         """Return the selection."""
         partitions, groups = self._narrowed()
-        prune = (
-            partial(prune_partitions, self.client.at(self.state), query=self.plan) if partitions is not None else None
-        )
-        pin = partial(pinned_slices, self.client.at(self.state), listing=self._listing, prune=prune)
+        prune = partial(prune_partitions, self.table_at, query=self.plan) if partitions is not None else None
+        pin = partial(pinned_slices, self.table_at, listing=self._listing, prune=prune)
         if not explained:
             slices = pin(partitions, groups=groups)
             self._check_places(slices, partitions, groups)
@@ -395,7 +398,7 @@ class _Selector:
             return None, None
         partitions: list[PartitionPath] | None = None
         if self.state.config.is_partitioned:
-            partitions = prune_partitions(self.client.at(self.state), self._listing.candidates(), self.plan)
+            partitions = prune_partitions(self.table_at, self._listing.candidates(), self.plan)
             self._note_partitions("partition values", partitions)
         groups = self._groups_by_key(partitions)
         if groups is not None:
@@ -422,7 +425,7 @@ class _Selector:
         keys = record_keys_of_condition(condition, self.client.key_spec(config), self.plan.schema)
         if keys is not None:
             return self._looked_up(_RECORD_INDEX, lambda table: groups_of_keys(table, keys, partitions))
-        indexes = self._attempt("secondary indexes", lambda: secondary_indexes(self.client.at(self.state))) or ()
+        indexes = self._attempt("secondary indexes", lambda: secondary_indexes(self.table_at)) or ()
         for number, index in enumerate(indexes):
             values = indexed_values(condition, index.columns[0], self.plan.schema)
             if values is None:
@@ -578,7 +581,7 @@ class _Selector:
         if condition is not None and condition.may_fail and condition.pruning is None:
             return [], _FLOATS
         leaves = statistic_columns(condition, self.plan.schema, self.state.config, merged=merged)
-        since = alterations(self.client.at(self.state), [leaf.name for leaf in leaves])
+        since = alterations(self.table_at, [leaf.name for leaf in leaves])
         known = [(leaf, since[leaf.name]) for leaf in leaves]
         return [
             leaf._replace(since=each) for leaf, each in known if each is not None

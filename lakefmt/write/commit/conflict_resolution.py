@@ -205,9 +205,9 @@ def resolve_conflicts(
     if any(pending.action is Action.ROLLBACK for pending in write_at.timeline.pending):
         from lakefmt.filegroups.missing_completions import pending_rollback_targets
 
-        if pending_rollback_targets(client.at(write_at.state), context.instant):
+        if pending_rollback_targets(write_at, context.instant):
             raise InstantNotPending(f"instant {context.instant} is being rolled back by another writer")
-    other_instants, undone = _commits_since(client.at(write_at.state), begun)
+    other_instants, undone = _commits_since(write_at, begun)
     undone = undone or (_ended_clustering(copies, write_at.state) if copies else None)
     if undone is not None:
         raise _conflict_error(write_at, context, ConflictFinding(Verdict.REBASE, Reason.UNDONE, undone))
@@ -222,7 +222,7 @@ def resolve_conflicts(
         check_conflict(changes, other, changes_of(commit), layout=layout, non_blocking=non_blocking)
         for other, commit in other_commits
     ]
-    findings += _findings_of_plans(client.at(write_at.state), changes, context.instant, begun)
+    findings += _findings_of_plans(write_at, changes, context.instant, begun)
     undecided = _separated_by_keys(footprint, [each for each in findings if each is not None], dict(other_commits))
     finding = _certain_finding(client, footprint, undecided, filters=write_at.config.populate_meta_fields)
     finding = finding or _brought_in_logs(write_at, footprint, dict(other_commits))
@@ -463,7 +463,7 @@ def check_early(
     if not groups:
         return
     client = write_at.client
-    clustered = clustered_groups(client.at(write_at.state)) if write_at.timeline.pending_clusterings else {}
+    clustered = clustered_groups(write_at) if write_at.timeline.pending_clusterings else {}
     shared = tuple(sorted((clustered.keys() & set(groups)).difference(copied)))
     if shared and not withdrawn_for_update(write_at, {clustered[group].time for group in shared}):
         finding = ConflictFinding(Verdict.ABORT, Reason.CLUSTERING, clustered[shared[0]], shared)
