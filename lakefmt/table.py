@@ -478,11 +478,12 @@ class Table(ReadingVerbs, CompactionVerbs, UndoVerbs, ConsumerVerbs, ProducerVer
 
         def chosen_keys() -> tuple[DeleteKeys, TableState | None]:
             state = self.client.load()
-            places = None if asked is None else self.client.at(state).chosen_partitions(asked)
+            table_at = self.client.at(state)
+            places = None if asked is None else table_at.chosen_partitions(asked)
             if given is not None:
-                return given_to_delete(self.client.at(state), given, places, request.options), None
-            chosen_rows = Snapshot(self.client, state).read(key_columns(self.client.at(state)), what)
-            return delete_rows(self.client.at(state), chosen_rows, places), state
+                return given_to_delete(table_at, given, places, request.options), None
+            chosen_rows = Snapshot(self.client, state).read(key_columns(table_at), what)
+            return delete_rows(table_at, chosen_rows, places), state
 
         def attempt() -> CommitResult | None:
             if given is not None and given.spooled is not None:

@@ -139,11 +139,12 @@ class IndexView:
               filters: of 0 keys that are not in a file, 0 passed its filter
         """
         state = self._client.load()
+        table_at = self._client.at(state)
         index = self._index(state)
         wanted = _key_texts(keys) if self._to_keys is None else self._to_keys(state, keys)
-        chosen = None if partitions is None else self._client.at(state).chosen_partitions(partitions)
+        chosen = None if partitions is None else table_at.chosen_partitions(partitions)
         places = partitions_of_keys(index, wanted) if chosen is None else chosen
-        slices = self._client.at(state).slices(places)
+        slices = table_at.slices(places)
         located = locate_everywhere(index, wanted, slices, key_files(self._client, state))
         return _look_up_report(index, len(wanted), located)
 

@@ -59,11 +59,12 @@ def profile_table(
         InvalidInputError: the table has no rows, or no such column.
     """
     state = client.load()
+    table_at = client.at(state)
     columns = tuple(filter_columns)
-    names = set(client.at(state).schema().names)
+    names = set(table_at.schema().names)
     if missing := [name for name in columns if name not in names]:
         raise InvalidInputError(f"the table has no column {missing[0]!r}")
-    slices = client.at(state).slices()
+    slices = table_at.slices()
     bases = [each.base for each in slices if each.base is not None]
     footers = [(base, client.reader.footer(base)) for base in _spread(bases, _FOOTERS)]
     sampled, sampled_bytes = sum(f.num_rows for _, f in footers), sum(b.size for b, _ in footers)
@@ -72,7 +73,7 @@ def profile_table(
     row_bytes = sampled_bytes / sampled
     rows = max(1, round(sum(base.size for base in bases) / row_bytes))
     commits = list(state.timeline.commits)[-_COMMITS:]
-    bodies = [(instant, client.at(state).commit_metadata(instant)) for instant in commits]
+    bodies = [(instant, table_at.commit_metadata(instant)) for instant in commits]
     batches = _batches(bodies, rows)
     return TableProfile(
         rows=rows,
@@ -89,7 +90,7 @@ def profile_table(
         commits_per_day=_commits_per_day(commits, state),
         reads_per_commit=reads_per_commit,
         filter_columns=columns,
-        today=_choice_of_today(client.at(state), bodies),
+        today=_choice_of_today(table_at, bodies),
         version=state.config.version.value,
     )
 

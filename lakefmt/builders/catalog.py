@@ -432,7 +432,8 @@ class TableScan:
         """Return the splits: one for each file slice, those of a bucket in the order of its rows."""
         client = self._table.client
         state = client.load()
-        slices = in_queue_order(client.at(state), sorted(client.at(state).slices(), key=lambda each: each.instant))
+        table_at = client.at(state)
+        slices = in_queue_order(table_at, sorted(table_at.slices(), key=lambda each: each.instant))
         slices.sort(key=lambda each: (each.partition, _bucket_of_slice(each)))
         if any(each.logs for each in slices):
             raise UnsupportedFeature("the table has logs: read it by table.read or table.scan, which merge them")

@@ -233,17 +233,18 @@ def gather_facts(
         partitions=wanted,
     )
     now = TableState(config, after)
-    facts = replace(facts, removed=_removed_files(client.at(now), facts), planned=_planned_clusterings(client.at(now)))
+    table_at = client.at(now)
+    facts = replace(facts, removed=_removed_files(table_at, facts), planned=_planned_clusterings(table_at))
     facts = replace(facts, slicing=client.at(TableState(config, before)).slicing(facts.bases, facts.logs))
     facts = _with_signs_of_life(client, facts, objects)
     without = [i for i in after.pending if i.time not in facts.claims | facts.marked]
-    facts = replace(facts, were_complete=frozenset(i.time for i in without if was_complete(client.at(now), i)))
-    facts = replace(facts, spare=find_spare_files(client.at(now), facts))
+    facts = replace(facts, were_complete=frozenset(i.time for i in without if was_complete(table_at, i)))
+    facts = replace(facts, spare=find_spare_files(table_at, facts))
     times = {file.instant for file in facts.bases} | {log.instant for log in facts.logs}
     if level == "full" and any(time < (after.first_active or "") for time in times):
-        archived = client.at(now).with_history().timeline.archived
+        archived = table_at.with_history().timeline.archived
         facts = replace(facts, archived_times=frozenset(i.time for i in archived if i.action in COMMIT_ACTIONS))
-    return _with_file_contents(client.at(now), facts, level)
+    return _with_file_contents(table_at, facts, level)
 
 
 def _read_commits(table_at: TableAt) -> tuple[dict[InstantTime, CommitMetadata], dict[Instant, str], dict[str, str]]:
@@ -489,8 +490,9 @@ class _KeyCheck:
         self._facts = facts
         config = facts.config
         before = TableState(config, facts.before)
-        schema = client.at(before).columns()
-        spec = _stored_spec(client.at(before))
+        table_at = client.at(before)
+        schema = table_at.columns()
+        spec = _stored_spec(table_at)
         notes = []
         if spec.unsupported:
             notes.append(f"record keys and partition paths: {spec.unsupported}")

@@ -283,6 +283,7 @@ def _vacuum_facts(client: TableClient) -> VacuumFacts:
         if finding.kind in _BLOCKING_KINDS:
             raise StateError(f"vacuum removes nothing before this is repaired (table.check): {finding}")
     state = TableState(facts.config, facts.after)
+    table_at = client.at(state)
     files: list[BaseFile | LogFile] = [*facts.bases, *facts.logs]
     unneeded: dict[str, str] = {}
     directories: dict[str, str] = {}
@@ -291,15 +292,15 @@ def _vacuum_facts(client: TableClient) -> VacuumFacts:
             unneeded[finding.where] = finding.what
         elif finding.kind in _DIRECTORY_KINDS:
             directories[finding.where] = finding.what
-    archived = _archived_timeline(client.at(state))
-    named = frozenset(facts.stats) | archived.named | frozenset(saved_files(client.at(state)))
+    archived = _archived_timeline(table_at)
+    named = frozenset(facts.stats) | archived.named | frozenset(saved_files(table_at))
     older = find_archived_orphans(_files_naming_their_writer(facts), facts.after.first_active, archived, named)
     # A tag names an instant, and no files: what readers of that instant see, without files that no commit wrote.
-    named |= _tagged_files(client.at(state)) - older.keys()
+    named |= _tagged_files(table_at) - older.keys()
     unneeded |= older
     unneeded |= _left_of_streams(client)
     unneeded |= _left_in_directories(client, directories)
-    listed = _listed_by_metadata(client.at(state), {path.rpartition("/")[0] for path in unneeded})
+    listed = _listed_by_metadata(table_at, {path.rpartition("/")[0] for path in unneeded})
     return VacuumFacts(
         unneeded,
         _object_infos(client, unneeded),

@@ -223,13 +223,14 @@ class _LogCompactionService(MergingService):
 
     def propose(self, state: TableState) -> CompactionPlan:
         write_client = self.write_client
+        write_at = write_client.at(state)
         check_can_merge(merge_rule(state.config))
         threshold = write_client.settings.integer("hoodie.log.compaction.blocks.threshold")
         due = is_log_compaction_due(state.timeline, threshold)
         if not (due or self.force):
             return CompactionPlan(None, due=False, log=True)
-        check_no_earlier_write(write_client.at(state))
-        busy = frozenset(planned_groups(write_client.at(state)))
+        check_no_earlier_write(write_at)
+        busy = frozenset(planned_groups(write_at))
         slices = [file_slice for file_slice in write_client.client.at(state).slices() if file_slice.logs]
         facts = {}
         for file_slice in slices:
@@ -244,10 +245,11 @@ class _LogCompactionService(MergingService):
         return plan_log_compaction(slices, facts, busy, threshold, max_file_bytes=max_bytes, due=due)
 
     def read_pending(self, state: TableState, pending: Instant, lease: Lease) -> CompactionPlan | None:
-        plan = read_plan(self.write_client.at(state), pending)
+        write_at = self.write_client.at(state)
+        plan = read_plan(write_at, pending)
         newer_compaction = find_newer_compaction(state.timeline, pending.time)
         if plan is None or newer_compaction is not None or pending.state is not State.REQUESTED:
-            _withdraw_log_compaction(self.write_client.at(state), pending, plan, lease)
+            _withdraw_log_compaction(write_at, pending, plan, lease)
             return None
         return replace(plan, log=True)
 
@@ -257,12 +259,13 @@ class _LogCompactionService(MergingService):
     def execute(self, transaction: InstantTransaction, state: TableState, plan: CompactionPlan) -> CommitMetadata:
         client = self.write_client.client
         columns = client.at(state).columns_at(transaction.time).state
-        schema = client.at(columns).schema()
+        table_at = client.at(columns)
+        schema = table_at.schema()
         text = arrow_to_avro(schema, state.config.name, with_meta=True)
         merge = LogMerge(
             client, state, self.write_client.settings, transaction.time, text, self.write_client.attempt_number
         )
-        notes = client.at(columns).schema_notes(schema)
+        notes = table_at.schema_notes(schema)
         if self.run_operations is None:
             stats = merge.run(plan)
         else:

@@ -139,7 +139,8 @@ class CommitFinder:
         state = with_archived_instants(self._client.at(self._client.load()), time)
         # A commit that was requested before and completed after comes as a step of its own.
         then = replace(state, timeline=visible_at_end(state.timeline, time).as_of(time))
-        slices = in_queue_order(self._client.at(then), pinned_slices(self._client.at(then), end=time))
+        table_at = self._client.at(then)
+        slices = in_queue_order(table_at, pinned_slices(table_at, end=time))
         parts = self._kept(slice_parts(time, slices))
         instant = next((i for i in reversed(then.timeline.commits_by_completion) if i.order_time == time), None)
         if instant is None:
@@ -176,9 +177,10 @@ class CommitFinder:
     def lag(self, done: str) -> tuple[int, int, str]:
         """Return how many commits with rows come after a position, their bytes, and the completion time of the first."""
         state = with_archived_instants(self._client.at(self._client.load()), done)
+        table_at = self._client.at(state)
         count, size, first = 0, 0, ""
-        for instant in select_commits(state.timeline, done, None, planned_clusterings(self._client.at(state))):
-            commit = self._client.at(state).commit_metadata(instant)
+        for instant in select_commits(state.timeline, done, None, planned_clusterings(table_at)):
+            commit = table_at.commit_metadata(instant)
             if self._gives(state, instant, commit):
                 count, size, first = count + 1, size + commit.bytes_written, first or instant.order_time
         return count, size, first

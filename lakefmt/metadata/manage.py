@@ -514,8 +514,9 @@ def committed_files(
             if parsed is not None and (in_log or timeline.is_committed(parsed.instant)):
                 sizes[name] = each.size
     state = TableState(config, timeline)
+    table_at = client.at(state)
     bases, logs = listing.files(None)
-    return listed, build_slices(bases, logs, client.at(state).slicing(bases, logs), client.at(state).replaced())
+    return listed, build_slices(bases, logs, table_at.slicing(bases, logs), table_at.replaced())
 
 
 # -------------------------------------------------------------------------------------------------------------- archive

@@ -483,9 +483,8 @@ class ReadingVerbs(TableVerbs):
             [('city=sf', 0)]
         """
         state = self.client.load()
-        return self.client.at(state).slices(
-            None if partitions is None else self.client.at(state).chosen_partitions(partitions)
-        )
+        table_at = self.client.at(state)
+        return table_at.slices(None if partitions is None else table_at.chosen_partitions(partitions))
 
     def stats(self) -> TableStats:
         """Return counts and sizes, in bytes, of the latest snapshot, and the compaction backlog per partition.

@@ -120,12 +120,13 @@ def _have_table_schema(planned: PlannedScan, files: Sequence[BaseFile]) -> bool:
     """Return whether all files hold the table's columns under their names, in their types."""
     snapshot = planned.scan.snapshot
     client, state, table = snapshot.client, snapshot.state, snapshot.schema
+    table_at = client.at(state)
     config = state.config
     if config.drop_partition_columns or (planned.scan.call.meta_columns and not config.populate_meta_fields):
         return False
-    if client.at(state).internal_schema() is not None:  # names may have moved from one column to another
+    if table_at.internal_schema() is not None:  # names may have moved from one column to another
         return False
-    schemas, untold = _schemas_of_commits(client.at(state), {file.instant for file in files})
+    schemas, untold = _schemas_of_commits(table_at, {file.instant for file in files})
     unknown = [file for file in files if file.instant in untold]
     if len(unknown) > _MOST_FOOTERS or not all(fits_natively(schema, table) for schema in schemas):
         return False

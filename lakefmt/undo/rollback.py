@@ -146,9 +146,10 @@ def plan_undo(client: TableClient, instant: str) -> RollbackPlan:
         StateError: it is completed and not the newest commit, or the state before it is not complete any more.
     """
     state = client.load()
+    table_at = client.at(state)
     target = state.timeline.find(instant)
-    _check_target_may_go(client.at(state), target)
-    return _plan_of_target(client.at(state), target)
+    _check_target_may_go(table_at, target)
+    return _plan_of_target(table_at, target)
 
 
 def rollback_instant(client: TableClient, instant: str, *, force: bool, withdraw: bool | None = None) -> RollbackResult:

@@ -132,10 +132,11 @@ def _plan(
     transaction: WriteTransaction, index: ConsistentBucketIndex, partitions: Sequence[PartitionPath] | None
 ) -> list[BucketChange]:
     client, state = transaction.client, transaction.state
+    table_at = client.at(state)
     slices: dict[PartitionPath, list[FileSlice]] = {}
-    for file_slice in client.at(state).slices(partitions):
+    for file_slice in table_at.slices(partitions):
         slices.setdefault(file_slice.partition, []).append(file_slice)
-    busy = {group for pending in state.timeline.pending for group in groups_of_plan(client.at(state), pending)}
+    busy = {group for pending in state.timeline.pending for group in groups_of_plan(table_at, pending)}
     rules = resize_rules(transaction.bound.settings, index.num_buckets)
     changes: list[BucketChange] = []
     for partition in sorted(slices):

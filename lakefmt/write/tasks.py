@@ -361,14 +361,15 @@ class TaskWriter:
             CommitConflict: another writer is at work on one of the file groups, or a clustering replaces it.
         """
         transaction, client, state = self._transaction, self._write_client.client, self._transaction.state
+        table_at = client.at(state)
         sizing = replace(transaction.sizing(pa.table({})), record_bytes=record_bytes)
         groups = plan_groups(
             located_rows,
-            client.at(state).slices(list({each.partition: None for each in located_rows})),
+            table_at.slices(list({each.partition: None for each in located_rows})),
             sizing,
             transaction.context.instant,
             client.ids.new_uuid,
-            log_placing(client.at(state)),
+            log_placing(table_at),
             appends=transaction.context.operation in APPENDING,
         )
         transaction.check_groups(groups)

@@ -147,9 +147,10 @@ def _plan_merges(
 ) -> list[list[FileSlice]]:
     """Return the file slices that become one file, for each partition with too many."""
     client, state = transaction.client, transaction.state
-    busy = {group for pending in state.timeline.pending for group in groups_of_plan(client.at(state), pending)}
+    table_at = client.at(state)
+    busy = {group for pending in state.timeline.pending for group in groups_of_plan(table_at, pending)}
     small: dict[PartitionPath, list[FileSlice]] = {}
-    for each in client.at(state).slices(partitions):
+    for each in table_at.slices(partitions):
         if is_small(each, sizing.small_bytes) and (each.partition, each.file_id) not in busy:
             small.setdefault(each.partition, []).append(each)
     merges = []

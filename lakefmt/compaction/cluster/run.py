@@ -313,7 +313,9 @@ class _ClusteringService:
         merge_rule(config)
 
     def propose(self, state: TableState) -> ClusteringPlan:
+        write_at = self.write_client.at(state)
         client, rules = self.write_client.client, clustering_rules(self.write_client.settings)
+        table_at = client.at(state)
         rules = rules if self.wish.order is None else replace(rules, order=self.wish.order)
         due = is_clustering_due(state.timeline, rules.max_commits)
         if not (due or self.force):
@@ -334,14 +336,12 @@ class _ClusteringService:
         ordered = state.config.properties.get("lakefmt.append.order") == "per_bucket"
         if ordered:
             return self._propose_in_order(state, rules, due=due)
-        check_order(rules.order, client.at(state).schema())
+        check_order(rules.order, table_at.schema())
         if state.config.table_type is TableType.MERGE_ON_READ:
-            check_no_earlier_write(self.write_client.at(state))
+            check_no_earlier_write(write_at)
         slices = self._chosen(state, rules)
-        busy = frozenset(planned_groups(self.write_client.at(state)))
-        return plan_clustering(
-            slices, busy, rules, ordered=ordered_groups(client.at(state), slices, rules.order), due=due
-        )
+        busy = frozenset(planned_groups(write_at))
+        return plan_clustering(slices, busy, rules, ordered=ordered_groups(table_at, slices, rules.order), due=due)
 
     def _propose_in_order(self, state: TableState, rules: ClusteringRules, *, due: bool) -> ClusteringPlan:
         # Imported here: few tables keep the order of rows.
@@ -363,7 +363,9 @@ class _ClusteringService:
         from lakefmt.compaction.cluster.plan import plan_bucket_clustering
         from lakefmt.index.bucket.resize import resize_rules
 
+        write_at = self.write_client.at(state)
         client, settings = self.write_client.client, self.write_client.settings
+        table_at = client.at(state)
         named = settings.origins.get(_STRATEGY_SETTING) in ("call", "handle")
         if named and rules.strategy is not ClusteringStrategy.CONSISTENT_BUCKET:
             raise UnsupportedFeature(
@@ -372,22 +374,20 @@ class _ClusteringService:
             )
         if not state.config.populate_meta_fields:
             raise UnsupportedFeature("buckets of tables without meta columns are neither split nor merged")
-        check_order(rules.order, client.at(state).schema())
-        check_no_earlier_write(self.write_client.at(state))
+        check_order(rules.order, table_at.schema())
+        check_no_earlier_write(write_at)
         partitions = {each.partition for each in self._chosen(state, rules)}
-        slices = client.at(state).slices(sorted(partitions))
-        rings = [
-            RingFiles(client.at(state), index.num_buckets).stored_ring(partition) for partition in sorted(partitions)
-        ]
+        slices = table_at.slices(sorted(partitions))
+        rings = [RingFiles(table_at, index.num_buckets).stored_ring(partition) for partition in sorted(partitions)]
         return plan_bucket_clustering(
             [ring for ring in rings if ring is not None],
             slices,
-            frozenset(planned_groups(self.write_client.at(state))),
+            frozenset(planned_groups(write_at)),
             rules,
             resize_rules(settings, index.num_buckets),
             client.ids.new_uuid,
             only=self.wish.only,
-            ordered=ordered_groups(client.at(state), slices, rules.order),
+            ordered=ordered_groups(table_at, slices, rules.order),
             due=due,
         )
 
@@ -416,10 +416,11 @@ class _ClusteringService:
 
     def read_pending(self, state: TableState, pending: Instant, lease: Lease) -> ClusteringPlan | None:
         client = self.write_client.client
-        if not _is_clustering(client.at(state), pending):
+        table_at = client.at(state)
+        if not _is_clustering(table_at, pending):
             return None  # an overwrite of version 6
-        plan = read_clustering_plan(client.at(state), pending)
-        if plan is None or is_outdated(client.at(state), pending, plan):
+        plan = read_clustering_plan(table_at, pending)
+        if plan is None or is_outdated(table_at, pending, plan):
             withdraw_clustering(self.write_client.at(state), pending, lease)
             return None
         return plan
@@ -432,7 +433,8 @@ class _ClusteringService:
         client, settings = self.write_client.client, self.write_client.settings
         # Its files count as those of its instant, so they have the columns of then.
         columns = client.at(state).columns_at(transaction.time).state
-        schema = client.at(columns).schema()
+        table_at = client.at(columns)
+        schema = table_at.schema()
         check_order(plan.order, schema)
         bases, logs = client.storage_listing(state.config).files(plan.partitions)
         threads = _threads_for_groups(settings, len(plan.groups))
@@ -464,22 +466,23 @@ class _ClusteringService:
         else:
             parts = self.run_groups(clustering_operations_of(rewrite, plan, self.write_client.owner))
             stats = tuple(stat for part in parts for stat in part)
-        return CommitMetadata(WriteOperation.CLUSTER, stats, replaced, client.at(columns).schema_notes(schema))
+        return CommitMetadata(WriteOperation.CLUSTER, stats, replaced, table_at.schema_notes(schema))
 
     def finish_output(
         self, transaction: InstantTransaction, state: TableState, plan: ClusteringPlan, output: CommitMetadata
     ) -> tuple[bytes, CommitMetadata]:
         client = self.write_client.client
+        table_at = client.at(state)
         lost = [stat.path for stat in output.stats if client.store.info(stat.path) is None]
         if lost:
             # A process that took this one for dead has deleted them, and executes the plan itself.
             raise InstantNotPending(
                 f"the clustering {transaction.time} was taken over by another process: {lost[0]} is gone"
             )
-        check_groups_unchanged(client.at(state), transaction.time, plan)
+        check_groups_unchanged(table_at, transaction.time, plan)
         if plan.opened:
-            keep_rings(client.at(state), transaction.time, plan)
-        output = with_stored_entries(client.at(state), output)
+            keep_rings(table_at, transaction.time, plan)
+        output = with_stored_entries(table_at, output)
         return encode_commit(output, state.config.version, replace=True), output
 
     def release_attempt(self, state: TableState, time: InstantTime, plan: ClusteringPlan) -> None:
@@ -555,8 +558,9 @@ def cluster_table(
         return run_clustering(client, options, run=call.run, run_groups=run_groups)
     order = _order_of_call(client, call, options)
     state = client.load()
-    partitions = None if call.partitions is None else client.at(state).chosen_partitions(call.partitions)
-    only = None if call.where is None else _chosen_groups(client.at(state), call.where)
+    table_at = client.at(state)
+    partitions = None if call.partitions is None else table_at.chosen_partitions(call.partitions)
+    only = None if call.where is None else _chosen_groups(table_at, call.where)
     wish = ClusteringWish(order, only, partitions)
     if call.dry_run:
         return ClusteringResult(None, plan_clustering_of(client, options, wish))

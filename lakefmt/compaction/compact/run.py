@@ -245,26 +245,29 @@ class _CompactionService(MergingService):
         return Action.COMPACTION
 
     def propose(self, state: TableState) -> CompactionPlan:
+        write_at = self.write_client.at(state)
         client, rules = self.write_client.client, compaction_rules(self.write_client.settings)
+        table_at = client.at(state)
         now = client.clock.now()
         zone = client.writing_zone(state.config, state.timeline)
         due = is_due(state.timeline, rules, now, zone)
         if not (due or self.force):
             return CompactionPlan(rules, due=False)
-        check_no_earlier_write(self.write_client.at(state))
-        busy = frozenset(planned_groups(self.write_client.at(state)))
+        check_no_earlier_write(write_at)
+        busy = frozenset(planned_groups(write_at))
         # A call looks in any case; a commit does not list a table whose commits say that there is nothing to merge.
-        slices = [] if not self.force and has_no_logs(client.at(state)) else client.at(state).slices()
+        slices = [] if not self.force and has_no_logs(table_at) else table_at.slices()
         if slices:
-            remember_logs(client.at(state), slices)
+            remember_logs(table_at, slices)
         if self.only is not None:
             slices = [file_slice for file_slice in slices if (file_slice.partition, file_slice.file_id) in self.only]
             rules = replace(rules, strategy=CompactionStrategy.UNBOUNDED)
         return plan_compaction(slices, busy, rules, now.astimezone(zone).date(), due=due)
 
     def read_pending(self, state: TableState, pending: Instant, lease: Lease) -> CompactionPlan | None:
-        plan = read_plan(self.write_client.at(state), pending)
-        check_inputs(self.write_client.at(state), pending, plan)
+        write_at = self.write_client.at(state)
+        plan = read_plan(write_at, pending)
+        check_inputs(write_at, pending, plan)
         if plan is None:
             lease.check()
             self.write_client.timeline(state.config).remove_pending(pending.time, Action.COMPACTION)
@@ -276,7 +279,8 @@ class _CompactionService(MergingService):
     def execute(self, transaction: InstantTransaction, state: TableState, plan: CompactionPlan) -> CommitMetadata:
         client = self.write_client.client
         columns = client.at(state).columns_at(transaction.time).state
-        schema = client.at(columns).schema()
+        table_at = client.at(columns)
+        schema = table_at.schema()
         merge = SliceMerge(
             client,
             state,
@@ -286,7 +290,7 @@ class _CompactionService(MergingService):
             attempt=self.write_client.attempt_number,
             verify=self.verify,
         )
-        notes = {**self.notes, **client.at(columns).schema_notes(schema)}
+        notes = {**self.notes, **table_at.schema_notes(schema)}
         if self.run_operations is None:
             stats = _merge_slices(merge, plan)
         else:

@@ -298,15 +298,16 @@ class AppendVerbs(TableVerbs):
 
         cutoff = parse_cutoff(older_than, self.client.clock.now())
         state = self.client.load()
+        table_at = self.client.at(state)
         spec, schema, zone = (
             self.client.key_spec(state.config),
-            self.client.at(state).schema(),
+            table_at.schema(),
             state.config.zone or UTC,
         )
         # Instants have the zone of the timeline, dates in partitions that of the table.
         of_instants = self.client.writing_zone(state.config, state.timeline)
         newest: dict[PartitionPath, InstantTime] = {}
-        for each in self.client.at(state).slices():
+        for each in table_at.slices():
             newest[each.partition] = max(
                 newest.get(each.partition, InstantTime("")), each.instant, *(log.instant for log in each.logs)
             )

@@ -189,17 +189,18 @@ class SegmentCommit:
         times = header_times(client) if self._keyed or not self._confirmed else {}
         others = load_others(client, self._stream, times) if self._keyed else []
         state = client.load()
-        before = committed_of_streams(client.at(state), {self._stream: self._since}).get(self._stream)
+        table_at = client.at(state)
+        before = committed_of_streams(table_at, {self._stream: self._since}).get(self._stream)
         left = [each for each in self._headers if before is None or each.position > before.position]
         if not self._confirmed:
             left = [each for each in left if (self._stream, each.position) in times]
         self._has_more = False
         if not left:
             return None
-        plans = plan_streams(client.at(state), others)
+        plans = plan_streams(table_at, others)
         ordered = in_order([left, *(plan.to_commit for plan in plans)], times, self._stream)
         part = first_bytes(ordered, _MOST_COMMIT_BYTES)
-        schema = client.at(state).schema()
+        schema = table_at.schema()
         try:
             rows = self._rows(state, part, schema)
         except (CorruptFile, SchemaMismatch) as error:
@@ -210,7 +211,7 @@ class SegmentCommit:
             part = first_bytes(ordered, _MOST_COMMIT_BYTES)
             rows = self._rows(state, part, schema)
         self._has_more = len(part) < len(ordered)
-        columns = client.at(state).internal_schema() or ""
+        columns = table_at.internal_schema() or ""
         offsets = {plan.stream: None if plan.committed is None else plan.committed.offset for plan in plans}
         offsets[self._stream] = None if before is None else before.offset
         request = replace(self._request, entries=self._entries(part, others, offsets), columns=columns)
@@ -286,8 +287,9 @@ class SegmentCommit:
     ) -> tuple[Resolved, TableState | None]:
         """Return one row for each key, and the state that stored rows were read from, if they were."""
         client, options = self._client, request.options
-        across = key_scope(client.at(state), options).across
-        identities, keys, partitions = row_identities(stored_key_spec(client.at(state)), rows, across=across)
+        table_at = client.at(state)
+        across = key_scope(table_at, options).across
+        identities, keys, partitions = row_identities(stored_key_spec(table_at), rows, across=across)
         numbers, distinct = number_keys(identities)
         # The record index forgets a key with its delete: a row that comes back does not meet what a log remembers.
         settings = resolve_settings({**client.options, **options}, None, state.config.properties)
@@ -298,7 +300,7 @@ class SegmentCommit:
         if not asks.any():
             return resolve_rows(rows, numbers, None, np.array([], np.int64), rules), None
         chosen = from_numpy(asks)
-        stored = stored_rows(client.at(state), options, keys.filter(chosen), partitions.filter(chosen))
+        stored = stored_rows(table_at, options, keys.filter(chosen), partitions.filter(chosen))
         of_stored = codes_in(stored_identities(stored, across=across), distinct)
         stored, of_stored = stored.filter(pa.array(of_stored >= 0)), of_stored[of_stored >= 0]
         return resolve_rows(rows, numbers, stored, of_stored, rules, asks), state

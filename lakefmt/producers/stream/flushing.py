@@ -187,8 +187,9 @@ class Flusher:
         # Before the table is looked at: a segment that is committed meanwhile is then in the table.
         before = list(self._pending()) if any(buffer.strict for buffer in buffers) else None
         state = self.client.load()
+        table_at = self.client.at(state)
         self._see(state)
-        schema, columns = self.client.at(state).schema(), columns_since(self.client.at(state))
+        schema, columns = table_at.schema(), columns_since(table_at)
         tables = [table for buffer in buffers for table in buffer.tables()]
         offsets = [buffer.offset for buffer in buffers if buffer.marked is not None]
         offset = offsets[-1] if offsets else None
@@ -199,8 +200,8 @@ class Flusher:
         since = next(buffer.checker.since for buffer in buffers if buffer.checker is not None)
         if since != columns:
             self._check_dropped(state, since, joined_rows(tables), buffers)
-        rows = _in_schema(tables, schema, places_since(self.client.at(state), since))
-        check_storable(self.client.key_spec(state.config), rows, keyed=has_record_keys(self.client.at(state)))
+        rows = _in_schema(tables, schema, places_since(table_at, since))
+        check_storable(self.client.key_spec(state.config), rows, keyed=has_record_keys(table_at))
         if before is not None:
             self._check_strict(state, rows, before)
         count = max(1, -(-rows.nbytes // self._options.grpc_max_message_length))

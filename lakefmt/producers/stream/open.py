@@ -29,7 +29,8 @@ def open_row_stream(
 ) -> Stream:
     """Open a stream; see ``Table.open_stream``."""
     state = client.load()
-    keyed = has_record_keys(client.at(state))
+    table_at = client.at(state)
+    keyed = has_record_keys(table_at)
     if keyed and operation == "append":
         raise InvalidInputError("the table has keys: a stream into it needs operation='upsert' (CDC), not 'append'")
     if keyed and options.flush_mode is FlushMode.AUTO_FLUSH_BACKGROUND:
@@ -40,7 +41,7 @@ def open_row_stream(
     settings = commit_options(client, options.properties)
     recover_others(client, settings, finish, left_out=stream)
     writer = SegmentWriter.open(client, stream, settings, finish, options.lease_interval_ms)
-    columns = FollowedColumns(client.at(state), options, keyed=keyed)
+    columns = FollowedColumns(table_at, options, keyed=keyed)
     core = StreamCore(client, writer, options, columns, finish, settings)
     operators = frozenset(RowOperator) if keyed else frozenset({RowOperator.INSERT})
     return Stream(client, core, operators, RowOperator.UPSERT if keyed else RowOperator.INSERT, add_columns)

@@ -237,12 +237,13 @@ class SegmentWriter:
         store, stream = client.store, held.stream
         in_store = load_decided(client, stream, held.epoch)
         state = client.load()
-        before = committed_of_streams(client.at(state), {stream: since}).get(stream)
+        table_at = client.at(state)
+        before = committed_of_streams(table_at, {stream: since}).get(stream)
         seen = [header.position for header in in_store.headers]
         earlier = [claim for claim in in_store.claims if claim.epoch < held.epoch]
         held.adopt(earlier, seen, before, durable=is_durable(client))
         (noted,) = load_streams(client, [stream])
-        (plan,) = plan_streams(client.at(state), [noted])
+        (plan,) = plan_streams(table_at, [noted])
         result = _commit(client, plan, options, finish, since)
         kept = () if confirmed is None else plan.tail  # a source that lives does not send them again
         dropped = [*plan.done, *plan.unconfirmed, *(header.position for header in plan.tail if not kept)]

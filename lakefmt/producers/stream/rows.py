@@ -481,12 +481,13 @@ class FollowedColumns:
         self.checker = self._checker(table_at.state)
 
     def _checker(self, state: TableState) -> RowChecker:
-        spec = stored_key_spec(self._client.at(state))
+        table_at = self._client.at(state)
+        spec = stored_key_spec(table_at)
         keys = key_columns_of(spec) if self._keyed else ()
-        since = columns_since(self._client.at(state))
+        since = columns_since(table_at)
         settings = resolve_settings(self._options.properties, self._client.options, state.config.properties)
         return RowChecker(
-            self._client.at(state).schema(),
+            table_at.schema(),
             keys,
             strict=self._options.strict_columns,
             spec=spec,

@@ -471,9 +471,10 @@ def check_early(
     if not look or is_non_blocking(write_at.settings):
         return  # what others do to these file groups is no conflict as a rule; the commit looks again
     now = TableState(write_at.config, write_at.write_client.timeline(write_at.config).load())
+    table_at = client.at(now)
     changes = Changes(context.operation, frozenset(groups), dict.fromkeys(groups, ""))
-    for other in _commits_since(client.at(now), write_at.state)[0]:
-        conflict = check_conflict(changes, other, changes_of(client.at(now).commit_metadata(other)), layout=2)
+    for other in _commits_since(table_at, write_at.state)[0]:
+        conflict = check_conflict(changes, other, changes_of(table_at.commit_metadata(other)), layout=2)
         if conflict is not None and not conflict.doubtful:
             raise _conflict_error(write_at.write_client.at(now), context, conflict)
     for pending in now.timeline.pending:

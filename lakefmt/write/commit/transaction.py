@@ -365,6 +365,7 @@ def _pending_write(
     request: WriteRequest, state: TableState, schema: pa.Schema, rules: Concurrency, instant: InstantTransaction
 ) -> PendingWrite:
     write_client, config = instant.write_client, state.config
+    table_at = write_client.client.at(state)
     options = {**write_client.client.options, **request.options}
     schema_text, file_schema_text = write_client.client.schema_texts(config, schema)
     history = ""
@@ -372,7 +373,7 @@ def _pending_write(
         # Imported here: few tables have column ids.
         from lakefmt.write.columns import history_after
 
-        history = history_after(write_client.client.at(state), request, schema, instant.time)
+        history = history_after(table_at, request, schema, instant.time)
     context = WriteContext(
         url=write_client.client.store.url,
         owner=write_client.owner,
@@ -389,7 +390,7 @@ def _pending_write(
         schema_history=history,
     )
     bound = BoundContext(write_client.client.store, context, config, write_client.settings)
-    before = write_client.client.at(state).schema() if request.alteration is None else None
+    before = table_at.schema() if request.alteration is None else None
     return PendingWrite(
         write_client, bound, state, rules, instant, entries=request.entries, replaces=request.replaces, before=before
     )
