@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import lakefmt
 from lakefmt.config.settings import resolve_settings
 from lakefmt.index import IndexKeys, choose_index, key_files
-from lakefmt.index import bloom as footers_module
+from lakefmt.index import metadata_footers as footers_module
 from lakefmt.table import Table
 from lakefmt.testing.stores import CountingStore
 from lakefmt.transactions.indexing import drop_metadata_index
