@@ -17,7 +17,6 @@ from lakefmt.errors import InvalidKey, SchemaMismatch, StorageError
 from lakefmt.values import PartitionPath
 from lakefmt.write.bound_context import Announcements
 from lakefmt.write.bulk import grouped_rows
-from lakefmt.write.commit import retry
 from lakefmt.write.commit.retry import SpooledRows
 from tests.example_counts import examples
 
@@ -223,7 +222,7 @@ def test_a_stream_that_fits_into_memory_is_written_at_once(monkeypatch):
     def refuse(*_: object) -> None:
         raise AssertionError("nothing has to wait on the disk")
 
-    monkeypatch.setattr(retry, "TemporaryFile", refuse)
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     table = table_of()
     assert table.upsert(iter(tables_of([[(1, "a", 1, 1)], [(2, "a", 1, 1)]], moving=False))).num_inserts == 2
 
@@ -249,7 +248,6 @@ def test_a_full_temporary_directory_is_an_error_and_nothing_is_written(monkeypat
     table = table_of()
     rows = list(padded(tables_of([[(1, "a", 1, 1)]], moving=False)))
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
-    monkeypatch.setattr(retry, "TemporaryFile", full)
     with pytest.raises(StorageError, match="disk is full"):
         table.upsert(iter(rows), options=WINDOW)
     assert not table.timeline.entries
