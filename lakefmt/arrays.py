@@ -14,7 +14,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-__all__ = ["common_length", "distinct", "from_numpy", "has_values", "other_rows", "replaced_items", "text_offsets"]
+__all__ = [
+    "common_length",
+    "distinct",
+    "from_numpy",
+    "has_values",
+    "one_array",
+    "other_rows",
+    "replaced_items",
+    "text_offsets",
+]
 
 _Number = TypeVar("_Number", bound=np.integer)
 
@@ -67,6 +76,18 @@ def other_rows(count: int, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int6
     is_other = np.ones(count, np.bool_)
     is_other[rows] = False
     return np.flatnonzero(is_other)
+
+
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return the values of a column in one array.
+
+    Example:
+        >>> one_array(pa.chunked_array([["a"], ["b"]])).to_pylist(), one_array(pa.chunked_array([], pa.string())).type
+        (['a', 'b'], DataType(string))
+    """
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def text_offsets(texts: pa.Array) -> npt.NDArray[np.signedinteger]:

@@ -284,12 +284,12 @@ def _filtered_read_amounts(profile: TableProfile, choice: TableChoice, layout: _
 
 @dataclass(frozen=True)
 class CostCurves:
-    """What each unit of an amount costs in seconds, by operation, on the machine that measured.
+    """Measured costs: seconds per unit of each amount, for each operation.
 
     Attributes:
         seconds: operation → name of an amount → seconds per unit.
         machine: which machine measured.
-        factors: operation → how much longer this machine takes than that one.
+        factors: operation → the time on this machine divided by the time on `machine`.
         clock: what the seconds are: ``"clock"``, or ``"processor"``: of the processor over all threads.
     """
 

@@ -59,7 +59,7 @@ _Numbers = np.ndarray[Any, np.dtype[Any]]
 T = TypeVar("T")
 #: Seconds by the clock, and of the processor over all threads.
 Seconds = tuple[float, float]
-#: The table has about this number of files, so that there are files to leave out.
+#: The number of files to aim for; a filtered read has to have files that it can skip.
 _CLUSTERED_FILES = 32
 _LEAST_FILE_BYTES = 64 << 10
 #: Keys of one filter: as many as a base file has, not a table.

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakefmt.arrays import one_array
 from lakefmt.config.settings import resolve_settings
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.model import FileSlice, join_path
@@ -165,21 +166,15 @@ def _finding_of_names(
     kind: IndexDamage, index: str, names: pa.ChunkedArray | pa.Array, details: pa.ChunkedArray | pa.Array | None = None
 ) -> Iterator[IndexFinding]:
     """Yield a finding unless it is about nothing; names come in their order."""
-    flat, texts = _one_array(names), None if details is None else _one_array(details)
+    flat, texts = one_array(names), None if details is None else one_array(details)
     if not len(flat):
         return
     order = pc.sort_indices(flat)
     yield IndexFinding(kind, index, flat.take(order), None if texts is None else texts.take(order))
 
 
-def _one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-
-
 def _is_among(values: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    return pc.is_in(values, value_set=_one_array(others))
+    return pc.is_in(values, value_set=one_array(others))
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
@@ -202,15 +197,15 @@ def compare_files(index: str, listed: pa.Table, stored: pa.Table) -> list[IndexF
     missing = stored.filter(pc.invert(_is_among(stored["path"], listed["path"])))
     unknown = listed.filter(pc.invert(_is_among(listed["path"], stored["path"])))
     both = stored.filter(_is_among(stored["path"], listed["path"]))
-    positions = pc.index_in(both["path"], value_set=_one_array(listed["path"]))
-    indexed = _one_array(listed["size"]).take(_one_array(positions))
+    positions = pc.index_in(both["path"], value_set=one_array(listed["path"]))
+    indexed = one_array(listed["size"]).take(one_array(positions))
     differs = pc.not_equal(both["size"], indexed)
     other = both.filter(differs)
     details = pc.binary_join_element_wise(
         "(listed with",
-        indexed.filter(_one_array(differs)).cast(pa.string()),
+        indexed.filter(one_array(differs)).cast(pa.string()),
         "bytes, has",
-        _one_array(other["size"]).cast(pa.string()),
+        one_array(other["size"]).cast(pa.string()),
         "bytes)",
         " ",
     )
@@ -251,12 +246,12 @@ def compare_texts(index: str, indexed: pa.Table, stored: pa.Table) -> list[Index
         indexed: ``name`` and ``text`` as the index has them.
         stored: as they should be.
     """
-    positions = pc.index_in(stored["name"], value_set=_one_array(indexed["name"]))
+    positions = pc.index_in(stored["name"], value_set=one_array(indexed["name"]))
     there = pc.is_valid(positions)
-    texts = _one_array(indexed["text"]).take(_one_array(positions))
+    texts = one_array(indexed["text"]).take(one_array(positions))
     differs = pc.and_(there, pc.fill_null(pc.not_equal(stored["text"], texts), False))
     return [
-        *compare_names(index, _one_array(indexed["name"]), _one_array(stored["name"])),
+        *compare_names(index, one_array(indexed["name"]), one_array(stored["name"])),
         *_finding_of_names(IndexDamage.WRONG, index, stored.filter(differs)["name"]),
     ]
 
@@ -300,7 +295,7 @@ def compare_places(index: str, indexed: pa.Table, stored: pa.Table) -> list[Inde
 
 
 def _joined_columns(table: pa.Table, names: Sequence[str]) -> pa.Array:
-    return pc.binary_join_element_wise(*(_one_array(table[name]) for name in names), _PLACE_SEPARATOR)
+    return pc.binary_join_element_wise(*(one_array(table[name]) for name in names), _PLACE_SEPARATOR)
 
 
 def _scoped_keys(table: pa.Table) -> pa.Array:
@@ -316,9 +311,9 @@ def _keys_with_place(table: pa.Table, before: str) -> tuple[pa.Array, pa.Array]:
     """Return each key once, and a place of it."""
     codes = _scoped_keys(table).dictionary_encode().indices.to_numpy()
     table = table.take(pa.array(np.unique(codes, return_index=True)[1]))
-    end = pc.binary_join_element_wise(_one_array(table["file_id"]), ")", "")
-    partitions = pc.if_else(pc.equal(_one_array(table["partition"]), ""), ".", _one_array(table["partition"]))
-    return _one_array(table["key"]), pc.binary_join_element_wise(before, partitions, end, " ")
+    end = pc.binary_join_element_wise(one_array(table["file_id"]), ")", "")
+    partitions = pc.if_else(pc.equal(one_array(table["partition"]), ""), ".", one_array(table["partition"]))
+    return one_array(table["key"]), pc.binary_join_element_wise(before, partitions, end, " ")
 
 
 # --------------------------------------------------------------------------------------------------------------- ranges
@@ -336,10 +331,10 @@ def compare_ranges(index: str, column: str, indexed: pa.Table, stored: pa.Table,
         stored: as they should be.
         counts: whether numbers of rows and nulls have to be equal.
     """
-    positions = _one_array(pc.index_in(stored["name"], value_set=_one_array(indexed["name"])))
+    positions = one_array(pc.index_in(stored["name"], value_set=one_array(indexed["name"])))
     there = pc.is_valid(positions)
     recorded = pa.table(
-        {name: _one_array(indexed[name]).take(positions) for name in ("min", "max", "value_count", "null_count")}
+        {name: one_array(indexed[name]).take(positions) for name in ("min", "max", "value_count", "null_count")}
     )
     narrow = pc.or_(
         _end_excludes(pc.greater, recorded["min"], stored["min"]),
@@ -353,7 +348,7 @@ def compare_ranges(index: str, column: str, indexed: pa.Table, stored: pa.Table,
     if counts:
         for name in ("value_count", "null_count"):
             bad = pc.or_(bad, pc.fill_null(pc.not_equal(recorded[name], stored[name]), False))
-    lacking = pc.and_(pc.invert(there), pc.greater(_one_array(stored["value_count"]), 0))
+    lacking = pc.and_(pc.invert(there), pc.greater(one_array(stored["value_count"]), 0))
     return [
         *_finding_of_column(IndexDamage.MISSING, index, column, stored.filter(lacking)["name"]),
         *_finding_of_column(IndexDamage.WRONG, index, column, stored.filter(pc.and_(there, bad))["name"]),
@@ -377,7 +372,7 @@ def excludes_values(indexed: ColumnStats | None, stored: ColumnStats | None) -> 
 
 
 def _finding_of_column(kind: IndexDamage, index: str, column: str, names: pa.ChunkedArray) -> Iterator[IndexFinding]:
-    flat = _one_array(names)
+    flat = one_array(names)
     yield from _finding_of_names(kind, index, flat, pa.array([f"(column {column})"] * len(flat), pa.string()))
 
 
@@ -386,10 +381,10 @@ def _end_excludes(compare: object, indexed: pa.ChunkedArray, stored: pa.ChunkedA
     kind = stored.type
     if pt.is_null(kind):
         return pa.array(np.zeros(len(stored), bool))
-    excludes = compare(_one_array(indexed), _one_array(stored))  # type: ignore[operator]
+    excludes = compare(one_array(indexed), one_array(stored))  # type: ignore[operator]
     if pt.is_floating(kind):
         for side in (indexed, stored):
-            excludes = pc.and_(excludes, pc.invert(pc.is_nan(_one_array(side))))
+            excludes = pc.and_(excludes, pc.invert(pc.is_nan(one_array(side))))
     return pc.fill_null(excludes, False)
 
 
@@ -644,12 +639,12 @@ class IndexContents:
         indexed, wandering = [], []
         for group in self.table.scan_groups(name):
             places = locations_of(group.records)
-            keys, scope = _one_array(places["key"]), group.run or ""
-            indexed.append(_places_table(keys, scope, _one_array(places["partition"]), _one_array(places["file_id"])))
+            keys, scope = one_array(places["key"]), group.run or ""
+            indexed.append(_places_table(keys, scope, one_array(places["partition"]), one_array(places["file_id"])))
             wandering.append((group.number, group.count, keys))
         stored = [
             _places_table(
-                _one_array(rows.column(RECORD_KEY)),
+                one_array(rows.column(RECORD_KEY)),
                 escape_partition(each.partition) if partitioned else "",
                 each.partition,
                 each.file_id,
@@ -666,8 +661,8 @@ class IndexContents:
         indexed = [keys for _, _, keys in self._scanned_keys(name)]
         stored, nulls = [], []
         for _, rows in self._rows(column):
-            values = _one_array(rows.column(column))
-            pairs = _one_array(secondary_index_keys(values, _one_array(rows.column(RECORD_KEY))))
+            values = one_array(rows.column(column))
+            pairs = one_array(secondary_index_keys(values, one_array(rows.column(RECORD_KEY))))
             stored.append(pairs.filter(pc.is_valid(values)))
             # Hudi 1.0 has no entries of nulls, later releases have.
             nulls.append(pairs.filter(pc.is_null(values)))
@@ -681,7 +676,7 @@ class IndexContents:
 
 
 def _newest_keys(runs: list[RecordRun]) -> pa.Array:
-    return _one_array(newest_records(runs)[0]["key"].cast(pa.string()))
+    return one_array(newest_records(runs)[0]["key"].cast(pa.string()))
 
 
 def _misplaced_keys(name: str, groups: Iterable[tuple[int, int, pa.Array]]) -> list[IndexFinding]:

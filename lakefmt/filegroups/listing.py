@@ -478,11 +478,11 @@ class ListedTable:
         self._proven: tuple[Timeline, KnownFiles] | None = None
 
     def list_directory(self) -> TableDirectory | None:
-        """List what is below ``.hoodie`` with one request; None: its parts are to be listed one by one."""
+        """List ``.hoodie`` with one request. Return None if the store cannot: the caller lists each directory."""
         return None if self._objects is None else self._objects.list_directory()
 
     def list_table(self) -> TableDirectory | None:
-        """List the whole table with one request; None: it takes more, and is not tried again."""
+        """List the whole table with one request. Return None if one request is not enough; it is not tried again."""
         if self._objects is None or self.is_large:
             return None
         directory = self._objects.list_table()

@@ -213,7 +213,7 @@ class TableClient:
         self._notes: tuple[TableConfig, dict[str, object], int] | None = None
 
     def list_directory(self, *, with_files: bool = False) -> TableDirectory | None:
-        """List what is below ``.hoodie``, or a small table whole, with one request; None: its parts are to be listed one by one."""
+        """List ``.hoodie``, or a small table as a whole, with one request. Return None if the store cannot: each directory is listed."""
         # Of layout 1 the version is looked at after the listing.
         if not self.listed.lists_at_once or self._config is None or self._config.version.layout == 1:
             return None
@@ -453,11 +453,6 @@ class TableAt:
 
     client: TableClient
     state: TableState
-
-    @property
-    def store(self) -> ObjectStore:
-        """The store of the table."""
-        return self.client.store
 
     @property
     def config(self) -> TableConfig:

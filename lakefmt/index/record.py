@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.arrays import from_numpy
+from lakefmt.arrays import from_numpy, one_array
 from lakefmt.config.settings import Settings
 from lakefmt.config.table_config import TableConfig
 from lakefmt.errors import SnapshotExpired, UnsupportedFeature
@@ -170,7 +170,7 @@ class RecordIndex:
         for path in places["partition"].unique().to_pylist():  # partitions, not rows
             if path:
                 check_name(path)
-        return KeyFileGroups(rows, _one_array(places["partition"]), _one_array(places["file_id"]))
+        return KeyFileGroups(rows, one_array(places["partition"]), one_array(places["file_id"]))
 
 
 def _pairs_of_same_key(keys: pa.StringArray, rows: I64, places: pa.Table) -> tuple[I64, pa.Table]:
@@ -192,10 +192,6 @@ def _pairs_of_same_key(keys: pa.StringArray, rows: I64, places: pa.Table) -> tup
     counts = ends - begins
     chosen = np.arange(counts.sum()) + np.repeat(begins - (np.cumsum(counts) - counts), counts)
     return np.repeat(rows[is_stored], counts), places.take(from_numpy(order[chosen]))
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.StringArray:
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], pa.string())
 
 
 def why_missing(client: TableClient, settings: Settings, config: TableConfig, names: Sequence[str]) -> str | None:

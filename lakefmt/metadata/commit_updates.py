@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefmt.arrays import one_array
 from lakefmt.config.table_config import TableConfig, merge_rule
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.logs.reader import LogRows
@@ -353,7 +354,7 @@ def first_update(
         first = FirstKeys(form, partitioned=name in definitions and definitions[name].is_partitioned)
         for each in newest:
             keys = collector.rows(collector.before, each).column(0)
-            first.add(_location_of_slice(each, collector), _one_array(keys))
+            first.add(_location_of_slice(each, collector), one_array(keys))
         return first
     column = definitions[name].columns
     changes = [
@@ -382,10 +383,6 @@ def _copied_logs(collector: FactCollector, listed: Mapping[str, Mapping[str, int
 def _location_of_slice(file_slice: FileSlice, collector: FactCollector) -> RecordLocation:
     millis = instant_millis(InstantTime(file_slice.instant), collector.before)
     return RecordLocation(file_slice.partition, file_slice.file_id, millis)
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], pa.string())
 
 
 # ----------------------------------------------------------------------------------- statistics of partitions that grow

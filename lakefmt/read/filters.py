@@ -1,4 +1,4 @@
-"""Parse filters: Arrow expressions, tuples in disjunctive normal form, SQL text (pure).
+"""Parse filters given as SQL text, as tuples in disjunctive normal form, or as Arrow expressions (pure).
 
 All become one condition, which prunes partitions, row groups and rows. sqlglot parses SQL; its tree is translated term by
 term, and everything that is not listed here is refused: no text is evaluated as Python. *Not* is pushed down to the

@@ -79,13 +79,13 @@ class SqlKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SqlType:
-    """The SQL type of a column, an element or a field.
+    """The SQL type of a column, a list element or a struct field.
 
     Attributes:
         kind: its name.
         length: the most characters of CHAR and VARCHAR, the dimension of VECTOR; 0 elsewhere.
         precision: digits of DECIMAL; 0 elsewhere.
-        scale: digits of DECIMAL behind the point.
+        scale: digits of DECIMAL after the decimal point.
         inner: the element of ARRAY and VECTOR; key and value of MAP; the fields of STRUCT.
     """
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakefmt.arrays import from_numpy
+from lakefmt.arrays import from_numpy, one_array
 from lakefmt.config.merge_rule import CustomMerge, MergeRule
 from lakefmt.data_classes import dataclass, replace
 from lakefmt.filegroups.merge.precombine import combine_pairs, combine_rows, order_ranks
@@ -665,8 +665,8 @@ def row_identities(spec: KeySpec, rows: pa.Table, *, across: bool) -> tuple[pa.A
         InvalidKey: a key or partition value cannot be used.
     """
     keys, partitions = (
-        _one_array(build_record_keys(spec, rows)),
-        _one_array(build_partition_paths(spec, rows)).cast(pa.string()),
+        one_array(build_record_keys(spec, rows)),
+        one_array(build_partition_paths(spec, rows)).cast(pa.string()),
     )
     return _identities(keys, partitions, across=across), keys, partitions
 
@@ -693,16 +693,12 @@ def check_storable(spec: KeySpec, rows: pa.Table, *, keyed: bool) -> None:
 def stored_identities(rows: pa.Table, *, across: bool) -> pa.Array:
     """Return what tells stored rows, which have meta columns, of others."""
     return _identities(
-        _one_array(rows.column(RECORD_KEY)), _one_array(rows.column(PARTITION_PATH)).cast(pa.string()), across=across
+        one_array(rows.column(RECORD_KEY)), one_array(rows.column(PARTITION_PATH)).cast(pa.string()), across=across
     )
 
 
 def _identities(keys: pa.Array, partitions: pa.Array, *, across: bool) -> pa.Array:
     return keys if across else pc.binary_join_element_wise(partitions, keys, "\x00")
-
-
-def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def number_keys(identities: pa.Array) -> tuple[Numbers, pa.Array]:
@@ -719,7 +715,7 @@ def number_keys(identities: pa.Array) -> tuple[Numbers, pa.Array]:
 
 def codes_in(identities: pa.Array, keys: pa.Array) -> Numbers:
     """Return the number of each key among `keys`; -1: it is not there."""
-    places = _one_array(pc.fill_null(pc.index_in(identities, value_set=keys), -1))
+    places = one_array(pc.fill_null(pc.index_in(identities, value_set=keys), -1))
     codes: Numbers = places.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes
 

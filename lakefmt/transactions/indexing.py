@@ -83,7 +83,7 @@ _NEEDED_INDEX = {
     PartitionKind.PARTITION_STATS: PartitionKind.COLUMN_STATS,
     PartitionKind.SECONDARY_INDEX: PartitionKind.RECORD_INDEX,
 }
-#: What users call the kinds that are named by their column or a name of their own.
+#: The names that users write for indexes whose partition name has a suffix.
 _USER_NAMES = {PartitionKind.SECONDARY_INDEX: "secondary_index", PartitionKind.EXPRESSION_INDEX: "expression_index"}
 _KINDS_BY_USER_NAME = {_USER_NAMES.get(kind) or kind.value: kind for kind in BUILD_ORDER}
 _REQUEST_FIELDS = ("kind", "columns", "name", "partitioned", "function", "index_type", "function_options")

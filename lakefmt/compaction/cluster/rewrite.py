@@ -1,4 +1,4 @@
-"""Rewrites one group of slices: their rows, logs merged in and ordered, become new file groups (effects).
+"""Rewrite one clustering group: merge the logs of its slices, order the rows, write new file groups (effects).
 
 Slices are read one after the other, base files without logs row group by row group. Rows that are put in an order wait in
 temporary files; what is held is the memory of the settings, or one slice with logs if that is more. Rows keep their commit

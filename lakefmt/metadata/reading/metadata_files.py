@@ -393,7 +393,7 @@ class CommittedFile(NamedTuple):
 
 
 class CommittedLog(NamedTuple):
-    """What commits say of a log: their instants, and how long it was after the last of them."""
+    """A log as commits record it: the instants that wrote to it, and its size in bytes after the last one."""
 
     instants: frozenset[str]
     size: int

@@ -173,7 +173,7 @@ def _month_micros(months: I64) -> I64:
 
 
 def _printed_micros(pattern: TimePattern, texts: pa.Array, behind: bool) -> pa.Array:
-    """Return the moments that texts of a pattern begin at, or end before."""
+    """Return the first moment, in microseconds, of the period that each formatted time names; `behind`: of the next period."""
     expected = "".join(f"[0-9]{{{width}}}" if letter else _quoted_for_regex(str(width)) for letter, width in pattern)
     texts = pc.if_else(
         pc.fill_null(pc.match_substring_regex(texts, f"^{expected}$"), False), texts, pa.scalar(None, pa.string())

@@ -439,7 +439,7 @@ def manifest_numbers(names: Iterable[str]) -> list[int]:
 
 
 def read_manifest(store: ObjectStore, directory: str, number: int) -> list[HistoryFile]:
-    """Return the files in the manifest `number`.
+    """Return the files that a manifest lists.
 
     Raises:
         CorruptFile: the manifest is damaged.
@@ -474,7 +474,7 @@ def open_archived(store: ObjectStore, path: str) -> Iterator[pa.NativeFile]:
 
 
 def check_group(file: pq.ParquetFile, number: int, what: str) -> None:
-    """Check the size of a row group before reading it.
+    """Refuse a row group that is too large to read.
 
     Args:
         file: a file of the archive.

@@ -44,7 +44,7 @@ _SPOOLED_BATCH_BYTES: Final = 4 << 20
 
 
 class SpooledRows:
-    """The rows of a stream in a temporary file; each iteration begins with the first row.
+    """The rows of a stream, stored in a temporary file so that they can be iterated more than once.
 
     Args:
         schema: the columns.
