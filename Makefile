@@ -15,13 +15,13 @@ help: ## list the tasks
 # ------------------------------------------------------------------ environments: made once, re-made when out of date
 
 venv: ## make .venv: lakefmt, its tests and tools
-	@$(PYTHON) tools/venv.py $(VENV) --extras dev
+	@$(PYTHON) tools/venv.py $(VENV) --group dev
 
 venv-oldest: ## make .venv-oldest: the oldest declared dependencies
-	@$(PYTHON) tools/venv.py .venv-oldest --extras test --constraints constraints/oldest.txt
+	@$(PYTHON) tools/venv.py .venv-oldest --group test --constraints constraints/oldest.txt
 
 venv-newest: ## make .venv-newest: the newest Python of this machine, pandas, Polars and DuckDB of today
-	@$(PYTHON) tools/venv.py .venv-newest --extras test --constraints constraints/newest.txt --newest-python
+	@$(PYTHON) tools/venv.py .venv-newest --group test --constraints constraints/newest.txt --newest-python
 
 spark-env: venv ## make .venv-spark and find Java and the Hudi bundles
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) tools/spark_env.py

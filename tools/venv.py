@@ -1,7 +1,7 @@
-"""Make, or keep, one virtual environment of this project: ``python3 tools/venv.py .venv --extras dev``.
+"""Make, or keep, one virtual environment of this project: ``python3 tools/venv.py .venv --group dev``.
 
 Runs on a bare Python 3.11+ (standard library only). The environment is stamped with a digest of everything it was
-made from (declared dependencies, constraints, extras, interpreter, folder); while it holds, nothing is done.
+made from (declared dependencies, constraints, group, interpreter, folder); while it holds, nothing is done.
 Packages come by uv, which is put into the environment first, or by pip where uv cannot be had or fails.
 """
 
@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,10 +59,31 @@ def find_newest_python() -> str:
     return find_python()
 
 
-def digest(folder: Path, python: str, extras: str, constraints: Path | None) -> str:
+def requirements_of(project: str, group: str) -> tuple[list[str], list[str]]:
+    """Return the extras of lakefmt and the other requirements of a dependency group (PEP 735), those it includes too.
+
+    pip knows ``--group`` only from 25.1 on, so the table of pyproject.toml is read here.
+    """
+    groups = tomllib.loads(project)["dependency-groups"]
+    if group not in groups:
+        raise SetupError(f"pyproject.toml has no dependency group {group!r}; it has {', '.join(groups)}")
+    extras: list[str] = []
+    requirements: list[str] = []
+    for entry in groups[group]:
+        if isinstance(entry, dict):
+            inner_extras, inner = requirements_of(project, entry["include-group"])
+            extras, requirements = extras + inner_extras, requirements + inner
+        elif entry.startswith("lakefmt["):
+            extras += entry.removeprefix("lakefmt[").partition("]")[0].split(",")
+        else:
+            requirements.append(entry)
+    return list(dict.fromkeys(extras)), list(dict.fromkeys(requirements))
+
+
+def digest(folder: Path, python: str, group: str, constraints: Path | None) -> str:
     """Return what the environment is made from, as one hexadecimal digest."""
     project = (ROOT / "pyproject.toml").read_text("utf-8").split("\n[tool.")[0]  # how tools are set up installs nothing
-    parts = [str(folder), os.path.realpath(python), extras, project]
+    parts = [str(folder), os.path.realpath(python), group, project]
     if constraints is not None:
         parts.append(constraints.read_text("utf-8"))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -79,10 +101,11 @@ def make_environment(folder: Path, python: str) -> None:
         )
 
 
-def install(folder: Path, extras: str, constraints: Path | None) -> str:
-    """Install lakefmt, editable, with `extras`; return which installer did it."""
+def install(folder: Path, group: str, constraints: Path | None) -> str:
+    """Install lakefmt, editable, with what `group` lists; return which installer did it."""
     python = str(folder / "bin" / "python")
-    what = ["-e", f".[{extras}]" if extras else "."]
+    extras, requirements = requirements_of((ROOT / "pyproject.toml").read_text("utf-8"), group)
+    what = ["-e", f".[{','.join(extras)}]" if extras else ".", *requirements]
     if constraints is not None:
         what += ["-c", str(constraints)]
     environ = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
@@ -107,20 +130,20 @@ def _run(command: list[str], environ: dict[str, str]) -> bool:
     return subprocess.run(command, cwd=ROOT, env=environ, check=False, stdin=subprocess.DEVNULL).returncode == 0
 
 
-def ensure(folder: Path, extras: str, constraints: Path | None, *, newest_python: bool = False) -> None:
+def ensure(folder: Path, group: str, constraints: Path | None, *, newest_python: bool = False) -> None:
     """Make the environment in `folder` unless it is there, made from the same things."""
     python = find_newest_python() if newest_python else find_python()
     stamp = folder / ".stamp"
-    wanted = digest(folder, python, extras, constraints)
+    wanted = digest(folder, python, group, constraints)
     if stamp.exists() and stamp.read_text("utf-8").strip() == wanted:
         return
     if folder.is_symlink():
         raise SetupError(f"{folder.name} is a link, and what it points to would be emptied: remove the link")
-    print(f"making {folder.name} with {python}: lakefmt[{extras}], a minute or two the first time", flush=True)
+    print(f"making {folder.name} with {python}: the group {group}, a minute or two the first time", flush=True)
     begin = time.monotonic()
     stamp.unlink(missing_ok=True)
     make_environment(folder, python)
-    installer = install(folder, extras, constraints)
+    installer = install(folder, group, constraints)
     stamp.write_text(wanted + "\n", "utf-8")  # last: a half-made environment has no stamp
     print(f"made {folder.name} by {installer} in {time.monotonic() - begin:.0f} s", flush=True)
 
@@ -129,13 +152,13 @@ def main() -> int:
     """Read the command line and make the environment."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("folder", help="the environment's folder, such as .venv")
-    parser.add_argument("--extras", default="", help="extras of pyproject.toml, comma-separated")
+    parser.add_argument("--group", default="dev", help="a dependency group of pyproject.toml")
     parser.add_argument("--constraints", type=Path, help="a constraints file for pip")
     parser.add_argument("--newest-python", action="store_true", help="take the newest tested Python of this machine")
     given = parser.parse_args()
     try:
         constraints = given.constraints and given.constraints.absolute()
-        ensure((ROOT / given.folder).absolute(), given.extras, constraints, newest_python=given.newest_python)
+        ensure((ROOT / given.folder).absolute(), given.group, constraints, newest_python=given.newest_python)
     except SetupError as error:
         print(f"set-up failed: {error}", file=sys.stderr)
         return 1
