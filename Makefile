@@ -7,7 +7,7 @@ RUN := $(PY) tools/run_tests.py
 
 .DEFAULT_GOAL := help
 .PHONY: help venv venv-oldest venv-newest spark-env sdk-env demo demo-spark demo-stream test test-all test-fast test-oldest test-newest test-spark test-spark-releases test-real-tables durations \
-        lint format types architecture docs docs-write extras bench bench-spark bench-parts bench-streams sizes clean bench-choices choices-check choices-results
+        lint format types architecture docs site docs-write extras bench bench-spark bench-parts bench-streams sizes clean bench-choices choices-check choices-results
 
 help: ## list the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1|\2/' | awk -F'|' '{printf "%-27s %s\n", $$1, $$2}'
@@ -85,8 +85,11 @@ types: venv ## mypy --strict on everything, pyright on the public face
 architecture: venv ## floors, purity, row loops, sizes, public names
 	@$(PY) -m pytest tests/architecture --durations=0
 
-docs: venv ## run every block, doctest and command that the documentation shows
+docs: venv ## run every block, doctest and command that the documentation shows, and build the site
 	@$(PY) -m pytest tests/documentation
+
+site: venv ## build the documentation site into build/site; a broken link is an error
+	@$(PY) tools/site.py
 
 docs-write: venv ## write the generated parts of the documentation anew
 	@$(PY) tools/write_docs.py

@@ -1,7 +1,7 @@
 """The keyword arguments that several verbs share, one typed dictionary for each family of verbs.
 
 A verb takes them as ``**call: Unpack[WriteOptions]``: an editor offers their names, and mypy and pyright refuse a name that
-is spelt wrongly. A program that hands arguments on can name the same dictionary:
+is spelt wrongly. A program that hands arguments on can name the same dictionary::
 
     def load(table: lakefmt.Table, rows: pa.Table, **call: Unpack[WriteOptions]) -> None:
         table.upsert(rows, **call)

@@ -366,7 +366,7 @@ def _left_in_directories(client: TableClient, directories: dict[str, str]) -> di
 
 
 def _left_of_streams(client: TableClient) -> dict[str, str]:
-    """Return the segments whose rows are in the table, or were never confirmed; all others are kept (RS-6)."""
+    """Return the segments whose rows are in the table, or were never confirmed; all others are kept."""
     left: dict[str, str] = {}
     for plan in plan_streams(client.at(client.load()), load_streams(client)):
         for places, why in (

@@ -166,9 +166,8 @@ class ObjectStore(Protocol):
     def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[ObjectInfo]:
         """Yield the objects below the directory `prefix`, unordered, never cached.
 
-        Not recursive: only objects directly inside. A missing prefix yields nothing. Temporary
-            objects are never yielded.
-        objects of unfinished puts are never yielded.
+        Not recursive: only objects directly inside. A missing prefix yields nothing. Temporary objects, those of unfinished puts, are
+        never yielded.
         """
         ...
 

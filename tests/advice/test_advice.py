@@ -39,7 +39,7 @@ PROFILES = st.builds(
 
 
 @given(PROFILES)
-def test_c20_the_advice_is_the_cheapest_choice_or_today_where_that_is_nearly_as_cheap(profile):
+def test_the_advice_is_the_cheapest_choice_or_today_where_that_is_nearly_as_cheap(profile):
     advice = advise_choice(profile, SHIPPED)
     costs = [expected_cost(profile, choice, SHIPPED).total for choice in candidate_choices(profile)]
     today = expected_cost(profile, profile.today, SHIPPED).total
@@ -52,20 +52,20 @@ def test_c20_the_advice_is_the_cheapest_choice_or_today_where_that_is_nearly_as_
 
 
 @given(PROFILES)
-def test_c20_the_advice_keeps_where_a_key_is_unique(profile):
+def test_the_advice_keeps_where_a_key_is_unique(profile):
     for choice in candidate_choices(profile):
         assert profile.partitions == 1 or choice.is_global == profile.today.is_global
 
 
 @given(PROFILES)
-def test_c20_every_amount_and_cost_is_a_number_of_at_least_nothing(profile):
+def test_every_amount_and_cost_is_a_number_of_at_least_nothing(profile):
     for choice in candidate_choices(profile)[:40]:
         for amounts in predict_amounts(profile, choice).values():
             assert all(0 <= amount < float("inf") for amount in amounts.values())
 
 
 @given(PROFILES)
-def test_c20_more_updates_never_make_a_commit_cheaper(profile):
+def test_more_updates_never_make_a_commit_cheaper(profile):
     less = replace(profile, update_share=profile.update_share / 2)
     for choice in (TableChoice(), TableChoice("cow", "simple")):
         more_mb = predict_amounts(profile, choice)["write"]["rewritten_mb"]
@@ -73,12 +73,12 @@ def test_c20_more_updates_never_make_a_commit_cheaper(profile):
 
 
 @given(PROFILES)
-def test_c20_the_settings_of_every_candidate_are_settings(profile):
+def test_the_settings_of_every_candidate_are_settings(profile):
     for choice in candidate_choices(profile):
         resolve_settings(choice.settings)
 
 
-def test_c20_reasons_are_three_sentences_and_the_advice_can_be_pasted(tmp_path):
+def test_reasons_are_three_sentences_and_the_advice_can_be_pasted(tmp_path):
     profile = TableProfile(rows=5_000_000, batch_rows=500, update_share=1.0, reads_per_commit=0.1)
     advice = advise_choice(profile, SHIPPED)
     assert len(advice.reasons) == 3
@@ -89,7 +89,7 @@ def test_c20_reasons_are_three_sentences_and_the_advice_can_be_pasted(tmp_path):
     assert json.loads(json.dumps(advice.as_json()))["needs_rewrite"] is advice.needs_rewrite
 
 
-def test_c20_what_is_pasted_makes_the_change(tmp_path):
+def test_what_is_pasted_makes_the_change(tmp_path):
     data = pa.table({"id": [str(n) for n in range(100)], "n": list(range(100))})
     lakefmt.create_table(tmp_path / "old", data=data, record_key="id").upsert(data)
     profile = TableProfile(rows=100, batch_rows=10)
@@ -115,7 +115,7 @@ def test_c20_what_is_pasted_makes_the_change(tmp_path):
         (TableChoice("mor"), TableChoice("mor", compact_after=5), False),
     ],
 )
-def test_c20_a_change_that_needs_a_new_table_is_named(before, after, rewrite):
+def test_a_change_that_needs_a_new_table_is_named(before, after, rewrite):
     assert needs_new_table(before, after) is rewrite
 
 
@@ -132,12 +132,12 @@ def test_c20_a_change_that_needs_a_new_table_is_named(before, after, rewrite):
         {"log_format": "orc"},
     ],
 )
-def test_c20_a_choice_that_cannot_be_is_refused(wrong):
+def test_a_choice_that_cannot_be_is_refused(wrong):
     with pytest.raises(InvalidInputError):
         TableChoice(**wrong)
 
 
-def test_c20_nothing_to_choose_from_is_refused():
+def test_nothing_to_choose_from_is_refused():
     with pytest.raises(InvalidInputError):
         advise_choice(TableProfile(rows=1), SHIPPED, [])
 
@@ -162,7 +162,7 @@ def test_c20_nothing_to_choose_from_is_refused():
         b"[" * 100_000,
     ],
 )
-def test_c20_damaged_costs_are_refused_and_shipped_ones_taken(data, tmp_path, monkeypatch, caplog):
+def test_damaged_costs_are_refused_and_shipped_ones_taken(data, tmp_path, monkeypatch, caplog):
     with pytest.raises(InvalidInputError):
         parse_curves(data)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -174,7 +174,7 @@ def test_c20_damaged_costs_are_refused_and_shipped_ones_taken(data, tmp_path, mo
         load_curves(cache_path())
 
 
-def test_c20_costs_of_this_machine_go_before_the_shipped_ones(tmp_path, monkeypatch):
+def test_costs_of_this_machine_go_before_the_shipped_ones(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert load_curves() == SHIPPED
     own = CostCurves({"write": {"commits": 0.5}}, "here", {"write": 2.0})
@@ -184,11 +184,11 @@ def test_c20_costs_of_this_machine_go_before_the_shipped_ones(tmp_path, monkeypa
     assert [each.name for each in Path(tmp_path / "lakefmt").iterdir()] == ["curves.json"]
 
 
-def test_c20_a_relative_cache_folder_is_not_used(monkeypatch):
+def test_a_relative_cache_folder_is_not_used(monkeypatch):
     assert cache_path({"XDG_CACHE_HOME": "here"}).is_absolute()
 
 
-def test_c20_a_file_of_costs_that_is_too_large_is_refused(tmp_path):
+def test_a_file_of_costs_that_is_too_large_is_refused(tmp_path):
     path = tmp_path / "large.json"
     path.write_bytes(b" " * ((1 << 20) + 1))
     with pytest.raises(CorruptFile, match="larger"):

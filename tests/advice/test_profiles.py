@@ -37,12 +37,12 @@ PROFILES = st.builds(
 
 
 @given(PROFILES)
-def test_c20_a_profile_comes_back_from_json(profile):
+def test_a_profile_comes_back_from_json(profile):
     assert TableProfile.from_json(json.loads(json.dumps(profile.as_json()))) == profile
 
 
 @given(PROFILES)
-def test_c20_the_partitions_of_a_batch_hold_all_its_rows(profile):
+def test_the_partitions_of_a_batch_hold_all_its_rows(profile):
     assert sum(count * rows for count, rows in profile.spread) == pytest.approx(profile.batch_rows)
 
 
@@ -62,13 +62,13 @@ def test_c20_the_partitions_of_a_batch_hold_all_its_rows(profile):
         {"rows": 10, "today": "cow"},
     ],
 )
-def test_c20_a_profile_of_impossible_numbers_is_refused(wrong):
+def test_a_profile_of_impossible_numbers_is_refused(wrong):
     with pytest.raises(InvalidInputError):
         TableProfile(**wrong)
 
 
 @pytest.mark.parametrize("wrong", [None, [], {"rows": 1, "more": 2}, {}, {"rows": 1, "today": {"index": "magic"}}])
-def test_c20_json_that_is_no_profile_is_refused(wrong):
+def test_json_that_is_no_profile_is_refused(wrong):
     with pytest.raises(InvalidInputError):
         TableProfile.from_json(wrong)
 
@@ -94,7 +94,7 @@ def store_of(store: CountingStore, table: Table) -> CountingStore:
 
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
-def test_c20_the_profile_of_a_table_is_that_of_its_rows(table_type):
+def test_the_profile_of_a_table_is_that_of_its_rows(table_type):
     wanted = TableProfile(
         rows=4000,
         partitions=4,
@@ -120,12 +120,12 @@ def test_c20_the_profile_of_a_table_is_that_of_its_rows(table_type):
     assert (profile.today.table_type, profile.today.index) == (table_type, "bloom")
 
 
-def test_c20_rising_keys_are_seen_by_the_ranges_of_files():
+def test_rising_keys_are_seen_by_the_ranges_of_files():
     wanted = TableProfile(rows=2000, partitions=5, rising_keys=True, key_bytes=18, batch_rows=50, update_share=0.0)
     assert profile_table(made(wanted, CountingStore(MemoryStore())).client).rising_keys
 
 
-def test_c20_no_row_is_read_for_a_profile():
+def test_no_row_is_read_for_a_profile():
     wanted = TableProfile(rows=20_000, partitions=2, batch_rows=500, row_bytes=200.0)
     store = CountingStore(MemoryStore())
     table = made(wanted, store)
@@ -140,7 +140,7 @@ def test_c20_no_row_is_read_for_a_profile():
     assert again.statistics().bytes_read > data / 2
 
 
-def test_c20_a_table_without_rows_has_no_profile():
+def test_a_table_without_rows_has_no_profile():
     table = lakefmt.create_table("memory://profile-empty", schema=pa.schema([("id", pa.string())]), record_key="id")
     with pytest.raises(InvalidInputError, match="no base file with rows"):
         table.advise()
@@ -149,7 +149,7 @@ def test_c20_a_table_without_rows_has_no_profile():
 @pytest.mark.parametrize(
     "given", [{"reads_per_commit": -1}, {"reads_per_commit": "x"}, {"filter_columns": "n"}, {"filter_columns": ["zz"]}]
 )
-def test_c20_arguments_of_advise_that_cannot_be_are_refused(given):
+def test_arguments_of_advise_that_cannot_be_are_refused(given):
     data = pa.table({"id": ["a"], "n": [1]})
     table = lakefmt.create_table("memory://profile-arguments", data=data, record_key="id", if_exists="open")
     table.upsert(data)
@@ -157,7 +157,7 @@ def test_c20_arguments_of_advise_that_cannot_be_are_refused(given):
         table.advise(**given)
 
 
-def test_c20_a_bucket_index_and_its_number_are_seen():
+def test_a_bucket_index_and_its_number_are_seen():
     data = pa.table({"id": [str(n) for n in range(50)]})
     table = lakefmt.create_table(
         "memory://profile-bucket",

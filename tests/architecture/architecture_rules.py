@@ -55,6 +55,7 @@ FLOORS: dict[str, int] = {
     "create_and_write": 82,  # the two calls of a table in one
     "lowlevel": 82,  # the steps of a write as single calls, begun from an open table
     PACKAGE: 85,  # lakefmt/__init__.py: the public names, gathered from below
+    "locks": 85,  # the protocol of a lock, for those who write one
     "builders": 90,  # reads and writes under the names of Paimon's Python package
     "realtime": 90,  # streams under the names of the real-time SDK
     "services": 90,  # one process that runs the table services of many tables

@@ -50,7 +50,7 @@ def records(curves: CostCurves, slower: float = 1.0) -> list[CellRecord]:
     return made
 
 
-def test_c20_the_costs_that_made_the_seconds_explain_them():
+def test_the_costs_that_made_the_seconds_explain_them():
     fitted = fit_curves(records(TRUE), "x")
     for record in records(TRUE):
         amounts = predict_amounts(record.cell.profile, record.cell.choice)
@@ -59,20 +59,20 @@ def test_c20_the_costs_that_made_the_seconds_explain_them():
             assert fitted.of(operation, amounts[operation]) == pytest.approx(wanted, rel=0.02, abs=1e-6)
 
 
-def test_c20_a_machine_that_is_three_times_slower_has_factors_of_three():
+def test_a_machine_that_is_three_times_slower_has_factors_of_three():
     own = machine_factors(records(TRUE, 3.0), TRUE, "slow")
     assert own is not None
     assert own.factors == pytest.approx({"write": 3.0, "service": 3.0, "read": 3.0, "load": 3.0}, rel=1e-3)
     assert own.seconds == TRUE.seconds
 
 
-def test_c20_few_or_failed_cells_say_nothing_of_a_machine():
+def test_few_or_failed_cells_say_nothing_of_a_machine():
     assert machine_factors(records(TRUE)[:2], TRUE, "x") is None
     assert machine_factors([replace(each, error="broken") for each in records(TRUE)], TRUE, "x") is None
 
 
 @given(st.integers(0, 10_000))
-def test_c20_a_fit_is_never_negative_and_no_step_along_one_column_makes_it_nearer(seed):
+def test_a_fit_is_never_negative_and_no_step_along_one_column_makes_it_nearer(seed):
     rng = np.random.default_rng(seed)
     matrix, target = rng.random((12, 5)), rng.standard_normal(12)
     values = np.array(nonnegative_fit(matrix, target))

@@ -35,7 +35,7 @@ PROFILES = st.builds(
 
 @settings(max_examples=examples(60), deadline=None)
 @given(PROFILES)
-def test_c20_the_expected_rows_are_those_of_a_dictionary(profile):
+def test_the_expected_rows_are_those_of_a_dictionary(profile):
     source = RowSource(profile)
     rows: dict[str, tuple[str, int]] = {}
 
@@ -61,7 +61,7 @@ def test_c20_the_expected_rows_are_those_of_a_dictionary(profile):
         assert source.expected_total == sum(ts for _, ts in rows.values())
 
 
-def test_c20_a_batch_has_the_shares_of_its_profile():
+def test_a_batch_has_the_shares_of_its_profile():
     profile = TableProfile(
         rows=20_000,
         partitions=10,
@@ -81,7 +81,7 @@ def test_c20_a_batch_has_the_shares_of_its_profile():
     assert batch.deletes.num_rows == 100
 
 
-def test_c20_the_same_seed_makes_the_same_rows_and_another_seed_others():
+def test_the_same_seed_makes_the_same_rows_and_another_seed_others():
     profile = workload("facts", 500)
     same = [RowSource(profile, seed).base() for seed in (1, 1, 2)]
     assert same[0].equals(same[1])
@@ -92,7 +92,7 @@ def test_c20_the_same_seed_makes_the_same_rows_and_another_seed_others():
 
 
 @pytest.mark.parametrize("name", values_of_run(WORKLOADS))
-def test_c20_the_three_workloads_run_through_a_table(name):
+def test_the_three_workloads_run_through_a_table(name):
     source = RowSource(workload(name, 2000))
     base = source.base()
     table = lakefmt.create_table(
@@ -109,6 +109,6 @@ def test_c20_the_three_workloads_run_through_a_table(name):
     assert pc.sum(rows[ORDERING]).as_py() == source.expected_total
 
 
-def test_c20_an_unknown_workload_is_refused():
+def test_an_unknown_workload_is_refused():
     with pytest.raises(InvalidInputError, match="facts, events, dimension"):
         workload("nothing", 10)

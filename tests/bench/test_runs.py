@@ -42,7 +42,7 @@ def figures(write: float = 1.0, read: float = 0.5) -> dict[str, object]:
 # ------------------------------------------------------------------------------------------------------- runs
 
 
-def test_c20_a_finished_cell_is_not_measured_again_and_a_failed_one_is(tmp_path):
+def test_a_finished_cell_is_not_measured_again_and_a_failed_one_is(tmp_path):
     kept, asked = tmp_path / "kept.jsonl", []
     cells = [cell(label=name) for name in ("a", "b", "c")]
 
@@ -57,7 +57,7 @@ def test_c20_a_finished_cell_is_not_measured_again_and_a_failed_one_is(tmp_path)
     assert (second.resumed, second.left, [record.error for record in second.records]) == (2, (), ["", "", ""])
 
 
-def test_c20_the_minutes_bound_a_run_and_what_is_left_is_named(tmp_path):
+def test_the_minutes_bound_a_run_and_what_is_left_is_named(tmp_path):
     now = [0.0]
 
     def measured(each: BenchCell, seconds: float) -> dict[str, object] | str:
@@ -71,7 +71,7 @@ def test_c20_the_minutes_bound_a_run_and_what_is_left_is_named(tmp_path):
     assert [each.name for each in report.left] == ["2", "3", "4"]
 
 
-def test_c20_a_torn_line_is_measured_again_and_damages_no_other(tmp_path):
+def test_a_torn_line_is_measured_again_and_damages_no_other(tmp_path):
     kept = tmp_path / "kept.jsonl"
     append_record(kept, CellRecord(cell(label="a"), figures()))
     with kept.open("ab") as file:
@@ -81,13 +81,13 @@ def test_c20_a_torn_line_is_measured_again_and_damages_no_other(tmp_path):
 
 
 @pytest.mark.parametrize("line", ["[]", "{}", '{"figures": {}}', '{"figures": {}, "cell": {"kind": "x"}}', '"a"'])
-def test_c20_a_file_of_something_else_is_refused(line, tmp_path):
+def test_a_file_of_something_else_is_refused(line, tmp_path):
     (tmp_path / "k").write_text(line + "\n", "utf-8")
     with pytest.raises(CorruptFile, match="line 1"):
         load_records(tmp_path / "k")
 
 
-def test_c20_different_cells_have_different_names_for_resuming():
+def test_different_cells_have_different_names_for_resuming():
     cells = [
         each
         for suite in SUITES
@@ -98,7 +98,7 @@ def test_c20_different_cells_have_different_names_for_resuming():
     assert cell().id == cell().id != replace(cell(), commits=3).id
 
 
-def test_c20_an_unknown_suite_is_refused():
+def test_an_unknown_suite_is_refused():
     with pytest.raises(InvalidInputError):
         plan_cells("everything", {})
 
@@ -107,7 +107,7 @@ def test_c20_an_unknown_suite_is_refused():
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
-def test_c20_bytes_are_those_that_the_store_moved(kind, tmp_path):
+def test_bytes_are_those_that_the_store_moved(kind, tmp_path):
     found = measure_cell(cell(TableChoice(kind, compact_after=2 if kind == "mor" else 0)), tmp_path / "t")
     on_disk = sum(path.stat().st_size for path in (tmp_path / "t" / "counted").rglob("*") if path.is_file())
     assert found["space_bytes"] <= on_disk
@@ -120,14 +120,14 @@ def test_c20_bytes_are_those_that_the_store_moved(kind, tmp_path):
     assert len(found["write_seconds"]) == len(found["read_seconds"]) == 2
 
 
-def test_c20_a_table_that_lost_rows_is_no_result(tmp_path, monkeypatch):
+def test_a_table_that_lost_rows_is_no_result(tmp_path, monkeypatch):
     whole = measure.RowSource.expected_rows
     monkeypatch.setattr(measure.RowSource, "expected_rows", property(lambda self: whole.fget(self) + 1))
     with pytest.raises(InternalError, match="rows after 1 commits"):
         measure_cell(cell(counted=False), tmp_path / "t")
 
 
-def test_c20_a_table_with_an_old_value_is_no_result(tmp_path, monkeypatch):
+def test_a_table_with_an_old_value_is_no_result(tmp_path, monkeypatch):
     whole = measure.RowSource.expected_total
     monkeypatch.setattr(measure.RowSource, "expected_total", property(lambda self: whole.fget(self) - 1))
     with pytest.raises(InternalError):
@@ -136,7 +136,7 @@ def test_c20_a_table_with_an_old_value_is_no_result(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suite", values_of_run(SUITES))
-def test_c20_every_cell_of_a_suite_runs(suite, tmp_path):
+def test_every_cell_of_a_suite_runs(suite, tmp_path):
     profile = replace(SMALL, rows=300, batch_rows=20, delete_share=0.1)
     for number, each in enumerate(plan_cells(suite, {"small": profile}, commits=1)):
         found = measure_cell(each, tmp_path / str(number))
@@ -144,7 +144,7 @@ def test_c20_every_cell_of_a_suite_runs(suite, tmp_path):
 
 
 @pytest.mark.slow
-def test_c20_predicted_amounts_are_near_to_what_the_store_counts(tmp_path):
+def test_predicted_amounts_are_near_to_what_the_store_counts(tmp_path):
     profile = TableProfile(
         rows=40_000,
         row_bytes=130.0,
@@ -167,7 +167,7 @@ def test_c20_predicted_amounts_are_near_to_what_the_store_counts(tmp_path):
 
 
 @pytest.mark.slow
-def test_c20_a_cell_runs_in_a_process_of_its_own_and_is_stopped_in_time():
+def test_a_cell_runs_in_a_process_of_its_own_and_is_stopped_in_time():
     found = measure_apart(cell(counted=False), 60.0)
     assert isinstance(found, dict)
     assert len(found["write_seconds"]) == 2
@@ -176,13 +176,13 @@ def test_c20_a_cell_runs_in_a_process_of_its_own_and_is_stopped_in_time():
     assert "unknown filter" in str(measure_apart(wrong, 60.0))
 
 
-def test_c20_seconds_per_commit_count_services_and_reads():
+def test_seconds_per_commit_count_services_and_reads():
     given = figures(2.0, 1.0) | {"service_seconds": [[4.0, 1.0]]}
     assert seconds_per_commit(given, 3.0) == {"write": 2.0, "service": 2.0, "read": 3.0, "total": 7.0}
     assert seconds_per_commit(given, 0.0, clock=1)["total"] == 2.5
 
 
-def test_c20_choices_to_try_are_all_different():
+def test_choices_to_try_are_all_different():
     tried = choices_to_try(workload("facts", 1000))
     assert len(set(tried)) == len(tried) >= 12
 
@@ -198,7 +198,7 @@ def report_of(*costs: tuple[float, float]) -> BenchReport:
     return BenchReport(tuple(records))
 
 
-def test_c20_the_page_holds_everything_itself_and_names_the_front():
+def test_the_page_holds_everything_itself_and_names_the_front():
     page = page_of("index", report_of((1.0, 5.0), (2.0, 2.0), (3.0, 3.0)))
     assert not re.search(r"https?://|<script|src=|href=|@import|url\(", page)
     assert "choice &lt;0&gt; &amp; more" in page
@@ -210,7 +210,7 @@ def test_c20_the_page_holds_everything_itself_and_names_the_front():
     assert len([each for each in drawn if each.tag == "polyline"]) == 1
 
 
-def test_c20_the_front_is_what_no_other_choice_beats():
+def test_the_front_is_what_no_other_choice_beats():
     costs = [(3.0, 1.0), (1.0, 3.0), (2.0, 2.0), (2.0, 2.5), (4.0, 1.0)]
     front = pareto_front(costs)
     beaten = {
@@ -219,7 +219,7 @@ def test_c20_the_front_is_what_no_other_choice_beats():
     assert set(front) == set(range(len(costs))) - beaten
 
 
-def test_c20_a_failed_cell_and_a_missing_yardstick_show_as_such():
+def test_a_failed_cell_and_a_missing_yardstick_show_as_such():
     failed = CellRecord(cell(label="bad"), {}, "it broke")
     missing = CellRecord(BenchCell("filter", "small", SMALL, TableChoice(), label="y"), {"missing": "not installed"})
     tables = rows_by_workload("index", BenchReport((failed, missing)))

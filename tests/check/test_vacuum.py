@@ -1,4 +1,4 @@
-"""What a vacuum removes and what it must not touch (AP-32, A11)."""
+"""What a vacuum removes and what it must not touch."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def plant(root: Path, table: Table, number: int, time: str, place: str = "city=s
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("table_type", "version"), [("cow", 8), ("mor", 8), ("mor", 9), ("cow", 6), ("mor", 6)])
-def test_a11_everything_that_is_needed_stays_and_planted_orphans_go(
+def test_everything_that_is_needed_stays_and_planted_orphans_go(
     tmp_path: Path, table_type: str, version: int, hudi_rs_judge: HudiRsJudge
 ) -> None:
     root = tmp_path / "t"
@@ -141,7 +141,7 @@ def test_a11_everything_that_is_needed_stays_and_planted_orphans_go(
     assert set(fresh.read()["v"].to_pylist()) == {5}
 
 
-def test_ap_32_younger_files_and_files_of_unknown_age_stay(tmp_path: Path) -> None:
+def test_younger_files_and_files_of_unknown_age_stay(tmp_path: Path) -> None:
     root = tmp_path / "t"
     table = full_scene(root, "cow", 8)
     name = plant(root, table, 1, "20990101000000000")
@@ -184,7 +184,7 @@ def _spoil_metadata_table(root: Path, table: Table) -> None:
 @pytest.mark.parametrize(
     "spoil", [_spoil_commit, _spoil_savepoint, _spoil_tag, _spoil_archive, _spoil_properties, _spoil_metadata_table]
 )
-def test_ap_32_nothing_is_removed_where_something_cannot_be_read(
+def test_nothing_is_removed_where_something_cannot_be_read(
     tmp_path: Path, spoil: Callable[[Path, Table], None]
 ) -> None:
     root = tmp_path / "t"
@@ -201,7 +201,7 @@ def test_ap_32_nothing_is_removed_where_something_cannot_be_read(
     assert all_files(root) == before
 
 
-def test_ap_32_what_the_metadata_table_lists_stays(tmp_path: Path) -> None:
+def test_what_the_metadata_table_lists_stays(tmp_path: Path) -> None:
     root = tmp_path / "t"
     table = full_scene(root, "cow", 8, **{"hoodie.metadata.enable": True})
     newest = next(iter(table.file_groups()))
@@ -255,7 +255,7 @@ TIMES = st.sampled_from([f"202601010000000{n:02d}" for n in range(20)])
     st.dictionaries(NAMES, st.integers(0, 1000)),
     st.integers(0, 1000),
 )
-def test_ap_32_a_plan_holds_what_is_unneeded_old_and_named_by_nothing(
+def test_a_plan_holds_what_is_unneeded_old_and_named_by_nothing(
     unneeded: dict[str, str],
     named: frozenset[str],
     held: frozenset[str],
@@ -276,7 +276,7 @@ def test_ap_32_a_plan_holds_what_is_unneeded_old_and_named_by_nothing(
 
 
 @given(st.frozensets(TIMES), st.lists(TIMES), TIMES)
-def test_ap_32_only_times_that_the_archive_covers_are_judged(
+def test_only_times_that_the_archive_covers_are_judged(
     archived: frozenset[str], written: list[str], first_active: str
 ) -> None:
     files = [
@@ -306,8 +306,8 @@ def test_calls_that_cannot_be_are_refused(tmp_path: Path) -> None:
     assert re.match("vacuum: 0 files removed", str(table.vacuum(orphans=True)))
 
 
-def test_ap_32_segments_stay_until_their_rows_are_committed(tmp_path: Path) -> None:
-    """RS-6: what a stream has flushed and not committed is needed; what a commit has is not."""
+def test_segments_stay_until_their_rows_are_committed(tmp_path: Path) -> None:
+    """What a stream has flushed and not committed is needed; what a commit has is not."""
     root = tmp_path / "t"
     table = lakefmt.create_table(str(root), schema=SCHEMA, record_key="id", partition_by="city", options=OPTIONS)
     stream = table.open_stream(writer_id="w", commit_interval=0)

@@ -17,7 +17,7 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_c20_advise_says_what_the_method_says(run, trips):
+def test_advise_says_what_the_method_says(run, trips):
     shown = run("advise", trips, "--reads-per-commit", "4", "--filter-column", "fare").stdout
     advice = lakefmt.open_table(trips).advise(reads_per_commit=4, filter_columns=["fare"])
     assert shown == f"{advice}\n"
@@ -32,16 +32,16 @@ def test_c20_advise_says_what_the_method_says(run, trips):
         (("--reads-per-commit", "many"), 2, "is not a valid float"),
     ],
 )
-def test_c20_advise_refuses_what_cannot_be(run, trips, words, status, says):
+def test_advise_refuses_what_cannot_be(run, trips, words, status, says):
     assert says in run("advise", trips, *words, status=status).stderr
 
 
-def test_c20_advise_of_no_table_is_one_line(run, tmp_path):
+def test_advise_of_no_table_is_one_line(run, tmp_path):
     assert run("advise", tmp_path / "none", status=1).stderr.startswith("error[table_not_found]")
 
 
 @pytest.mark.slow
-def test_c20_bench_measures_resumes_and_writes_a_page(run, tmp_path):
+def test_bench_measures_resumes_and_writes_a_page(run, tmp_path):
     words = ("bench", "clustering", "--workload", "dimension", "--rows", "500", "--commits", "1")
     shown = run(*words, "--resume", tmp_path / "r.jsonl", "--html", tmp_path / "page.html", "--minutes", "5").stdout
     assert "4 of 4 measured, 0 of them before" in shown
@@ -52,7 +52,7 @@ def test_c20_bench_measures_resumes_and_writes_a_page(run, tmp_path):
     assert len((tmp_path / "r.jsonl").read_text("utf-8").splitlines()) == 4
 
 
-def test_c20_bench_without_minutes_measures_nothing_and_names_what_is_left(run):
+def test_bench_without_minutes_measures_nothing_and_names_what_is_left(run):
     done = run("bench", "index", "--workload", "facts", "--rows", "500", "--minutes", "0")
     assert "0 of" in done.stdout
     assert "were left" in done.stderr
@@ -69,11 +69,11 @@ def test_c20_bench_without_minutes_measures_nothing_and_names_what_is_left(run):
         (("bench", "index", "--like", "nowhere"), 1, "error[table_not_found]"),
     ],
 )
-def test_c20_bench_refuses_what_cannot_be(run, words, status, says):
+def test_bench_refuses_what_cannot_be(run, words, status, says):
     assert says in run(*words, status=status).stderr
 
 
-def test_c20_bench_refuses_a_file_that_is_none_of_its_own(run, tmp_path):
+def test_bench_refuses_a_file_that_is_none_of_its_own(run, tmp_path):
     (tmp_path / "other.jsonl").write_text('{"a": 1}\n', "utf-8")
     said = run(
         "bench", "index", "--workload", "facts", "--resume", tmp_path / "other.jsonl", "--minutes", "0", status=1
@@ -83,7 +83,7 @@ def test_c20_bench_refuses_a_file_that_is_none_of_its_own(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_c20_bench_like_a_table_imitates_it_and_keeps_the_costs_of_this_machine(run, trips, tmp_path, monkeypatch):
+def test_bench_like_a_table_imitates_it_and_keeps_the_costs_of_this_machine(run, trips, tmp_path, monkeypatch):
     from lakefmt.bench import run as runs
 
     asked = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 
-def test_ap_18_stream_prints_rows_and_goes_on_after_its_consumer(run, trips):
+def test_stream_prints_rows_and_goes_on_after_its_consumer(run, trips):
     first = run("stream", trips, "--consumer", "feed", "--json").stdout.splitlines()
     assert sorted((row["op"], row["id"]) for row in map(json.loads, first)) == [("i", "a"), ("i", "b"), ("i", "c")]
     assert run("stream", trips, "--consumer", "feed", "--json").stdout == ""
@@ -14,20 +14,20 @@ def test_ap_18_stream_prints_rows_and_goes_on_after_its_consumer(run, trips):
     assert json.loads(line) == {"op": "i", "id": "d"}
 
 
-def test_ap_18_stream_as_csv_has_its_columns_once(run, trips):
+def test_stream_as_csv_has_its_columns_once(run, trips):
     run("write", trips, "--format", "jsonl", stdin='{"id": "d", "city": "sf", "fare": 9.0, "tags": [], "at": null}\n')
     lines = run("stream", trips, "--columns", "id,fare", "--filter", "fare > 1.6", "--row-kinds").stdout.splitlines()
     assert lines == ["_row_kind,id,fare", "+I,b,2.0", "+I,d,9.0"]
     assert run("stream", trips, "--start", "latest").stdout == ""
 
 
-def test_ap_13_watermarks_as_start_and_end(run, trips):
+def test_watermarks_as_start_and_end(run, trips):
     assert run("stream", trips, "--start", "watermark=5").stdout == ""
     assert run("stream", trips, "--end", "watermark=-5").stdout.count("\n") == 4
     assert "watermark=MILLISECONDS" in run("stream", trips, "--start", "offset=5", status=2).stderr
 
 
-def test_ap_18_consumers_are_listed_reset_and_deleted(run, trips):
+def test_consumers_are_listed_reset_and_deleted(run, trips):
     run("stream", trips, "--consumer", "feed")
     assert "feed: idle" in run("consumers", "list", trips).stdout
     assert "0 instants" in run("consumers", "list", trips).stdout

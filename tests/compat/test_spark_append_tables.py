@@ -30,7 +30,7 @@ def numbers_of(table: lakefmt.Table) -> list[int]:
     return sorted(table.read()["n"].to_pylist())
 
 
-def test_a14_a13_a10_spark_appends_overwrites_and_cleans(
+def test_spark_appends_overwrites_and_cleans(
     tmp_path: Path, spark_judge: SparkJudge, hudi_rs_judge: HudiRsJudge
 ) -> None:
     root = tmp_path / "t"

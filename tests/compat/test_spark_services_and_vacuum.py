@@ -1,4 +1,4 @@
-"""What services, a vacuum, streams and tables without keys leave, read and written on by Spark (A8, A11, A13, A14)."""
+"""What services, a vacuum, streams and tables without keys leave, read and written on by Spark."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rows(first: int, last: int, ts: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("kind", ["mor", "append"])
-def test_a11_spark_reads_and_writes_what_services_and_a_vacuum_left(
+def test_spark_reads_and_writes_what_services_and_a_vacuum_left(
     tmp_path: Path, kind: str, spark_judge: SparkJudge, hudi_rs_judge: HudiRsJudge
 ) -> None:
     root = tmp_path / "t"
@@ -67,7 +67,7 @@ def test_a11_spark_reads_and_writes_what_services_and_a_vacuum_left(
         assert_same_multiset(
             spark_judge.snapshot(root), pa.concat_tables([expected, expected.slice(0, 1)]), what="twin"
         )
-    # A14: Spark writes on, and so do we.
+    # Spark writes on, and so do we.
     if kind == "mor":
         spark_judge.write(root, rows(0, 40, 99), index="BLOOM")
         expected = rows(0, 40, 99)
@@ -91,7 +91,7 @@ SPARK_CLEANS = {
 }
 
 
-def test_a13_sparks_cleaner_keeps_a_state_with_a_tag(tmp_path: Path, spark_judge: SparkJudge) -> None:
+def test_sparks_cleaner_keeps_a_state_with_a_tag(tmp_path: Path, spark_judge: SparkJudge) -> None:
     root = tmp_path / "t"
     table = lakefmt.create_table(str(root), schema=SCHEMA, kind="append", options=WRITER)
     table.append(rows(0, 6, 1))

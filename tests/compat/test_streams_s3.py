@@ -1,4 +1,4 @@
-"""A stream over an object store: its process is gone, and another machine goes on (RS-3, RS-32)."""
+"""A stream over an object store: its process is gone, and another machine goes on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def s3() -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"s3://{bucket}/trips", options
 
 
-def test_rs_3_rs_32_another_machine_goes_on(s3: tuple[str, dict[str, Any]]) -> None:
+def test_another_machine_goes_on(s3: tuple[str, dict[str, Any]]) -> None:
     url, options = s3
     lakefmt.create_table(url, schema=PLAIN, storage_options=options)
     store, clock = open_store(url, options), VirtualTime()

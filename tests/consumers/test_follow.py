@@ -17,7 +17,7 @@ from lakefmt.testing.virtual_time import VirtualTime
 from tests.consumers.stream_tables import append_table, bag, ids, keyed_table, on_virtual_time, read_all, rows
 
 
-def test_ap_35_a_bounded_stream_gives_what_was_written() -> None:
+def test_a_bounded_stream_gives_what_was_written() -> None:
     table = append_table()
     for n in range(3):
         table.insert(rows(n, n + 10))
@@ -31,7 +31,7 @@ def test_ap_35_a_bounded_stream_gives_what_was_written() -> None:
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 @pytest.mark.parametrize("version", [6, 8, 9])
-def test_ap_9_no_row_comes_twice_beside_compaction_and_clustering(table_type: str, version: int) -> None:
+def test_no_row_comes_twice_beside_compaction_and_clustering(table_type: str, version: int) -> None:
     table = append_table(table_type=table_type, table_version=version)
     for n in range(4):
         table.insert(rows(n))
@@ -41,7 +41,7 @@ def test_ap_9_no_row_comes_twice_beside_compaction_and_clustering(table_type: st
     assert bag(read_all(table)) == dict.fromkeys([0, 1, 2, 3, 9], 1)
 
 
-def test_ap_9_overwrites_come_only_on_request() -> None:
+def test_overwrites_come_only_on_request() -> None:
     table = append_table()
     table.insert(rows(1))
     table.insert_overwrite(rows(2))
@@ -50,7 +50,7 @@ def test_ap_9_overwrites_come_only_on_request() -> None:
 
 
 @pytest.mark.parametrize("version", [6, 8])
-def test_ap_3_a_slow_writer_that_began_early_is_not_skipped(version: int) -> None:
+def test_a_slow_writer_that_began_early_is_not_skipped(version: int) -> None:
     beside = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
     table = append_table(beside, table_version=version)
     slow = lowlevel.begin_write(table, "insert")
@@ -65,7 +65,7 @@ def test_ap_3_a_slow_writer_that_began_early_is_not_skipped(version: int) -> Non
         assert ids(itertools.islice(stream, 1 if version == 8 else 2)) == ([1] if version == 8 else [1, 2])
 
 
-def test_ap_35_starts() -> None:
+def test_starts() -> None:
     table = append_table()
     results = [table.insert(rows(n)) for n in range(3)]
     after_first = results[0].completion_time
@@ -78,7 +78,7 @@ def test_ap_35_starts() -> None:
         assert ids([next(stream)]) == [7]
 
 
-def test_ap_35_full_goes_on_with_new_commits() -> None:
+def test_full_goes_on_with_new_commits() -> None:
     table = append_table()
     table.insert(rows(1))
     table.insert_overwrite(rows(2))
@@ -88,13 +88,13 @@ def test_ap_35_full_goes_on_with_new_commits() -> None:
         assert ids([next(stream)]) == [3]
 
 
-def test_ap_35_an_empty_table_is_an_empty_stream() -> None:
+def test_an_empty_table_is_an_empty_stream() -> None:
     table = append_table()
     assert read_all(table) == []
     assert read_all(table, "full") == []
 
 
-def test_ap_35_columns_and_filter() -> None:
+def test_columns_and_filter() -> None:
     table = append_table()
     table.insert(rows(1, 2, 3))
     table.insert(rows(4))
@@ -103,13 +103,13 @@ def test_ap_35_columns_and_filter() -> None:
     assert ids(batches) == [3, 4]
 
 
-def test_ap_35_row_kinds() -> None:
+def test_row_kinds() -> None:
     table = append_table()
     table.insert(rows(1))
     assert read_all(table, include_row_kind=True)[0].rows.to_pylist() == [{"_row_kind": "+I", "id": 1, "p": "a"}]
 
 
-def test_ap_35_keyed_tables_give_changes() -> None:
+def test_keyed_tables_give_changes() -> None:
     table = lakefmt.create_table(
         "memory://streams/keyed-changes", schema=pa.schema([("id", pa.int64()), ("v", pa.int64())]), record_key="id"
     )
@@ -129,7 +129,7 @@ def test_ap_35_keyed_tables_give_changes() -> None:
     assert kinds.index(("-U", 2, 1)) + 1 == kinds.index(("+U", 2, 2))
 
 
-def test_ap_35_a_column_called_op_is_refused_before_it_is_hidden() -> None:
+def test_a_column_called_op_is_refused_before_it_is_hidden() -> None:
     table = append_table(
         schema=pa.schema([("id", pa.int64()), ("op", pa.string())]), record_key="id", partition_by=None
     )
@@ -140,7 +140,7 @@ def test_ap_35_a_column_called_op_is_refused_before_it_is_hidden() -> None:
     assert read_all(table, include_row_kind=True)[0].rows.to_pylist() == [{"_row_kind": "+I", "id": 1, "op": "x"}]
 
 
-def test_ap_35_a_follower_on_a_virtual_clock_finds_a_commit_within_one_poll() -> None:
+def test_a_follower_on_a_virtual_clock_finds_a_commit_within_one_poll() -> None:
     table, time = append_table(), VirtualTime()
     watched = on_virtual_time(table, time)
     time.at(25.0, lambda: table.insert(rows(1)) and None)
@@ -149,7 +149,7 @@ def test_ap_35_a_follower_on_a_virtual_clock_finds_a_commit_within_one_poll() ->
     assert 25.0 <= time.now <= 25.0 + 10.0 + 0.01
 
 
-def test_ap_35_close_from_another_thread_ends_a_wait() -> None:
+def test_close_from_another_thread_ends_a_wait() -> None:
     table = append_table()
     stream = table.stream(poll_interval=3600.0)
     waiting, found = threading.Event(), []
@@ -167,7 +167,7 @@ def test_ap_35_close_from_another_thread_ends_a_wait() -> None:
     stream.close()
 
 
-def test_ap_35_async_iteration_and_cancellation_lose_no_batch() -> None:
+def test_async_iteration_and_cancellation_lose_no_batch() -> None:
     table = append_table()
 
     async def follow() -> list[int]:
@@ -189,7 +189,7 @@ def test_ap_35_async_iteration_and_cancellation_lose_no_batch() -> None:
     assert asyncio.run(follow()) == [1, 2, 3]
 
 
-def test_ap_35_an_async_reader_reads_on_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_async_reader_reads_on_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     table, find, fails = append_table(), CommitFinder.find, [True]
     table.insert(rows(1, 2))
 
@@ -208,7 +208,7 @@ def test_ap_35_an_async_reader_reads_on_after_an_error(monkeypatch: pytest.Monke
     assert asyncio.run(main()) == [1, 2]
 
 
-def test_ap_8_a_position_goes_on_where_the_stream_was() -> None:
+def test_a_position_goes_on_where_the_stream_was() -> None:
     table = append_table()
     for n in range(3):
         table.insert(pa.concat_tables([rows(n, p="a"), rows(n + 10, p="b")]))
@@ -220,7 +220,7 @@ def test_ap_8_a_position_goes_on_where_the_stream_was() -> None:
         assert first + rest == ids(read_all(table)), taken
 
 
-def test_ap_20_shards_share_the_rows() -> None:
+def test_shards_share_the_rows() -> None:
     table = append_table()
     for n in range(20):
         table.insert(rows(n))
@@ -230,7 +230,7 @@ def test_ap_20_shards_share_the_rows() -> None:
     assert sum(bool(share) for share in shares) > 1
 
 
-def test_ap_35_buckets_are_chosen_by_number_or_function() -> None:
+def test_buckets_are_chosen_by_number_or_function() -> None:
     table = keyed_table(index="bucket", partition_by=None, properties={"hoodie.bucket.index.num.buckets": "4"})
     table.insert(rows(*range(40)))
     everything = read_all(table)
@@ -259,7 +259,7 @@ def test_ap_35_buckets_are_chosen_by_number_or_function() -> None:
         ({"on_expired": "hope"}, "on_expired"),
     ],
 )
-def test_ap_35_bad_arguments_are_told_at_once(asked: dict[str, object], message: str) -> None:
+def test_bad_arguments_are_told_at_once(asked: dict[str, object], message: str) -> None:
     table = append_table()
     table.insert(rows(1))
     with pytest.raises(InvalidInputError, match=message):

@@ -26,7 +26,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_a4_partitions_by_value_or_by_creation(kind: str) -> None:
+def test_partitions_by_value_or_by_creation(kind: str) -> None:
     arrow, values = VALUES[kind]
     schema = pa.schema([("id", pa.int64()), ("p", arrow)])
     table = append_table(schema=schema)
@@ -47,13 +47,13 @@ def test_a4_partitions_by_value_or_by_creation(kind: str) -> None:
     assert by_value != list(range(len(values)))
 
 
-def test_ap_6_created_earlier_is_by_completion_and_foreign_partitions_come_last() -> None:
+def test_created_earlier_is_by_completion_and_foreign_partitions_come_last() -> None:
     ranks = partition_order({"b": None, "a": None, "c": None}, {"b": "1", "c": "2"}, by_value=False)
     assert sorted(ranks, key=ranks.__getitem__) == ["b", "c", "a"]
 
 
 @given(st.lists(st.tuples(st.none() | st.integers(), st.none() | st.integers()), unique=True))
-def test_ap_7_values_of_several_columns_compare_by_type_with_null_first(
+def test_values_of_several_columns_compare_by_type_with_null_first(
     values: list[tuple[int | None, int | None]],
 ) -> None:
     paths = {f"x={a}/y={b}": (a, b) for a, b in values}
@@ -63,7 +63,7 @@ def test_ap_7_values_of_several_columns_compare_by_type_with_null_first(
 
 
 @pytest.mark.parametrize("order", ["commit", "bucket"])
-def test_ap_8_rows_of_one_bucket_come_in_order(order: str) -> None:
+def test_rows_of_one_bucket_come_in_order(order: str) -> None:
     table = keyed_table(index="bucket", partition_by=None, properties={"hoodie.bucket.index.num.buckets": "4"})
     for n in range(5):
         table.upsert(pa.table({"id": list(range(40)), "p": [str(n)] * 40}))
@@ -76,7 +76,7 @@ def test_ap_8_rows_of_one_bucket_come_in_order(order: str) -> None:
         assert found == sorted(found, key=lambda each: each[0])
 
 
-def test_ap_5_across_commits_the_order_of_commits_rules() -> None:
+def test_across_commits_the_order_of_commits_rules() -> None:
     table = append_table()
     for n in range(30):
         table.insert(pa.table({"id": [n, n], "p": ["b" if n % 2 else "a", "c"]}))
@@ -90,7 +90,7 @@ def test_ap_5_across_commits_the_order_of_commits_rules() -> None:
     st.integers(0, 4),
     st.integers(1, 5),
 )
-def test_ap_8_reading_side_by_side_keeps_each_lane_and_bounds_what_is_ahead(
+def test_reading_side_by_side_keeps_each_lane_and_bounds_what_is_ahead(
     counts: list[list[int]], ahead: int, threads: int
 ) -> None:
     step = StreamStep(None)  # type: ignore[arg-type]
@@ -123,7 +123,7 @@ def test_ap_8_reading_side_by_side_keeps_each_lane_and_bounds_what_is_ahead(
     assert most[0] <= ahead + 2 * threads + 2
 
 
-def test_ap_8_a_failure_in_a_thread_reaches_the_reader() -> None:
+def test_a_failure_in_a_thread_reaches_the_reader() -> None:
     def broken(_: StreamStep, part: StreamPart):  # type: ignore[no-untyped-def]
         yield pa.record_batch({"n": [1]})
         raise OSError("the disk is gone")
@@ -133,7 +133,7 @@ def test_ap_8_a_failure_in_a_thread_reaches_the_reader() -> None:
         list(read_lanes([lane, lane], broken, threads=2, ahead=1))
 
 
-def test_a3_the_streamed_bag_is_the_written_bag_beside_writers_and_services() -> None:
+def test_the_streamed_bag_is_the_written_bag_beside_writers_and_services() -> None:
     beside = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
     table = append_table(beside, kind="append")
     writers, commits, rows_each = 3, 6, 5

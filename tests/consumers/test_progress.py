@@ -49,7 +49,7 @@ def forget_process(table: lakefmt.Table) -> None:
 
 
 @pytest.mark.parametrize("order", ["commit", "bucket"])
-def test_a6_exactly_once_goes_on_after_the_last_commit_of_the_progress(order: str) -> None:
+def test_exactly_once_goes_on_after_the_last_commit_of_the_progress(order: str) -> None:
     table = append_table()
     for n in range(3):
         two_files(table, n)
@@ -69,7 +69,7 @@ def test_a6_exactly_once_goes_on_after_the_last_commit_of_the_progress(order: st
             assert bag([*done, *again]) == everything, (taken, committed)
 
 
-def test_a6_at_least_once_repeats_only_the_commit_that_was_not_read_to_its_end() -> None:
+def test_at_least_once_repeats_only_the_commit_that_was_not_read_to_its_end() -> None:
     table = append_table()
     for n in range(3):
         two_files(table, n)
@@ -86,7 +86,7 @@ def test_a6_at_least_once_repeats_only_the_commit_that_was_not_read_to_its_end()
         assert set(first) | set(rest) == set(everything)
 
 
-def test_a6_at_least_once_keeps_progress_without_commit() -> None:
+def test_at_least_once_keeps_progress_without_commit() -> None:
     table = append_table()
     table.insert(rows(1))
     with table.stream(consumer_id="feed", mode="at_least_once", follow=False) as stream:
@@ -96,7 +96,7 @@ def test_a6_at_least_once_keeps_progress_without_commit() -> None:
         assert ids(stream) == [2]
 
 
-def test_a6_exactly_once_keeps_nothing_without_commit() -> None:
+def test_exactly_once_keeps_nothing_without_commit() -> None:
     table = append_table()
     table.insert(rows(1))
     for _ in range(2):
@@ -106,7 +106,7 @@ def test_a6_exactly_once_keeps_nothing_without_commit() -> None:
 
 @settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.sampled_from(["insert", "take", "commit", "die", "cluster", "clean", "archive"]), max_size=14))
-def test_a6_whatever_happens_committed_rows_come_once_and_others_come_again(steps: list[str]) -> None:
+def test_whatever_happens_committed_rows_come_once_and_others_come_again(steps: list[str]) -> None:
     table = append_table({"hoodie.clean.automatic": False})
     kept = {"hoodie.clean.commits.retained": 1}
     written, done, pending = 0, [], []
@@ -136,7 +136,7 @@ def test_a6_whatever_happens_committed_rows_come_once_and_others_come_again(step
     assert sorted(done + rest) == sorted([*range(written), *range(100, 100 + written)])
 
 
-def test_ap_16_a_clean_and_an_archive_step_keep_what_a_consumer_has_not_read() -> None:
+def test_a_clean_and_an_archive_step_keep_what_a_consumer_has_not_read() -> None:
     table = append_table({"hoodie.clean.automatic": False})
     table.insert(rows(0))
     with table.stream(consumer_id="feed", follow=False) as stream:
@@ -161,7 +161,7 @@ def test_ap_16_a_clean_and_an_archive_step_keep_what_a_consumer_has_not_read() -
     assert table.archive(options=limits).plan.num_commits > 0
 
 
-def test_ap_21_a_savepoint_keeps_what_a_cleaner_that_knows_no_consumers_would_remove() -> None:
+def test_a_savepoint_keeps_what_a_cleaner_that_knows_no_consumers_would_remove() -> None:
     table = append_table({"hoodie.clean.automatic": False})
     table.insert(rows(0))
     with table.stream(consumer_id="feed", follow=False) as stream:
@@ -196,7 +196,7 @@ def expired_table() -> tuple[lakefmt.Table, str]:
     return table, first.completion_time
 
 
-def test_ap_10_rows_that_were_cleaned_away_are_an_error_that_names_the_oldest_instant() -> None:
+def test_rows_that_were_cleaned_away_are_an_error_that_names_the_oldest_instant() -> None:
     table, time = expired_table()
     stream = table.stream(time, follow=False)
     with pytest.raises(DataExpired, match="on_expired=") as caught:
@@ -208,13 +208,13 @@ def test_ap_10_rows_that_were_cleaned_away_are_an_error_that_names_the_oldest_in
         next(stream)  # not a silent end
 
 
-def test_ap_10_a_reader_may_skip_or_begin_anew() -> None:
+def test_a_reader_may_skip_or_begin_anew() -> None:
     table, time = expired_table()
     assert ids(read_all(table, time, on_expired="earliest")) == [4, 5]
     assert bag(read_all(table, time, on_expired="full")) == dict.fromkeys(range(6), 1)
 
 
-def test_ap_19_an_id_has_one_reader() -> None:
+def test_an_id_has_one_reader() -> None:
     table = append_table()
     table.insert(rows(1))
     first = table.stream(consumer_id="feed", follow=False)
@@ -231,7 +231,7 @@ def test_ap_19_an_id_has_one_reader() -> None:
     table.stream(consumer_id="feed", follow=False).close()
 
 
-def test_ap_19_a_silent_owner_elsewhere_has_ended_after_a_minute() -> None:
+def test_a_silent_owner_elsewhere_has_ended_after_a_minute() -> None:
     time = VirtualTime()
     table = on_virtual_time(append_table(), time)
     die(table.stream(consumer_id="feed"))
@@ -248,7 +248,7 @@ def test_ap_19_a_silent_owner_elsewhere_has_ended_after_a_minute() -> None:
     stream.close()
 
 
-def test_ap_17_a_consumer_expires_after_seven_days_without_a_sign_and_warns_at_half_time(
+def test_a_consumer_expires_after_seven_days_without_a_sign_and_warns_at_half_time(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     table = append_table()
@@ -264,7 +264,7 @@ def test_ap_17_a_consumer_expires_after_seven_days_without_a_sign_and_warns_at_h
     assert consumed_until(table.client.store, now + timedelta(days=7, minutes=1)) == frozenset()
 
 
-def test_ap_18_consumers_are_listed_reset_and_deleted() -> None:
+def test_consumers_are_listed_reset_and_deleted() -> None:
     table = append_table()
     for n in range(3):
         table.insert(rows(n))
@@ -292,7 +292,7 @@ def test_ap_18_consumers_are_listed_reset_and_deleted() -> None:
         table.consumers.delete("feed")
 
 
-def test_ap_20_each_shard_has_its_own_progress() -> None:
+def test_each_shard_has_its_own_progress() -> None:
     table = append_table()
     for n in range(12):
         table.insert(rows(n))
@@ -308,7 +308,7 @@ def test_ap_20_each_shard_has_its_own_progress() -> None:
             assert ids(stream) == []
 
 
-def test_ap_15_a_position_inside_a_commit_is_of_its_filter() -> None:
+def test_a_position_inside_a_commit_is_of_its_filter() -> None:
     table = append_table()
     two_files(table, 1)
     with table.stream(consumer_id="feed", follow=False, filter="id > 0") as stream:
@@ -318,7 +318,7 @@ def test_ap_15_a_position_inside_a_commit_is_of_its_filter() -> None:
         table.stream(consumer_id="feed", follow=False, filter="id > 50")
 
 
-def test_ap_15_commit_needs_a_consumer() -> None:
+def test_commit_needs_a_consumer() -> None:
     with append_table().stream() as stream, pytest.raises(InvalidInputError, match="consumer_id="):
         stream.commit()
 
@@ -326,7 +326,7 @@ def test_ap_15_commit_needs_a_consumer() -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"[]", b"{}", b'{"next_start": "x"}', b'{"next_start": "1", "files": {"a": -2}}']
 )
-def test_ap_15_a_damaged_file_is_an_error(content: bytes) -> None:
+def test_a_damaged_file_is_an_error(content: bytes) -> None:
     table = append_table()
     table.client.store.put(FILE, content)
     with pytest.raises(CorruptFile, match=r"feed\.json"):

@@ -1,4 +1,4 @@
-"""A consumer whose process dies at any effect of opening, of keeping its progress, of closing; stores that lose answers (AP-15, A6)."""
+"""A consumer whose process dies at any effect of opening, of keeping its progress, of closing; stores that lose answers."""
 
 from __future__ import annotations
 
@@ -49,9 +49,7 @@ class Program:
 
 @pytest.mark.parametrize("mode", ["exactly_once", "at_least_once"])
 @pytest.mark.parametrize("fault", [FaultMode.BEFORE, FaultMode.AFTER, FaultMode.TORN])
-def test_ap_15_a6_a_kill_at_any_effect_keeps_the_old_progress_or_the_new(
-    made: ObjectStore, mode: str, fault: FaultMode
-) -> None:
+def test_a_kill_at_any_effect_keeps_the_old_progress_or_the_new(made: ObjectStore, mode: str, fault: FaultMode) -> None:
     counted = FaultStore(copied(made))
     Program(mode).run(counted)
     assert len(counted.effects) >= WRITTEN
@@ -68,7 +66,7 @@ def test_ap_15_a6_a_kill_at_any_effect_keeps_the_old_progress_or_the_new(
 
 
 @pytest.mark.parametrize("fault", [FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST])
-def test_ap_15_a_lost_answer_repeats_no_row_that_was_kept(made: ObjectStore, fault: FaultMode) -> None:
+def test_a_lost_answer_repeats_no_row_that_was_kept(made: ObjectStore, fault: FaultMode) -> None:
     counted = FaultStore(copied(made))
     Program("exactly_once").run(counted)
     for number in range(1, len(counted.effects) + 1):

@@ -37,7 +37,7 @@ def table_with(marks: list[int | None]) -> lakefmt.Table:
     return table
 
 
-def test_a5_a_bounded_stream_ends_before_the_first_commit_past_the_watermark() -> None:
+def test_a_bounded_stream_ends_before_the_first_commit_past_the_watermark() -> None:
     table = table_with([10, 20, 20, 30, 40])
     assert ids(read_all(table, end={"watermark": 20})) == [0, 1, 2]
     assert ids(read_all(table, end={"watermark": 20}, include_boundary=True)) == [0, 1, 2, 3]
@@ -47,14 +47,14 @@ def test_a5_a_bounded_stream_ends_before_the_first_commit_past_the_watermark() -
     assert [batch.watermark for batch in read_all(table)] == [10, 20, 20, 30, 40]
 
 
-def test_a5_a_first_full_scan_is_always_handed_out() -> None:
+def test_a_first_full_scan_is_always_handed_out() -> None:
     table = table_with([10, 50])
     assert sorted(ids(read_all(table, "full", end={"watermark": 20}))) == [0, 1]
     with table.stream("full", end={"watermark": 20}, poll_interval=3600.0) as stream:
         assert sorted(ids(stream)) == [0, 1]  # it ends: the snapshot is past the bound
 
 
-def test_a5_a_follower_ends_when_the_commit_past_the_watermark_comes() -> None:
+def test_a_follower_ends_when_the_commit_past_the_watermark_comes() -> None:
     table, time = table_with([10]), VirtualTime()
     for at, mark in ((30.0, 15), (60.0, 21)):
         time.at(at, lambda mark=mark: insert(table, mark, mark))
@@ -63,7 +63,7 @@ def test_a5_a_follower_ends_when_the_commit_past_the_watermark_comes() -> None:
     assert 60.0 <= time.now < 71.0
 
 
-def test_a5_a_stream_starts_at_the_first_commit_later_than_a_watermark() -> None:
+def test_a_stream_starts_at_the_first_commit_later_than_a_watermark() -> None:
     table = table_with([10, 20, 20, 30])
     assert ids(read_all(table, {"watermark": 20})) == [3]
     assert ids(read_all(table, {"watermark": 9})) == [0, 1, 2, 3]
@@ -73,7 +73,7 @@ def test_a5_a_stream_starts_at_the_first_commit_later_than_a_watermark() -> None
         assert ids([next(stream)]) == [9]
 
 
-def test_ap_10_a_start_by_watermark_passes_over_no_commit_that_was_cleaned_away() -> None:
+def test_a_start_by_watermark_passes_over_no_commit_that_was_cleaned_away() -> None:
     table = append_table({"hoodie.clean.automatic": False})
     for n in range(3):
         insert(table, n, 10 * (n + 1))
@@ -87,7 +87,7 @@ def test_ap_10_a_start_by_watermark_passes_over_no_commit_that_was_cleaned_away(
     assert ids(read_all(table, {"watermark": 30})) == [3, 4]
 
 
-def test_ap_12_commits_without_a_watermark_have_the_one_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_without_a_watermark_have_the_one_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
     table = table_with([10])
     # As another engine commits: without lakefmt's entries.
     monkeypatch.setattr("lakefmt.write.context.add_entries", lambda table_at, metadata, *rest: metadata)
@@ -97,7 +97,7 @@ def test_ap_12_commits_without_a_watermark_have_the_one_before_them(monkeypatch:
     assert [batch.watermark for batch in read_all(table, first)] == [10]
 
 
-def test_ap_12_services_and_overwrites_keep_the_watermark() -> None:
+def test_services_and_overwrites_keep_the_watermark() -> None:
     table = table_with([10, 12])
     table.cluster()
     table.insert_overwrite(rows(5))
@@ -107,7 +107,7 @@ def test_ap_12_services_and_overwrites_keep_the_watermark() -> None:
 
 @settings(max_examples=examples(200))
 @given(st.lists(st.integers(0, 9)), st.integers(-1, 10), st.booleans())
-def test_a5_the_rule_of_bounded_streams(increments: list[int], bound: int, boundary: bool) -> None:
+def test_the_rule_of_bounded_streams(increments: list[int], bound: int, boundary: bool) -> None:
     marks = list(itertools.accumulate(increments))
     steps = [StreamStep(None, watermark=mark) for mark in marks]  # type: ignore[arg-type]
     kept, ended = cut_at_watermark(steps, bound, include_boundary=boundary)
@@ -118,7 +118,7 @@ def test_a5_the_rule_of_bounded_streams(increments: list[int], bound: int, bound
 
 @settings(max_examples=examples(200))
 @given(st.lists(st.integers(0, 9)), st.integers(0, 20), st.integers(1, 5))
-def test_ap_14_commits_that_are_read_side_by_side_differ_by_no_more_than_the_drift(
+def test_commits_that_are_read_side_by_side_differ_by_no_more_than_the_drift(
     increments: list[int], drift: int, most: int
 ) -> None:
     marks = list(itertools.accumulate(increments))
@@ -140,11 +140,11 @@ def test_ap_14_commits_that_are_read_side_by_side_differ_by_no_more_than_the_dri
         ({}, False),
     ],
 )
-def test_ap_14_who_is_held_back(others: dict[str, Mark], held: bool) -> None:
+def test_who_is_held_back(others: dict[str, Mark], held: bool) -> None:
     assert is_held_back("a", {"a": Mark(100, 9.0), **others}, 50, 10.0, 5.0) is held
 
 
-def test_ap_14_a_stream_that_is_ahead_waits_for_the_others() -> None:
+def test_a_stream_that_is_ahead_waits_for_the_others() -> None:
     ahead, behind = table_with([0, 100, 200]), table_with([0, 10, 200])
     group = WatermarkAlignment(max_drift=50)
     fast = ahead.stream(follow=False, alignment=group, poll_interval=0.002)
@@ -167,7 +167,7 @@ def test_ap_14_a_stream_that_is_ahead_waits_for_the_others() -> None:
     assert seen.index(("fast", 200)) > seen.index(("slow", 200))
 
 
-def test_ap_14_an_idle_stream_holds_no_other_back() -> None:
+def test_an_idle_stream_holds_no_other_back() -> None:
     time = VirtualTime()
     table = on_virtual_time(table_with([0, 1000]), time)
     group = WatermarkAlignment(max_drift=10, idle_timeout=30.0)
@@ -223,7 +223,7 @@ def watermarks(table: lakefmt.Table) -> list[int | None]:
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("kind", ["append", "queue", "keyed"])
-def test_ap_11_a_commit_promises_its_largest_event_time_less_the_delay(door: str, kind: str) -> None:
+def test_a_commit_promises_its_largest_event_time_less_the_delay(door: str, kind: str) -> None:
     if (door == "upsert" and kind != "keyed") or (
         door in ("append", "append of batches", "builder") and kind == "keyed"
     ):
@@ -244,13 +244,13 @@ def test_ap_11_a_commit_promises_its_largest_event_time_less_the_delay(door: str
     assert table.as_of(watermark=65 * SECOND).read().num_rows == 3
 
 
-def test_ap_11_what_a_writer_says_counts_more_than_event_times() -> None:
+def test_what_a_writer_says_counts_more_than_event_times() -> None:
     table = event_table(kind="append")
     table.append(events(100), watermark=7)
     assert watermarks(table) == [7]
 
 
-def test_ap_12_overwrites_and_rows_without_an_event_time_keep_the_watermark() -> None:
+def test_overwrites_and_rows_without_an_event_time_keep_the_watermark() -> None:
     table = event_table(delay=None, kind="append")
     table.append(events(10))
     table.append(pa.table({"id": [1], "at": pa.nulls(1, EVENTS.field("at").type)}, schema=EVENTS))

@@ -22,7 +22,7 @@ MARKS = st.none() | st.integers(-(1 << 63), (1 << 63) - 1)
 
 
 @given(st.lists(MARKS))
-def test_ap_12_watermarks_of_commits_never_fall(given_marks: list[int | None]) -> None:
+def test_watermarks_of_commits_never_fall(given_marks: list[int | None]) -> None:
     newest = None
     for mark in given_marks:
         now = next_watermark(mark, newest)
@@ -33,13 +33,13 @@ def test_ap_12_watermarks_of_commits_never_fall(given_marks: list[int | None]) -
 
 
 @given(st.lists(MARKS))
-def test_ap_12_commits_of_other_engines_are_passed_over(marks: list[int | None]) -> None:
+def test_commits_of_other_engines_are_passed_over(marks: list[int | None]) -> None:
     extras = [{} if mark is None else {"lakefmt.watermark": str(mark)} for mark in marks]
     assert newest_watermark(extras) == next((mark for mark in marks if mark is not None), None)
 
 
 @pytest.mark.parametrize("value", [True, 1.5, "7", None, 1 << 63])
-def test_ap_12_only_whole_milliseconds_are_watermarks(value: object) -> None:
+def test_only_whole_milliseconds_are_watermarks(value: object) -> None:
     with pytest.raises(InvalidInputError, match="milliseconds since 1970"):
         check_watermark(value)
 
@@ -57,11 +57,11 @@ def test_ap_12_only_whole_milliseconds_are_watermarks(value: object) -> None:
         (pa.chunked_array([[4], [2]]), 4),
     ],
 )
-def test_ap_11_the_largest_event_time_of_a_batch(column: pa.Array, expected: int | None) -> None:
+def test_the_largest_event_time_of_a_batch(column: pa.Array, expected: int | None) -> None:
     assert event_time_maximum(column) == expected
 
 
-def test_ap_11_a_batch_promises_its_largest_event_time_less_the_delay() -> None:
+def test_a_batch_promises_its_largest_event_time_less_the_delay() -> None:
     assert batch_watermark(10_000, 5_000) == 5_000
     assert batch_watermark(-(1 << 63), 1) == -(1 << 63)
     with pytest.raises(InvalidInputError, match="'note'"):

@@ -1,4 +1,4 @@
-"""Options under the SDK's names (RS-11, RS-12, RS-14, C3, C4)."""
+"""Options under the SDK's names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lakefmt.realtime import (
 GUIDE = frozenset({RetryStatus.THROTTLED, RetryStatus.INTERNAL_ERROR, RetryStatus.FAILED, RetryStatus.PRECHECK_FAILED})
 
 
-def test_c3_every_call_of_the_guide_in_its_order() -> None:
+def test_every_call_of_the_guide_in_its_order() -> None:
     options = (
         RealtimeOptionsBuilder()
         .with_flush_mode(FlushMode.AUTO_FLUSH_SYNC)
@@ -65,7 +65,7 @@ def test_c3_every_call_of_the_guide_in_its_order() -> None:
         assert stated[name] == value, name
 
 
-def test_rs_11_the_defaults_are_those_of_the_guide() -> None:
+def test_the_defaults_are_those_of_the_guide() -> None:
     options = RealtimeOptionsBuilder().build()
     assert options == CZSessionOptions.default()
     assert options.flush_mode is FlushMode.AUTO_FLUSH_BACKGROUND is CZSessionOptions.DEFAULT_FLUSH_MODE
@@ -79,7 +79,7 @@ def test_rs_11_the_defaults_are_those_of_the_guide() -> None:
     assert options.request_failed_retry_status == GUIDE
 
 
-def test_rs_11_options_never_change_and_a_builder_goes_on() -> None:
+def test_options_never_change_and_a_builder_goes_on() -> None:
     builder = RealtimeOptionsBuilder().with_flush_interval(1)
     first = builder.build()
     second = builder.with_flush_interval(2).build()
@@ -94,7 +94,7 @@ def test_rs_11_options_never_change_and_a_builder_goes_on() -> None:
     assert dict(third.properties) == {"hoodie.upsert.shuffle.parallelism": "2"}
 
 
-def test_rs_12_one_error_names_every_invalid_option() -> None:
+def test_one_error_names_every_invalid_option() -> None:
     builder = (
         RealtimeOptionsBuilder()
         .with_mutation_buffer_lines_num(0)
@@ -142,20 +142,20 @@ def test_a_buffer_must_fit_into_a_message() -> None:
         ([RetryStatus.THROTTLED], RetryStatus.FAILED),
     ],
 )
-def test_c4_rs_14_statuses_replace_the_set(given: tuple[object, ...]) -> None:
+def test_statuses_replace_the_set(given: tuple[object, ...]) -> None:
     builder = RealtimeOptionsBuilder().with_request_failed_retry_status(RetryStatus.NOT_FOUND)
     options = builder.with_request_failed_retry_status(*given).build()  # type: ignore[arg-type]
     assert options.request_failed_retry_status == {RetryStatus.THROTTLED, RetryStatus.FAILED}
     assert RealtimeOptionsBuilder().build().request_failed_retry_status == GUIDE, "nothing is shared"
 
 
-def test_c4_one_status() -> None:
+def test_one_status() -> None:
     options = RealtimeOptionsBuilder().with_request_failed_retry_status(RetryStatus.THROTTLED).build()
     assert options.request_failed_retry_status == {RetryStatus.THROTTLED}
 
 
 @pytest.mark.parametrize("given", ["THROTTLED", 1, [1], [None]])
-def test_rs_14_only_statuses_are_taken(given: object) -> None:
+def test_only_statuses_are_taken(given: object) -> None:
     with pytest.raises(ValueError, match="RetryStatus"):
         RealtimeOptionsBuilder().with_request_failed_retry_status(given).build()  # type: ignore[arg-type]
 

@@ -83,7 +83,7 @@ def delete_row(stream: RealtimeStream, key: str) -> Row:
     return row
 
 
-def test_c1_one_row(connection: Connection) -> None:
+def test_one_row(connection: Connection) -> None:
     options = RealtimeOptionsBuilder().with_flush_mode(FlushMode.AUTO_FLUSH_BACKGROUND).build()
     stream = connection.get_realtime_stream(
         operate=RealtimeOperation.APPEND_ONLY, schema="public", table="plain", options=options
@@ -93,7 +93,7 @@ def test_c1_one_row(connection: Connection) -> None:
     assert rows(connection, "plain") == [(1, "name 1")]
 
 
-def test_c2_the_example_of_the_guide(connection: Connection) -> None:
+def test_the_example_of_the_guide(connection: Connection) -> None:
     options = RealtimeOptionsBuilder().with_flush_mode(FlushMode.AUTO_FLUSH_SYNC).build()
     stream = connection.get_realtime_stream(operate=RealtimeOperation.CDC, table="keyed", options=options)
     for number in range(10):
@@ -108,7 +108,7 @@ def test_c2_the_example_of_the_guide(connection: Connection) -> None:
     assert rows(connection, "keyed") == expected
 
 
-def test_c5_c6_the_default_operation(connection: Connection) -> None:
+def test_the_default_operation(connection: Connection) -> None:
     with_key = connection.get_realtime_stream(table="keyed")
     with_key.apply(keyed_row(with_key, "a", "x", 1))
     with_key.close()
@@ -125,7 +125,7 @@ def test_append_only_is_not_for_tables_with_a_key(connection: Connection) -> Non
 
 
 @pytest.mark.parametrize("operate", list(RealtimeOperation))
-def test_c7_tables_without_a_key_take_insert_only(connection: Connection, operate: RealtimeOperation) -> None:
+def test_tables_without_a_key_take_insert_only(connection: Connection, operate: RealtimeOperation) -> None:
     stream = connection.get_realtime_stream(operate=operate, table="plain")
     for operator in set(RowOperator) - {RowOperator.INSERT}:
         for given in (operator, operator.name):
@@ -134,7 +134,7 @@ def test_c7_tables_without_a_key_take_insert_only(connection: Connection, operat
     stream.close()
 
 
-def test_c8_operators_by_name(connection: Connection) -> None:
+def test_operators_by_name(connection: Connection) -> None:
     stream = connection.get_realtime_stream(table="keyed")
     for given in ("UPSERT", "upsert", "Upsert", RowOperator.UPSERT):
         assert stream.create_row(given).operator is RowOperator.UPSERT
@@ -144,7 +144,7 @@ def test_c8_operators_by_name(connection: Connection) -> None:
     stream.close()
 
 
-def test_c9_columns_have_exact_names(connection: Connection) -> None:
+def test_columns_have_exact_names(connection: Connection) -> None:
     stream = connection.get_realtime_stream(table="keyed")
     row = stream.create_row("upsert")
     for column in ("nothing", "ID", 3, -1):
@@ -154,7 +154,7 @@ def test_c9_columns_have_exact_names(connection: Connection) -> None:
     stream.close()
 
 
-def test_c10_a_row_that_lacks_a_column_is_refused_at_apply(connection: Connection) -> None:
+def test_a_row_that_lacks_a_column_is_refused_at_apply(connection: Connection) -> None:
     stream = connection.get_realtime_stream(table="keyed")
     for operator in ("insert", "insert_ignore", "upsert"):
         row = stream.create_row(operator)
@@ -171,7 +171,7 @@ def test_c10_a_row_that_lacks_a_column_is_refused_at_apply(connection: Connectio
     assert rows(connection, "keyed") == [("b", "x", 1)], "of a refused call nothing is taken, and the stream goes on"
 
 
-def test_c11_rs_15_a_delete_needs_its_key_and_no_more(connection: Connection) -> None:
+def test_a_delete_needs_its_key_and_no_more(connection: Connection) -> None:
     stream = connection.get_realtime_stream(table="keyed")
     stream.apply(keyed_row(stream, "a", "x", 1), keyed_row(stream, "b", "x", 1))
     stream.apply(delete_row(stream, "a"))
@@ -182,7 +182,7 @@ def test_c11_rs_15_a_delete_needs_its_key_and_no_more(connection: Connection) ->
     assert rows(connection, "keyed") == [("b", "x", 1)]
 
 
-def test_rs_16_the_last_of_equal_keys_in_one_buffer_wins(connection: Connection) -> None:
+def test_the_last_of_equal_keys_in_one_buffer_wins(connection: Connection) -> None:
     stream = connection.get_realtime_stream(table="keyed")
     stream.apply(keyed_row(stream, "a", "x", 1), keyed_row(stream, "a", "y", 2))
     stream.apply(keyed_row(stream, "b", "x", 1), delete_row(stream, "b"), keyed_row(stream, "b", "z", 3))
@@ -202,7 +202,7 @@ def test_an_update_sets_some_columns(connection: Connection) -> None:
     assert rows(connection, "keyed") == [("a", "x", 2)]
 
 
-def test_c12_rs_30_use_after_close(connection: Connection) -> None:
+def test_use_after_close(connection: Connection) -> None:
     stream = connection.get_realtime_stream(table="plain")
     row = plain_row(stream, 1)
     stream.close()
@@ -214,7 +214,7 @@ def test_c12_rs_30_use_after_close(connection: Connection) -> None:
     stream.close()  # the SDK raises here: a documented difference
 
 
-def test_rs_7_every_name_that_programs_import_is_in_one_module() -> None:
+def test_every_name_that_programs_import_is_in_one_module() -> None:
     names = (
         "connect Connection RealtimeOperation RealtimeOptionsBuilder FlushMode RetryStatus RetryMode ErrorTypeHandler "
         "ProtocolType CZSessionOptions RowOperator CZException FlushTaskCallException Error InterfaceError DatabaseError "
@@ -234,7 +234,7 @@ def test_rs_7_every_name_that_programs_import_is_in_one_module() -> None:
     assert [each.value for each in FlushMode] == ["auto_flush_background", "auto_flush_sync", "manual_flush"]
 
 
-def test_rs_10_errors_are_one_tree() -> None:
+def test_errors_are_one_tree() -> None:
     assert issubclass(CZException, LakefmtError)
     assert issubclass(StreamClosed, CZException)
     assert issubclass(StreamClosed, RuntimeError)
@@ -244,7 +244,7 @@ def test_rs_10_errors_are_one_tree() -> None:
     assert not issubclass(CZException, Error)
 
 
-def test_c13_rows_are_durable_without_a_flush(connection: Connection) -> None:
+def test_rows_are_durable_without_a_flush(connection: Connection) -> None:
     options = RealtimeOptionsBuilder().with_mutation_buffer_lines_num(10).with_flush_interval(0)
     stream = connection.get_realtime_stream(
         table="plain", options=options.with_flush_mode(FlushMode.AUTO_FLUSH_SYNC).build()
@@ -258,7 +258,7 @@ def test_c13_rows_are_durable_without_a_flush(connection: Connection) -> None:
     stream.close()
 
 
-def test_c15_rs_20_a_manual_stream_is_manual(connection: Connection) -> None:
+def test_a_manual_stream_is_manual(connection: Connection) -> None:
     options = RealtimeOptionsBuilder().with_mutation_buffer_lines_num(2).with_flush_mode(FlushMode.MANUAL_FLUSH).build()
     stream = connection.get_realtime_stream(table="plain", options=options)
     for number in range(9):
@@ -269,7 +269,7 @@ def test_c15_rs_20_a_manual_stream_is_manual(connection: Connection) -> None:
     stream.close()
 
 
-def test_c17_four_threads(connection: Connection) -> None:
+def test_four_threads(connection: Connection) -> None:
     options = RealtimeOptionsBuilder().with_mutation_buffer_lines_num(50).build()
     stream = connection.get_realtime_stream(table="plain", options=options)
 
@@ -286,7 +286,7 @@ def test_c17_four_threads(connection: Connection) -> None:
     assert [number for number, _ in rows(connection, "plain")] == list(range(800))
 
 
-def test_c18_rs_23_a_small_pool_does_not_hang(connection: Connection) -> None:
+def test_a_small_pool_does_not_hang(connection: Connection) -> None:
     options = RealtimeOptionsBuilder().with_mutation_buffer_max_num(3).with_mutation_buffer_lines_num(1).build()
     stream = connection.get_realtime_stream(table="plain", options=options)
     for number in range(50):
@@ -295,7 +295,7 @@ def test_c18_rs_23_a_small_pool_does_not_hang(connection: Connection) -> None:
     assert count(connection, "plain") == 50
 
 
-def test_c22_a_keyed_table_keeps_the_caller_s_options(connection: Connection) -> None:
+def test_a_keyed_table_keeps_the_caller_s_options(connection: Connection) -> None:
     options = RealtimeOptionsBuilder().with_mutation_buffer_lines_num(1).build()
     before = replace(options)
     stream = connection.get_realtime_stream(table="keyed", options=options)
@@ -319,7 +319,7 @@ def test_an_apply_that_fills_a_buffer_of_a_keyed_table_makes_it_durable(connecti
     assert count(connection, "keyed") == stream.options.mutation_buffer_lines_num
 
 
-def test_c23_the_defaults_of_the_next_stream_stay(connection: Connection) -> None:
+def test_the_defaults_of_the_next_stream_stay(connection: Connection) -> None:
     first = connection.get_realtime_stream(table="keyed")
     second = connection.get_realtime_stream(table="plain")
     assert second.options.flush_mode is FlushMode.AUTO_FLUSH_BACKGROUND
@@ -328,7 +328,7 @@ def test_c23_the_defaults_of_the_next_stream_stay(connection: Connection) -> Non
     second.close()
 
 
-def test_c27_flushed_rows_are_seen_through_the_connection_and_committed_later(connection: Connection) -> None:
+def test_flushed_rows_are_seen_through_the_connection_and_committed_later(connection: Connection) -> None:
     stream = connection.get_realtime_stream(table="plain")
     stream.apply(plain_row(stream, 1))
     stream.flush()
@@ -353,7 +353,7 @@ def test_a_connection_may_hide_what_is_not_committed() -> None:
     assert count(connection, "plain") == 1
 
 
-def test_c28_partition_columns_outside_the_key_are_refused_at_creation(connection: Connection) -> None:
+def test_partition_columns_outside_the_key_are_refused_at_creation(connection: Connection) -> None:
     with pytest.raises(ProgrammingError, match="partition columns must be part of the primary key"):
         connection.cursor().execute("CREATE TABLE p (a INT, b STRING, PRIMARY KEY (a)) PARTITIONED BY (b)")
     connection.cursor().execute("CREATE TABLE p (a INT, b STRING, v INT, PRIMARY KEY (a, b)) PARTITIONED BY (b)")
@@ -366,7 +366,7 @@ def test_c28_partition_columns_outside_the_key_are_refused_at_creation(connectio
     assert rows(connection, "p") == [(1, "x", 2)]
 
 
-def test_c31_rs_35_a_column_that_another_writer_adds(connection: Connection) -> None:
+def test_a_column_that_another_writer_adds(connection: Connection) -> None:
     stream = connection.get_realtime_stream(table="plain")
     old = plain_row(stream, 1)
     connection.open_table("plain").alter.add_column("extra", pa.int32())
@@ -378,7 +378,7 @@ def test_c31_rs_35_a_column_that_another_writer_adds(connection: Connection) -> 
     assert rows(connection, "plain") == [(1, "name 1", None), (2, "name 2", 5)]
 
 
-def test_c31_rs_35_columns_are_followed_without_being_asked(connection: Connection) -> None:
+def test_columns_are_followed_without_being_asked(connection: Connection) -> None:
     stream = connection.get_realtime_stream(table="plain")
     early, unaware = plain_row(stream, 1), plain_row(stream, 2)
     connection.open_table("plain").alter.add_column("extra", pa.int32())
@@ -408,7 +408,7 @@ def test_c31_rs_35_columns_are_followed_without_being_asked(connection: Connecti
     ]
 
 
-def test_rs_35_an_update_sets_no_column_that_it_does_not_name(connection: Connection) -> None:
+def test_an_update_sets_no_column_that_it_does_not_name(connection: Connection) -> None:
     stream = connection.get_realtime_stream(table="keyed")
     stream.apply(keyed_row(stream, "a", "first", 1))
     connection.open_table("keyed").alter.add_column("extra", pa.int32())
@@ -424,7 +424,7 @@ def test_rs_35_an_update_sets_no_column_that_it_does_not_name(connection: Connec
     assert rows(connection, "keyed") == [("a", "third", 2, 7)]
 
 
-def test_rs_17_a_key_that_is_empty_is_refused_by_apply(connection: Connection) -> None:
+def test_a_key_that_is_empty_is_refused_by_apply(connection: Connection) -> None:
     stream = connection.get_realtime_stream(table="keyed")
     with pytest.raises(CZException, match=r"^Failed to apply row.*empty"):
         stream.apply(keyed_row(stream, "", "nobody", 1))
@@ -433,7 +433,7 @@ def test_rs_17_a_key_that_is_empty_is_refused_by_apply(connection: Connection) -
     assert rows(connection, "keyed") == [("a", "somebody", 1)]
 
 
-def test_c32_a_dropped_table_is_an_error_of_flush(connection: Connection) -> None:
+def test_a_dropped_table_is_an_error_of_flush(connection: Connection) -> None:
     options = RealtimeOptionsBuilder().with_request_failed_retry_enable(False).with_commit_interval(0).build()
     stream = connection.get_realtime_stream(table="plain", options=options)
     connection.cursor().execute("DROP TABLE plain")
@@ -456,7 +456,7 @@ def test_rows_of_another_stream_and_other_things_are_refused(connection: Connect
     second.close()
 
 
-def test_rs_8_connect_needs_no_credentials_and_keeps_none(caplog: pytest.LogCaptureFixture) -> None:
+def test_connect_needs_no_credentials_and_keeps_none(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("DEBUG", "lakefmt.realtime"):
         made = connect(base_path="memory://realtime-connect", username="user", password="secret", magic_token="secret")
     assert "password" in caplog.text
@@ -467,7 +467,7 @@ def test_rs_8_connect_needs_no_credentials_and_keeps_none(caplog: pytest.LogCapt
             connect(**wrong)  # type: ignore[arg-type]
 
 
-def test_rs_8_a_catalog_says_where_tables_are() -> None:
+def test_a_catalog_says_where_tables_are() -> None:
     class Places:
         def location(self, schema: str, table: str) -> str:
             return f"memory://realtime-catalog/{schema}-{table}"
@@ -488,7 +488,7 @@ def test_names_stay_below_the_base_path(connection: Connection, name: str) -> No
         connection.cursor().execute(f"CREATE TABLE {name} (a INT)")
 
 
-def test_rs_9_a_cursor(connection: Connection) -> None:
+def test_a_cursor(connection: Connection) -> None:
     stream = connection.get_realtime_stream(table="keyed")
     for number in range(5):
         stream.apply(keyed_row(stream, f"id{number}", "x", number))

@@ -77,9 +77,7 @@ def seen(connection: Connection) -> list[int]:
 
 
 @pytest.mark.parametrize(("interval", "durable"), [(500, [1, 2]), (0, [])])
-def test_c14_c16_rows_are_durable_by_the_timer_or_not_at_all(
-    connected: Connect, interval: int, durable: list[int]
-) -> None:
+def test_rows_are_durable_by_the_timer_or_not_at_all(connected: Connect, interval: int, durable: list[int]) -> None:
     time = VirtualTime()
     connection = connected(stored(), time)
     stream = connection.get_realtime_stream(table="plain", options=options().with_flush_interval(interval).build())
@@ -93,7 +91,7 @@ def test_c14_c16_rows_are_durable_by_the_timer_or_not_at_all(
     assert seen(connection) == [1, 2]
 
 
-def test_c19_two_refusals_are_three_attempts_in_order(connected: Connect) -> None:
+def test_two_refusals_are_three_attempts_in_order(connected: Connect) -> None:
     made, time = stored(), VirtualTime()
     store = refusing(made, 2)
     connection = connected(store, time)
@@ -106,7 +104,7 @@ def test_c19_two_refusals_are_three_attempts_in_order(connected: Connect) -> Non
     assert seen(connected(made)) == [0, 1, 2, 3]
 
 
-def test_c20_a_store_that_refuses_for_ever_is_an_error_of_flush(connected: Connect) -> None:
+def test_a_store_that_refuses_for_ever_is_an_error_of_flush(connected: Connect) -> None:
     made = stored()
     store = refusing(made, 1000)
     stream = connected(store, VirtualTime()).get_realtime_stream(
@@ -138,7 +136,7 @@ def test_a_program_goes_on_after_a_failure_with_the_rows_that_are_left(connected
     assert seen(connected(made)) == [1, 2]
 
 
-def test_c21_a_failure_that_is_not_listed_terminates_or_is_skipped(connected: Connect) -> None:
+def test_a_failure_that_is_not_listed_terminates_or_is_skipped(connected: Connect) -> None:
     made = stored()
     asked = options().with_request_failed_retry_status(RetryStatus.THROTTLED)
     store = refusing(made, 1)
@@ -163,7 +161,7 @@ def test_c21_a_failure_that_is_not_listed_terminates_or_is_skipped(connected: Co
     assert seen(connected(made)) == [3]
 
 
-def test_c29_a_program_that_is_killed_after_a_flush_loses_nothing(connected: Connect) -> None:
+def test_a_program_that_is_killed_after_a_flush_loses_nothing(connected: Connect) -> None:
     store, time = stored(), VirtualTime()
     connection = connected(store, time)
     stream = connection.get_realtime_stream(table="plain", options=options().build())
@@ -181,7 +179,7 @@ def test_c29_a_program_that_is_killed_after_a_flush_loses_nothing(connected: Con
 
 
 @pytest.mark.parametrize("mode", [FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST])
-def test_c30_a_buffer_that_is_sent_twice_is_there_once(connected: Connect, mode: FaultMode) -> None:
+def test_a_buffer_that_is_sent_twice_is_there_once(connected: Connect, mode: FaultMode) -> None:
     made = stored()
 
     def program(store: ObjectStore) -> None:

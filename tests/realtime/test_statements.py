@@ -1,4 +1,4 @@
-"""The statements that a cursor reads (RS-9, C28)."""
+"""The statements that a cursor reads."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def created(text: str) -> CreateTable:
         ("VECTOR(FLOAT, 3)", "VECTOR(FLOAT, 3)"),
     ],
 )
-def test_rs_9_types(sql: str, expected: str) -> None:
+def test_types(sql: str, expected: str) -> None:
     assert str(created(f"CREATE TABLE t (c {sql})").columns[0].type) == expected
 
 
@@ -87,12 +87,12 @@ def test_rs_9_types(sql: str, expected: str) -> None:
         "INT GENERATED ALWAYS AS IDENTITY",
     ],
 )
-def test_rs_9_types_and_constraints_that_cannot_be_stored_are_refused(sql: str) -> None:
+def test_types_and_constraints_that_cannot_be_stored_are_refused(sql: str) -> None:
     with pytest.raises((NotSupportedError, ProgrammingError)):
         created(f"CREATE TABLE t (c {sql})")
 
 
-def test_rs_9_keys_partitions_and_nullability() -> None:
+def test_keys_partitions_and_nullability() -> None:
     inline = created("create table if not exists s.t (id string primary key, v int not null comment 'x', w int)")
     assert inline.table == TableName("s", "t")
     assert inline.if_not_exists
@@ -105,7 +105,7 @@ def test_rs_9_keys_partitions_and_nullability() -> None:
     assert (plain.table, plain.key, plain.partitions) == (TableName("s", "t"), (), ("b",))
 
 
-def test_c28_partition_columns_must_be_in_the_key() -> None:
+def test_partition_columns_must_be_in_the_key() -> None:
     with pytest.raises(ProgrammingError, match="partition columns must be part of the primary key, and b is not"):
         parse_statement("CREATE TABLE t (a INT, b STRING, PRIMARY KEY (a)) PARTITIONED BY (b)")
 
@@ -187,7 +187,7 @@ def test_values_take_the_places_of_question_marks_in_order() -> None:
         "SET x = 1",
     ],
 )
-def test_rs_9_anything_else_is_refused(text: str) -> None:
+def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(NotSupportedError):
         parse_statement(text)
 

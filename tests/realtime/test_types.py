@@ -1,4 +1,4 @@
-"""What a row stores for a value, one test per line of the table of types (RS-17, RS-18, C24 to C26)."""
+"""What a row stores for a value, one test per line of the table of types."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def stored(layout: RowLayout, *values: object) -> list[object]:
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_rs_18_c24_what_is_stored(name: str) -> None:
+def test_what_is_stored(name: str) -> None:
     line = LINES[name]
     given_values, expected = zip(*line.stored, strict=True)
     assert stored(layout_of(line.sql), *given_values) == list(expected)
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_rs_18_c24_what_is_refused(name: str) -> None:
+def test_what_is_refused(name: str) -> None:
     line = LINES[name]
     layout = layout_of(line.sql)
     for value in line.refused:
@@ -82,7 +82,7 @@ def test_rs_18_c24_what_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_c24_null_where_the_column_allows_it(name: str) -> None:
+def test_null_where_the_column_allows_it(name: str) -> None:
     line = LINES[name]
     assert stored(layout_of(line.sql), None) == [None]
     row = Row(layout_of(line.sql, required=True), RowOperator.INSERT)
@@ -90,7 +90,7 @@ def test_c24_null_where_the_column_allows_it(name: str) -> None:
         row.set_value("c", None)
 
 
-def test_rs_18_every_line_of_the_table_has_cases() -> None:
+def test_every_line_of_the_table_has_cases() -> None:
     kinds = {layout_of(line.sql).fields[1].type.kind for line in LINES.values()}
     assert kinds == set(SqlKind) - {SqlKind.INTERVAL_YEAR_MONTH}
 
@@ -109,7 +109,7 @@ def test_floats_keep_nan() -> None:
         assert math.isnan(value)
 
 
-def test_c25_twenty_thousand_random_instants_are_exact() -> None:
+def test_twenty_thousand_random_instants_are_exact() -> None:
     source = random.Random(25)
     first, last = dt.datetime(1900, 1, 1, tzinfo=dt.UTC), dt.datetime(2200, 1, 1, tzinfo=dt.UTC)
     span = (last - first) // dt.timedelta(microseconds=1)
@@ -139,7 +139,7 @@ def process_zone() -> Iterator[None]:
 
 @pytest.mark.usefixtures("process_zone")
 @pytest.mark.parametrize("sql", ["TIMESTAMP_NTZ", "TIMESTAMP_LTZ"])
-def test_c26_the_zone_of_the_process_changes_nothing(sql: str) -> None:
+def test_the_zone_of_the_process_changes_nothing(sql: str) -> None:
     seen = []
     for zone in ("Asia/Shanghai", "America/New_York", "UTC"):
         os.environ["TZ"] = zone
@@ -230,13 +230,13 @@ class Hostile:
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_rs_17_a_hostile_value_is_refused_like_any_other(name: str) -> None:
+def test_a_hostile_value_is_refused_like_any_other(name: str) -> None:
     row = Row(layout_of(LINES[name].sql), RowOperator.INSERT)
     with pytest.raises(CastFailed, match=r"^Failed to cast value for column .c."):
         row.set_value("c", Hostile())
 
 
-def test_c9_an_unknown_column_is_named() -> None:
+def test_an_unknown_column_is_named() -> None:
     row = Row(layout_of("INT"), RowOperator.INSERT)
     for column in ("C", "d", 2, -1, None, [], 1.5):
         with pytest.raises(ValueError, match="table 't' has no column") as caught:

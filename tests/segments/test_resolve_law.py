@@ -43,7 +43,7 @@ def by_rows(rows: list, stored: set[int]) -> dict[int, tuple[object, object]]:
 
 @settings(max_examples=examples(300), derandomize=True)
 @given(ROWS, STORED)
-def test_rs_4_rs_16_columns_and_rows_agree(rows: list, stored: set[int]) -> None:
+def test_columns_and_rows_agree(rows: list, stored: set[int]) -> None:
     rows = [(op, key, names if op is RowOperator.UPDATE else None) for op, key, names in rows]
     incoming = pa.table(
         {
@@ -91,7 +91,7 @@ def test_strict_operators_refuse_what_they_would_one_by_one(rows: list, stored: 
 
 @settings(max_examples=examples(200), derandomize=True)
 @given(st.data())
-def test_rs_32_no_segment_is_committed_twice_and_none_that_was_confirmed_is_lost(data: st.DataObject) -> None:
+def test_no_segment_is_committed_twice_and_none_that_was_confirmed_is_lost(data: st.DataObject) -> None:
     """Owners follow one another; each adopts what it sees, and may write one more segment after it was replaced."""
     headers, claims, confirmed, sequence = [], [], [], 0
     late_ones: list[SegmentPosition] = []
@@ -128,7 +128,7 @@ def newest(headers: list[SegmentHeader]) -> tuple[SegmentPosition, ...]:
     return tuple({position.epoch: position for position in sorted(header.position for header in headers)}.values())
 
 
-def test_rs_32_a_late_segment_of_a_writer_before_the_last_one_is_not_committed() -> None:
+def test_a_late_segment_of_a_writer_before_the_last_one_is_not_committed() -> None:
     """The newest claim has seen a segment of the second owner, and a first one writes its next one after that."""
     seen, late = SegmentHeader("w", 2, 7, 1, 1, "", 0), SegmentHeader("w", 1, 6, 1, 1, "", 0)
     claims = [Claim(3, "o", "h", 1, adopts=seen.position, adopted=newest([seen]))]

@@ -1,4 +1,4 @@
-"""A write-only writer beside processes for services that are killed at random moments (A15)."""
+"""A write-only writer beside processes for services that are killed at random moments."""
 
 from __future__ import annotations
 
@@ -77,9 +77,7 @@ def held(table: pa.Table) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("seed", values_of_run([1, 2]))
-def test_a15_services_are_killed_at_random_beside_a_writer(
-    tmp_path: Path, seed: int, hudi_rs_judge: HudiRsJudge
-) -> None:
+def test_services_are_killed_at_random_beside_a_writer(tmp_path: Path, seed: int, hudi_rs_judge: HudiRsJudge) -> None:
     """Rows are right after every kill, nothing is pending in the end, and no file is left over."""
     dice = random.Random(seed)
     url = str(tmp_path / "t")
@@ -125,7 +123,7 @@ def _run_until_killed(url: str, calls: int) -> bool:
     return ended.returncode == -signal.SIGKILL
 
 
-def test_a15_two_processes_and_a_writer_at_once(tmp_path: Path) -> None:
+def test_two_processes_and_a_writer_at_once(tmp_path: Path) -> None:
     """Two real processes with workers serve the table while it is written; one is killed, the other is stopped by SIGTERM."""
     url = str(tmp_path / "t")
     table = lakefmt.create_table(url, schema=SCHEMA, record_key="id", table_type="mor", options=WRITE_ONLY)

@@ -1,4 +1,4 @@
-"""Which files are packed: every byte a few times, no file for ever (AP-24)."""
+"""Which files are packed: every byte a few times, no file for ever."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def pack_until_nothing_is_left(partition: Partition, *, quiet: bool) -> None:
 
 
 @given(st.lists(st.integers(1, 40 * MIB), min_size=1, max_size=400))
-def test_ap_24_small_files_end_up_in_as_few_as_their_bytes_need_and_one(sizes: list[int]) -> None:
+def test_small_files_end_up_in_as_few_as_their_bytes_need_and_one(sizes: list[int]) -> None:
     partition = Partition(RULES)
     for size in sizes:
         partition.append(size)
@@ -64,7 +64,7 @@ def test_ap_24_small_files_end_up_in_as_few_as_their_bytes_need_and_one(sizes: l
 
 @pytest.mark.parametrize("quiet", [True, False])
 @given(st.lists(st.integers(4 * MIB, 9 * MIB), min_size=80, max_size=120), st.sampled_from([15 / 16, 0.97, 1.0]))
-def test_ap_24_full_files_stay_where_the_limit_is_above_the_target(quiet: bool, sizes: list[int], part: float) -> None:
+def test_full_files_stay_where_the_limit_is_above_the_target(quiet: bool, sizes: list[int], part: float) -> None:
     """Ten full files were a full level: they were rewritten in each round."""
     rules = PackingRules(small_bytes=300 * MIB, target_bytes=10 * MIB)
     partition = Partition(rules, full_bytes=int(rules.target_bytes * part))
@@ -74,7 +74,7 @@ def test_ap_24_full_files_stay_where_the_limit_is_above_the_target(quiet: bool, 
 
 
 @given(st.integers(2_000, 200_000), st.integers(1, 900), st.integers(1, 40))
-def test_ap_24_write_amplification_is_bounded_while_rows_arrive(size: int, appends: int, pause: int) -> None:
+def test_write_amplification_is_bounded_while_rows_arrive(size: int, appends: int, pause: int) -> None:
     partition = Partition(RULES)
     for number in range(appends):
         partition.append(size + number % 7)
@@ -87,7 +87,7 @@ def test_ap_24_write_amplification_is_bounded_while_rows_arrive(size: int, appen
 
 
 @given(st.lists(st.integers(1, 2_000_000), min_size=1, max_size=300))
-def test_ap_24_a_byte_only_rises_through_the_levels(sizes: list[int]) -> None:
+def test_a_byte_only_rises_through_the_levels(sizes: list[int]) -> None:
     """Whatever the sizes, a byte is rewritten at most once for each of the six levels from 4 KiB to 300 MiB."""
     partition = Partition(RULES)
     for size in sizes:
@@ -96,7 +96,7 @@ def test_ap_24_a_byte_only_rises_through_the_levels(sizes: list[int]) -> None:
     assert partition.rewritten <= 6 * partition.appended
 
 
-def test_ap_24_files_wait_until_a_level_has_enough_of_them() -> None:
+def test_files_wait_until_a_level_has_enough_of_them() -> None:
     files = [SliceSize(PartitionPath("p"), FileId(f"f{n}"), 10_000) for n in range(9)]
     assert not choose_packed(files, RULES, quiet=False)
     tenth = SliceSize(PartitionPath("p"), FileId("f9"), 39_000)

@@ -65,8 +65,8 @@ def test_a_plan_of_another_engine_is_executed(tmp_path: Path) -> None:
     assert not table.client.load().timeline.pending
 
 
-def test_ap_22_a8_services_pack_small_files_of_append_tables(tmp_path: Path, hudi_rs_judge: HudiRsJudge) -> None:
-    """AP-22, AP-24: the packing is a clustering; write amplification stays below three; in the end one file is left."""
+def test_services_pack_small_files_of_append_tables(tmp_path: Path, hudi_rs_judge: HudiRsJudge) -> None:
+    """The packing is a clustering; write amplification stays below three; in the end one file is left."""
     time = process()
     url = str(tmp_path / "t")
     table = append_table(url, time)
@@ -88,10 +88,10 @@ def test_ap_22_a8_services_pack_small_files_of_append_tables(tmp_path: Path, hud
     assert table.client.load().timeline.completed_of(Action.REPLACE_COMMIT)
 
 
-def test_ap_25_candidates_are_looked_for_in_some_partitions_at_a_time(
+def test_candidates_are_looked_for_in_some_partitions_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """AP-25: no listing is of more partitions than a part, every partition has its turn, nothing is remembered."""
+    """No listing is of more partitions than a part, every partition has its turn, nothing is remembered."""
     time = process()
     table = append_table(str(tmp_path / "t"), time, partition_by="v")
     for number in range(3):
@@ -204,7 +204,7 @@ def test_calls_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
         services.run(**wrong)  # type: ignore[arg-type]
 
 
-def test_rs_11_the_services_commit_what_a_dead_stream_has_flushed(tmp_path: Path) -> None:
+def test_the_services_commit_what_a_dead_stream_has_flushed(tmp_path: Path) -> None:
     """A process that died after a flush: the services commit its rows, and leave the streams of living writers alone."""
     url = str(tmp_path / "t")
     table = keyed(url, process(), 1)

@@ -134,7 +134,7 @@ def hilbert_by_rotation(x: int, y: int, bits: int) -> int:
 
 
 @pytest.mark.parametrize(("dimensions", "bits"), [(1, 4), (2, 1), (2, 3), (3, 2), (4, 2)])
-def test_ap_26_a9_zorder_is_the_bits_in_turn(dimensions: int, bits: int) -> None:
+def test_zorder_is_the_bits_in_turn(dimensions: int, bits: int) -> None:
     points = grid(dimensions, bits)
     places = zorder_places([points[:, n] for n in range(dimensions)], bits)
     found = [place_of(row, dimensions * bits) for row in places]
@@ -152,7 +152,7 @@ def test_hilbert_of_two_dimensions_is_that_of_turned_quadrants(bits: int) -> Non
 
 
 @pytest.mark.parametrize(("dimensions", "bits"), [(2, 1), (2, 5), (3, 3), (4, 2), (5, 2), (6, 1)])
-def test_ap_26_a9_hilbert_is_that_of_the_library(dimensions: int, bits: int) -> None:
+def test_hilbert_is_that_of_the_library(dimensions: int, bits: int) -> None:
     points = grid(dimensions, bits)
     found = [place_of(row, dimensions * bits) for row in hilbert_places(list(points.T), bits)]
     expected = [int(place) for place in HilbertCurve(bits, dimensions).distances_from_points(points.astype(int))]

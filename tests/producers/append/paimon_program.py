@@ -1,4 +1,4 @@
-"""One program for pypaimon and for lakefmt.builders (AP-35): ``python paimon_program.py MODULE FOLDER``; prints JSON."""
+"""One program for pypaimon and for lakefmt.builders: ``python paimon_program.py MODULE FOLDER``; prints JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Appends that are done once, watermarks, and how an append table is made (AP-1, AP-4, AP-12, AP-34)."""
+"""Appends that are done once, watermarks, and how an append table is made."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_a_txn_that_is_none_is_refused(txn: object) -> None:
 
 @given(st.lists(st.one_of(st.none(), st.integers(-(10**15), 10**15)), max_size=6))
 @settings(max_examples=examples(20))
-def test_ap_12_the_watermark_never_falls_and_is_inherited(marks: list[int | None]) -> None:
+def test_the_watermark_never_falls_and_is_inherited(marks: list[int | None]) -> None:
     table = make("memory://append-marks")
     try:
         largest: int | None = None
@@ -189,7 +189,7 @@ def test_ap_12_the_watermark_never_falls_and_is_inherited(marks: list[int | None
         store.delete([each.name for each in store.list("", recursive=True)])
 
 
-def test_ap_29_a_state_by_its_watermark(tmp_path: Path) -> None:
+def test_a_state_by_its_watermark(tmp_path: Path) -> None:
     table = make(tmp_path / "t")
     for number, mark in ((1, None), (2, 10), (3, None), (4, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))):
         table.append(rows(number), watermark=mark)
@@ -207,7 +207,7 @@ def test_ap_29_a_state_by_its_watermark(tmp_path: Path) -> None:
 # --- writers beside each other -------------------------------------------------------------------------------------
 
 
-def test_a3_writers_beside_each_other_never_conflict(tmp_path: Path) -> None:
+def test_writers_beside_each_other_never_conflict(tmp_path: Path) -> None:
     make(tmp_path / "t")
     options = {
         "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
@@ -230,7 +230,7 @@ def test_a3_writers_beside_each_other_never_conflict(tmp_path: Path) -> None:
 # --- making one ----------------------------------------------------------------------------------------------------
 
 
-def test_ap_1_ap_4_paimons_names_make_the_same_table(tmp_path: Path) -> None:
+def test_paimons_names_make_the_same_table(tmp_path: Path) -> None:
     ours = make(tmp_path / "a", order="per_bucket", bucket_key="product", buckets=8)
     theirs = make(tmp_path / "b", properties={"bucket": "8", "bucket-key": "product"})
     same = {key: value for key, value in ours.properties.properties.items() if key.startswith("lakefmt.")}
@@ -240,7 +240,7 @@ def test_ap_1_ap_4_paimons_names_make_the_same_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONS))
-def test_ap_4_every_option_is_taken_or_refused_with_a_reason(name: str) -> None:
+def test_every_option_is_taken_or_refused_with_a_reason(name: str) -> None:
     values = {"bucket": "4", "clustering.strategy": "zorder", "snapshot.time-retained": "1 h"}
     default = OPTIONS[name].default if OPTIONS[name].default not in ("", "none", "unlimited") else "5"
     given = {name: values.get(name, default)}
@@ -253,7 +253,7 @@ def test_ap_4_every_option_is_taken_or_refused_with_a_reason(name: str) -> None:
     assert not OPTIONS[name].becomes or OPTIONS[name].becomes in made
 
 
-def test_ap_4_an_unknown_option_names_the_nearest() -> None:
+def test_an_unknown_option_names_the_nearest() -> None:
     with pytest.raises(UnknownSetting, match="did you mean 'target-file-size'"):
         translate_options({"target-file-sise": "1 mb"})
     for name, value in (
@@ -269,7 +269,7 @@ def test_ap_4_an_unknown_option_names_the_nearest() -> None:
         translate_options({"target-file-size": "1 mb", "hoodie.parquet.max.file.size": "5"})
 
 
-def test_ap_4_options_of_sizes_services_and_streams_have_their_effect() -> None:
+def test_options_of_sizes_services_and_streams_have_their_effect() -> None:
     table = lakefmt.create_table(
         "memory://append-options",
         schema=pa.schema([("p", pa.int64()), ("n", pa.int64())]),
@@ -292,7 +292,7 @@ def test_ap_4_options_of_sizes_services_and_streams_have_their_effect() -> None:
     for p in (3, 2, 1):
         table.append(pa.table({"p": [3, p], "n": [0, p]}), options={"hoodie.parquet.small.file.limit": 0})
     table.overwrite(pa.table({"p": [3, 1], "n": [8, 9]}))
-    with table.stream(follow=False, consumer_id="feed") as stream:  # AP-7: by value; what was overwritten comes, too
+    with table.stream(follow=False, consumer_id="feed") as stream:  # by value; what was overwritten comes, too
         assert [row for batch in stream for row in batch.rows["n"].to_pylist()][-2:] == [9, 8]
         assert stream._options.poll_interval == 0.25
     with table.stream(follow=False, consumer_id="feed") as stream:
@@ -338,7 +338,7 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path, more: dict[str, ob
 
 
 @pytest.mark.parametrize("order", [{}, {"order": "per_bucket"}])
-def test_ap_22_compact_packs_small_files(tmp_path: Path, order: dict[str, object]) -> None:
+def test_compact_packs_small_files(tmp_path: Path, order: dict[str, object]) -> None:
     small = {"hoodie.clustering.plan.strategy.small.file.limit": "1", "hoodie.clustering.inline": "false"}
     table = make(tmp_path / "t", partition_by="product", properties=small, **order)
     for number in range(6):
@@ -368,7 +368,7 @@ def test_ap_22_compact_packs_small_files(tmp_path: Path, order: dict[str, object
         keyed.compact(full=True)
 
 
-def test_ap_1_verbs_that_need_keys_say_so(tmp_path: Path) -> None:
+def test_verbs_that_need_keys_say_so(tmp_path: Path) -> None:
     table = make(tmp_path / "t")
     table.append(rows(1))
     for call in (lambda: table.upsert(rows(1)), lambda: table.update("n = 1", {"n": 2})):
@@ -379,7 +379,7 @@ def test_ap_1_verbs_that_need_keys_say_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", [{}, {"order": "per_bucket", "bucket_key": "product", "buckets": 8}])
-def test_a1_both_examples(tmp_path: Path, order: dict[str, object]) -> None:
+def test_both_examples(tmp_path: Path, order: dict[str, object]) -> None:
     table = make(tmp_path / "t", **order)
     for number in range(3):
         table.append([{"product": p, "n": number, "at": datetime(2026, 1, 1, tzinfo=UTC)} for p in "abc"])
@@ -392,7 +392,7 @@ def test_a1_both_examples(tmp_path: Path, order: dict[str, object]) -> None:
 
 
 @pytest.mark.slow
-def test_a12_ap_34_many_partitions_are_written_and_warned_of(tmp_path: Path) -> None:
+def test_many_partitions_are_written_and_warned_of(tmp_path: Path) -> None:
     schema = pa.schema([("p", pa.int64()), ("n", pa.int64())])
     table = lakefmt.create_table(str(tmp_path / "t"), schema=schema, partition_by="p", kind="append")
     some = pa.table({"p": [n % 300 for n in range(900)], "n": list(range(900))}, schema=schema)
@@ -405,7 +405,7 @@ def test_a12_ap_34_many_partitions_are_written_and_warned_of(tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sorted_rows", [False, True])
-def test_ap_34_no_more_files_are_open_than_may_be(sorted_rows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_files_are_open_than_may_be(sorted_rows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of more partitions wait on the disk; partitions that come later take the place of those written longest ago."""
     schema = pa.schema([("p", pa.int64()), ("n", pa.int64())])
     table = lakefmt.create_table(

@@ -1,4 +1,4 @@
-"""Entries of streams, applications and the watermark live on from commit to commit (RS-33, RS-34, AP-12)."""
+"""Entries of streams, applications and the watermark live on from commit to commit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MARKS: st.SearchStrategy[dict[str, str]] = st.one_of(
 
 
 @given(TEXTS, MARKS, TEXTS, MARKS, st.integers(0, 4 * RETENTION_MS))
-def test_rs_34_a_commit_has_its_own_entries_and_the_recent_ones_before_it(
+def test_a_commit_has_its_own_entries_and_the_recent_ones_before_it(
     stored: dict[str, str], mark: dict[str, str], new: dict[str, str], new_mark: dict[str, str], at: int
 ) -> None:
     merged = combine_entries({**stored, **mark}, {**new, **new_mark}, at)
@@ -58,7 +58,7 @@ def test_rs_34_a_commit_has_its_own_entries_and_the_recent_ones_before_it(
 
 
 @pytest.mark.parametrize("text", ["", "x", "[]", "{}", '{"at":"1"}', '{"at":true}', "[" * 100_000])
-def test_rs_34_a_damaged_entry_is_refused_by_who_asks_and_stays_for_the_others(text: str) -> None:
+def test_a_damaged_entry_is_refused_by_who_asks_and_stays_for_the_others(text: str) -> None:
     stored = {txn_entry_name("a"): text}
     with pytest.raises(CorruptFile, match=r"lakefmt\.txn\.a"):
         decode_entry(stored, txn_entry_name("a"))
@@ -100,7 +100,7 @@ def stored(table: lakefmt.Table) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])
-def test_rs_34_every_commit_and_table_service_repeats_the_entries(tmp_path: object, version: int) -> None:
+def test_every_commit_and_table_service_repeats_the_entries(tmp_path: object, version: int) -> None:
     options = {"lakefmt.write.services.background": "false"}
     table = make(f"{tmp_path}/t", table_type="mor", table_version=version, options=options)
     name = stream_entry_name("w")
@@ -127,7 +127,7 @@ def test_rs_34_every_commit_and_table_service_repeats_the_entries(tmp_path: obje
     assert stored(table) == before, "the watermark never falls"
 
 
-def test_rs_33_a_commit_without_rows_keeps_its_entries() -> None:
+def test_a_commit_without_rows_keeps_its_entries() -> None:
     table = make("memory://entries-empty")
     result = write(table, rows(), Said({WATERMARK: "9"}))
     assert result.instant is not None
@@ -193,7 +193,7 @@ def test_a_hook_that_refuses_changes_nothing() -> None:
     assert not table.client.load().timeline.pending
 
 
-def test_ap_12_two_writers_at_once_lose_no_entry(tmp_path: object) -> None:
+def test_two_writers_at_once_lose_no_entry(tmp_path: object) -> None:
     options = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
     table = make(f"{tmp_path}/t", properties={})
     ready = threading.Barrier(4)

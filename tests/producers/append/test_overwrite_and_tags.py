@@ -1,4 +1,4 @@
-"""Overwrites by partition (AP-28, A10), and named states (AP-29, AP-30, AP-31, A13)."""
+"""Overwrites by partition, and named states."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ MATRIX = [
 
 @pytest.mark.parametrize("order", ["none", "per_bucket"])
 @pytest.mark.parametrize(("partitioned", "mode", "named", "given", "left"), MATRIX)
-def test_ap_28_a10_what_an_overwrite_leaves(
+def test_what_an_overwrite_leaves(
     tmp_path: Path, order: str, partitioned: bool, mode: str, named: object, given: dict[str, int], left: object
 ) -> None:
     table = make(tmp_path, partition_by="p" if partitioned else None, order=order)
@@ -63,7 +63,7 @@ def test_ap_28_a10_what_an_overwrite_leaves(
         assert result.instant is None
 
 
-def test_ap_28_a_row_for_another_partition_is_refused(tmp_path: Path) -> None:
+def test_a_row_for_another_partition_is_refused(tmp_path: Path) -> None:
     table = make(tmp_path, partition_by="p")
     table.append(rows(**BEFORE))
     with pytest.raises(InvalidInputError, match="p=b"):
@@ -74,7 +74,7 @@ def test_ap_28_a_row_for_another_partition_is_refused(tmp_path: Path) -> None:
     assert not table.client.load().timeline.pending
 
 
-def test_ap_30_a13_a_tag_survives_cleans(tmp_path: Path) -> None:
+def test_a_tag_survives_cleans(tmp_path: Path) -> None:
     table = make(tmp_path)
     table.append(rows(a=1))
     tag = table.tags.create("first")
@@ -91,7 +91,7 @@ def test_ap_30_a13_a_tag_survives_cleans(tmp_path: Path) -> None:
     assert table.clean(options={"hoodie.clean.commits.retained": 1}).files_deleted >= 1
 
 
-def test_ap_30_tags_share_a_state_and_keep_other_savepoints(tmp_path: Path) -> None:
+def test_tags_share_a_state_and_keep_other_savepoints(tmp_path: Path) -> None:
     table = make(tmp_path)
     first = table.append(rows(a=1))
     table.tags.create("one")
@@ -110,7 +110,7 @@ def test_ap_30_tags_share_a_state_and_keep_other_savepoints(tmp_path: Path) -> N
     assert len(table.savepoints()) == 1
 
 
-def test_ap_31_restore_to_a_tag(tmp_path: Path) -> None:
+def test_restore_to_a_tag(tmp_path: Path) -> None:
     table = make(tmp_path)
     table.append(rows(a=1))
     table.tags.create("good")
@@ -121,7 +121,7 @@ def test_ap_31_restore_to_a_tag(tmp_path: Path) -> None:
     assert content(table) == {"a": [1], "c": [3]}
 
 
-def test_ap_30_a_tag_a_day(tmp_path: Path) -> None:
+def test_a_tag_a_day(tmp_path: Path) -> None:
     table = make(tmp_path)
     assert table.tags.create_daily() is None
     table.append(rows(a=1))
@@ -133,7 +133,7 @@ def test_ap_30_a_tag_a_day(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", ".hidden", "x" * 129, "20260101000000000", None, 5])
-def test_ap_30_names_are_checked(tmp_path: Path, name: object) -> None:
+def test_names_are_checked(tmp_path: Path, name: object) -> None:
     table = make(tmp_path)
     table.append(rows(a=1))
     with pytest.raises(InvalidInputError):
@@ -141,7 +141,7 @@ def test_ap_30_names_are_checked(tmp_path: Path, name: object) -> None:
     assert table.savepoints() == ()
 
 
-def test_ap_30_damaged_and_missing_tags_are_named(tmp_path: Path) -> None:
+def test_damaged_and_missing_tags_are_named(tmp_path: Path) -> None:
     table = make(tmp_path)
     table.append(rows(a=1))
     with pytest.raises(InstantNotFound, match="missing"):

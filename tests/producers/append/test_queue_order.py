@@ -1,4 +1,4 @@
-"""Rows of a bucket keep their order across commits and clusterings (AP-2, AP-9, A2), and the buckets are stable (AP-1)."""
+"""Rows of a bucket keep their order across commits and clusterings, and the buckets are stable."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ VECTORS = [
 
 
 @pytest.mark.parametrize(("data", "seed", "expected"), VECTORS)
-def test_ap_1_the_hash_is_murmur3(data: bytes, seed: int, expected: int) -> None:
+def test_the_hash_is_murmur3(data: bytes, seed: int, expected: int) -> None:
     buffer = np.frombuffer(data, np.uint8)
     hashes = murmur3(buffer, np.array([0]), np.array([len(data)]), np.full(1, seed, np.uint32))
     assert int(hashes[0]) == expected
 
 
-def test_ap_1_values_of_one_column_hash_as_each_alone() -> None:
+def test_values_of_one_column_hash_as_each_alone() -> None:
     texts = [data for data, seed, _ in VECTORS if seed == 0]
     starts = np.cumsum([0, *map(len, texts)])[:-1]
     buffer = np.frombuffer(b"".join(texts), np.uint8)
@@ -87,7 +87,7 @@ def test_ap_1_values_of_one_column_hash_as_each_alone() -> None:
 FIRST = {"t": [20, 5, 0, 0, 6], "n": [56, 12, 76, 0, 6], "tn": [12, 21, 76, 0, 41]}
 
 
-def test_ap_1_buckets_are_those_of_the_first_release() -> None:
+def test_buckets_are_those_of_the_first_release() -> None:
     table = pa.table(
         {"t": ["apple", "pear", "", None, "x" * 9], "n": pa.array([1, -1, 0, None, 2**31 - 1], pa.int32())}
     )
@@ -106,18 +106,18 @@ def test_ap_1_buckets_are_those_of_the_first_release() -> None:
         (pa.array(["a", "b", "a"]).dictionary_encode(), pa.array(["a", "b", "a"])),
     ],
 )
-def test_ap_1_a_wider_type_keeps_the_buckets(narrow: pa.Array, wide: pa.Array) -> None:
+def test_a_wider_type_keeps_the_buckets(narrow: pa.Array, wide: pa.Array) -> None:
     some, same = (key_buckets(pa.table({"k": each}), ["k"], 97).tolist() for each in (narrow, wide))
     assert some == same
 
 
 @given(st.lists(st.text(), min_size=1), st.integers(0, 5))
-def test_ap_1_a_part_of_the_rows_has_the_same_buckets(texts: list[str], start: int) -> None:
+def test_a_part_of_the_rows_has_the_same_buckets(texts: list[str], start: int) -> None:
     table = pa.table({"k": texts})
     assert key_buckets(table.slice(start), ["k"], 11).tolist() == key_buckets(table, ["k"], 11).tolist()[start:]
 
 
-def test_ap_1_what_has_no_buckets_is_refused() -> None:
+def test_what_has_no_buckets_is_refused() -> None:
     for column, kind in (("k", pa.float64()), ("k", pa.list_(pa.int64())), ("other", pa.string())):
         with pytest.raises(SchemaMismatch, match="bucket_key"):
             check_bucket_key(pa.schema([("k", kind)]), [column], 4)
@@ -127,14 +127,14 @@ def test_ap_1_what_has_no_buckets_is_refused() -> None:
 
 
 @given(st.integers(0, 9_999_999), st.integers(0, 10**17 - 1), st.integers(0, 999_999_999))
-def test_ap_2_a_file_id_tells_bucket_commit_and_number(bucket: int, time: int, number: int) -> None:
+def test_a_file_id_tells_bucket_commit_and_number(bucket: int, time: int, number: int) -> None:
     file_id = queue_file_id(bucket, f"{time:017d}", "0a1b2c", number)  # type: ignore[arg-type]
     assert queue_bucket_of(file_id) == bucket
     assert queue_position_of(file_id) == (f"{time:017d}", number)
     assert not has_bucket_number(file_id)
 
 
-def test_ap_2_ids_of_other_writers_name_no_bucket() -> None:
+def test_ids_of_other_writers_name_no_bucket() -> None:
     for file_id in ("b0000003-2026-4010-8030-405678abcdef-0", "00000003-2026-8010-2030-405678abcdef-0", "f-0", ""):
         assert queue_bucket_of(file_id) is None
         assert queue_position_of(file_id) is None
@@ -144,7 +144,7 @@ def test_ap_2_ids_of_other_writers_name_no_bucket() -> None:
 @given(
     st.lists(st.one_of(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=6), st.just("cluster")), max_size=8)
 )
-def test_a2_every_bucket_keeps_the_order_of_writing(steps: list[list[str] | str]) -> None:
+def test_every_bucket_keeps_the_order_of_writing(steps: list[list[str] | str]) -> None:
     table = lakefmt.create_table("memory://queue-order", schema=SCHEMA, properties=QUEUE)
     try:
         expected: dict[int, list[int]] = {}
@@ -165,7 +165,7 @@ def test_a2_every_bucket_keeps_the_order_of_writing(steps: list[list[str] | str]
         store.delete([each.name for each in store.list("", recursive=True)])
 
 
-def test_a2_a_stream_of_parts_keeps_the_order(tmp_path: Path) -> None:
+def test_a_stream_of_parts_keeps_the_order(tmp_path: Path) -> None:
     table = lakefmt.create_table(str(tmp_path / "t"), schema=SCHEMA, properties=QUEUE)
     parts = [rows(*"abcdefgh" * 20, start=160 * n) for n in range(6)]
     table.bulk_insert(iter(parts), options={"lakefmt.write.window.bytes": 1024})
@@ -175,7 +175,7 @@ def test_a2_a_stream_of_parts_keeps_the_order(tmp_path: Path) -> None:
     assert len(set(keys)) == len(keys) == 960
 
 
-def test_ap_2_another_order_is_refused() -> None:
+def test_another_order_is_refused() -> None:
     table = lakefmt.create_table("memory://queue-refuse", schema=SCHEMA, properties=QUEUE)
     table.insert(rows("a"))
     with pytest.raises(UnsupportedFeature, match="order in which they were written"):
@@ -184,7 +184,7 @@ def test_ap_2_another_order_is_refused() -> None:
         table.bulk_insert(rows("a"), sort="global")
 
 
-def test_ap_2_two_writers_of_one_bucket_do_not_conflict(tmp_path: Path) -> None:
+def test_two_writers_of_one_bucket_do_not_conflict(tmp_path: Path) -> None:
     options = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
     lakefmt.create_table(str(tmp_path / "t"), schema=SCHEMA, properties=QUEUE)
     first, second = (lakefmt.open_table(str(tmp_path / "t"), options=options) for _ in range(2))
@@ -200,7 +200,7 @@ def test_ap_2_two_writers_of_one_bucket_do_not_conflict(tmp_path: Path) -> None:
     assert list(in_order(second).values()) == [[1, 3, 2]]
 
 
-def test_ap_2_the_whole_queue_is_read_in_the_order_in_which_its_commits_completed(tmp_path: Path) -> None:
+def test_the_whole_queue_is_read_in_the_order_in_which_its_commits_completed(tmp_path: Path) -> None:
     options = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
     table = lakefmt.create_table(str(tmp_path / "t"), schema=SCHEMA, properties=QUEUE, options=options)
     slow = lowlevel.begin_write(table, "insert")
@@ -224,7 +224,7 @@ def test_ap_2_the_whole_queue_is_read_in_the_order_in_which_its_commits_complete
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 @pytest.mark.parametrize("buckets", ["1", "4"])
-def test_ap_2_a_delete_by_filter_takes_rows_out_of_their_buckets(buckets: str, table_type: str) -> None:
+def test_a_delete_by_filter_takes_rows_out_of_their_buckets(buckets: str, table_type: str) -> None:
     properties = {**QUEUE, "lakefmt.append.buckets": buckets}
     if buckets == "1":
         del properties["lakefmt.append.bucket.key"]
@@ -267,13 +267,13 @@ def files(*sizes: int) -> list[FileSlice]:
         ([600, 600, 600], True, [3]),
     ],
 )
-def test_a7_which_neighbours_are_packed(sizes: list[int], all_small: bool, expected: list[int]) -> None:
+def test_which_neighbours_are_packed(sizes: list[int], all_small: bool, expected: list[int]) -> None:
     rules = ClusteringRules(small_bytes=700, target_bytes=1000, group_bytes=2000)
     plan = plan_queue_clustering(files(*sizes), (), rules, lambda time: time, all_small=all_small)
     assert [len(group.slices) for group in plan.groups] == expected
 
 
-def test_a7_ap_23_a_file_in_a_pending_plan_keeps_its_neighbours_apart() -> None:
+def test_a_file_in_a_pending_plan_keeps_its_neighbours_apart() -> None:
     some = files(*[1] * 5)
     busy = [(some[2].partition, some[2].file_id)]
     plan = plan_queue_clustering(some, busy, ClusteringRules(), lambda time: time, all_small=True)
@@ -286,7 +286,7 @@ def test_a7_ap_23_a_file_in_a_pending_plan_keeps_its_neighbours_apart() -> None:
 
 
 @given(st.lists(st.integers(1, 2000), max_size=60))
-def test_ap_24_a_call_leaves_few_files_and_comes_to_an_end(sizes: list[int]) -> None:
+def test_a_call_leaves_few_files_and_comes_to_an_end(sizes: list[int]) -> None:
     rules = ClusteringRules(small_bytes=1000, target_bytes=1000, group_bytes=10**9, max_groups=10**6)
     small = [size for size in sizes if size < 1000]
     current, written = list(sizes), 0
@@ -315,7 +315,7 @@ def test_ap_24_a_call_leaves_few_files_and_comes_to_an_end(sizes: list[int]) -> 
         assert len(current) <= -(-sum(sizes) // 1000) + 1
 
 
-def test_ap_24_after_commits_a_row_is_written_once_more_per_sixteenfold_size() -> None:
+def test_after_commits_a_row_is_written_once_more_per_sixteenfold_size() -> None:
     rules = ClusteringRules(small_bytes=16**4, target_bytes=16**4, group_bytes=10**9)
     current: list[int] = []
     written = 0

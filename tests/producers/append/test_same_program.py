@@ -1,4 +1,4 @@
-"""One program on lakefmt.builders and on pypaimon sees the same (AP-35, A2, A10)."""
+"""One program on lakefmt.builders and on pypaimon sees the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PAIMON = Path(os.environ.get("LAKEFMT_PAIMON_PYTHON") or ROOT / ".cache" / "bench" / "paimon" / "bin" / "python")
 
 
-def test_ap_35_the_program_runs_on_the_builders(tmp_path: Path) -> None:
+def test_the_program_runs_on_the_builders(tmp_path: Path) -> None:
     seen = paimon_program.run("lakefmt.builders", str(tmp_path))
     assert seen["plain"] == [["x", "a", 1], ["x", "c", 3], ["y", "b", 2]]
     assert seen["sharded"] == seen["plain"]
@@ -33,7 +33,7 @@ def test_ap_35_the_program_runs_on_the_builders(tmp_path: Path) -> None:
 @pytest.mark.skipif(
     not PAIMON.exists(), reason="pypaimon is not here: `python tools/bench_env.py` makes its environment"
 )
-def test_ap_35_a2_a10_pypaimon_sees_the_same(tmp_path: Path) -> None:
+def test_pypaimon_sees_the_same(tmp_path: Path) -> None:
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [str(PAIMON), str(Path(paimon_program.__file__)), "pypaimon", str(tmp_path / "theirs")],
@@ -68,7 +68,7 @@ def write(table: object, *rows: tuple[str, int]) -> None:
     builder.new_commit().commit(writer.prepare_commit())
 
 
-def test_ap_35_a_stream_read_has_every_row_once_in_the_order_of_its_bucket(tmp_path: Path) -> None:
+def test_a_stream_read_has_every_row_once_in_the_order_of_its_bucket(tmp_path: Path) -> None:
     table = make(tmp_path, **{"bucket": "4", "bucket-key": "k"})
     for step in range(4):
         write(table, ("a", step), ("b", step))
@@ -84,7 +84,7 @@ def test_ap_35_a_stream_read_has_every_row_once_in_the_order_of_its_bucket(tmp_p
     assert got == {"a": [0, 1, 2, 3], "b": [0, 1, 2, 3]}
 
 
-def test_ap_35_an_async_stream_read(tmp_path: Path) -> None:
+def test_an_async_stream_read(tmp_path: Path) -> None:
     table = make(tmp_path)
     write(table, ("a", 1))
 
@@ -101,7 +101,7 @@ def test_ap_35_an_async_stream_read(tmp_path: Path) -> None:
     assert asyncio.run(first()) == [("a", 1)]
 
 
-def test_ap_35_what_the_builders_refuse(tmp_path: Path) -> None:
+def test_what_the_builders_refuse(tmp_path: Path) -> None:
     table = make(tmp_path)
     builder = table.new_batch_write_builder()  # type: ignore[attr-defined]
     writer, commit = builder.new_write(), builder.new_commit()

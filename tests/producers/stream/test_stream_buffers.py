@@ -1,4 +1,4 @@
-"""When buffers are sealed, who waits for what, and what is refused (RS-1, RS-11 … RS-13, RS-15 … RS-25)."""
+"""When buffers are sealed, who waits for what, and what is refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.producers.stream.stream_kit import GateStore, durable, is_segment, ma
 SYNC, MANUAL = FlushMode.AUTO_FLUSH_SYNC, FlushMode.MANUAL_FLUSH
 
 
-def test_c13_rs_19_a_buffer_is_sealed_at_its_limit_of_rows() -> None:
+def test_a_buffer_is_sealed_at_its_limit_of_rows() -> None:
     store = make(keyed=False)
     with table_over(store).open_stream(mutation_buffer_lines_num=10, flush_mode=SYNC, flush_interval=0) as stream:
         for number in range(25):
@@ -44,7 +44,7 @@ def test_c13_rs_19_a_buffer_is_sealed_at_its_limit_of_rows() -> None:
     assert rows_of(table.read()) == [{"v": n, "s": None} for n in range(25)]
 
 
-def test_c13_in_the_background_too() -> None:
+def test_in_the_background_too() -> None:
     store = make(keyed=False)
     with table_over(store).open_stream(mutation_buffer_lines_num=10, flush_interval=0) as stream:
         futures = [stream.apply_tracked("insert", {"v": n}, until="durable") for n in range(25)]
@@ -57,7 +57,7 @@ def test_c13_in_the_background_too() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
-def test_rs_19_small_limits_are_exact(limit: int) -> None:
+def test_small_limits_are_exact(limit: int) -> None:
     store = make(keyed=False)
     with table_over(store).open_stream(mutation_buffer_lines_num=limit, flush_mode=SYNC, flush_interval=0) as stream:
         seen = []
@@ -67,7 +67,7 @@ def test_rs_19_small_limits_are_exact(limit: int) -> None:
         assert seen == [n // limit * limit for n in range(1, 7)]
 
 
-def test_rs_19_bytes_seal_before_the_row_that_would_overflow() -> None:
+def test_bytes_seal_before_the_row_that_would_overflow() -> None:
     store = make(keyed=False)
     options = StreamOptions(mutation_buffer_space=1000, grpc_max_message_length=2000, flush_mode=SYNC, flush_interval=0)
     with table_over(store).open_stream(options=options) as stream:
@@ -81,7 +81,7 @@ def test_rs_19_bytes_seal_before_the_row_that_would_overflow() -> None:
     assert table_over(store).read().num_rows == 3
 
 
-def test_c14_rs_24_the_timer_runs_from_the_first_row() -> None:
+def test_the_timer_runs_from_the_first_row() -> None:
     store, clock = make(keyed=False), VirtualTime()
     with table_over(store, clock).open_stream(flush_interval=500, flush_mode=SYNC, commit_interval=60_000) as stream:
         clock.sleep(10)
@@ -96,7 +96,7 @@ def test_c14_rs_24_the_timer_runs_from_the_first_row() -> None:
         assert table_over(store).read(include_uncommitted=True).num_rows == 2
 
 
-def test_c15_rs_20_manual_flush_is_manual() -> None:
+def test_manual_flush_is_manual() -> None:
     store, clock = make(keyed=False), VirtualTime()
     options = StreamOptions(flush_mode=MANUAL, flush_interval=500, mutation_buffer_lines_num=2)
     with table_over(store, clock).open_stream(options=options) as stream:
@@ -108,7 +108,7 @@ def test_c15_rs_20_manual_flush_is_manual() -> None:
         assert table_over(store).read(include_uncommitted=True).num_rows == 5
 
 
-def test_rs_20_a_full_buffer_asks_for_a_flush() -> None:
+def test_a_full_buffer_asks_for_a_flush() -> None:
     store = make(keyed=False)
     with table_over(store).open_stream(flush_mode=MANUAL, max_buffered_bytes=2000) as stream:
         with pytest.raises(BufferFull, match="flush it"):
@@ -118,7 +118,7 @@ def test_rs_20_a_full_buffer_asks_for_a_flush() -> None:
     assert table_over(store).read().num_rows == 3
 
 
-def test_c16_interval_0_is_no_timer() -> None:
+def test_interval_0_is_no_timer() -> None:
     store, clock = make(keyed=False), VirtualTime()
     with table_over(store, clock).open_stream(flush_interval=0, flush_mode=SYNC) as stream:
         stream.insert({"v": 1})
@@ -126,7 +126,7 @@ def test_c16_interval_0_is_no_timer() -> None:
         assert stream.metrics()["rows_durable"] == 0
 
 
-def test_c17_four_threads() -> None:
+def test_four_threads() -> None:
     store = make(keyed=False)
     with table_over(store).open_stream(mutation_buffer_lines_num=7) as stream:
 
@@ -143,7 +143,7 @@ def test_c17_four_threads() -> None:
     assert sorted(table_over(store).read()["v"].to_pylist()) == expected
 
 
-def test_c18_rs_22_rs_23_back_pressure_holds_no_lock() -> None:
+def test_back_pressure_holds_no_lock() -> None:
     store = make(keyed=False)
     gate = GateStore(store, is_segment)
     stream = table_over(gate).open_stream(mutation_buffer_lines_num=1, mutation_buffer_max_num=3)
@@ -166,7 +166,7 @@ def test_c18_rs_22_rs_23_back_pressure_holds_no_lock() -> None:
     assert table_over(store).read()["v"].to_pylist() == list(range(50))
 
 
-def test_rs_22_a_row_waits_no_longer_than_it_may() -> None:
+def test_a_row_waits_no_longer_than_it_may() -> None:
     store = make(keyed=False)
     gate = GateStore(store, is_segment)
     stream = table_over(gate).open_stream(
@@ -178,7 +178,7 @@ def test_rs_22_a_row_waits_no_longer_than_it_may() -> None:
     stream.close()
 
 
-def test_rs_13_all_buffers_together_are_bounded() -> None:
+def test_all_buffers_together_are_bounded() -> None:
     store = make(keyed=False)
     gate = GateStore(store, is_segment)
     stream = table_over(gate).open_stream(max_buffered_bytes=5000, mutation_buffer_lines_num=2, apply_timeout=20)
@@ -189,14 +189,14 @@ def test_rs_13_all_buffers_together_are_bounded() -> None:
     stream.close()
 
 
-def test_rs_21_sync_apply_waits_until_its_buffer_is_durable() -> None:
+def test_sync_apply_waits_until_its_buffer_is_durable() -> None:
     store = make()
     with table_over(store).open_stream(flush_mode=SYNC, mutation_buffer_lines_num=1, flush_interval=0) as stream:
         stream.upsert({"id": "a", "v": 1})
         assert durable(store) == 1
 
 
-def test_c22_rs_11_c23_options_are_not_changed() -> None:
+def test_options_are_not_changed() -> None:
     options = StreamOptions(mutation_buffer_lines_num=3)
     keyed = table_over(make())
     with keyed.open_stream(options=options) as stream:
@@ -212,7 +212,7 @@ def test_c22_rs_11_c23_options_are_not_changed() -> None:
         options.properties["x"] = 1  # type: ignore[index]
 
 
-def test_rs_12_every_invalid_option_is_named() -> None:
+def test_every_invalid_option_is_named() -> None:
     with pytest.raises(InvalidInputError) as caught:
         StreamOptions(
             mutation_buffer_lines_num=0, mutation_buffer_space=-1, mutation_buffer_max_num=0, flush_interval=-5
@@ -228,7 +228,7 @@ def test_rs_12_every_invalid_option_is_named() -> None:
         table_over(make()).open_stream(nonsense=3)
 
 
-def test_rs_15_a_delete_without_its_key_is_refused_at_apply() -> None:
+def test_a_delete_without_its_key_is_refused_at_apply() -> None:
     store = make()
     with table_over(store).open_stream() as stream:
         with pytest.raises(InvalidKey, match="'id'"):
@@ -237,7 +237,7 @@ def test_rs_15_a_delete_without_its_key_is_refused_at_apply() -> None:
     assert table_over(store).read().num_rows == 1
 
 
-def test_rs_16_the_last_of_equal_keys_wins() -> None:
+def test_the_last_of_equal_keys_wins() -> None:
     store = make()
     with table_over(store).open_stream() as stream:
         stream.upsert({"id": "a", "v": 1})
@@ -260,7 +260,7 @@ def test_rs_16_the_last_of_equal_keys_wins() -> None:
         ({"V": 1}, "'V'"),
     ],
 )
-def test_rs_17_a_bad_row_is_refused_at_apply_and_takes_no_neighbour_with_it(row: dict, words: str) -> None:
+def test_a_bad_row_is_refused_at_apply_and_takes_no_neighbour_with_it(row: dict, words: str) -> None:
     store = make(keyed=False)
     with table_over(store).open_stream() as stream:
         stream.insert({"v": 1})
@@ -271,7 +271,7 @@ def test_rs_17_a_bad_row_is_refused_at_apply_and_takes_no_neighbour_with_it(row:
     assert table_over(store).read()["v"].to_pylist() == [1, 2]
 
 
-def test_rs_17_required_columns() -> None:
+def test_required_columns() -> None:
     with table_over(make()).open_stream() as stream:
         for row in ({"v": 1}, {"id": None, "v": 1}):
             with pytest.raises(SchemaMismatch, match="'id'"):
@@ -283,7 +283,7 @@ def test_rs_17_required_columns() -> None:
         stream.upsert({"id": "a"})
 
 
-def test_c26_wall_clock_times_do_not_depend_on_the_zone_of_the_process() -> None:
+def test_wall_clock_times_do_not_depend_on_the_zone_of_the_process() -> None:
     schema = pa.schema([("at", pa.timestamp("us")), ("zoned", pa.timestamp("us", "UTC"))])
     table = table_over(make(keyed=False, schema=schema))
     noon = datetime(2026, 1, 2, 12)
@@ -305,7 +305,7 @@ def test_c26_wall_clock_times_do_not_depend_on_the_zone_of_the_process() -> None
         checker.values(RowOperator.INSERT, {"at": noon.replace(tzinfo=UTC)})
 
 
-def test_c25_microseconds_are_exact() -> None:
+def test_microseconds_are_exact() -> None:
     schema = pa.schema([("at", pa.timestamp("us", "UTC"))])
     table = table_over(make(keyed=False, schema=schema))
     numbers = [(n * 7_919_000_003_111 + 17) % 4_000_000_000_000_000 for n in range(20_000)]
@@ -315,7 +315,7 @@ def test_c25_microseconds_are_exact() -> None:
     assert sorted(table.read()["at"].cast(pa.int64()).to_pylist()) == sorted(numbers)
 
 
-def test_rs_25_rows_of_one_key_keep_their_order_over_retries() -> None:
+def test_rows_of_one_key_keep_their_order_over_retries() -> None:
     store = make()
     with table_over(store).open_stream(mutation_buffer_lines_num=3) as stream:
         for number in range(100):
@@ -404,7 +404,7 @@ def test_a_forked_child_cannot_use_the_stream() -> None:
     stream.close()
 
 
-def test_c12_use_after_close() -> None:
+def test_use_after_close() -> None:
     stream = table_over(make(keyed=False)).open_stream()
     stream.close()
     stream.close()

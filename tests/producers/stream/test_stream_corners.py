@@ -50,7 +50,7 @@ MANUAL: dict[str, Any] = {**SYNC, "flush_mode": FlushMode.MANUAL_FLUSH}
 # --- rows that no commit could store ---------------------------------------------------------------------------------
 
 
-def test_rs_17_an_empty_key_is_refused_at_apply_and_takes_no_neighbour_with_it() -> None:
+def test_an_empty_key_is_refused_at_apply_and_takes_no_neighbour_with_it() -> None:
     store = make()
     with table_over(store).open_stream(**SYNC) as stream:
         stream.upsert({"id": "a", "v": 1})
@@ -63,7 +63,7 @@ def test_rs_17_an_empty_key_is_refused_at_apply_and_takes_no_neighbour_with_it()
     assert rows_of(table_over(store).read(["id", "v"])) == [{"id": "a", "v": 1}, {"id": "c", "v": 4}]
 
 
-def test_rs_17_one_of_several_key_columns_may_be_empty() -> None:
+def test_one_of_several_key_columns_may_be_empty() -> None:
     schema = pa.schema([("a", pa.string()), ("b", pa.string()), ("v", pa.int64())])
     store = make(schema=schema, record_key=["a", "b"])
     with table_over(store).open_stream(**SYNC) as stream:
@@ -74,7 +74,7 @@ def test_rs_17_one_of_several_key_columns_may_be_empty() -> None:
 
 
 @pytest.mark.parametrize("keyed", [True, False])
-def test_rs_17_a_partition_value_that_leaves_the_table_is_refused_at_apply(keyed: bool) -> None:
+def test_a_partition_value_that_leaves_the_table_is_refused_at_apply(keyed: bool) -> None:
     schema = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])
     key = {"record_key": "id"} if keyed else {"record_key": None}
     store = make(schema=schema, partition_by="p", properties=PLAIN_PATHS, **key)
@@ -89,7 +89,7 @@ def test_rs_17_a_partition_value_that_leaves_the_table_is_refused_at_apply(keyed
     assert sorted(table_over(store).read()["v"].to_pylist()) == [1, 3]
 
 
-def test_rs_17_nothing_where_a_field_must_have_a_value_is_refused_at_apply() -> None:
+def test_nothing_where_a_field_must_have_a_value_is_refused_at_apply() -> None:
     kind = pa.struct([pa.field("street", pa.string(), nullable=False), ("number", pa.int64())])
     store = make(keyed=False, schema=pa.schema([("v", pa.int64()), ("address", kind)]))
     with table_over(store).open_stream(**SYNC) as stream:
@@ -109,7 +109,7 @@ def test_rs_17_nothing_where_a_field_must_have_a_value_is_refused_at_apply() -> 
         (pa.time32("ms"), dt.time(1, 2, 3, 4000), dt.time(1, 2, 3, 4001)),
     ],
 )
-def test_rs_17_a_value_that_would_lose_a_part_is_refused(kind: pa.DataType, fits: object, loses: object) -> None:
+def test_a_value_that_would_lose_a_part_is_refused(kind: pa.DataType, fits: object, loses: object) -> None:
     checker = RowChecker(pa.schema([("at", kind)]), ())
     for operator in (RowOperator.INSERT, RowOperator.UPDATE):
         (value,), _ = checker.values(operator, {"at": fits})
@@ -121,7 +121,7 @@ def test_rs_17_a_value_that_would_lose_a_part_is_refused(kind: pa.DataType, fits
 # --- values that a caller goes on to change --------------------------------------------------------------------------
 
 
-def test_rs_17_a_row_keeps_the_values_that_it_was_applied_with() -> None:
+def test_a_row_keeps_the_values_that_it_was_applied_with() -> None:
     kind = pa.struct([("x", pa.list_(pa.int64()))])
     schema = pa.schema([("n", pa.int64()), ("tags", pa.list_(pa.string())), ("s", kind), ("data", pa.binary())])
     store = make(keyed=False, schema=schema)
@@ -203,9 +203,7 @@ def test_a_required_column_is_asked_of_whole_rows_only() -> None:
 
 
 @pytest.mark.parametrize("discard", [False, True])
-def test_rs_26_a_row_that_comes_while_the_stream_is_closed_is_refused(
-    discard: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_that_comes_while_the_stream_is_closed_is_refused(discard: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It came behind the last flush: nobody would ever write it."""
     store = make(keyed=False)
     stream = table_over(store).open_stream(writer_id="w", **SYNC)
@@ -296,7 +294,7 @@ def test_a_strict_operator_finds_rows_that_are_committed_while_it_looks(monkeypa
 # --- columns that change ---------------------------------------------------------------------------------------------
 
 
-def test_rs_35_a_stream_follows_the_columns_when_it_seals_a_buffer() -> None:
+def test_a_stream_follows_the_columns_when_it_seals_a_buffer() -> None:
     store = make(keyed=False)
     with table_over(store).open_stream(**SYNC) as stream:
         stream.insert({"v": 1, "s": "x"})
@@ -315,7 +313,7 @@ def test_rs_35_a_stream_follows_the_columns_when_it_seals_a_buffer() -> None:
         assert stream.schema.names == ["v", "w"]
 
 
-def test_rs_35_arrow_data_of_a_wider_type_are_accepted() -> None:
+def test_arrow_data_of_a_wider_type_are_accepted() -> None:
     store = make(keyed=False, schema=pa.schema([("v", pa.int32())]))
     with table_over(store).open_stream(**SYNC) as stream:
         table_over(store).alter.update_column("v", type=pa.int64())
@@ -324,7 +322,7 @@ def test_rs_35_arrow_data_of_a_wider_type_are_accepted() -> None:
 
 
 @pytest.mark.parametrize("mode", [FlushMode.AUTO_FLUSH_SYNC, FlushMode.MANUAL_FLUSH, FlushMode.AUTO_FLUSH_BACKGROUND])
-def test_rs_35_rows_with_other_columns_are_flushed_first(mode: FlushMode) -> None:
+def test_rows_with_other_columns_are_flushed_first(mode: FlushMode) -> None:
     """A column is dropped, and another one of its name has another type: their rows are never in one segment."""
     store = make(keyed=False)
 
@@ -347,7 +345,7 @@ def test_rs_35_rows_with_other_columns_are_flushed_first(mode: FlushMode) -> Non
     assert rows_of(table_over(store).read()) == [{"v": 1, "s": None}, {"v": 2, "s": 5}]
 
 
-def test_rs_35_a_flushed_column_that_was_dropped_is_left_out_though_another_one_has_its_name() -> None:
+def test_a_flushed_column_that_was_dropped_is_left_out_though_another_one_has_its_name() -> None:
     store = make()
     table_over(store).upsert([{"id": "z", "v": 0, "s": "stored"}])
     with table_over(store).open_stream(**SYNC) as stream:
@@ -362,7 +360,7 @@ def test_rs_35_a_flushed_column_that_was_dropped_is_left_out_though_another_one_
     assert rows_of(table_over(store).read()) == expected
 
 
-def test_rs_36_new_columns_beside_those_of_another_writer() -> None:
+def test_new_columns_beside_those_of_another_writer() -> None:
     store = make(keyed=False)
     with table_over(store).open_stream(**SYNC, allow_new_columns=True) as stream:
         table_over(store).alter.add_column("theirs", pa.int64())
@@ -378,7 +376,7 @@ def test_rs_36_new_columns_beside_those_of_another_writer() -> None:
 # --- time and place --------------------------------------------------------------------------------------------------
 
 
-def test_rs_24_the_timer_runs_from_the_first_row_behind_a_mark() -> None:
+def test_the_timer_runs_from_the_first_row_behind_a_mark() -> None:
     store, clock = make(keyed=False), VirtualTime()
     how = {**SYNC, "flush_interval": 10_000}
     with table_over(store, clock).open_stream(writer_id="w", **how) as stream:
@@ -392,7 +390,7 @@ def test_rs_24_the_timer_runs_from_the_first_row_behind_a_mark() -> None:
         assert durable(store) == 2, "12.1 seconds after the start, 10.1 after the row"
 
 
-def test_rs_20_arrow_data_are_taken_whole_or_not_at_all() -> None:
+def test_arrow_data_are_taken_whole_or_not_at_all() -> None:
     store = make(keyed=False)
     data = pa.table({"v": pa.array(range(1000), pa.int64())})
     how = {"grpc_max_message_length": 2_000, "mutation_buffer_space": 2_000, "max_buffered_bytes": 12_000}
@@ -405,7 +403,7 @@ def test_rs_20_arrow_data_are_taken_whole_or_not_at_all() -> None:
     assert sorted(table_over(store).read()["v"].to_pylist()) == list(range(1000))
 
 
-def test_rs_33_an_offset_that_no_commit_keeps_is_refused_at_once() -> None:
+def test_an_offset_that_no_commit_keeps_is_refused_at_once() -> None:
     store = make(keyed=False)
     with table_over(store).open_stream(writer_id="w", **SYNC) as stream:
         stream.insert({"v": 1})
@@ -452,7 +450,7 @@ def test_a_rate_limit_does_not_stop_the_event_loop() -> None:
 # --- other writers ---------------------------------------------------------------------------------------------------
 
 
-def test_rs_32_a_writer_that_was_replaced_twice_brings_nothing_back() -> None:
+def test_a_writer_that_was_replaced_twice_brings_nothing_back() -> None:
     store = make(keyed=False)
     first = table_over(store).open_stream(writer_id="w", **SYNC)
     first.insert({"v": 1})
@@ -477,7 +475,7 @@ def test_rs_32_a_writer_that_was_replaced_twice_brings_nothing_back() -> None:
     assert table_over(store).read()["v"].to_pylist() == [1, 2]
 
 
-def test_rs_3_a_stream_that_cannot_be_recovered_is_not_in_the_way_of_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stream_that_cannot_be_recovered_is_not_in_the_way_of_others(caplog: pytest.LogCaptureFixture) -> None:
     store = make(keyed=False)
     for name in ("a", "b"):
         stream = table_over(store).open_stream(writer_id=name, **SYNC)
@@ -505,7 +503,7 @@ def test_rs_3_a_stream_that_cannot_be_recovered_is_not_in_the_way_of_others(capl
 
 
 @pytest.mark.parametrize("ordering", ["v", None])
-def test_rs_4_each_stream_is_merged_by_the_rule_of_the_table(ordering: str | None) -> None:
+def test_each_stream_is_merged_by_the_rule_of_the_table(ordering: str | None) -> None:
     """Of one stream the last row of a key counts; which row of two streams counts is for their ordering values to say."""
     store = make(ordering=ordering)
     table_over(store).upsert([{"id": k, "v": 5, "s": "stored"} for k in "abc"])

@@ -1,4 +1,4 @@
-"""What survives: crashes at every effect, lost answers, two openings of one writer, a second machine (RS-1 … RS-6, RS-26 … RS-34)."""
+"""What survives: crashes at every effect, lost answers, two openings of one writer, a second machine."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Program:
 @pytest.mark.slow
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("mode", [FaultMode.BEFORE, FaultMode.AFTER, FaultMode.TORN])
-def test_rs_3_rs_33_a_crash_at_any_effect_loses_nothing_and_doubles_nothing(keyed: bool, mode: FaultMode) -> None:
+def test_a_crash_at_any_effect_loses_nothing_and_doubles_nothing(keyed: bool, mode: FaultMode) -> None:
     made = make(keyed)
     counted = FaultStore(copied(made))
     Program(counted, keyed).run()
@@ -106,7 +106,7 @@ def test_rs_3_rs_33_a_crash_at_any_effect_loses_nothing_and_doubles_nothing(keye
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [FaultMode.ANSWER_LOST, FaultMode.REQUEST_LOST, FaultMode.BEFORE, FaultMode.AFTER])
-def test_rs_32_c30_a_lost_answer_at_any_effect_writes_no_row_twice(mode: FaultMode) -> None:
+def test_a_lost_answer_at_any_effect_writes_no_row_twice(mode: FaultMode) -> None:
     made = make(keyed=False)
     counted = FaultStore(copied(made))
     Program(counted, keyed=False).run()
@@ -122,7 +122,7 @@ def test_rs_32_c30_a_lost_answer_at_any_effect_writes_no_row_twice(mode: FaultMo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("keyed", [False, True])
-def test_rs_3_recovery_may_die_at_any_effect_too(keyed: bool) -> None:
+def test_recovery_may_die_at_any_effect_too(keyed: bool) -> None:
     made = make(keyed)
     crashed = FaultStore(made)
     table = table_over(crashed, VirtualTime())
@@ -150,7 +150,7 @@ def test_rs_3_recovery_may_die_at_any_effect_too(keyed: bool) -> None:
             assert list_streams(store) == [] or durable(store) == 0, story
 
 
-def test_rs_2_the_header_comes_last_and_rows_without_one_are_nobodys() -> None:
+def test_the_header_comes_last_and_rows_without_one_are_nobodys() -> None:
     store = make(keyed=False)
     faulty = FaultStore(store)
     stream = table_over(faulty).open_stream(writer_id="w", **{**QUICK, "commit_interval": 60_000})
@@ -165,7 +165,7 @@ def test_rs_2_the_header_comes_last_and_rows_without_one_are_nobodys() -> None:
         assert list_positions(store, "w") == ([], [])
 
 
-def test_rs_1_one_commit_a_minute() -> None:
+def test_one_commit_a_minute() -> None:
     store, clock = make(keyed=False), VirtualTime()
     with table_over(store, clock).open_stream(flush_interval=1000, flush_mode=SYNC) as stream:
         for second in range(180):
@@ -178,7 +178,7 @@ def test_rs_1_one_commit_a_minute() -> None:
     assert table_over(store).read().num_rows == 180
 
 
-def test_rs_1_interval_0_commits_every_flush_and_size_commits_earlier() -> None:
+def test_interval_0_commits_every_flush_and_size_commits_earlier() -> None:
     store = make(keyed=False)
     with table_over(store).open_stream(**QUICK) as stream:
         for number in range(3):
@@ -193,7 +193,7 @@ def test_rs_1_interval_0_commits_every_flush_and_size_commits_earlier() -> None:
         assert table_over(store).read().num_rows == 1
 
 
-def test_rs_4_c27_uncommitted_rows_merge_by_the_table_rule_and_others_do_not_see_them() -> None:
+def test_uncommitted_rows_merge_by_the_table_rule_and_others_do_not_see_them() -> None:
     store = make(ordering="v")
     table = table_over(store)
     table.upsert(
@@ -223,7 +223,7 @@ def test_rs_4_c27_uncommitted_rows_merge_by_the_table_rule_and_others_do_not_see
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_rs_5_other_reads_are_the_same_bytes(keyed: bool) -> None:
+def test_other_reads_are_the_same_bytes(keyed: bool) -> None:
     store = make(keyed)
     table = table_over(store)
     table.insert([{"v": n, "s": "x"} | ({"id": f"k{n}"} if keyed else {}) for n in range(3)])
@@ -247,7 +247,7 @@ def _bytes(rows: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def test_rs_6_services_do_not_touch_segments() -> None:
+def test_services_do_not_touch_segments() -> None:
     store = make()
     table = table_over(store)
     with table.open_stream(**{**QUICK, "commit_interval": 60_000}) as stream:
@@ -265,7 +265,7 @@ def test_rs_6_services_do_not_touch_segments() -> None:
 # --- failures --------------------------------------------------------------------------------------------------------
 
 
-def test_c19_rs_27_two_refusals_are_three_attempts_in_order() -> None:
+def test_two_refusals_are_three_attempts_in_order() -> None:
     made = make(keyed=False)
     store, clock = refusing(made, 2), VirtualTime()
     with table_over(store, clock).open_stream(flush_mode=SYNC, mutation_buffer_lines_num=2, flush_interval=0) as stream:
@@ -276,7 +276,7 @@ def test_c19_rs_27_two_refusals_are_three_attempts_in_order() -> None:
     assert table_over(made).read()["v"].to_pylist() == [0, 1, 2, 3]
 
 
-def test_c20_rs_26_rs_27_rs_29_refused_for_ever() -> None:
+def test_refused_for_ever() -> None:
     made = make(keyed=False)
     store = refusing(made, 1000)
     stream = table_over(store, VirtualTime()).open_stream(**{**QUICK, "request_failed_retry_times": 2})
@@ -288,21 +288,21 @@ def test_c20_rs_26_rs_27_rs_29_refused_for_ever() -> None:
     chain: list[BaseException] = [caught.value]
     while (before := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(before)
-    # RS-27: the failure of the first attempt is at the end.
+    # the failure of the first attempt is at the end.
     assert [type(error) for error in chain] == [FlushFailed, StorageError, StorageError]
     with pytest.raises(FlushFailed):
         stream.insert({"v": 2})
     (failed,) = stream.failed_rows()
     assert failed.rows["v"].to_pylist() == [1]
     assert isinstance(failed.cause, StorageError)
-    with pytest.raises(FlushFailed):  # RS-30: it raises, and is closed all the same
+    with pytest.raises(FlushFailed):  # it raises, and is closed all the same
         stream.close()
     assert stream.closed
     stream.close()
     assert table_over(made).read().num_rows == 0
 
 
-def test_rs_29_reopen_goes_on_without_the_failed_rows() -> None:
+def test_reopen_goes_on_without_the_failed_rows() -> None:
     made = make(keyed=False)
     store = refusing(made, 3)
     stream = table_over(store, VirtualTime()).open_stream(**{**QUICK, "request_failed_retry_times": 2})
@@ -324,7 +324,7 @@ def test_rs_29_reopen_goes_on_without_the_failed_rows() -> None:
         stream.close(discard=True)
 
 
-def test_rs_28_a_status_that_is_not_listed_is_not_tried_again() -> None:
+def test_a_status_that_is_not_listed_is_not_tried_again() -> None:
     store = refusing(make(keyed=False), 1000)
     stream = table_over(store, VirtualTime()).open_stream(
         **QUICK, request_failed_retry_status=frozenset({RetryStatus.THROTTLED})
@@ -337,7 +337,7 @@ def test_rs_28_a_status_that_is_not_listed_is_not_tried_again() -> None:
 
 
 @pytest.mark.parametrize("throttled", [False, True])
-def test_rs_28_a_status_is_not_read_out_of_the_name_of_a_file(throttled: bool) -> None:
+def test_a_status_is_not_read_out_of_the_name_of_a_file(throttled: bool) -> None:
     """An id of random digits has 429 or 503 in it once in a hundred times."""
     error = StorageError(
         "cannot put 'streams/anonymous-42984503/slowdown.arrow'", transient=not throttled, throttled=throttled
@@ -347,7 +347,7 @@ def test_rs_28_a_status_is_not_read_out_of_the_name_of_a_file(throttled: bool) -
     assert retry_status_of(StorageError("cannot put '429'")) is None
 
 
-def test_c21_rs_31_ignore_buries_rows_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_ignore_buries_rows_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     made = make(keyed=False)
     store = refusing(made, 1)
     more = {"error_type_handler": ErrorTypeHandler.IGNORE, "request_failed_retry_enable": False}
@@ -369,7 +369,7 @@ def test_c21_rs_31_ignore_buries_rows_and_goes_on(caplog: pytest.LogCaptureFixtu
     assert "1 rows were skipped" in caplog.text
 
 
-def test_rs_31_a_function_decides() -> None:
+def test_a_function_decides() -> None:
     made, answers = make(keyed=False), ["retry", "skip"]
     with table_over(refusing(made, 2)).open_stream(
         **QUICK, request_failed_retry_enable=False, error_type_handler=lambda batch, error: answers.pop(0)
@@ -382,7 +382,7 @@ def test_rs_31_a_function_decides() -> None:
     assert table_over(made).read()["v"].to_pylist() == [2]
 
 
-def test_c32_a_dropped_table_is_an_error_of_flush() -> None:
+def test_a_dropped_table_is_an_error_of_flush() -> None:
     store = make(keyed=False)
     stream = table_over(store, VirtualTime()).open_stream(**QUICK)
     stream.insert({"v": 1})
@@ -427,7 +427,7 @@ def test_strict_operators_fail_at_flush() -> None:
 # --- exactly once ------------------------------------------------------------------------------------------------------
 
 
-def test_rs_32_a_second_opening_fences_the_first() -> None:
+def test_a_second_opening_fences_the_first() -> None:
     store = make(keyed=False)
     first = table_over(store).open_stream(writer_id="w", **{**QUICK, "commit_interval": 60_000})
     first.insert({"v": 1})
@@ -449,7 +449,7 @@ def test_rs_32_a_second_opening_fences_the_first() -> None:
     assert table_over(store).read()["v"].to_pylist() == [1, 3]
 
 
-def test_rs_32_a_segment_that_was_not_confirmed_is_not_committed() -> None:
+def test_a_segment_that_was_not_confirmed_is_not_committed() -> None:
     """The first owner is replaced between the header of a segment and its look for newer claims."""
     store = make(keyed=False)
     opened = []
@@ -476,7 +476,7 @@ def test_rs_32_a_segment_that_was_not_confirmed_is_not_committed() -> None:
     assert table_over(store).read()["v"].to_pylist() == [1, 2]
 
 
-def test_rs_33_a_segment_that_is_sealed_by_itself_ends_at_a_mark() -> None:
+def test_a_segment_that_is_sealed_by_itself_ends_at_a_mark() -> None:
     store = make(keyed=False)
     stream = table_over(store).open_stream(
         writer_id="w", **{**QUICK, "commit_interval": 60_000}, mutation_buffer_lines_num=5
@@ -495,7 +495,7 @@ def test_rs_33_a_segment_that_is_sealed_by_itself_ends_at_a_mark() -> None:
     assert sorted(table_over(store).read()["v"].to_pylist()) == list(range(12))
 
 
-def test_rs_33_what_was_sealed_behind_the_last_mark_is_sent_again_by_its_source() -> None:
+def test_what_was_sealed_behind_the_last_mark_is_sent_again_by_its_source() -> None:
     store = make(keyed=False)
     stream = table_over(store).open_stream(
         writer_id="w", **{**QUICK, "commit_interval": 60_000}, mutation_buffer_lines_num=2
@@ -523,7 +523,7 @@ def marking(store: ObjectStore, writer: str | None) -> Stream:
     return stream
 
 
-def test_rs_33_a_stream_that_takes_rows_again_keeps_what_it_sealed_behind_the_last_mark() -> None:
+def test_a_stream_that_takes_rows_again_keeps_what_it_sealed_behind_the_last_mark() -> None:
     store = make()
     stream = marking(store, "w")
     future = stream.apply_tracked("insert", {"id": "k0", "v": 9})
@@ -541,7 +541,7 @@ def test_rs_33_a_stream_that_takes_rows_again_keeps_what_it_sealed_behind_the_la
     assert (durable(store), stream.last_committed.offset) == (0, 6)  # type: ignore[union-attr]
 
 
-def test_rs_33_a_stream_that_took_rows_again_and_died_leaves_to_its_source_what_is_behind_the_mark() -> None:
+def test_a_stream_that_took_rows_again_and_died_leaves_to_its_source_what_is_behind_the_mark() -> None:
     store = make()
     stream = marking(store, "w")
     stream.insert({"id": "k0", "v": 9})
@@ -555,7 +555,7 @@ def test_rs_33_a_stream_that_took_rows_again_and_died_leaves_to_its_source_what_
     assert durable(store) == 0
 
 
-def test_rs_33_a_stream_that_is_left_by_an_exception_leaves_to_its_source_what_is_behind_the_mark() -> None:
+def test_a_stream_that_is_left_by_an_exception_leaves_to_its_source_what_is_behind_the_mark() -> None:
     store = make(keyed=False)
     for attempt in range(2):
         with (
@@ -572,7 +572,7 @@ def test_rs_33_a_stream_that_is_left_by_an_exception_leaves_to_its_source_what_i
     assert sorted(table_over(store).read()["v"].to_pylist()) == list(range(6))
 
 
-def test_rs_33_marks_of_a_stream_without_a_name_leave_no_rows_to_a_source() -> None:
+def test_marks_of_a_stream_without_a_name_leave_no_rows_to_a_source() -> None:
     """Nobody can ask such a stream how far it came: all that is durable is committed, whoever does it."""
     store = make()
     stream = marking(store, None)
@@ -635,7 +635,7 @@ def later() -> VirtualTime:
     return clock
 
 
-def test_rs_34_entries_survive_commits_of_others_and_the_archive() -> None:
+def test_entries_survive_commits_of_others_and_the_archive() -> None:
     store = make(keyed=False)
     table = table_over(store)
     with table.open_stream(writer_id="w", **QUICK) as stream:
@@ -668,7 +668,7 @@ def test_two_streams_side_by_side() -> None:
     assert list_streams(store) == []
 
 
-def test_rs_3_recovery_leaves_living_writers_alone() -> None:
+def test_recovery_leaves_living_writers_alone() -> None:
     store, clock = make(keyed=False), VirtualTime()
     alive = table_over(store).open_stream(writer_id="alive", **{**QUICK, "commit_interval": 60_000})
     alive.insert({"v": 1})

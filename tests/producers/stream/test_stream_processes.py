@@ -1,4 +1,4 @@
-"""Streams of real processes: killed, side by side, restarted on another machine; hudi-rs reads the table (C29, RS-3)."""
+"""Streams of real processes: killed, side by side, restarted on another machine; hudi-rs reads the table."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ def create(path: Path, keyed: bool, table_type: str = "cow") -> lakefmt.Table:
 @pytest.mark.slow
 @pytest.mark.judge_rs
 @pytest.mark.parametrize(("keyed", "table_type"), [(False, "cow"), (True, "mor")])
-def test_c29_rs_3_kill_9_after_a_flush(
-    tmp_path: Path, keyed: bool, table_type: str, hudi_rs_judge: HudiRsJudge
-) -> None:
+def test_kill_9_after_a_flush(tmp_path: Path, keyed: bool, table_type: str, hudi_rs_judge: HudiRsJudge) -> None:
     table = create(tmp_path / "t", keyed, table_type)
     process = start(tmp_path / "t", "w", 0, 40, flushed=25)
     assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""Columns that change under an open stream (RS-35, RS-36, C31)."""
+"""Columns that change under an open stream."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.producers.stream.stream_kit import make, rows_of, table_over
 QUICK = {"flush_mode": FlushMode.AUTO_FLUSH_SYNC, "flush_interval": 0}
 
 
-def test_c31_rs_35_a_column_added_by_another_writer_is_picked_up() -> None:
+def test_a_column_added_by_another_writer_is_picked_up() -> None:
     store = make()
     other = table_over(store)
     with table_over(store).open_stream(**QUICK) as stream:
@@ -34,7 +34,7 @@ def test_c31_rs_35_a_column_added_by_another_writer_is_picked_up() -> None:
     assert other.read(["w"]).to_pylist() == [{"w": None}, {"w": 7}]
 
 
-def test_rs_35_a_stream_that_does_not_refresh_refuses_it() -> None:
+def test_a_stream_that_does_not_refresh_refuses_it() -> None:
     store = make()
     with table_over(store).open_stream(**QUICK, auto_refresh=False) as stream:
         table_over(store).alter.add_column("w", pa.int64())
@@ -46,7 +46,7 @@ def test_rs_35_a_stream_that_does_not_refresh_refuses_it() -> None:
     assert table_over(store).read(["w"]).to_pylist() == [{"w": 7}]
 
 
-def test_rs_35_a_removed_column() -> None:
+def test_a_removed_column() -> None:
     store = make()
     with table_over(store).open_stream(**QUICK) as stream:
         stream.upsert({"id": "a", "v": 1, "s": "x"})
@@ -61,7 +61,7 @@ def test_rs_35_a_removed_column() -> None:
     assert rows_of(table_over(store).read()) == [{"id": k, "v": v} for k, v in (("a", 1), ("b", 2), ("c", 3))]
 
 
-def test_rs_35_a_renamed_column_keeps_what_was_flushed_under_its_old_name() -> None:
+def test_a_renamed_column_keeps_what_was_flushed_under_its_old_name() -> None:
     store = make()
     table = table_over(store)
     table.upsert([{"id": "z", "v": 0, "s": "stored"}])
@@ -77,7 +77,7 @@ def test_rs_35_a_renamed_column_keeps_what_was_flushed_under_its_old_name() -> N
     ]
 
 
-def test_rs_35_an_update_of_a_column_that_is_renamed_before_its_commit() -> None:
+def test_an_update_of_a_column_that_is_renamed_before_its_commit() -> None:
     store = make()
     table = table_over(store)
     table.upsert([{"id": "a", "v": 1, "s": "stored"}, {"id": "b", "v": 2, "s": "stays"}])
@@ -93,7 +93,7 @@ def test_rs_35_an_update_of_a_column_that_is_renamed_before_its_commit() -> None
     assert rows_of(table_over(store).read()) == expected
 
 
-def test_rs_35_a_wider_type_is_accepted() -> None:
+def test_a_wider_type_is_accepted() -> None:
     store = make(schema=pa.schema([("id", pa.string()), ("v", pa.int32())]))
     with table_over(store).open_stream(**QUICK) as stream:
         stream.upsert({"id": "a", "v": 1})
@@ -155,7 +155,7 @@ ALTERED: dict[str, tuple[Callable[[Table], object], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", ALTERED)
 @pytest.mark.parametrize("keyed", [True, False])
-def test_rs_35_values_follow_their_columns_by_id(name: str, keyed: bool) -> None:
+def test_values_follow_their_columns_by_id(name: str, keyed: bool) -> None:
     """They went by name: two columns that changed names got each other's values, or no commit could take the rows."""
     store = make(keyed, schema=COLUMNS)
     alter, becomes = ALTERED[name]
@@ -176,7 +176,7 @@ def test_rs_35_values_follow_their_columns_by_id(name: str, keyed: bool) -> None
     assert rows_of(table_over(store).read(), "id") == expected
 
 
-def test_rs_35_updates_set_the_columns_of_their_ids() -> None:
+def test_updates_set_the_columns_of_their_ids() -> None:
     store = make(schema=COLUMNS)
     table = table_over(store)
     table.upsert([ROW, {**ROW, "id": "b"}])
@@ -191,7 +191,7 @@ def test_rs_35_updates_set_the_columns_of_their_ids() -> None:
     ]
 
 
-def test_rs_35_an_update_of_a_dropped_column_leaves_its_successor_alone() -> None:
+def test_an_update_of_a_dropped_column_leaves_its_successor_alone() -> None:
     store = make(schema=COLUMNS)
     table = table_over(store)
     table.upsert([ROW])
@@ -203,7 +203,7 @@ def test_rs_35_an_update_of_a_dropped_column_leaves_its_successor_alone() -> Non
     assert table_over(store).read(["v"]).to_pylist() == [{"v": 7}]
 
 
-def test_rs_35_rows_behind_a_refresh_have_the_columns_of_now() -> None:
+def test_rows_behind_a_refresh_have_the_columns_of_now() -> None:
     """The columns look as before, and one of them is another."""
     store = make(schema=COLUMNS)
     with table_over(store).open_stream(**QUICK) as stream:
@@ -216,7 +216,7 @@ def test_rs_35_rows_behind_a_refresh_have_the_columns_of_now() -> None:
 
 
 @pytest.mark.parametrize("keyed", [True, False])
-def test_rs_35_columns_that_change_while_a_commit_begins(keyed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_that_change_while_a_commit_begins(keyed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     store = make(keyed, schema=COLUMNS)
     made, left = committing.fitted_together, [1]
 
@@ -250,7 +250,7 @@ def test_segments_of_older_releases_have_the_columns_of_their_time() -> None:
         assert table_over(store).read(["v", "w"], include_uncommitted=True).to_pylist() == [{"v": 2, "w": 1}]
 
 
-def test_rs_35_an_incompatible_change_keeps_the_rows() -> None:
+def test_an_incompatible_change_keeps_the_rows() -> None:
     store = make(keyed=False)
     table = table_over(store)
     stream = table_over(store).open_stream(**QUICK)
@@ -265,7 +265,7 @@ def test_rs_35_an_incompatible_change_keeps_the_rows() -> None:
     assert table.read().num_rows == 0
 
 
-def test_rs_36_new_columns_of_dict_rows() -> None:
+def test_new_columns_of_dict_rows() -> None:
     store = make()
     with (
         table_over(store).open_stream(**QUICK) as stream,

@@ -1,4 +1,4 @@
-"""Check, repair, rollback and restore know the segments of streams (RS-6)."""
+"""Check, repair, rollback and restore know the segments of streams."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def flushed(store: ObjectStore, *groups: int) -> None:
 
 
 @pytest.mark.parametrize("damage", ["header", "rows gone", "rows cut", "rows changed"])
-def test_rs_6_check_finds_damaged_segments_and_repair_gives_them_up(damage: str) -> None:
+def test_check_finds_damaged_segments_and_repair_gives_them_up(damage: str) -> None:
     store = make(keyed=False)
     flushed(store, 1, 2)
     table = table_over(store)
@@ -57,7 +57,7 @@ def test_rs_6_check_finds_damaged_segments_and_repair_gives_them_up(damage: str)
     assert sorted(table.read()["v"].to_pylist()) == [20, 21, 22]
 
 
-def test_rs_6_check_finds_rows_without_a_header_once_their_writer_is_dead() -> None:
+def test_check_finds_rows_without_a_header_once_their_writer_is_dead() -> None:
     store = make(keyed=False)
     stream = table_over(store).open_stream(**QUICK)
     store.put(data_name("w", SegmentPosition(1, 7)), b"torn")
@@ -70,7 +70,7 @@ def test_rs_6_check_finds_rows_without_a_header_once_their_writer_is_dead() -> N
 
 
 @pytest.mark.parametrize("undo", ["rollback", "restore"])
-def test_rs_6_undoing_the_commit_of_a_stream_does_not_bring_its_rows_back(undo: str) -> None:
+def test_undoing_the_commit_of_a_stream_does_not_bring_its_rows_back(undo: str) -> None:
     """The process died between the completed instant and the deletion of its segments; then the commit is undone."""
     store = make(keyed=False)
     table = table_over(store)
@@ -95,7 +95,7 @@ def test_rs_6_undoing_the_commit_of_a_stream_does_not_bring_its_rows_back(undo: 
     assert table_over(store).read(include_uncommitted=True)["v"].to_pylist() == [1]
 
 
-def test_rs_6_what_was_not_committed_survives_a_restore() -> None:
+def test_what_was_not_committed_survives_a_restore() -> None:
     store = make(keyed=False)
     table = table_over(store)
     first = table.insert([{"v": 1, "s": "x"}])
