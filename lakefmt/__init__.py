@@ -10,12 +10,12 @@ from lakefmt import errors
 from lakefmt.errors import LakefmtError
 
 if TYPE_CHECKING:
-    from lakefmt.config.merge_rule import register_merger
-    from lakefmt.create_and_write import write_table
-    from lakefmt.keys.spec import day, hour, month, year
-    from lakefmt.read.snapshot import Snapshot
-    from lakefmt.table import Table, create_table, open_table
-    from lakefmt.values import CommitResult
+    from lakefmt._core.config.merge_rule import register_merger
+    from lakefmt._core.create_and_write import write_table
+    from lakefmt._core.keys.spec import day, hour, month, year
+    from lakefmt._core.read.snapshot import Snapshot
+    from lakefmt._core.table import Table, create_table, open_table
+    from lakefmt._core.values import CommitResult
 
 __version__ = "0.1.0"
 
@@ -50,27 +50,27 @@ def __getattr__(name: str) -> object:
 
 def _imported(name: str) -> object:
     if name in ("Table", "create_table", "open_table"):
-        from lakefmt import table
+        from lakefmt._core import table
 
         value: object = getattr(table, name)
     elif name == "Snapshot":
-        from lakefmt.read import snapshot
+        from lakefmt._core.read import snapshot
 
         value = snapshot.Snapshot
     elif name == "CommitResult":
-        from lakefmt import values
+        from lakefmt._core import values
 
         value = values.CommitResult
     elif name in ("day", "hour", "month", "year"):
-        from lakefmt.keys import spec
+        from lakefmt._core.keys import spec
 
         value = getattr(spec, name)
     elif name == "write_table":
-        from lakefmt import create_and_write
+        from lakefmt._core import create_and_write
 
         value = create_and_write.write_table
     else:
-        from lakefmt.config import merge_rule
+        from lakefmt._core.config import merge_rule
 
         value = merge_rule.register_merger
     return value

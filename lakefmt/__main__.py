@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakefmt.cli import main
+from lakefmt._core.cli import main
 
 if __name__ == "__main__":
     main()

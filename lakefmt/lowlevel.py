@@ -26,26 +26,39 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakefmt.arguments import flag_argument, foreign_items, instance_argument, mapping_argument, shown, text_argument
-from lakefmt.errors import InvalidInputError
-from lakefmt.filegroups.table_client import TableClient, TableVerbs
-from lakefmt.storage.open import open_store
-from lakefmt.values import CommitResult, WriteOperation
-from lakefmt.write.bound_context import BoundContext
-from lakefmt.write.context import (
+from lakefmt._core.arguments import (
+    flag_argument,
+    foreign_items,
+    instance_argument,
+    mapping_argument,
+    shown,
+    text_argument,
+)
+from lakefmt._core.filegroups.table_client import TableClient, TableVerbs
+from lakefmt._core.storage.open import open_store
+from lakefmt._core.values import CommitResult, WriteOperation
+from lakefmt._core.write.bound_context import BoundContext
+from lakefmt._core.write.context import (
     FileAssignment,
     WriteContext,
     WriteRequest,
     WriteStatus,
     honour_spark_options,
 )
-from lakefmt.write.files.base_file import write_assigned
-from lakefmt.write.ingest import open_stream, read_all
-from lakefmt.write.pipeline import route
-from lakefmt.write.transaction import WriteTransaction, abort_context, begin_saved, find_transaction, resume_transaction
+from lakefmt._core.write.files.base_file import write_assigned
+from lakefmt._core.write.ingest import open_stream, read_all
+from lakefmt._core.write.pipeline import route
+from lakefmt._core.write.transaction import (
+    WriteTransaction,
+    abort_context,
+    begin_saved,
+    find_transaction,
+    resume_transaction,
+)
+from lakefmt.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from lakefmt.table import Table
+    from lakefmt._core.table import Table
 
 __all__ = ["FileAssignment", "WriteContext", "WriteStatus", "abort", "assign", "begin_write", "commit", "write_files"]
 

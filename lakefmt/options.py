@@ -6,7 +6,7 @@ is spelt wrongly. A program that hands arguments on can name the same dictionary
     def load(table: lakefmt.Table, rows: pa.Table, **call: Unpack[WriteOptions]) -> None:
         table.upsert(rows, **call)
 
-The options of a stream of rows are those of ``lakefmt.producers.stream.options.StreamSettings``, beside ``StreamOptions``,
+The options of a stream of rows are those of ``lakefmt._core.producers.stream.options.StreamSettings``, beside ``StreamOptions``,
 which has the defaults; those of Spark's functions are in ``lakefmt.spark.options``. What a value has to be, and that no other
 name is taken, is checked when the verb is called, too.
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TypedDict
 
-from lakefmt.values import CommitResult, Filter
+from lakefmt._core.values import CommitResult, Filter
 
 __all__ = ["CommitOptions", "ReadOptions", "WriteOptions", "WriteTableOptions"]
 

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from lakefmt.config import settings
-from lakefmt.producers.append.verbs import paimon_options_markdown
+from lakefmt._core.config import settings
+from lakefmt._core.producers.append.verbs import paimon_options_markdown
+from lakefmt._core.timeline.instant import transitions_table
 from lakefmt.spark import options
-from lakefmt.timeline.instant import transitions_table
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from lakefmt.advice.advise import advise_choice
-from lakefmt.advice.amounts import CostCurves
-from lakefmt.advice.kept_curves import shipped_curves
-from lakefmt.advice.profile import TableChoice
-from lakefmt.bench.measure import seconds_per_commit
-from lakefmt.bench.run import CellRecord, load_records
+from lakefmt._core.advice.advise import advise_choice
+from lakefmt._core.advice.amounts import CostCurves
+from lakefmt._core.advice.kept_curves import shipped_curves
+from lakefmt._core.advice.profile import TableChoice
+from lakefmt._core.bench.measure import seconds_per_commit
+from lakefmt._core.bench.run import CellRecord, load_records
 
 __all__ = ["LIMIT", "CheckedAdvice", "check", "main", "markdown"]
 

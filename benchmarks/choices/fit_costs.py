@@ -1,4 +1,4 @@
-"""Fit the shipped costs, ``lakefmt/advice/curves.json``, to the results of the training profiles.
+"""Fit the shipped costs, ``lakefmt/_core/advice/curves.json``, to the results of the training profiles.
 
 python -m benchmarks.choices.fit_costs RESULTS [--clock clock|processor] [--out FILE]
 """
@@ -9,8 +9,8 @@ import argparse
 import json
 from pathlib import Path
 
-from lakefmt.advice import kept_curves
-from lakefmt.bench.run import fit_curves, load_records
+from lakefmt._core.advice import kept_curves
+from lakefmt._core.bench.run import fit_curves, load_records
 
 __all__ = ["main"]
 

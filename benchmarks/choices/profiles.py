@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lakefmt.advice.profile import TableProfile
-from lakefmt.bench.cells import workload
+from lakefmt._core.advice.profile import TableProfile
+from lakefmt._core.bench.cells import workload
 
 __all__ = ["check_profiles", "training_profiles"]
 

@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 
 from benchmarks.choices.profiles import check_profiles, training_profiles
-from lakefmt.advice.profile import TableChoice
-from lakefmt.bench.cells import BenchCell, choices_to_try
-from lakefmt.bench.run import run_cells
+from lakefmt._core.advice.profile import TableChoice
+from lakefmt._core.bench.cells import BenchCell, choices_to_try
+from lakefmt._core.bench.run import run_cells
 
 __all__ = ["RESULTS", "cells_of", "main"]
 

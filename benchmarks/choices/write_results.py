@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from lakefmt.bench.cells import SUITES
-from lakefmt.bench.page import columns_of, rows_by_workload
-from lakefmt.bench.run import BenchReport, load_records
+from lakefmt._core.bench.cells import SUITES
+from lakefmt._core.bench.page import columns_of, rows_by_workload
+from lakefmt._core.bench.run import BenchReport, load_records
 
 __all__ = ["joined", "main", "markdown"]
 

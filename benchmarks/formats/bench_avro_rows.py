@@ -18,11 +18,11 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from lakefmt.formats.avro.columnar.codec import decode_rows, encode_rows
-from lakefmt.schema import arrow_to_avro
+from lakefmt._core.formats.avro.columnar.codec import decode_rows, encode_rows
+from lakefmt._core.schema import arrow_to_avro
 
 WORDS = ["oslo", "lima", "rome", "san francisco", "new york", "kyoto", "cairo", "la paz"]
-#: Rows that a write makes ready together at most (``lakefmt/write/assign.py``): their records are written, then let go.
+#: Rows that a write makes ready together at most (``lakefmt/_core/write/assign.py``): their records are written, then let go.
 BUNDLE_ROWS = 1 << 15
 NULLED = ("name", "city", "amount", "count", "at", "flag")
 

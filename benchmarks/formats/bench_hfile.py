@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.formats.bench_avro_rows import keys, seconds
-from lakefmt.formats.hfile.reader import RECORD_SCHEMA, HFileReader
-from lakefmt.formats.hfile.writer import HFileOptions, encode_hfile
+from lakefmt._core.formats.hfile.reader import RECORD_SCHEMA, HFileReader
+from lakefmt._core.formats.hfile.writer import HFileOptions, encode_hfile
 
 SHARDS = 10
 FILE_GROUPS = 500

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.formats.bench_avro_rows import make, seconds
-from lakefmt.formats.log.data_block import (
+from lakefmt._core.formats.log.data_block import (
     BlockHeader,
     decode_avro_content,
     decode_parquet_content,
@@ -27,9 +27,9 @@ from lakefmt.formats.log.data_block import (
     encode_parquet_block,
     encode_positions,
 )
-from lakefmt.formats.log.delete_block import decode_delete_content, delete_records, encode_delete_block
-from lakefmt.formats.log.reader import LogBlockReader
-from lakefmt.schema import arrow_to_avro
+from lakefmt._core.formats.log.delete_block import decode_delete_content, delete_records, encode_delete_block
+from lakefmt._core.formats.log.reader import LogBlockReader
+from lakefmt._core.schema import arrow_to_avro
 
 
 def content(block: bytes) -> bytes:

@@ -25,10 +25,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.index import Index, IndexKeys, open_index
-from lakefmt.index.key_reader import KeyFiles
-from lakefmt.values import RECORD_KEY
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.index import Index, IndexKeys, open_index
+from lakefmt._core.index.key_reader import KeyFiles
+from lakefmt._core.values import RECORD_KEY
 
 LIMIT = 1.2
 

@@ -20,13 +20,13 @@ from pathlib import Path
 import pyarrow as pa
 
 import lakefmt
-from lakefmt.filegroups import listing as storage_listing
-from lakefmt.filegroups.listing import FileListing
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.metadata.reading.listing import ListingByMetadata, MetadataListing
-from lakefmt.storage import LocalStore
+from lakefmt._core.filegroups import listing as storage_listing
+from lakefmt._core.filegroups.listing import FileListing
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.metadata.reading.listing import ListingByMetadata, MetadataListing
+from lakefmt._core.storage import LocalStore
+from lakefmt._core.values import PartitionPath
 from lakefmt.testing.stores import DelayStore
-from lakefmt.values import PartitionPath
 
 OPTIONS = {
     "lakefmt.durability": "none",

@@ -24,11 +24,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.metadata.reading.index_readers import lookup_locations, scan_locations
-from lakefmt.metadata.reading.listing import open_metadata_table
-from lakefmt.metadata.reading.reader import MetadataTable
-from lakefmt.storage import LocalStore
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.metadata.reading.index_readers import lookup_locations, scan_locations
+from lakefmt._core.metadata.reading.listing import open_metadata_table
+from lakefmt._core.metadata.reading.reader import MetadataTable
+from lakefmt._core.storage import LocalStore
 
 PER_COMMIT = 500_000
 

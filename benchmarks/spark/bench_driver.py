@@ -19,11 +19,11 @@ from tempfile import TemporaryDirectory
 import lakefmt
 from benchmarks.harness.machine import describe
 from benchmarks.metadata.bench_listing import SCHEMA, make_table
+from lakefmt._core.values import FileId, PartitionPath, WriteOperation
+from lakefmt._core.write.tasks import FoundRows, SharedWrite, TaskWriter
+from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.spark.options import parse_write_options
 from lakefmt.spark.writing.commit import request_of
-from lakefmt.values import FileId, PartitionPath, WriteOperation
-from lakefmt.write.tasks import FoundRows, SharedWrite, TaskWriter
-from lakefmt.write.transaction import WriteTransaction
 
 PARTITIONS = 1000
 #: The bytes of a stored row, from which the plan knows how many rows a file takes.

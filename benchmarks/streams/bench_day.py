@@ -26,10 +26,10 @@ from benchmarks.draw import keep_points
 from benchmarks.harness.machine import describe
 from benchmarks.harness.memory import resident
 from benchmarks.streams.asked import at_most, print_figures
-from lakefmt.filegroups.table_client import TableClient
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.open import open_store
+from lakefmt._core.table import Table
 from lakefmt.services import ServiceLoop
-from lakefmt.storage.open import open_store
-from lakefmt.table import Table
 from lakefmt.testing.virtual_time import Process, VirtualTime
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.float64())])

@@ -26,7 +26,7 @@ import pyarrow as pa
 import lakefmt
 from benchmarks.harness.machine import describe
 from benchmarks.streams.asked import Figure, at_least, at_most, print_figures
-from lakefmt.producers.stream.stream import Stream
+from lakefmt._core.producers.stream.stream import Stream
 from lakefmt.realtime import RealtimeOperation, connect
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.float64())])

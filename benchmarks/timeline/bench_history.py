@@ -21,12 +21,12 @@ from time import perf_counter, process_time
 import pyarrow as pa
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import LocalStore
-from lakefmt.timeline.archive.lsm_timeline import HistoryEntry, HistoryWriter, plan_parts
-from lakefmt.timeline.archive.store import HistoryStore
-from lakefmt.timeline.archive.v6_log import LogArchive, LogRecord
-from lakefmt.timeline.instant import Action, Instant, State, format_instant_time, instant_file_name
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage import LocalStore
+from lakefmt._core.timeline.archive.lsm_timeline import HistoryEntry, HistoryWriter, plan_parts
+from lakefmt._core.timeline.archive.store import HistoryStore
+from lakefmt._core.timeline.archive.v6_log import LogArchive, LogRecord
+from lakefmt._core.timeline.instant import Action, Instant, State, format_instant_time, instant_file_name
 
 OPTIONS = {"lakefmt.durability": "none", "hoodie.archive.automatic": "false"}
 

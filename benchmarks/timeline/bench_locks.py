@@ -17,11 +17,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 
-from lakefmt.storage import LocalStore, MemoryStore
-from lakefmt.storage.api import ObjectStore
+from lakefmt._core.storage import LocalStore, MemoryStore
+from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.timeline.locks.api import TableLock
+from lakefmt._core.timeline.locks.open import LockOptions, open_lock
 from lakefmt.testing.stores import CountingStore
-from lakefmt.timeline.locks.api import TableLock
-from lakefmt.timeline.locks.open import LockOptions, open_lock
 
 PROVIDERS = ("", "InProcessLockProvider", "FileSystemBasedLockProvider", "StorageBasedLockProvider")
 

@@ -25,8 +25,8 @@ from time import perf_counter, process_time
 import pyarrow as pa
 
 import lakefmt
-from lakefmt.compaction.clean.run import plan_clean_of
-from lakefmt.compaction.scheduler import run_services
+from lakefmt._core.compaction.clean.run import plan_clean_of
+from lakefmt._core.compaction.scheduler import run_services
 
 OPTIONS = {"lakefmt.durability": "none", "hoodie.archive.automatic": "false"}
 FOLLOWED = {

@@ -18,11 +18,11 @@ from typing import Any
 import pyarrow as pa
 
 import lakefmt
-import lakefmt.write.commit.transaction as conversation
+import lakefmt._core.write.commit.transaction as conversation
 from lakefmt import lowlevel
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import LocalStore
-from lakefmt.table import Table
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage import LocalStore
+from lakefmt._core.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
 QUICK: dict[str, object] = {

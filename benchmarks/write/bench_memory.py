@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import lakefmt
-from lakefmt.filegroups.model import FileSlice
+from lakefmt._core.filegroups.model import FileSlice
 
 DAYS = 30
 STEP = 50_000

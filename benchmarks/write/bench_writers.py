@@ -27,10 +27,10 @@ from typing import Any
 import pyarrow as pa
 
 import lakefmt
-import lakefmt.write.transaction as transaction
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
+import lakefmt._core.write.transaction as transaction
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
 from lakefmt.testing.stores import DelayStore
 from lakefmt.testing.virtual_time import Process
 from tests.simulation.green_clock import GreenletClock

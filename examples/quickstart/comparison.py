@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from lakefmt._core.values import META_COLUMNS
 from lakefmt.errors import InternalError, SchemaMismatch, UnsupportedFeature
 from lakefmt.testing.multiset import multiset_difference, multiset_digest
-from lakefmt.values import META_COLUMNS
 
 __all__ = ["Check", "Checks", "read_with_hudi_rs", "require_hudi_rs"]
 

@@ -16,9 +16,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.consumers.planning import in_queue_order
-from lakefmt.consumers.stream import StreamBatch, TableStream
-from lakefmt.data_classes import dataclass
+from lakefmt._core.consumers.planning import in_queue_order
+from lakefmt._core.consumers.stream import StreamBatch, TableStream
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.filegroups.model import FileSlice
+from lakefmt._core.formats.names import has_bucket_number, queue_bucket_of
+from lakefmt._core.keys import parse_partition_values
+from lakefmt._core.producers.append.tags import Tag
+from lakefmt._core.storage.open import open_store
+from lakefmt._core.table import Table, create_table, open_table
+from lakefmt._core.undo.savepoint import RestoreResult
+from lakefmt._core.values import CommitResult
 from lakefmt.errors import (
     InvalidFilter,
     InvalidInputError,
@@ -27,14 +35,6 @@ from lakefmt.errors import (
     TableNotFound,
     UnsupportedFeature,
 )
-from lakefmt.filegroups.model import FileSlice
-from lakefmt.formats.names import has_bucket_number, queue_bucket_of
-from lakefmt.keys import parse_partition_values
-from lakefmt.producers.append.tags import Tag
-from lakefmt.storage.open import open_store
-from lakefmt.table import Table, create_table, open_table
-from lakefmt.undo.savepoint import RestoreResult
-from lakefmt.values import CommitResult
 
 __all__ = [
     "BatchTableCommit",

@@ -2,10 +2,10 @@
 
 A program written for it changes its imports and how it connects. ``connection``, with its cursor, and ``stream`` act;
 ``rows`` and ``converters`` turn values into what a table stores; ``statements`` reads SQL and SQL types; ``options`` and
-``errors`` have the SDK's names. The rows themselves travel through ``lakefmt.producers.stream``.
+``errors`` have the SDK's names. The rows themselves travel through ``lakefmt._core.producers.stream``.
 """
 
-from lakefmt.producers.stream.options import ErrorTypeHandler, FlushMode, RetryMode, RetryStatus, RowOperator
+from lakefmt._core.producers.stream.options import ErrorTypeHandler, FlushMode, RetryMode, RetryStatus, RowOperator
 from lakefmt.realtime.connection import Connection, Cursor, FolderCatalog, TableCatalog, connect
 from lakefmt.realtime.errors import (
     CastFailed,

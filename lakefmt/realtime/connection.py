@@ -18,9 +18,13 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakefmt.arguments import check_texts, mapping_argument, shown, text_argument
-from lakefmt.config.settings import resolve_settings
-from lakefmt.data_classes import replace
+from lakefmt._core.arguments import check_texts, mapping_argument, shown, text_argument
+from lakefmt._core.config.settings import resolve_settings
+from lakefmt._core.data_classes import replace
+from lakefmt._core.producers.stream.options import FlushMode, NamedStreamSettings
+from lakefmt._core.storage.open import location_text
+from lakefmt._core.table import Table, create_table, open_table
+from lakefmt._core.timeline.properties_store import PROPERTIES
 from lakefmt.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -32,7 +36,6 @@ from lakefmt.errors import (
     UnsupportedError,
 )
 from lakefmt.errors import InternalError as BrokenInvariant
-from lakefmt.producers.stream.options import FlushMode, NamedStreamSettings
 from lakefmt.realtime.converters import ConversionNotes, ConversionRules
 from lakefmt.realtime.errors import (
     DatabaseError,
@@ -57,9 +60,6 @@ from lakefmt.realtime.statements import (
     encode_types,
     parse_statement,
 )
-from lakefmt.storage.open import location_text
-from lakefmt.table import Table, create_table, open_table
-from lakefmt.timeline.properties_store import PROPERTIES
 
 if TYPE_CHECKING:
     from lakefmt.realtime.stream import RealtimeStream
@@ -638,7 +638,7 @@ class Connection:
         Raises:
             TableNotFound: there is none, and the statement does not say IF EXISTS.
         """
-        from lakefmt.storage.open import open_store
+        from lakefmt._core.storage.open import open_store
 
         self._check_open()
         store = open_store(self._place(statement.table), self._storage_options)

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakefmt.data_classes import dataclass, replace
+from lakefmt._core.data_classes import dataclass, replace
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.realtime.statements import SqlField, SqlKind, SqlType
 

@@ -6,9 +6,8 @@ import enum
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
-from lakefmt.arguments import mapping_argument
-from lakefmt.errors import InvalidInputError
-from lakefmt.producers.stream.options import (
+from lakefmt._core.arguments import mapping_argument
+from lakefmt._core.producers.stream.options import (
     DEFAULT_RETRY_STATUS,
     ErrorHandler,
     ErrorTypeHandler,
@@ -17,6 +16,7 @@ from lakefmt.producers.stream.options import (
     RetryStatus,
     StreamOptions,
 )
+from lakefmt.errors import InvalidInputError
 
 __all__ = ["CZSessionOptions", "ProtocolType", "RealtimeOperation", "RealtimeOptionsBuilder"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
-from lakefmt.arguments import shown
+from lakefmt._core.arguments import shown
+from lakefmt._core.producers.stream.options import DELETES, WHOLE_ROWS, RowOperator
+from lakefmt._core.producers.stream.rows import RowChecker
 from lakefmt.errors import InvalidInputError
-from lakefmt.producers.stream.options import DELETES, WHOLE_ROWS, RowOperator
-from lakefmt.producers.stream.rows import RowChecker
 from lakefmt.realtime.converters import ConversionRules, Converter, column_converter
 from lakefmt.realtime.errors import CastFailed, RowRefused
 from lakefmt.realtime.statements import SqlField

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakefmt.arguments import shown, text_argument
-from lakefmt.data_classes import dataclass
+from lakefmt._core.arguments import shown, text_argument
+from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import CorruptFile, UnsupportedFeature
 from lakefmt.realtime.errors import NotSupportedError, ProgrammingError
 

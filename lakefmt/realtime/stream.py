@@ -1,14 +1,14 @@
-"""A real-time stream under the SDK's names, on top of :class:`lakefmt.producers.stream.stream.Stream`."""
+"""A real-time stream under the SDK's names, on top of :class:`lakefmt._core.producers.stream.stream.Stream`."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from lakefmt.arguments import shown
-from lakefmt.data_classes import replace
+from lakefmt._core.arguments import shown
+from lakefmt._core.data_classes import replace
+from lakefmt._core.producers.stream.options import RowOperator, parse_operator
 from lakefmt.errors import CommitFailed, InvalidInputError, LakefmtError, StreamClosed, StreamError
-from lakefmt.producers.stream.options import RowOperator, parse_operator
 from lakefmt.realtime.converters import ConversionRules
 from lakefmt.realtime.errors import RowRefused
 from lakefmt.realtime.options import CZSessionOptions
@@ -16,8 +16,8 @@ from lakefmt.realtime.rows import Row, RowLayout
 from lakefmt.realtime.statements import decode_types
 
 if TYPE_CHECKING:
-    from lakefmt.producers.stream.rows import RowChecker
-    from lakefmt.producers.stream.stream import Stream
+    from lakefmt._core.producers.stream.rows import RowChecker
+    from lakefmt._core.producers.stream.stream import Stream
 
 __all__ = ["RealtimeStream"]
 

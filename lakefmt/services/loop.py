@@ -25,23 +25,23 @@ from multiprocessing.connection import wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-from lakefmt.arguments import mapping_argument
-from lakefmt.compaction.operations import ServiceOperations, run_operation
-from lakefmt.data_classes import dataclass, replace
+from lakefmt._core.arguments import mapping_argument
+from lakefmt._core.compaction.operations import ServiceOperations, run_operation
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.filegroups.table_client import TableClient, TableState
+from lakefmt._core.storage.api import remove_abandoned, with_versions
+from lakefmt._core.storage.redaction import printable_url
+from lakefmt._core.storage.time_source import TimeSource
+from lakefmt._core.table import Table, open_table
+from lakefmt._core.timeline.locks.lease import TimedLease
+from lakefmt._core.timeline.locks.storage import StorageLockBackend
+from lakefmt._core.values import WriteStat
 from lakefmt.errors import InvalidInputError, LakefmtError, ServicesFailed
-from lakefmt.filegroups.table_client import TableClient, TableState
 from lakefmt.services.round import QUIET_SECONDS, TableRound, needed_services
 from lakefmt.services.status import ServicesStatus, ServiceStep, TableStatus, with_steps
-from lakefmt.storage.api import remove_abandoned, with_versions
-from lakefmt.storage.redaction import printable_url
-from lakefmt.storage.time_source import TimeSource
-from lakefmt.table import Table, open_table
-from lakefmt.timeline.locks.lease import TimedLease
-from lakefmt.timeline.locks.storage import StorageLockBackend
-from lakefmt.values import WriteStat
 
 if TYPE_CHECKING:
-    from lakefmt.timeline.instant import Instant
+    from lakefmt._core.timeline.instant import Instant
 
 __all__ = [
     "LEASE_NAME",

@@ -15,16 +15,23 @@ from datetime import datetime, tzinfo
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from lakefmt.compaction.archive import archive_limits, run_archive
-from lakefmt.compaction.clean.run import is_clean_due, planned_groups, run_clean
-from lakefmt.compaction.cluster.plan import full_bytes, is_clustering_due
-from lakefmt.compaction.compact.plan import CompactionRules, is_due
-from lakefmt.compaction.compact.run import compaction_rules, run_compaction
-from lakefmt.compaction.log_compact import run_log_compaction
-from lakefmt.compaction.operations import RunOperations
-from lakefmt.config.settings import Settings, resolve_settings
-from lakefmt.config.table_config import MIN_FILES, TableConfig
-from lakefmt.data_classes import dataclass
+from lakefmt._core.compaction.archive import archive_limits, run_archive
+from lakefmt._core.compaction.clean.run import is_clean_due, planned_groups, run_clean
+from lakefmt._core.compaction.cluster.plan import full_bytes, is_clustering_due
+from lakefmt._core.compaction.compact.plan import CompactionRules, is_due
+from lakefmt._core.compaction.compact.run import compaction_rules, run_compaction
+from lakefmt._core.compaction.log_compact import run_log_compaction
+from lakefmt._core.compaction.operations import RunOperations
+from lakefmt._core.config.settings import Settings, resolve_settings
+from lakefmt._core.config.table_config import MIN_FILES, TableConfig
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.filegroups.table_client import TableAt
+from lakefmt._core.segments.codec import has_streams
+from lakefmt._core.timeline.instant import Action, parse_instant_time
+from lakefmt._core.timeline.timeline import Timeline
+from lakefmt._core.transactions.client import open_write_client
+from lakefmt._core.transactions.clustering_plans import pending_clusterings
+from lakefmt._core.values import FileId, PartitionPath, TableType, WriteStat
 from lakefmt.errors import (
     CommitConflict,
     InstantNotFound,
@@ -36,20 +43,13 @@ from lakefmt.errors import (
     ServicesFailed,
     WriterActive,
 )
-from lakefmt.filegroups.table_client import TableAt
-from lakefmt.segments.codec import has_streams
 from lakefmt.services.status import ServiceStep, joined_steps
-from lakefmt.timeline.instant import Action, parse_instant_time
-from lakefmt.timeline.timeline import Timeline
-from lakefmt.transactions.client import open_write_client
-from lakefmt.transactions.clustering_plans import pending_clusterings
-from lakefmt.values import FileId, PartitionPath, TableType, WriteStat
 
 if TYPE_CHECKING:
-    from lakefmt.compaction.cluster.plan import ClusteringRules
-    from lakefmt.compaction.cluster.run import ClusteringResult
-    from lakefmt.compaction.compact.run import CompactionResult
-    from lakefmt.table import Table
+    from lakefmt._core.compaction.cluster.plan import ClusteringRules
+    from lakefmt._core.compaction.cluster.run import ClusteringResult
+    from lakefmt._core.compaction.compact.run import CompactionResult
+    from lakefmt._core.table import Table
 
 __all__ = [
     "MIN_PACKED",
@@ -137,7 +137,7 @@ def choose_services(settings: ServiceSettings, facts: RoundFacts) -> tuple[Servi
 
     Example:
         >>> from datetime import UTC
-        >>> from lakefmt.timeline.timeline import timeline_from_names
+        >>> from lakefmt._core.timeline.timeline import timeline_from_names
         >>> names = [f"2026010100000{n}000_2026010100000{n}500.deltacommit" for n in range(5)]
         >>> facts = RoundFacts(timeline_from_names(names, 2), UTC, datetime(2026, 1, 1, tzinfo=UTC))
         >>> [each.value for each in choose_services(ServiceSettings(True, CompactionRules()), facts)]
@@ -408,7 +408,7 @@ class TableRound:
         return ServiceStep(Service.RECOVERY.value, "done", newest, message, perf_counter() - begun)
 
     def _cluster(self) -> ServiceStep:
-        from lakefmt.compaction.cluster.run import run_clustering, run_waiting_clusterings
+        from lakefmt._core.compaction.cluster.run import run_clustering, run_waiting_clusterings
 
         begun = perf_counter()
         settings = resolve_settings(
@@ -423,8 +423,8 @@ class TableRound:
 
     def _pack(self) -> ServiceStep:
         """Pack small files, some partitions at a time: the files of the others are not listed meanwhile."""
-        from lakefmt.compaction.cluster.plan import choose_cluster_partitions
-        from lakefmt.compaction.cluster.run import clustering_rules
+        from lakefmt._core.compaction.cluster.plan import choose_cluster_partitions
+        from lakefmt._core.compaction.cluster.run import clustering_rules
 
         client = self._client
         rules = clustering_rules(open_write_client(client, self._options).settings)
@@ -443,7 +443,7 @@ class TableRound:
     def _pack_partitions(
         self, partitions: Sequence[PartitionPath], rules: ClusteringRules, *, quiet: bool
     ) -> ServiceStep | None:
-        from lakefmt.compaction.cluster.run import ClusteringWish, run_clustering
+        from lakefmt._core.compaction.cluster.run import ClusteringWish, run_clustering
 
         client = self._client
         state = client.load()

@@ -12,7 +12,7 @@ from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from lakefmt.data_classes import dataclass, replace
+from lakefmt._core.data_classes import dataclass, replace
 from lakefmt.errors import InvalidInputError
 
 __all__ = [

@@ -24,7 +24,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from lakefmt.data_classes import dataclass, replace
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.storage.open import open_store
 from lakefmt.errors import (
     InvalidInputError,
     UnsupportedFeature,
@@ -44,7 +45,6 @@ from lakefmt.spark.writing.staging import (
     remove_stage,
     stage_rows,
 )
-from lakefmt.storage.open import open_store
 
 __all__ = ["FilteringDataSource", "LakefmtDataSource", "StagedStreamWriter"]
 

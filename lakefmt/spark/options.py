@@ -13,8 +13,8 @@ from dataclasses import field
 from difflib import get_close_matches
 from typing import Any, Final, TypedDict
 
-from lakefmt.config.settings import SETTINGS
-from lakefmt.data_classes import dataclass
+from lakefmt._core.config.settings import SETTINGS
+from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 
 __all__ = [

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final, Unpack
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakefmt.filegroups.model import BaseFile
-from lakefmt.filegroups.table_client import TableAt
-from lakefmt.read.splits import ReadSplit
-from lakefmt.schema import avro_to_arrow
+from lakefmt._core.filegroups.model import BaseFile
+from lakefmt._core.filegroups.table_client import TableAt
+from lakefmt._core.read.splits import ReadSplit
+from lakefmt._core.schema import avro_to_arrow
+from lakefmt._core.values import InstantTime
 from lakefmt.spark.options import ReadCall, SparkReadOptions, option_texts
 from lakefmt.spark.scan import PlannedScan, open_scan
 from lakefmt.spark.types import spark_types
 from lakefmt.spark.workers import check_workers
-from lakefmt.values import InstantTime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

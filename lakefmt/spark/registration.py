@@ -14,7 +14,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from lakefmt.data_classes import dataclass
+from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import UnsupportedFeature
 from lakefmt.spark.options import KEEPS_STATE, option_texts
 from lakefmt.spark.reading import native_rows, read_dataframe

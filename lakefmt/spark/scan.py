@@ -22,12 +22,12 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakefmt import open_table
-from lakefmt.data_classes import dataclass, replace
-from lakefmt.filegroups.model import FileSlice
-from lakefmt.filegroups.table_client import TableState
-from lakefmt.read.changes import ChangesPlan, plan_changes_read, read_planned_changes
-from lakefmt.read.filters import Filter
-from lakefmt.read.snapshot import (
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.filegroups.model import FileSlice
+from lakefmt._core.filegroups.table_client import TableState
+from lakefmt._core.read.changes import ChangesPlan, plan_changes_read, read_planned_changes
+from lakefmt._core.read.filters import Filter
+from lakefmt._core.read.snapshot import (
     IncrementPlan,
     Snapshot,
     plan_increment_read,
@@ -35,7 +35,7 @@ from lakefmt.read.snapshot import (
     reopen_snapshot,
     scan_slices,
 )
-from lakefmt.read.splits import (
+from lakefmt._core.read.splits import (
     ChangesSplit,
     ReadSplit,
     changes_of_split,
@@ -44,10 +44,10 @@ from lakefmt.read.splits import (
     pack_slices,
     plan_splits,
 )
-from lakefmt.schema.java_text import java_text
+from lakefmt._core.schema.java_text import java_text
+from lakefmt._core.values import META_COLUMNS
 from lakefmt.spark.options import ReadCall, parse_read_options
 from lakefmt.spark.types import spark_schema
-from lakefmt.values import META_COLUMNS
 
 __all__ = [
     "PlannedScan",

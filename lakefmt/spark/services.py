@@ -21,24 +21,24 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 import pyarrow as pa
 
 from lakefmt import Table, open_table
-from lakefmt.arguments import check_flags, check_texts
-from lakefmt.compaction.clean.run import CleanResult, run_clean
-from lakefmt.compaction.cluster.run import ClusterCall, ClusteringResult
-from lakefmt.compaction.cluster.run import cluster_table as cluster_call
-from lakefmt.compaction.compact.run import CompactionResult, run_compaction
-from lakefmt.compaction.log_compact import run_log_compaction
-from lakefmt.compaction.operations import (
+from lakefmt._core.arguments import check_flags, check_texts
+from lakefmt._core.compaction.clean.run import CleanResult, run_clean
+from lakefmt._core.compaction.cluster.run import ClusterCall, ClusteringResult
+from lakefmt._core.compaction.cluster.run import cluster_table as cluster_call
+from lakefmt._core.compaction.compact.run import CompactionResult, run_compaction
+from lakefmt._core.compaction.log_compact import run_log_compaction
+from lakefmt._core.compaction.operations import (
     ClusteringOperations,
     ServiceOperations,
     run_clustering_operation,
     run_operation,
 )
+from lakefmt._core.storage.open import open_store
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.transactions.clustering_plans import pending_clusterings
+from lakefmt._core.values import WriteStat
 from lakefmt.errors import InstantNotFound, InvalidInputError, LakefmtError, ServicesFailed
 from lakefmt.spark.options import SparkServiceOptions, option_texts, parse_write_options
-from lakefmt.storage.open import open_store
-from lakefmt.timeline.instant import Action
-from lakefmt.transactions.clustering_plans import pending_clusterings
-from lakefmt.values import WriteStat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

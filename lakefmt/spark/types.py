@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lakefmt._core.values import META_COLUMNS
+from lakefmt._core.write.ingest import STORED_KEY
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.values import META_COLUMNS
-from lakefmt.write.ingest import STORED_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -1,7 +1,7 @@
 """The test suite of the index protocol: what every index must keep, as tests to be inherited.
 
 An index's author subclasses :class:`IndexSuite` and gives it a fixture ``index_arguments`` that returns the arguments of
-``create_table`` that name the index. The tests write through :class:`lakefmt.table.Table` and compare with
+``create_table`` that name the index. The tests write through :class:`lakefmt._core.table.Table` and compare with
 :class:`lakefmt.testing.model.ModelTable`: the file formats, commits and logs are the real ones, only the store is in
 memory. Needs pytest.
 """
@@ -20,16 +20,16 @@ import pyarrow as pa
 import pytest
 
 from lakefmt import open_table
-from lakefmt.config.settings import resolve_settings
+from lakefmt._core.config.settings import resolve_settings
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.index import IndexKeys, capabilities_of, choose_index, places_new_keys
+from lakefmt._core.table import Table
+from lakefmt._core.values import RECORD_KEY
 from lakefmt.errors import LakefmtError
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.index import IndexKeys, capabilities_of, choose_index, places_new_keys
-from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.operations import TableShape, Verb, perform
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
-from lakefmt.values import RECORD_KEY
 
 __all__ = ["IndexSuite"]
 
@@ -44,7 +44,7 @@ _FAST: Mapping[str, object] = {
 
 
 class IndexSuite:
-    """The contract of an :class:`~lakefmt.index.api.Index`.
+    """The contract of an :class:`~lakefmt._core.index.api.Index`.
 
     The ``options`` among its arguments are used by every handle; where each table needs other ones, they are a function
     that returns them, which is called for every table.

@@ -24,18 +24,17 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.data_classes import dataclass
-from lakefmt.filegroups.cdc import cdc_paths
-from lakefmt.filegroups.model import BaseFile, build_slices
-from lakefmt.filegroups.reader import BaseFileReader
-from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.formats.names import PARTITION_METADATA
-from lakefmt.keys import build_partition_paths, build_record_keys
-from lakefmt.table import Table
-from lakefmt.testing.store_wrapper import Effect
-from lakefmt.timeline.commit import CommitMetadata
-from lakefmt.timeline.instant import Instant
-from lakefmt.values import (
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.filegroups.cdc import cdc_paths
+from lakefmt._core.filegroups.model import BaseFile, build_slices
+from lakefmt._core.filegroups.reader import BaseFileReader
+from lakefmt._core.filegroups.table_client import TableClient, TableState
+from lakefmt._core.formats.names import PARTITION_METADATA
+from lakefmt._core.keys import build_partition_paths, build_record_keys
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.commit import CommitMetadata
+from lakefmt._core.timeline.instant import Instant
+from lakefmt._core.values import (
     COMMIT_SEQNO,
     COMMIT_TIME,
     FILE_NAME,
@@ -45,6 +44,7 @@ from lakefmt.values import (
     WriteOperation,
     WriteStat,
 )
+from lakefmt.testing.store_wrapper import Effect
 
 __all__ = [
     "View",
@@ -281,7 +281,7 @@ class Watched:
 
     Example:
         >>> import lakefmt
-        >>> from lakefmt.storage import MemoryStore
+        >>> from lakefmt._core.storage import MemoryStore
         >>> from lakefmt.testing.stores import WatchStore
         >>> rows = pa.table({"id": ["a", "b"]})
         >>> reader = lakefmt.create_table("memory://watched", data=rows, record_key="id")

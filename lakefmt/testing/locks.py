@@ -16,12 +16,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from lakefmt.data_classes import dataclass
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.timeline.locks.api import FencedLease, Lease, RetryPolicy, TableLock
 from lakefmt.errors import LeaseLost, LockUnavailable, StorageError
 from lakefmt.testing.store_wrapper import SimulatedCrash
 from lakefmt.testing.stores import Fault, FaultMode
 from lakefmt.testing.virtual_time import Process, VirtualTime
-from lakefmt.timeline.locks.api import FencedLease, Lease, RetryPolicy, TableLock
 
 __all__ = ["LockKind", "LockSuite", "Writer"]
 
@@ -101,10 +101,10 @@ def is_good(lease: Lease) -> bool:
 
 
 class LockSuite:
-    """The contract of a :class:`~lakefmt.timeline.locks.api.TableLock`.
+    """The contract of a :class:`~lakefmt._core.timeline.locks.api.TableLock`.
 
     Example:
-        >>> from lakefmt.timeline.locks.local import InProcessLock
+        >>> from lakefmt._core.timeline.locks.local import InProcessLock
         >>> class TestMine(LockSuite):
         ...     @pytest.fixture
         ...     def kind(self):

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 
-from lakefmt.data_classes import dataclass
+from lakefmt._core.data_classes import dataclass
 
 __all__ = ["ModelTable", "Row"]
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.data_classes import dataclass
+from lakefmt._core.data_classes import dataclass
 from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
 
 __all__ = ["MultisetDifference", "multiset_difference", "multiset_digest", "type_signature"]

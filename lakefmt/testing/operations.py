@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lakefmt.data_classes import dataclass, replace
-from lakefmt.keys import build_partition_paths
-from lakefmt.table import Table, create_table
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.keys import build_partition_paths
+from lakefmt._core.table import Table, create_table
+from lakefmt._core.values import CommitResult
 from lakefmt.testing.model import ModelTable, Row
-from lakefmt.values import CommitResult
 
 __all__ = ["VERBS", "TableShape", "Verb", "perform"]
 

@@ -3,7 +3,7 @@
 An *effect* is one change of the store: a put, a put-if-absent (of a writer, too), one removed name,
 one removed tree, or one call of make_directories.
 
-Process locks (:mod:`lakefmt.storage.local.process_lock`) are not delegated: a test that simulates a
+Process locks (:mod:`lakefmt._core.storage.local.process_lock`) are not delegated: a test that simulates a
 dead process would still hold them.
 """
 
@@ -17,9 +17,8 @@ from typing import BinaryIO, Final, Generic, NoReturn, TypeVar
 
 import pyarrow.fs as pafs
 
-from lakefmt.data_classes import dataclass
-from lakefmt.errors import StateError, UnsupportedFeature
-from lakefmt.storage.api import (
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.storage.api import (
     Buffer,
     Capabilities,
     CasResult,
@@ -33,7 +32,8 @@ from lakefmt.storage.api import (
     remove_abandoned,
     with_versions,
 )
-from lakefmt.storage.object_names import object_names
+from lakefmt._core.storage.object_names import object_names
+from lakefmt.errors import StateError, UnsupportedFeature
 
 __all__ = ["Effect", "SimulatedCrash", "Step", "WrapperStore"]
 
@@ -72,7 +72,7 @@ class WrapperStore:
     Override :meth:`perform` for effects and :meth:`look` for reads.
 
     Example:
-        >>> from lakefmt.storage import MemoryStore
+        >>> from lakefmt._core.storage import MemoryStore
         >>> WrapperStore(MemoryStore()).put_if_absent("a", b"x")
         <PutOutcome.DONE: 'done'>
     """

@@ -1,6 +1,6 @@
 """Store wrappers for tests: they count, watch, fail, freeze and delay accesses.
 
-Each wraps any :class:`~lakefmt.storage.api.ObjectStore` and is one, so they can be stacked. Effects
+Each wraps any :class:`~lakefmt._core.storage.api.ObjectStore` and is one, so they can be stacked. Effects
 (see :mod:`lakefmt.testing.store_wrapper`) are numbered from 1 in the order of their start.
 """
 
@@ -17,11 +17,11 @@ from typing import Final, TypeVar
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from lakefmt.data_classes import dataclass, replace
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.storage.api import Capabilities, ObjectStore, ObjectWriter
+from lakefmt._core.storage.arrow_filesystem import arrow_view, track_arrow_use
+from lakefmt._core.storage.object_names import object_names
 from lakefmt.errors import StorageError
-from lakefmt.storage.api import Capabilities, ObjectStore, ObjectWriter
-from lakefmt.storage.arrow_filesystem import arrow_view, track_arrow_use
-from lakefmt.storage.object_names import object_names
 from lakefmt.testing.store_wrapper import Effect, SimulatedCrash, Step, WrapperStore
 
 __all__ = [
@@ -79,7 +79,7 @@ class CountingStore(WrapperStore):
     """Records every effect and every read, range reads by Arrow included (kind ``range``).
 
     Example:
-        >>> from lakefmt.storage import MemoryStore
+        >>> from lakefmt._core.storage import MemoryStore
         >>> store = CountingStore(MemoryStore())
         >>> store.put("a", b"four")
         >>> _ = store.read("a")
@@ -243,7 +243,7 @@ class FaultStore(WrapperStore):
     Examine the damage through `inner`, as the next process would.
 
     Example:
-        >>> from lakefmt.storage import MemoryStore
+        >>> from lakefmt._core.storage import MemoryStore
         >>> store = FaultStore(MemoryStore(), fail_at(1, FaultMode.ANSWER_LOST))
         >>> store.put_if_absent("a", b"x"), store.read("a")
         (<PutOutcome.UNKNOWN: 'unknown'>, b'x')
@@ -311,7 +311,7 @@ class WatchStore(WrapperStore):
     """Calls `seen` after every effect, also a failed one.
 
     Example:
-        >>> from lakefmt.storage import MemoryStore
+        >>> from lakefmt._core.storage import MemoryStore
         >>> names = []
         >>> store = WatchStore(MemoryStore(), lambda effect: names.append((effect.number, effect.kind, effect.name)))
         >>> store.put("a", b"x")
@@ -341,7 +341,7 @@ class FreezeStore(WrapperStore):
     It simulates a writer that stalls at the worst moment and continues later.
 
     Example:
-        >>> from lakefmt.storage import MemoryStore
+        >>> from lakefmt._core.storage import MemoryStore
         >>> store = FreezeStore(MemoryStore(), at=2)
         >>> sleeper = threading.Thread(target=lambda: (store.put("a", b"1"), store.put("b", b"2")))
         >>> sleeper.start(); store.wait_until_frozen(), store.inner.info("b")
@@ -389,7 +389,7 @@ class DelayStore(WrapperStore):
     known.
 
     Example:
-        >>> from lakefmt.storage import MemoryStore
+        >>> from lakefmt._core.storage import MemoryStore
         >>> slept = []
         >>> store = DelayStore(MemoryStore(), slept.append)
         >>> store.put("a", b"x")

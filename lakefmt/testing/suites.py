@@ -1,7 +1,7 @@
 """Test suites for implementations of a protocol, to be inherited.
 
 Subclass :class:`StoreSuite` with a fixture ``store`` that returns an empty store to test the
-contract of :mod:`lakefmt.storage.api`. Needs pytest; for readable failures put
+contract of :mod:`lakefmt._core.storage.api`. Needs pytest; for readable failures put
 ``pytest.register_assert_rewrite("lakefmt.testing.suites")`` into a conftest.py above.
 :func:`together` runs threads that start at the same moment and joins them all.
 """
@@ -21,8 +21,8 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
+from lakefmt._core.storage.api import Buffer, ObjectStore, PutOutcome, SupportsTempCleanup
 from lakefmt.errors import CorruptFile, InvalidInputError, ObjectNotFound, StateError, UnsafePath
-from lakefmt.storage.api import Buffer, ObjectStore, PutOutcome, SupportsTempCleanup
 
 __all__ = [
     "ODD_NAMES",
@@ -102,10 +102,10 @@ def listed_names(store: ObjectStore, prefix: str = "", *, recursive: bool = True
 
 
 class StoreSuite:
-    """The contract of an :class:`~lakefmt.storage.api.ObjectStore`.
+    """The contract of an :class:`~lakefmt._core.storage.api.ObjectStore`.
 
     Example:
-        >>> from lakefmt.storage import MemoryStore
+        >>> from lakefmt._core.storage import MemoryStore
         >>> class TestMine(StoreSuite):
         ...     @pytest.fixture
         ...     def store(self):

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from lakefmt.storage.api import CasResult, ObjectStore, PutOutcome
+from lakefmt._core.storage.api import CasResult, ObjectStore, PutOutcome
 from lakefmt.testing.store_wrapper import SimulatedCrash, Step, WrapperStore
 from lakefmt.testing.stores import Fault, FaultMode
 
@@ -265,7 +265,7 @@ class RequestStore(WrapperStore):
     """A store as one process sees it: every effect and read is a request of it.
 
     Example:
-        >>> from lakefmt.storage import MemoryStore
+        >>> from lakefmt._core.storage import MemoryStore
         >>> process = Process(VirtualTime())
         >>> RequestStore(MemoryStore(), process).put("a", b"x"); process.requests
         1

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.advice.advise import WORTH_IT, advise_choice, candidate_choices, needs_new_table
-from lakefmt.advice.amounts import CostCurves, expected_cost, parse_curves, predict_amounts
-from lakefmt.advice.kept_curves import cache_path, keep_curves, load_curves, shipped_curves
-from lakefmt.advice.profile import TableChoice, TableProfile
-from lakefmt.config.settings import resolve_settings
+from lakefmt._core.advice.advise import WORTH_IT, advise_choice, candidate_choices, needs_new_table
+from lakefmt._core.advice.amounts import CostCurves, expected_cost, parse_curves, predict_amounts
+from lakefmt._core.advice.kept_curves import cache_path, keep_curves, load_curves, shipped_curves
+from lakefmt._core.advice.profile import TableChoice, TableProfile
+from lakefmt._core.config.settings import resolve_settings
 from lakefmt.errors import CorruptFile, InvalidInputError
 
 SHIPPED = shipped_curves()

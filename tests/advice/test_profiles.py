@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.advice.profile import TableChoice, TableProfile
-from lakefmt.advice.profiling import profile_table
-from lakefmt.bench.measure import KEY, ORDERING, PARTITION, RowSource
+from lakefmt._core.advice.profile import TableChoice, TableProfile
+from lakefmt._core.advice.profiling import profile_table
+from lakefmt._core.bench.measure import KEY, ORDERING, PARTITION, RowSource
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage import MemoryStore
+from lakefmt._core.table import Table
 from lakefmt.errors import InvalidInputError
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.stores import CountingStore
 
 PROFILES = st.builds(

@@ -183,7 +183,7 @@ def part_of(module: str) -> str:
     """Return the top-level package, or module of the root, that a module belongs to.
 
     Example:
-        >>> part_of("lakefmt.timeline.locks.api"), part_of("lakefmt.values"), part_of("lakefmt")
+        >>> part_of("lakefmt._core.timeline.locks.api"), part_of("lakefmt.values"), part_of("lakefmt")
         ('timeline', 'values', 'lakefmt')
     """
     parts = module.split(".")

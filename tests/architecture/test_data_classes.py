@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.data_classes import _dataclass, _replace
+from lakefmt._core.data_classes import _dataclass, _replace
 
 ROOT = Path(lakefmt.__file__).parent
 FLAGS = ("init", "repr", "compare")

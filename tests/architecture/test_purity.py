@@ -39,9 +39,9 @@ def test_every_listed_module_exists():
         ("import uuid\nuuid.uuid4()", "uuid.uuid4"),
         ("import numpy as np\nnp.random.default_rng()", "np.random"),
         ("open('x')", "open"),
-        ("from lakefmt.storage.local.store import LocalStore", "lakefmt.storage.local.store"),
-        ("from lakefmt.storage import local", "lakefmt.storage.local"),
-        ("from lakefmt.storage.api import ObjectStore", "lakefmt.storage.api.ObjectStore"),
+        ("from lakefmt._core.storage.local.store import LocalStore", "lakefmt._core.storage.local.store"),
+        ("from lakefmt._core.storage import local", "lakefmt._core.storage.local"),
+        ("from lakefmt._core.storage.api import ObjectStore", "lakefmt._core.storage.api.ObjectStore"),
         ("from uuid import uuid4", "uuid.uuid4"),
     ],
 )
@@ -58,7 +58,7 @@ def test_what_a_pure_module_may_use(tmp_path):
     path = tmp_path / "lakefmt" / "x.py"
     path.parent.mkdir()
     path.write_text(
-        "import numpy as np\nfrom lakefmt.storage.object_names import check_name\nfrom datetime import datetime\n"
+        "import numpy as np\nfrom lakefmt._core.storage.object_names import check_name\nfrom datetime import datetime\n"
         "def f(clock, text):\n    return clock.now(), datetime.fromisoformat(text), np.sum(text)\nopen = 1\n",
         "utf-8",
     )
@@ -74,7 +74,7 @@ def test_a_function_that_acts_in_a_module_that_decides_is_named(tmp_path):
     path = tmp_path / "lakefmt" / "x.py"
     path.parent.mkdir()
     path.write_text(
-        "import time as t\nfrom lakefmt.storage.api import ObjectStore\ndef load(store: ObjectStore):\n    return t.time()\n"
+        "import time as t\nfrom lakefmt._core.storage.api import ObjectStore\ndef load(store: ObjectStore):\n    return t.time()\n"
         "def plan(rows):\n    return t.time()\ndef idle():\n    return 1\n",
         "utf-8",
     )

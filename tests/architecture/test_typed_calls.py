@@ -18,8 +18,10 @@ from pathlib import Path
 import pytest
 
 from lakefmt import options
-from lakefmt.config.settings import SETTINGS
-from lakefmt.producers.stream.options import NamedStreamSettings, StreamOptions, StreamSettings
+from lakefmt._core.config.settings import SETTINGS
+from lakefmt._core.producers.stream.options import NamedStreamSettings, StreamOptions, StreamSettings
+from lakefmt._core.table import Table
+from lakefmt._core.write.context import ARGUMENTS
 from lakefmt.spark.options import (
     ALIASES,
     SparkReadOptions,
@@ -27,8 +29,6 @@ from lakefmt.spark.options import (
     SparkWriteOptions,
     find_option,
 )
-from lakefmt.table import Table
-from lakefmt.write.context import ARGUMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 CALLS = Path(__file__).with_name("typed_calls.py")
@@ -37,16 +37,16 @@ CALLS = Path(__file__).with_name("typed_calls.py")
 FACES = ("lakefmt", "lakefmt.lowlevel", "lakefmt.spark", "lakefmt.services", "lakefmt.realtime", "lakefmt.builders")
 #: Classes whose public methods are verbs: the table, and what its properties and methods return.
 CLASSES = (
-    "lakefmt.table.Table",
-    "lakefmt.read.snapshot.Snapshot",
-    "lakefmt.table_alter.TableAlter",
-    "lakefmt.table_indexes.TableIndexes",
-    "lakefmt.producers.append.tags.TableTags",
-    "lakefmt.producers.stream.stream.Stream",
-    "lakefmt.producers.stream.stream.AsyncStream",
-    "lakefmt.consumers.registry.TableConsumers",
-    "lakefmt.consumers.stream.TableStream",
-    "lakefmt.compaction.scheduler.BackgroundServices",
+    "lakefmt._core.table.Table",
+    "lakefmt._core.read.snapshot.Snapshot",
+    "lakefmt._core.table_alter.TableAlter",
+    "lakefmt._core.table_indexes.TableIndexes",
+    "lakefmt._core.producers.append.tags.TableTags",
+    "lakefmt._core.producers.stream.stream.Stream",
+    "lakefmt._core.producers.stream.stream.AsyncStream",
+    "lakefmt._core.consumers.registry.TableConsumers",
+    "lakefmt._core.consumers.stream.TableStream",
+    "lakefmt._core.compaction.scheduler.BackgroundServices",
     "lakefmt.realtime.connection.Connection",
 )
 #: What takes any keyword on purpose, and does nothing with it.

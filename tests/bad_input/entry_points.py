@@ -15,14 +15,14 @@ import pyarrow as pa
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.consumers.registry import TableConsumers
-from lakefmt.producers.append.tags import TableTags
-from lakefmt.read.stats import TimelineView
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
-from lakefmt.table_alter import TableAlter
-from lakefmt.table_indexes import TableIndexes
-from lakefmt.write.context import ARGUMENTS
+from lakefmt._core.consumers.registry import TableConsumers
+from lakefmt._core.producers.append.tags import TableTags
+from lakefmt._core.read.stats import TimelineView
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.table_alter import TableAlter
+from lakefmt._core.table_indexes import TableIndexes
+from lakefmt._core.write.context import ARGUMENTS
 
 __all__ = ["ENTRY_POINTS", "OPTIONS", "SCHEMA", "EntryPoint", "Place", "arguments_of", "public_entry_points"]
 

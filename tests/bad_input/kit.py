@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 
 import lakefmt
+from lakefmt._core.table import Table
 from lakefmt.errors import LakefmtError
-from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.multiset import multiset_difference
 

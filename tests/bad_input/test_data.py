@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lakefmt
+from lakefmt._core.table import Table
 from lakefmt.errors import (
     InstantNotFound,
     InvalidFilter,
@@ -21,7 +22,6 @@ from lakefmt.errors import (
     UnsafePath,
     UnsupportedFeature,
 )
-from lakefmt.table import Table
 from tests.bad_input.kit import OPTIONS, SCHEMA, Lake, changes, check_next_write, check_said, rows, same_rows
 
 Call = Callable[[Table], object]

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.table import Table
 from lakefmt.errors import InvalidInputError, InvalidKey, LakefmtError, SchemaMismatch
-from lakefmt.table import Table
 from tests.bad_input.hostile import FRAMES
 from tests.bad_input.kit import check_said, same_rows
 

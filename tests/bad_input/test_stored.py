@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.storage.open import open_store
+from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_body
 from lakefmt.errors import (
     CorruptFile,
     InvalidInputError,
@@ -24,8 +26,6 @@ from lakefmt.errors import (
     UnsupportedFeature,
     UnsupportedVersion,
 )
-from lakefmt.storage.open import open_store
-from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
 from tests.bad_input.kit import OPTIONS, SCHEMA, Lake, changes, check_next_write, check_said, rows, same_rows
 
 PROPERTIES = ".hoodie/hoodie.properties"

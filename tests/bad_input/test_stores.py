@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pytest
 
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.storage.open import open_store
+from lakefmt._core.table import Table
 from lakefmt.errors import LakefmtError, StorageError
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.api import ObjectStore
-from lakefmt.storage.open import open_store
-from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, Step, WrapperStore, fail_at
 from tests.bad_input.kit import OPTIONS, Lake, changes, check_next_write, check_said, rows, same_rows
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.advice.profile import TableProfile
-from lakefmt.bench.cells import WORKLOADS, workload
-from lakefmt.bench.measure import KEY, ORDERING, PARTITION, RowSource
+from lakefmt._core.advice.profile import TableProfile
+from lakefmt._core.bench.cells import WORKLOADS, workload
+from lakefmt._core.bench.measure import KEY, ORDERING, PARTITION, RowSource
 from lakefmt.errors import InvalidInputError
 from tests.example_counts import examples
 from tests.kit import values_of_run

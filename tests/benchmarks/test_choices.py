@@ -8,11 +8,11 @@ from benchmarks.choices.check_advice import LIMIT, check
 from benchmarks.choices.check_advice import markdown as advice_markdown
 from benchmarks.choices.write_results import joined
 from benchmarks.choices.write_results import markdown as results_markdown
-from lakefmt.advice.advise import advise_choice
-from lakefmt.advice.kept_curves import shipped_curves
-from lakefmt.advice.profile import TableProfile
-from lakefmt.bench.cells import BenchCell, choices_to_try
-from lakefmt.bench.run import CellRecord, append_record
+from lakefmt._core.advice.advise import advise_choice
+from lakefmt._core.advice.kept_curves import shipped_curves
+from lakefmt._core.advice.profile import TableProfile
+from lakefmt._core.bench.cells import BenchCell, choices_to_try
+from lakefmt._core.bench.run import CellRecord, append_record
 
 PROFILE = TableProfile(rows=600, partitions=2, batch_rows=60, update_share=0.8, batch_partitions=2.0, hot_share=0.5)
 

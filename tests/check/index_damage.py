@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 import lakefmt
-from lakefmt.metadata.keys import bloom_filter_key, column_stats_key, secondary_index_keys
-from lakefmt.metadata.records import (
+from lakefmt._core.metadata.keys import bloom_filter_key, column_stats_key, secondary_index_keys
+from lakefmt._core.metadata.records import (
     BloomFilterRecord,
     ColumnStats,
     FileInfo,
@@ -21,9 +21,9 @@ from lakefmt.metadata.records import (
     RecordType,
     encode_record,
 )
-from lakefmt.metadata.writer import MetadataTableWriter
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
+from lakefmt._core.metadata.writer import MetadataTableWriter
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
 
 NUMBERS = itertools.count()
 OPTIONS: dict[str, object] = {

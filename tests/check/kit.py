@@ -17,17 +17,24 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import lakefmt
-from lakefmt.check.findings import Kind
-from lakefmt.filegroups.model import BaseFile
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.formats.bloom.bloom_filter import BloomFilter
-from lakefmt.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY, BaseFileWriter, key_range
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
+from lakefmt._core.check.findings import Kind
+from lakefmt._core.filegroups.model import BaseFile
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.parquet.base_file import (
+    BLOOM_KEY,
+    BLOOM_TYPE_KEY,
+    MAX_KEY,
+    MIN_KEY,
+    BaseFileWriter,
+    key_range,
+)
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_body, encode_json_commit
+from lakefmt._core.values import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakefmt.testing.stores import Effect, Fault, FaultMode, FaultStore, SimulatedCrash
-from lakefmt.timeline.instant import Action
-from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body, encode_json_commit
-from lakefmt.values import FILE_NAME, PARTITION_PATH, RECORD_KEY
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.float64())])
 CITIES = ("sf", "oslo", "são paulo")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakefmt.check.repair import repair_table
-from lakefmt.check.run import check_table
+from lakefmt._core.check.repair import repair_table
+from lakefmt._core.check.run import check_table
 from lakefmt.errors import LakefmtError
 from tests.check.kit import scene
 from tests.example_counts import examples

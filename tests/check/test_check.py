@@ -16,7 +16,7 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.check.findings import (
+from lakefmt._core.check.findings import (
     AcceptLoss,
     CheckReport,
     CorrectCounts,
@@ -26,18 +26,18 @@ from lakefmt.check.findings import (
     RewriteFile,
     plan_repair,
 )
-from lakefmt.check.repair import repair_table
-from lakefmt.check.run import check_table
+from lakefmt._core.check.repair import repair_table
+from lakefmt._core.check.run import check_table
+from lakefmt._core.filegroups.model import BaseFile
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.timeline.instant import Action, Instant, State
+from lakefmt._core.timeline.metadata_codec import BodyKind, encode_body
+from lakefmt._core.timeline.properties_store import update_properties
+from lakefmt._core.values import RECORD_KEY, FileId, InstantTime, PartitionPath
 from lakefmt.errors import InvalidInputError, TableNotFound, UnsafePath
-from lakefmt.filegroups.model import BaseFile
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.local.store import LocalStore
-from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.multiset import multiset_difference
-from lakefmt.timeline.instant import Action, Instant, State
-from lakefmt.timeline.metadata_codec import BodyKind, encode_body
-from lakefmt.timeline.properties_store import update_properties
-from lakefmt.values import RECORD_KEY, FileId, InstantTime, PartitionPath
 from tests.check.kit import (
     NUMBERS,
     OPTIONS,

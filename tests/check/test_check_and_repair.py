@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakefmt.check.findings import CheckReport
-from lakefmt.check.repair import repair_table
-from lakefmt.check.run import check_table
+from lakefmt._core.check.findings import CheckReport
+from lakefmt._core.check.repair import repair_table
+from lakefmt._core.check.run import check_table
 from lakefmt.testing.invariants import (
     check_footers,
     check_invariants,

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import lakefmt
-from lakefmt.cli import main
+from lakefmt._core.cli import main
 from tests.check.kit import OPTIONS, SCHEMA, rows
 
 pytestmark = pytest.mark.skipif("check" not in main.commands, reason="the command is not registered yet")

@@ -11,15 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.check.index_check import IndexReport
+from lakefmt._core.check.index_check import IndexReport
+from lakefmt._core.metadata.layout import METADATA_DIRECTORY, PartitionKind
+from lakefmt._core.metadata.reading.index_readers import lookup_locations
+from lakefmt._core.metadata.reading.listing import open_metadata_table
+from lakefmt._core.metadata.reading.reader import newest_records
+from lakefmt._core.metadata.reading.stats_reader import read_stats
+from lakefmt._core.table import Table
+from lakefmt._core.transactions.indexing import create_expression_index
 from lakefmt.errors import CorruptFile, InvalidInputError
-from lakefmt.metadata.layout import METADATA_DIRECTORY, PartitionKind
-from lakefmt.metadata.reading.index_readers import lookup_locations
-from lakefmt.metadata.reading.listing import open_metadata_table
-from lakefmt.metadata.reading.reader import newest_records
-from lakefmt.metadata.reading.stats_reader import read_stats
-from lakefmt.table import Table
-from lakefmt.transactions.indexing import create_expression_index
 from tests.check.index_damage import DAMAGES, Damage, Told, copied, make_table, rows
 from tests.example_counts import examples
 from tests.metadata.metadata_content import check_metadata_table

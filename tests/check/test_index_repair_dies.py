@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.metadata.layout import METADATA_DIRECTORY
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
 from lakefmt.errors import LakefmtError
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.metadata.layout import METADATA_DIRECTORY
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from tests.check.index_damage import OPTIONS, Damage, copied, make_table, rows
 from tests.metadata.metadata_content import check_metadata_table

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
-from lakefmt.check.findings import Kind, UndoWrites
-from lakefmt.check.run import check_table
+from lakefmt._core.check.findings import Kind, UndoWrites
+from lakefmt._core.check.run import check_table
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.instant import Action, State
+from lakefmt._core.timeline.metadata_codec import BodyKind, encode_body
 from lakefmt.errors import CompletedFileMissing
-from lakefmt.table import Table
 from lakefmt.testing.multiset import multiset_difference
-from lakefmt.timeline.instant import Action, State
-from lakefmt.timeline.metadata_codec import BodyKind, encode_body
 from tests.check.kit import NUMBERS, VERSIONS, Scene, new_table, objects_of, rows
 from tests.kit import product_or_diagonal
 

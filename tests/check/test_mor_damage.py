@@ -11,19 +11,19 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel, open_table
-from lakefmt.check.findings import Kind
-from lakefmt.check.repair import repair_table
-from lakefmt.check.run import check_table
-from lakefmt.compaction.log_compact import run_log_compaction
-from lakefmt.filegroups.logs.reader import LogInspection, Standing, inspect_log
-from lakefmt.filegroups.model import LogFile
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
+from lakefmt._core.check.findings import Kind
+from lakefmt._core.check.repair import repair_table
+from lakefmt._core.check.run import check_table
+from lakefmt._core.compaction.log_compact import run_log_compaction
+from lakefmt._core.filegroups.logs.reader import LogInspection, Standing, inspect_log
+from lakefmt._core.filegroups.model import LogFile
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.timeline.timeline import timeline_from_names
+from lakefmt._core.values import FileId, InstantTime, PartitionPath
 from lakefmt.testing.multiset import multiset_difference
-from lakefmt.timeline.instant import Action
-from lakefmt.timeline.timeline import timeline_from_names
-from lakefmt.values import FileId, InstantTime, PartitionPath
 from tests.check.kit import OPTIONS, edit_commit, rows
 from tests.check.mor_kit import LOG_SABOTAGE, compacted, logs, mor_scene, older_logs, writers, writers_of
 from tests.check.test_check_and_repair import found, full, same

@@ -10,11 +10,11 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.check.findings import Kind, RewriteFile
-from lakefmt.check.repair import repair_table
-from lakefmt.check.run import check_table
+from lakefmt._core.check.findings import Kind, RewriteFile
+from lakefmt._core.check.repair import repair_table
+from lakefmt._core.check.run import check_table
+from lakefmt._core.storage.memory import MemoryStore
 from lakefmt.errors import LakefmtError
-from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.stores import SimulatedCrash, fail_at, no_faults
 from tests.check.kit import BLOOM_KEY, Scene, tamper, with_column
 from tests.check.mor_kit import mor_scene
@@ -163,7 +163,7 @@ def test_dying_anywhere_while_it_merges(version: int) -> None:
 
 
 def lowlevel_session_dies(context: object) -> None:
-    from lakefmt.write.transaction import find_transaction
+    from lakefmt._core.write.transaction import find_transaction
 
     transaction = find_transaction(context)  # type: ignore[arg-type]
     assert transaction is not None

@@ -12,14 +12,14 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.check.findings import RewriteFile
-from lakefmt.check.repair import rewrite_files
+from lakefmt._core.check.findings import RewriteFile
+from lakefmt._core.check.repair import rewrite_files
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.write.bound_context import BoundContext
 from lakefmt.errors import LakefmtError, UnsupportedFeature
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
-from lakefmt.write.bound_context import BoundContext
 from tests.judges.compare import assert_same_multiset
 
 NUMBERS = itertools.count()

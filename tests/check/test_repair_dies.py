@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
-from lakefmt.check.findings import RepairPlan
-from lakefmt.check.repair import repair_table
-from lakefmt.check.run import check_table
+from lakefmt._core.check.findings import RepairPlan
+from lakefmt._core.check.repair import repair_table
+from lakefmt._core.check.run import check_table
 from lakefmt.errors import LakefmtError
 from lakefmt.testing.invariants import check_footers, check_unique_keys
 from lakefmt.testing.multiset import multiset_difference

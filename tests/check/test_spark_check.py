@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 import pytest
 
 import lakefmt
-from lakefmt.check.repair import repair_table
-from lakefmt.check.run import check_table
+from lakefmt._core.check.repair import repair_table
+from lakefmt._core.check.run import check_table
 from tests.check.kit import SABOTAGE, Scene, rows, scene
 from tests.check.mor_kit import LOG_SABOTAGE, mor_scene
 from tests.judges.compare import assert_same_multiset

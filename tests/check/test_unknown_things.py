@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.formats.avro.columnar import plan
+from lakefmt._core.schema import avro
 from lakefmt.errors import LakefmtError, UnsupportedError
-from lakefmt.formats.avro.columnar import plan
-from lakefmt.schema import avro
 
 DATA = Path(__file__).parents[1] / "data" / "formats"
 ROWS = pa.table({"id": ["a", "b"], "v": [1, 2], "t": pa.array([1, 2], pa.int64())})

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.check.vacuum import Archived, VacuumFacts, find_archived_orphans, parse_age, plan_vacuum
+from lakefmt._core.check.vacuum import Archived, VacuumFacts, find_archived_orphans, parse_age, plan_vacuum
+from lakefmt._core.filegroups.model import BaseFile
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.api import ObjectInfo
+from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.values import FileId, InstantTime, PartitionPath
 from lakefmt.errors import InvalidInputError, LakefmtError, StateError
-from lakefmt.filegroups.model import BaseFile
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.api import ObjectInfo
-from lakefmt.storage.local.store import LocalStore
-from lakefmt.table import Table
 from lakefmt.testing.store_wrapper import SimulatedCrash
 from lakefmt.testing.stores import FaultMode, FaultStore, fail_at
-from lakefmt.timeline.instant import Action
-from lakefmt.values import FileId, InstantTime, PartitionPath
 from tests.judges.hudi_rs import HudiRsJudge
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])

@@ -7,7 +7,7 @@ import inspect
 import pytest
 from click.testing import CliRunner, Result
 
-from lakefmt.cli import main
+from lakefmt._core.cli import main
 
 TRIPS = "id:string!, city:string, fare:double, tags:list<string>, at:timestamp"
 ROWS = (

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import lakefmt
-from lakefmt.advice.kept_curves import cache_path, load_curves, shipped_curves
+from lakefmt._core.advice.kept_curves import cache_path, load_curves, shipped_curves
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +84,7 @@ def test_c20_bench_refuses_a_file_that_is_none_of_its_own(run, tmp_path):
 
 @pytest.mark.slow
 def test_c20_bench_like_a_table_imitates_it_and_keeps_the_costs_of_this_machine(run, trips, tmp_path, monkeypatch):
-    from lakefmt.bench import run as runs
+    from lakefmt._core.bench import run as runs
 
     asked = []
 

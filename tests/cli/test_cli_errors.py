@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lakefmt.cli import main
+from lakefmt._core.cli import main
 from lakefmt.errors import StorageError
 
 
@@ -30,7 +30,7 @@ def test_a_storage_error_says_whether_waiting_helps(run, trips, monkeypatch, as_
     def fail(self):
         raise StorageError("the store\nis tired \x1b[31m", transient=True)
 
-    monkeypatch.setattr("lakefmt.table.Table.stats", fail)
+    monkeypatch.setattr("lakefmt._core.table.Table.stats", fail)
     said = run("stats", trips, *(["--json"] if as_json else []), status=1).stderr
     if as_json:
         assert json.loads(said) == {
@@ -44,7 +44,7 @@ def test_an_unexpected_error_is_one_line_too(run, trips, monkeypatch):
     def fail(self):
         raise RuntimeError("oh")
 
-    monkeypatch.setattr("lakefmt.table.Table.stats", fail)
+    monkeypatch.setattr("lakefmt._core.table.Table.stats", fail)
     said = run("stats", trips, status=1).stderr
     assert said.startswith("error[internal]: RuntimeError: oh")
     monkeypatch.setenv("LAKEFMT_DEBUG", "1")
@@ -125,7 +125,7 @@ def test_storage_options_reach_the_store_typed(run, monkeypatch):
         given.update(storage_options)
         raise StorageError("enough")
 
-    monkeypatch.setattr("lakefmt.table.open_table", note)
+    monkeypatch.setattr("lakefmt._core.table.open_table", note)
     words = ["--storage-option", "anon=true", "--storage-option", "key=12", "--storage-option", 'more={"n": 1}']
     run("stats", "s3://bucket/t", *words, "--storage-option", "token=a=b", status=1)
     assert given == {"anon": True, "key": "12", "more": {"n": 1}, "token": "a=b"}

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakefmt.cli import inputs
-from lakefmt.cli.inputs import Source, open_batches, parse_texts, read_schema
+from lakefmt._core.cli import inputs
+from lakefmt._core.cli.inputs import Source, open_batches, parse_texts, read_schema
 from lakefmt.errors import InvalidInputError, SchemaMismatch
 
 TYPED = pa.schema(

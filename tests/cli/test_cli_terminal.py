@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.cli import confirm, formatters
-from lakefmt.cli.formatters import printable, size_text
+from lakefmt._core.cli import confirm, formatters
+from lakefmt._core.cli.formatters import printable, size_text
 
 
 @pytest.fixture

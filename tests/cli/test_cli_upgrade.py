@@ -7,10 +7,10 @@ import json
 import pytest
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.local.store import LocalStore
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.upgrade.run import upgrade_table
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash
-from lakefmt.upgrade.run import upgrade_table
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.cli import inputs
-from lakefmt.cli.inputs import Source, open_batches, read_schema
+from lakefmt._core.cli import inputs
+from lakefmt._core.cli.inputs import Source, open_batches, read_schema
 from lakefmt.errors import InvalidInputError, LakefmtError, SchemaMismatch
 
 NUMBERS = [

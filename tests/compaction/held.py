@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import MemoryStore, ObjectStore
-from lakefmt.storage.time_source import SystemTimeSource
-from lakefmt.table import Table
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage import MemoryStore, ObjectStore
+from lakefmt._core.storage.time_source import SystemTimeSource
+from lakefmt._core.table import Table
 from lakefmt.testing.model import ModelTable, Row
 from lakefmt.testing.stores import FaultMode, FaultStore, FreezeStore, SimulatedCrash, fail_at, no_faults
 

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.compaction.scheduler import run_services
+from lakefmt._core.compaction.scheduler import run_services
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.archive.v6_log import LogArchive
+from lakefmt._core.timeline.instant import Action, parse_instant_file
+from lakefmt._core.values import SystemClock
 from lakefmt.errors import LakefmtError, SnapshotExpired
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
-from lakefmt.timeline.archive.v6_log import LogArchive
-from lakefmt.timeline.instant import Action, parse_instant_file
-from lakefmt.values import SystemClock
 from tests.crash.repeatable import Repeatable
 
 OFF = {"lakefmt.durability": "none", "hoodie.clean.automatic": False, "hoodie.archive.automatic": "false"}

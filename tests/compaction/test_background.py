@@ -16,16 +16,16 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.compaction import scheduler
-from lakefmt.compaction.scheduler import BackgroundServices
+from lakefmt._core.compaction import scheduler
+from lakefmt._core.compaction.scheduler import BackgroundServices
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage import MemoryStore, ObjectStore
+from lakefmt._core.storage.time_source import SystemTimeSource
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.values import WriteOperation
 from lakefmt.errors import CommitConflict, InstantNotFound, InvalidInputError, ServicesFailed, StateError
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import MemoryStore, ObjectStore
-from lakefmt.storage.time_source import SystemTimeSource
-from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, FreezeStore, SimulatedCrash, fail_at, no_faults
-from lakefmt.timeline.instant import Action
-from lakefmt.values import WriteOperation
 from tests.compaction.held import Later
 from tests.judges.compare import assert_same_multiset
 from tests.kit import SECONDS_FOR_A_CHILD
@@ -179,7 +179,7 @@ def test_a_log_compaction_that_others_overtook_is_no_failure(monkeypatch: pytest
     def overtaken(*_: object, run: str) -> None:
         raise error
 
-    monkeypatch.setattr("lakefmt.compaction.log_compact.run_log_compaction", overtaken)
+    monkeypatch.setattr("lakefmt._core.compaction.log_compact.run_log_compaction", overtaken)
     time_source.tick()
     assert table.services().take_failures() == ()
     assert_same_multiset(table.read(), rows(2))

@@ -12,19 +12,19 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.compaction.cluster.run import run_clustering
-from lakefmt.compaction.operations import ClusteringOperations, run_clustering_operation
+from lakefmt._core.compaction.cluster.run import run_clustering
+from lakefmt._core.compaction.operations import ClusteringOperations, run_clustering_operation
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.formats.names import parse_log_file
+from lakefmt._core.index.bucket.consistent import ConsistentBucketIndex
+from lakefmt._core.metadata import manage, observer
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.timeline import Timeline
+from lakefmt._core.values import WriteStat
+from lakefmt._core.write.files.bucket_copies import BucketCopies
 from lakefmt.errors import CommitConflict, UnknownSetting
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.formats.names import parse_log_file
-from lakefmt.index.bucket.consistent import ConsistentBucketIndex
-from lakefmt.metadata import manage, observer
-from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.stores import FaultStore, no_faults
-from lakefmt.timeline.timeline import Timeline
-from lakefmt.values import WriteStat
-from lakefmt.write.files.bucket_copies import BucketCopies
 from tests.compaction.test_cluster import pending
 from tests.compaction.test_cluster_buckets import made, sizes
 from tests.consumers.stream_tables import bag, read_all
@@ -361,9 +361,9 @@ def test_a_plan_that_changes_while_a_write_is_at_work_makes_it_begin_again(versi
 
 @contextlib.contextmanager
 def _open_write(table: Table, options: dict[str, object]) -> Any:
-    from lakefmt.values import WriteOperation
-    from lakefmt.write.context import WriteRequest
-    from lakefmt.write.transaction import WriteTransaction
+    from lakefmt._core.values import WriteOperation
+    from lakefmt._core.write.context import WriteRequest
+    from lakefmt._core.write.transaction import WriteTransaction
 
     yield WriteTransaction.begin(table.client, WriteRequest(WriteOperation.UPSERT, options))
 

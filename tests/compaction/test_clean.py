@@ -14,21 +14,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.compaction.clean.plan import (
+from lakefmt._core.compaction.clean.plan import (
     CleanPolicy,
     CleanRules,
     Needs,
     earliest_to_retain,
     plan_clean,
 )
-from lakefmt.compaction.clean.run import clean_rules
-from lakefmt.config.settings import resolve_settings
+from lakefmt._core.compaction.clean.run import clean_rules
+from lakefmt._core.config.settings import resolve_settings
+from lakefmt._core.filegroups.model import BaseFile, LogFile, all_slices, build_slices
+from lakefmt._core.storage import MemoryStore
+from lakefmt._core.timeline.metadata_codec import BodyKind, encode_body
+from lakefmt._core.timeline.timeline import timeline_from_names
 from lakefmt.errors import CorruptFile, LakefmtError, SnapshotExpired, StateError, UnknownSetting, UnsafePath
-from lakefmt.filegroups.model import BaseFile, LogFile, all_slices, build_slices
-from lakefmt.storage import MemoryStore
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
-from lakefmt.timeline.metadata_codec import BodyKind, encode_body
-from lakefmt.timeline.timeline import timeline_from_names
 from tests.crash.repeatable import Repeatable
 from tests.example_counts import examples
 

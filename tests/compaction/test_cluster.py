@@ -13,8 +13,13 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.compaction.cluster.plan import ClusteringGroup
-from lakefmt.compaction.cluster.rewrite import GroupRewrite
+from lakefmt._core.compaction.cluster.plan import ClusteringGroup
+from lakefmt._core.compaction.cluster.rewrite import GroupRewrite
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.heartbeat import Liveness
+from lakefmt._core.transactions.client import WriteClient
 from lakefmt.errors import (
     CommitConflict,
     InstantNotFound,
@@ -23,13 +28,8 @@ from lakefmt.errors import (
     UnsupportedFeature,
     WriterActive,
 )
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.stores import FaultStore, no_faults
-from lakefmt.timeline.heartbeat import Liveness
-from lakefmt.transactions.client import WriteClient
 from tests.crash.repeatable import Repeatable
 from tests.crash.sweep import Ending, numbers_of_run, sweep, versions_and_endings
 from tests.judges.compare import assert_same_multiset
@@ -293,8 +293,8 @@ def test_an_update_that_completes_while_a_clustering_is_at_work_stops_it(monkeyp
     def meanwhile(self: GroupRewrite, number, group):  # type: ignore[no-untyped-def]
         stats = real(self, number, group)
         if number == 0:
-            monkeypatch.setattr("lakefmt.filegroups.pending_plans.PLANNING", frozenset())
-            monkeypatch.setattr("lakefmt.filegroups.pending_plans.is_clustering", lambda *_: False)
+            monkeypatch.setattr("lakefmt._core.filegroups.pending_plans.PLANNING", frozenset())
+            monkeypatch.setattr("lakefmt._core.filegroups.pending_plans.is_clustering", lambda *_: False)
             Table(TableClient(table.client.store, OPTIONS)).upsert(rows(0, 2, ts=9))
         return stats
 

@@ -9,13 +9,12 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from lakefmt.compaction.cluster.plan import ClusteringGroup, ClusteringPlan, ClusteringSlice
-from lakefmt.compaction.cluster.records import _hides_changes
-from lakefmt.compaction.cluster.run import run_clustering
-from lakefmt.compaction.operations import ClusteringOperations, run_clustering_operation
-from lakefmt.errors import CommitConflict, CorruptFile, InstantNotFound, UnsupportedFeature
-from lakefmt.formats.names import RING_DIRECTORY
-from lakefmt.index.bucket.ring import (
+from lakefmt._core.compaction.cluster.plan import ClusteringGroup, ClusteringPlan, ClusteringSlice
+from lakefmt._core.compaction.cluster.records import _hides_changes
+from lakefmt._core.compaction.cluster.run import run_clustering
+from lakefmt._core.compaction.operations import ClusteringOperations, run_clustering_operation
+from lakefmt._core.formats.names import RING_DIRECTORY
+from lakefmt._core.index.bucket.ring import (
     HashNode,
     NodeChange,
     decode_node_change,
@@ -23,10 +22,11 @@ from lakefmt.index.bucket.ring import (
     first_ring,
     ring_with,
 )
-from lakefmt.table import Table
+from lakefmt._core.table import Table
+from lakefmt._core.values import FileId, PartitionPath, WriteStat
+from lakefmt.errors import CommitConflict, CorruptFile, InstantNotFound, UnsupportedFeature
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.stores import FaultStore, no_faults
-from lakefmt.values import FileId, PartitionPath, WriteStat
 from tests.compaction.test_cluster import everything, pending
 from tests.crash.repeatable import Repeatable
 from tests.crash.sweep import Ending, endings_of_run, sweep

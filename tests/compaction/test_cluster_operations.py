@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.compaction.cluster.run import ClusteringWish, run_clustering
-from lakefmt.compaction.operations import ClusteringOperations, run_clustering_operation
+from lakefmt._core.compaction.cluster.run import ClusteringWish, run_clustering
+from lakefmt._core.compaction.operations import ClusteringOperations, run_clustering_operation
+from lakefmt._core.sorting.orders import Layout, RowOrder
+from lakefmt._core.timeline.heartbeat import heartbeat_name
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.values import WriteStat
 from lakefmt.errors import InstantNotPending, ServicesFailed, StateError
-from lakefmt.sorting.orders import Layout, RowOrder
-from lakefmt.timeline.heartbeat import heartbeat_name
-from lakefmt.timeline.instant import Action
-from lakefmt.values import WriteStat
 
 BY_TWO = ClusteringWish(RowOrder(("a", "b"), Layout.HILBERT))
 #: A file of the new rows holds a part of a group only.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.compaction.cluster.plan import (
+from lakefmt._core.compaction.cluster.plan import (
     FULL,
     ClusteringRules,
     ClusteringStrategy,
@@ -15,15 +15,15 @@ from lakefmt.compaction.cluster.plan import (
     choose_cluster_partitions,
     plan_clustering,
 )
-from lakefmt.compaction.cluster.records import clustering_plan_record, parse_clustering_plan
-from lakefmt.compaction.cluster.run import clustering_rules
-from lakefmt.config.settings import resolve_settings
+from lakefmt._core.compaction.cluster.records import clustering_plan_record, parse_clustering_plan
+from lakefmt._core.compaction.cluster.run import clustering_rules
+from lakefmt._core.config.settings import resolve_settings
+from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile
+from lakefmt._core.sorting.orders import Layout, RowOrder
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_body
+from lakefmt._core.values import FileId, InstantTime, PartitionPath
 from lakefmt.errors import CorruptFile, InvalidInputError, UnknownSetting, UnsafePath, UnsupportedFeature
-from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
-from lakefmt.sorting.orders import Layout, RowOrder
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
-from lakefmt.values import FileId, InstantTime, PartitionPath
 
 TIME = InstantTime("20260101000000000")
 BY_ID = RowOrder(("id",))

@@ -14,9 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.compaction.compact import merge
-from lakefmt.compaction.compact.records import abandon_compaction
-from lakefmt.compaction.compact.run import plan_compaction_of, run_compaction
+from lakefmt._core.compaction.compact import merge
+from lakefmt._core.compaction.compact.records import abandon_compaction
+from lakefmt._core.compaction.compact.run import plan_compaction_of, run_compaction
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.instant import Action
 from lakefmt.errors import (
     CommitConflict,
     InstantNotFound,
@@ -26,11 +30,7 @@ from lakefmt.errors import (
     UnsupportedFeature,
     WriterActive,
 )
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, FreezeStore, SimulatedCrash, WatchStore, fail_at, no_faults
-from lakefmt.timeline.instant import Action
 from tests.compaction.mor_tables import OPTIONS, MorTable, fresh_name, rows
 from tests.crash.repeatable import Repeatable
 from tests.crash.sweep import numbers_of_run, sweep, versions_and_endings
@@ -480,7 +480,7 @@ def test_real_tables_hold_the_same_rows_afterwards(name: str, tmp_path: Path, hu
 
 def drop_metadata(table: Table) -> None:
     """Take the metadata table away, as a write with hoodie.metadata.enable=false does."""
-    from lakefmt.transactions.client import drop_metadata_table, open_write_client
+    from lakefmt._core.transactions.client import drop_metadata_table, open_write_client
 
     if table.properties.metadata_partitions:
         drop_metadata_table(open_write_client(table.client))

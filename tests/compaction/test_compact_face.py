@@ -11,14 +11,14 @@ import pytest
 from click.testing import CliRunner
 
 import lakefmt
-from lakefmt.cli.root import main
-from lakefmt.compaction.compact.run import run_compaction
+from lakefmt._core.cli.root import main
+from lakefmt._core.compaction.compact.run import run_compaction
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.instant import Action
 from lakefmt.errors import InstantNotFound, WriterActive
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.stores import WatchStore
-from lakefmt.timeline.instant import Action
 from tests.compaction.mor_tables import OPTIONS, SCHEMA, fresh_name, rows
 from tests.judges.compare import assert_same_multiset
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.arguments import parse_member
-from lakefmt.compaction.compact.plan import (
+from lakefmt._core.arguments import parse_member
+from lakefmt._core.compaction.compact.plan import (
     CompactionRules,
     CompactionStrategy,
     CompactionTrigger,
@@ -17,12 +17,12 @@ from lakefmt.compaction.compact.plan import (
     plan_compaction,
     since_last_compaction,
 )
-from lakefmt.compaction.compact.records import compaction_plan_record, parse_compaction_plan
+from lakefmt._core.compaction.compact.records import compaction_plan_record, parse_compaction_plan
+from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile
+from lakefmt._core.storage import MemoryStore
+from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_body
+from lakefmt._core.timeline.timeline import timeline_from_names
 from lakefmt.errors import CorruptFile, InvalidInputError, UnknownSetting, UnsafePath, UnsupportedFeature
-from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
-from lakefmt.storage import MemoryStore
-from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
-from lakefmt.timeline.timeline import timeline_from_names
 
 TODAY = date(2026, 1, 20)
 MIB = 1 << 20

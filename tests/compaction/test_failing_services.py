@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-import lakefmt.compaction.archive as archive
-import lakefmt.compaction.cluster.run as cluster
-import lakefmt.compaction.compact.run as compact
-import lakefmt.compaction.log_compact as log_compact
-import lakefmt.compaction.scheduler as scheduler
+import lakefmt._core.compaction.archive as archive
+import lakefmt._core.compaction.cluster.run as cluster
+import lakefmt._core.compaction.compact.run as compact
+import lakefmt._core.compaction.log_compact as log_compact
+import lakefmt._core.compaction.scheduler as scheduler
 from lakefmt.errors import LakefmtError
 
 NUMBERS = itertools.count()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lakefmt.table import Table
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.instant import Action
 from lakefmt.testing.stores import FaultMode
-from lakefmt.timeline.instant import Action
 from tests.compaction.held import Later, Story, count_effects, hold
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge

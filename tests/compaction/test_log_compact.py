@@ -12,23 +12,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.compaction.compact.run import run_compaction
-from lakefmt.compaction.log_compact import (
+from lakefmt._core.compaction.compact.run import run_compaction
+from lakefmt._core.compaction.log_compact import (
     abandon_log_compaction,
     is_log_compaction_due,
     plan_log_compaction_of,
     run_log_compaction,
 )
+from lakefmt._core.filegroups.logs.reader import select_log_blocks
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.formats.log.blocks import HeaderKey
+from lakefmt._core.storage import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.timeline.timeline import timeline_from_names
 from lakefmt.errors import CommitConflict, InstantNotFound, UnsupportedFeature, WriterActive
-from lakefmt.filegroups.logs.reader import select_log_blocks
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.formats.log.blocks import HeaderKey
-from lakefmt.storage import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.invariants import check_no_orphans, check_visible
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
-from lakefmt.timeline.instant import Action
-from lakefmt.timeline.timeline import timeline_from_names
 from tests.compaction.mor_tables import OPTIONS, MorTable, fresh_name, rows
 from tests.compaction.test_compact import Later, assert_same_rows, data_files, everything, steps
 from tests.crash.repeatable import Repeatable
@@ -211,7 +211,7 @@ def test_a_compaction_planned_while_logs_are_folded_wins(monkeypatch):
     mor, _ = made(8, ordering=None)
     client = mor.table.client
     before, files = everything(mor.table), data_files(mor.table)
-    from lakefmt.compaction import log_compact
+    from lakefmt._core.compaction import log_compact
 
     folds = log_compact.LogMerge.run
 

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.compaction.compact.run import commits_to_look_at, has_no_logs, moment_of, remember_logs
+from lakefmt._core.compaction.compact.run import commits_to_look_at, has_no_logs, moment_of, remember_logs
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.open import open_store
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.timeline.timeline import Timeline, timeline_from_names
 from lakefmt.errors import LakefmtError
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.open import open_store
 from lakefmt.testing.stores import CountingStore
-from lakefmt.timeline.instant import Action
-from lakefmt.timeline.timeline import Timeline, timeline_from_names
 from tests.example_counts import examples
 
 _NUMBERS = itertools.count()

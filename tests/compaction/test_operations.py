@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.compaction.clean.run import run_clean
-from lakefmt.compaction.compact.run import run_compaction
-from lakefmt.compaction.log_compact import run_log_compaction
-from lakefmt.compaction.operations import ServiceOperations, run_operation
+from lakefmt._core.compaction.clean.run import run_clean
+from lakefmt._core.compaction.compact.run import run_compaction
+from lakefmt._core.compaction.log_compact import run_log_compaction
+from lakefmt._core.compaction.operations import ServiceOperations, run_operation
+from lakefmt._core.timeline.heartbeat import heartbeat_name
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.values import WriteStat
 from lakefmt.errors import InstantNotPending, ServicesFailed
-from lakefmt.timeline.heartbeat import heartbeat_name
-from lakefmt.timeline.instant import Action
-from lakefmt.values import WriteStat
 
 pytestmark = pytest.mark.slow
 TWO_BLOCKS = {"hoodie.log.compaction.blocks.threshold": 2}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from lakefmt.compaction.cluster.run import run_clustering
-from lakefmt.compaction.operations import ClusteringOperations, run_clustering_operation
+from lakefmt._core.compaction.cluster.run import run_clustering
+from lakefmt._core.compaction.operations import ClusteringOperations, run_clustering_operation
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.table import Table
+from lakefmt._core.values import WriteStat
+from lakefmt._core.write.commit import transaction
 from lakefmt.errors import CommitConflict
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.table import Table
 from lakefmt.testing.stores import FaultStore, no_faults
-from lakefmt.values import WriteStat
-from lakefmt.write.commit import transaction
 from tests.compaction.test_bucket_copies import (
     DYING,
     STRATEGY,

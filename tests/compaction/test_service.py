@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from lakefmt.compaction.service import run_pending, run_service
-from lakefmt.config.table_config import TableConfig
+from lakefmt._core.compaction.service import run_pending, run_service
+from lakefmt._core.config.table_config import TableConfig
+from lakefmt._core.filegroups.table_client import TableState
+from lakefmt._core.timeline.heartbeat import heartbeat_name
+from lakefmt._core.timeline.instant import Action, Instant, State
+from lakefmt._core.timeline.locks.api import Lease
+from lakefmt._core.transactions.client import WriteClient, open_write_client
+from lakefmt._core.transactions.instant import InstantTransaction
+from lakefmt._core.values import InstantTime
 from lakefmt.errors import InstantNotFound, LakefmtError, StorageError, UnsupportedFeature
-from lakefmt.filegroups.table_client import TableState
-from lakefmt.timeline.heartbeat import heartbeat_name
-from lakefmt.timeline.instant import Action, Instant, State
-from lakefmt.timeline.locks.api import Lease
-from lakefmt.transactions.client import WriteClient, open_write_client
-from lakefmt.transactions.instant import InstantTransaction
-from lakefmt.values import InstantTime
 from tests.kit import rows
 from tests.undo.scenarios import make
 

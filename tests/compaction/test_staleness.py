@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import lakefmt
-from lakefmt.cli.root import main
+from lakefmt._core.cli.root import main
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 DAYS = ("2026-01-01", "2026-01-02")

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from lakefmt import open_table
-from lakefmt.check.run import check_table
-from lakefmt.compaction import archive
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.table import Table
-from lakefmt.timeline.timeline import Timeline
+from lakefmt._core.check.run import check_table
+from lakefmt._core.compaction import archive
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.timeline import Timeline
 from tests.compaction.mor_tables import MorTable, rows
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge

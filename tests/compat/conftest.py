@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lakefmt.filegroups.merge import base as merge_base
-from lakefmt.formats.parquet import duplicate_columns
-from lakefmt.write.files import base_file
+from lakefmt._core.filegroups.merge import base as merge_base
+from lakefmt._core.formats.parquet import duplicate_columns
+from lakefmt._core.write.files import base_file
 
 #: In these files tables of a few rows are written as those of many are; in the others as small ones are.
 _LIKE_LARGE = {

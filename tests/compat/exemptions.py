@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakefmt._core.values import META_COLUMNS
 from lakefmt.errors import LakefmtError
-from lakefmt.values import META_COLUMNS
 from tests.compat.fixture_tables import SHARED, has_all_fixtures
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import JudgeError

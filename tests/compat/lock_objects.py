@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.timeline.locks.storage import LockRecord, decode_lock_record, encode_lock_record
 from lakefmt.errors import LockUnavailable
-from lakefmt.timeline.locks.storage import LockRecord, decode_lock_record, encode_lock_record
 
 PROVIDER = {"hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider"}
 NAME = ".hoodie/.locks/table_lock.json"

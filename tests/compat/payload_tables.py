@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import lakefmt
-from lakefmt.formats.properties import decode_properties, encode_properties
+from lakefmt._core.formats.properties import decode_properties, encode_properties
 
 MODEL = "org.apache.hudi.common.model."
 PAYLOAD = "hoodie.compaction.payload.class"

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakefmt.table import Table, open_table
-from lakefmt.values import TableType
+from lakefmt._core.table import Table, open_table
+from lakefmt._core.values import TableType
 from tests.compat.exemptions import Answer, Comparison, outcome
 from tests.compat.fixture_tables import RealTable, has_all_fixtures, label, real_tables
 from tests.judges.hudi_rs import HudiRsJudge

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.values import RECORD_KEY
+from lakefmt._core.values import RECORD_KEY
 from tests.compat.fixture_tables import RealTable, real_tables
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 import lakefmt
 from benchmarks.storage.s3_server import s3_server
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.remote.store import RemoteStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.locks.storage import STORAGE_LOCK_NAME, LockRecord, encode_lock_record
 from lakefmt.errors import LakefmtError, StorageError
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.remote.store import RemoteStore
-from lakefmt.table import Table
-from lakefmt.timeline.locks.storage import STORAGE_LOCK_NAME, LockRecord, encode_lock_record
 from tests.example_counts import examples
 from tests.judges.faulty_network import FAULTS, HARMLESS, FaultyNetwork, Plan, all_from, cut_anywhere, every, one_of
 from tests.kit import THOROUGH, product_or_diagonal
@@ -76,7 +76,7 @@ def network() -> Iterator[Network]:
     s3fs = pytest.importorskip("s3fs")
     from moto.s3.models import s3_backends
 
-    from lakefmt.storage.remote import s3
+    from lakefmt._core.storage.remote import s3
 
     hurried = types.SimpleNamespace(**{**vars(asyncio), "sleep": without_pause})
 
@@ -252,7 +252,7 @@ def test_a_lock_whose_object_comes_late_or_cut_is_no_strange_object(network: Net
 
 def test_the_kit_can_fail(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that takes the first piece of a body for the whole is found out."""
-    from lakefmt.storage.remote import s3
+    from lakefmt._core.storage.remote import s3
 
     async def first_piece(answer: Any, limit: int | None, key: str) -> bytes:
         return bytes(await answer["Body"].read(16))  # however much has come by now

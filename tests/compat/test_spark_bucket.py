@@ -12,12 +12,12 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.formats.names import RING_DIRECTORY
-from lakefmt.index.bucket import fixed
-from lakefmt.index.bucket.hashes import bucket_numbers, joined_values, xxhash32
-from lakefmt.index.bucket.ring import HashRing, encode_ring, first_ring
-from lakefmt.index.bucket.ring_files import RingFiles
-from lakefmt.values import PartitionPath
+from lakefmt._core.formats.names import RING_DIRECTORY
+from lakefmt._core.index.bucket import fixed
+from lakefmt._core.index.bucket.hashes import bucket_numbers, joined_values, xxhash32
+from lakefmt._core.index.bucket.ring import HashRing, encode_ring, first_ring
+from lakefmt._core.index.bucket.ring_files import RingFiles
+from lakefmt._core.values import PartitionPath
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import SparkJudge
 from tests.judges.table_facts import table_properties

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lakefmt.index.bucket.consistent import I64, ConsistentBucketIndex
-from lakefmt.index.bucket.ring import HashRing
-from lakefmt.timeline.heartbeat import heartbeat_name
-from lakefmt.values import FileId, WriteOperation
-from lakefmt.write.context import WriteRequest
-from lakefmt.write.transaction import WriteTransaction
+from lakefmt._core.index.bucket.consistent import I64, ConsistentBucketIndex
+from lakefmt._core.index.bucket.ring import HashRing
+from lakefmt._core.timeline.heartbeat import heartbeat_name
+from lakefmt._core.values import FileId, WriteOperation
+from lakefmt._core.write.context import WriteRequest
+from lakefmt._core.write.transaction import WriteTransaction
 from tests.compat.test_spark_bucket import BUCKETS, RESIZE, SCHEMA, Rows, check_rings, make, put, rows
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.formats.log.blocks import BlockKind, HeaderKey, ReadAt, encode_block, scan_blocks
+from lakefmt._core.formats.log.data_block import BlockHeader, decode_avro_content, encode_data_block
+from lakefmt._core.table import Table
+from lakefmt._core.values import FILE_NAME, META_COLUMNS, OPERATION
 from lakefmt.errors import SchemaMismatch
-from lakefmt.formats.log.blocks import BlockKind, HeaderKey, ReadAt, encode_block, scan_blocks
-from lakefmt.formats.log.data_block import BlockHeader, decode_avro_content, encode_data_block
-from lakefmt.table import Table
-from lakefmt.values import FILE_NAME, META_COLUMNS, OPERATION
 from tests.compat.tables import SMALL_FILTERS, plain_rows
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import SparkJudge

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.values import META_COLUMNS
+from lakefmt._core.values import META_COLUMNS
 from tests.compat.tables import plain_rows
 from tests.judges.spark import SparkJudge
 from tests.read.pulling import Pulled

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from lakefmt._core.timeline.instant import Action
 from lakefmt.errors import SnapshotExpired
-from lakefmt.timeline.instant import Action
 from tests.compat.tables import make_plain_table, plain_rows
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import SparkJudge

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.values import WriteOperation
 from lakefmt.errors import CommitConflict
-from lakefmt.timeline.instant import Action
-from lakefmt.values import WriteOperation
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.judges.spark import JudgeError, SparkJudge

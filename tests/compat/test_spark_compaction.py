@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakefmt.compaction.compact.run import run_compaction
-from lakefmt.timeline.instant import Action
+from lakefmt._core.compaction.compact.run import run_compaction
+from lakefmt._core.timeline.instant import Action
 from tests.compaction.mor_tables import OPTIONS, MorTable, rows
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.metadata.collect import files_of_slice
-from lakefmt.metadata.expressions.index_updates import value_range
-from lakefmt.metadata.reading.reader import MetadataTable, newest_records
-from lakefmt.metadata.records import MetadataRecord, decode_record
-from lakefmt.read.skipping import file_selection
-from lakefmt.table import Table
-from lakefmt.transactions.indexing import create_expression_index
+from lakefmt._core.metadata.collect import files_of_slice
+from lakefmt._core.metadata.expressions.index_updates import value_range
+from lakefmt._core.metadata.reading.reader import MetadataTable, newest_records
+from lakefmt._core.metadata.records import MetadataRecord, decode_record
+from lakefmt._core.read.skipping import file_selection
+from lakefmt._core.table import Table
+from lakefmt._core.transactions.indexing import create_expression_index
 from tests.judges.spark import SparkJudge
 
 pytestmark = [pytest.mark.judge_spark, pytest.mark.timeout(300)]
@@ -214,7 +214,7 @@ def test_spark_finds_rows_through_our_expression_indexes_and_makes_the_same_reco
         found = value_range(*arguments)  # type: ignore[arg-type]
         return None if found is None else type(found)(found.column, found.maximum, found.maximum, 1, 0)
 
-    monkeypatch.setattr("lakefmt.metadata.expressions.index_updates.value_range", wrong)
+    monkeypatch.setattr("lakefmt._core.metadata.expressions.index_updates.value_range", wrong)
     table.upsert(rows(30, 34, 5))
     some = [
         f"select count(*) c from {name} where from_unixtime({ts}, 'yyyy-MM-dd') = '1974-10-17'"

@@ -83,7 +83,7 @@ def test_each_key_generator_goes_on_both_ways(
 
 
 def _meta() -> list[str]:
-    from lakefmt.values import META_COLUMNS
+    from lakefmt._core.values import META_COLUMNS
 
     return list(META_COLUMNS)
 

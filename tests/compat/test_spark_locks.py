@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from lakefmt._core.storage import LocalStore, MemoryStore
+from lakefmt._core.timeline.locks.api import FencedLease, RetryPolicy, TableLock
+from lakefmt._core.timeline.locks.open import LockOptions, open_lock
 from lakefmt.errors import LeaseLost, LockUnavailable
-from lakefmt.storage import LocalStore, MemoryStore
-from lakefmt.timeline.locks.api import FencedLease, RetryPolicy, TableLock
-from lakefmt.timeline.locks.open import LockOptions, open_lock
 from tests.compat.tables import make_plain_table, plain_rows
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import JudgeError, SparkJudge

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import lakefmt
-from lakefmt.timeline.instant import Action
+from lakefmt._core.timeline.instant import Action
 from tests.compat.tables import plain_rows
 from tests.compat.test_spark_mor import OPTIONS, keys, make, overlaid
 from tests.judges.compare import assert_same_multiset

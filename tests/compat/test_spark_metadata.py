@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.table import Table
-from lakefmt.transactions.indexing import create_metadata_index
+from lakefmt._core.table import Table
+from lakefmt._core.transactions.indexing import create_metadata_index
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.judges.spark import SparkJudge

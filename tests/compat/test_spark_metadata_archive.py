@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import lakefmt
-from lakefmt.metadata.timeline import MetadataTimelineStore
+from lakefmt._core.metadata.timeline import MetadataTimelineStore
 from tests.compat.test_spark_metadata import INDEXES, SCHEMA, TOLD, judge, merged, rows
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import SparkJudge

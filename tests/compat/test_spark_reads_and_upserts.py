@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.formats.bloom.bloom_filter import DYNAMIC, decode_bloom_filter
+from lakefmt._core.formats.parquet.base_file import BLOOM_KEY, BaseFileWriter
+from lakefmt._core.storage import LocalStore
+from lakefmt._core.table import Table
+from lakefmt._core.values import RECORD_KEY, WriteOperation
 from lakefmt.errors import CompletedFileMissing, SchemaMismatch, WriterActive
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.formats.bloom.bloom_filter import DYNAMIC, decode_bloom_filter
-from lakefmt.formats.parquet.base_file import BLOOM_KEY, BaseFileWriter
-from lakefmt.storage import LocalStore
-from lakefmt.table import Table
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash
-from lakefmt.values import RECORD_KEY, WriteOperation
 from tests.compat.tables import (
     SMALL_FILTERS,
     as_spark_shows_increments,
@@ -213,7 +213,7 @@ def test_spark_rolls_back_a_write_of_ours_that_died_and_leaves_no_orphan(
     root = tmp_path / "t"
     table = make_plain_table(root, 30)
     from lakefmt import lowlevel
-    from lakefmt.write.transaction import find_transaction
+    from lakefmt._core.write.transaction import find_transaction
 
     context = lowlevel.begin_write(table, "upsert")
     for assignment, batches in lowlevel.assign(context, plain_rows(60, ts=2)):

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.table import Table
-from lakefmt.timeline.instant import Action
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.instant import Action
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import SparkJudge
 from tests.metadata.metadata_content import check_metadata_table
@@ -199,7 +199,7 @@ def test_a_key_that_is_left_out_of_the_index_is_doubled_by_spark(
     tmp_path: Path, spark_judge: SparkJudge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sabotage: with one key fewer in the index the laws of this file are broken, by Spark and by lakefmt."""
-    from lakefmt.metadata import commit_updates
+    from lakefmt._core.metadata import commit_updates
 
     whole = commit_updates.record_index_update
 

@@ -10,8 +10,8 @@ import pytest
 
 import lakefmt
 from lakefmt import services
+from lakefmt._core.timeline.instant import Action
 from lakefmt.errors import SnapshotExpired
-from lakefmt.timeline.instant import Action
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.judges.spark import SparkJudge

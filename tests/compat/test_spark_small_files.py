@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.table import Table
-from lakefmt.values import CommitResult, WriteOperation
-from lakefmt.write.transaction import WriteTransaction
+from lakefmt._core.table import Table
+from lakefmt._core.values import CommitResult, WriteOperation
+from lakefmt._core.write.transaction import WriteTransaction
 from tests.compat.test_spark_record_index import FEW, SCHEMA, SPARK, Expected
 from tests.judges.compare import assert_same_multiset
 from tests.judges.spark import SparkJudge

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.timeline.instant import Action
-from lakefmt.timeline.metadata_codec import BodyKind, decode_body
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body
 from tests.compat.tables import SMALL_FILTERS, plain_rows
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lakefmt.table import Table
-from lakefmt.timeline.archive.v6_log import LogArchive, LogRecord
-from lakefmt.timeline.instant import format_instant_time
-from lakefmt.upgrade.run import upgrade_table
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.archive.v6_log import LogArchive, LogRecord
+from lakefmt._core.timeline.instant import format_instant_time
+from lakefmt._core.upgrade.run import upgrade_table
 from tests.compat.tables import make_plain_table, plain_rows
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
-import lakefmt.write.commit.transaction as conversation
+import lakefmt._core.write.commit.transaction as conversation
 from lakefmt import lowlevel
 from lakefmt.errors import CommitConflict
 from lakefmt.testing.invariants import check_no_orphans

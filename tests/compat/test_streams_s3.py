@@ -10,10 +10,10 @@ import pytest
 
 import lakefmt
 from benchmarks.storage.s3_server import options_of, s3_server
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.segments.codec import list_streams
-from lakefmt.storage.open import open_store
-from lakefmt.table import Table
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.segments.codec import list_streams
+from lakefmt._core.storage.open import open_store
+from lakefmt._core.table import Table
 from lakefmt.testing.virtual_time import Process, VirtualTime
 from tests.producers.stream.stream_kit import PLAIN, kill
 

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.storage.time_source import SystemTimeSource
+from lakefmt._core.table import Table
 from lakefmt.errors import LakefmtError
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.api import ObjectStore
-from lakefmt.storage.time_source import SystemTimeSource
-from lakefmt.table import Table
 
 _PATIENCE = 60.0
 _FINISHED = itertools.count(1)

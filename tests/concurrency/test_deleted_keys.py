@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-import lakefmt.write.commit.conflict_resolution as conflict_resolution
-import lakefmt.write.transaction as transaction
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
+import lakefmt._core.write.commit.conflict_resolution as conflict_resolution
+import lakefmt._core.write.transaction as transaction
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
 from tests.concurrency.green_threads import MANY
 
 NUMBERS = itertools.count()

@@ -16,14 +16,14 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage import LocalStore, ObjectStore
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.values import TableType
 from lakefmt.errors import SchemaMismatch
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import LocalStore, ObjectStore
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.model import ModelTable, Row
-from lakefmt.values import TableType
 from tests.concurrency.green_threads import MANY, Writer, take_turns
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge

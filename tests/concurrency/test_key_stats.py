@@ -13,17 +13,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-import lakefmt.index.key_reader as index_files
-import lakefmt.write.commit.transaction as conversation
+import lakefmt._core.index.key_reader as index_files
+import lakefmt._core.write.commit.transaction as conversation
 from lakefmt import lowlevel
-from lakefmt.errors import CommitConflict
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.formats.parquet.base_file import java_order_key, key_range
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
-from lakefmt.timeline.commit import CommitMetadata, decode_commit, encode_commit
-from lakefmt.values import TableVersion, WriteOperation, WriteStat
-from lakefmt.write.commit.key_stats import (
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.formats.parquet.base_file import java_order_key, key_range
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.commit import CommitMetadata, decode_commit, encode_commit
+from lakefmt._core.values import TableVersion, WriteOperation, WriteStat
+from lakefmt._core.write.commit.key_stats import (
     KEY_HASHES_ENTRY,
     KEY_RANGES_ENTRY,
     MOST_HASHES,
@@ -35,7 +34,8 @@ from lakefmt.write.commit.key_stats import (
     ranges_disjoint,
     sharing_hashes,
 )
-from lakefmt.write.context import WriteStatus
+from lakefmt._core.write.context import WriteStatus
+from lakefmt.errors import CommitConflict
 from tests.concurrency.green_threads import MANY
 from tests.example_counts import examples
 

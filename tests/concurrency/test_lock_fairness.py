@@ -14,18 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-import lakefmt.write.transaction as transaction
+import lakefmt._core.write.transaction as transaction
 from lakefmt import lowlevel
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.storage.time_source import SystemTimeSource
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.locks.local import InProcessLock, _Queue, _Ticket
+from lakefmt._core.timeline.locks.reentrant import HeldLock, expires_after, held_lock_of, held_lock_scope
+from lakefmt._core.write.commit.retry import retried
 from lakefmt.errors import CommitConflict, LeaseLost, LockUnavailable
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.storage.time_source import SystemTimeSource
-from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.virtual_time import Process, RequestStore
-from lakefmt.timeline.locks.local import InProcessLock, _Queue, _Ticket
-from lakefmt.timeline.locks.reentrant import HeldLock, expires_after, held_lock_of, held_lock_scope
-from lakefmt.write.commit.retry import retried
 from tests.concurrency.green_threads import MANY
 from tests.example_counts import examples
 from tests.simulation.green_clock import GreenletClock
@@ -116,9 +116,9 @@ class Beaten:
         self.began: Callable[[], None] = lambda: None
 
     def run(self) -> Any:
-        from lakefmt.values import WriteOperation
-        from lakefmt.write.context import WriteRequest
-        from lakefmt.write.transaction import begin_saved
+        from lakefmt._core.values import WriteOperation
+        from lakefmt._core.write.context import WriteRequest
+        from lakefmt._core.write.transaction import begin_saved
 
         request = WriteRequest(WriteOperation.UPSERT)
 

@@ -11,13 +11,13 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.markers import SAVED_WRITES
+from lakefmt._core.write import transaction
 from lakefmt.errors import CommitConflict, InstantNotPending, WriterActive
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
-from lakefmt.timeline.markers import SAVED_WRITES
-from lakefmt.write import transaction
 from tests.concurrency.green_threads import MANY, take_turns
 
 NUMBERS = itertools.count()

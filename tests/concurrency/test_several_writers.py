@@ -12,8 +12,17 @@ import pyarrow.compute as pc
 import pytest
 
 import lakefmt
-import lakefmt.write.commit.transaction as conversation
+import lakefmt._core.write.commit.transaction as conversation
 from lakefmt import lowlevel
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage import LocalStore, ObjectStore
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.timeline.metadata_codec import BodyKind, encode_body
+from lakefmt._core.transactions.client import open_write_client
+from lakefmt._core.transactions.instant import InstantTransaction
+from lakefmt._core.write.transaction import find_transaction
 from lakefmt.errors import (
     CommitConflict,
     InstantNotPending,
@@ -22,18 +31,9 @@ from lakefmt.errors import (
     SchemaMismatch,
     WriterActive,
 )
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import LocalStore, ObjectStore
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.store_wrapper import Step, WrapperStore
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
-from lakefmt.timeline.instant import Action
-from lakefmt.timeline.metadata_codec import BodyKind, encode_body
-from lakefmt.transactions.client import open_write_client
-from lakefmt.transactions.instant import InstantTransaction
-from lakefmt.write.transaction import find_transaction
 from tests.concurrency.green_threads import MANY, Gate, Writer, take_turns
 from tests.kit import product_or_diagonal
 
@@ -537,7 +537,7 @@ def test_sabotage_without_the_check_rows_are_lost(monkeypatch: pytest.MonkeyPatc
 
 
 def test_sabotage_without_the_comparison_of_keys_a_key_is_there_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    import lakefmt.write.commit.conflict_resolution as resolution
+    import lakefmt._core.write.commit.conflict_resolution as resolution
 
     monkeypatch.setattr(resolution, "_file_with_key", lambda *given, **how: None)
     table = make(options=APART)

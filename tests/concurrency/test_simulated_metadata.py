@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import pytest
 
-import lakefmt.config.settings as config_settings
-import lakefmt.metadata.observer as observer
-import lakefmt.metadata.reading.reader as reader
+import lakefmt._core.config.settings as config_settings
+import lakefmt._core.metadata.observer as observer
+import lakefmt._core.metadata.reading.reader as reader
+from lakefmt._core.metadata.timeline import MetadataTimeline
+from lakefmt._core.timeline.timeline import Timeline
 from lakefmt.errors import LakefmtError
-from lakefmt.metadata.timeline import MetadataTimeline
-from lakefmt.timeline.timeline import Timeline
 from tests.example_counts import seeds_of_run
 from tests.kit import THOROUGH
 from tests.metadata.metadata_content import check_metadata_table

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 
 import pytest
 
-import lakefmt.transactions.client as services
-import lakefmt.write._slice_state as slice_state
-import lakefmt.write.commit.conflict_resolution as rivals
-from lakefmt.data_classes import replace
-from lakefmt.timeline.heartbeat import Liveness
+import lakefmt._core.transactions.client as services
+import lakefmt._core.write._slice_state as slice_state
+import lakefmt._core.write.commit.conflict_resolution as rivals
+from lakefmt._core.data_classes import replace
+from lakefmt._core.timeline.heartbeat import Liveness
 from tests.example_counts import seeds_of_run
 from tests.kit import SECONDS_FOR_A_CHILD, THOROUGH
 from tests.simulation.serializability import RecordedHistory

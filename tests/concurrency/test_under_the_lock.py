@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.api import Capabilities
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.api import Capabilities
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.locks.api import Lease
+from lakefmt._core.timeline.locks.local import InProcessLock
 from lakefmt.testing.store_wrapper import Step, WrapperStore
-from lakefmt.timeline.locks.api import Lease
-from lakefmt.timeline.locks.local import InProcessLock
 
 T = TypeVar("T")
 NUMBERS = itertools.count()

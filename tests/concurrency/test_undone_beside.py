@@ -9,22 +9,22 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.storage.time_source import SystemTimeSource
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.timeline.locks.reentrant import held_lock_scope
+from lakefmt._core.timeline.markers import remove_markers
+from lakefmt._core.transactions.client import open_write_client
+from lakefmt._core.transactions.recovery import undo_dead_writes
+from lakefmt._core.values import WriteOperation
+from lakefmt._core.write import transaction
+from lakefmt._core.write.commit.transaction import concurrency_of
+from lakefmt._core.write.context import WriteRequest
+from lakefmt._core.write.transaction import WriteTransaction, begin_saved
 from lakefmt.errors import InstantNotPending, LeaseLost, StorageError
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.storage.time_source import SystemTimeSource
-from lakefmt.table import Table
 from lakefmt.testing.invariants import check_no_orphans
-from lakefmt.timeline.instant import Action
-from lakefmt.timeline.locks.reentrant import held_lock_scope
-from lakefmt.timeline.markers import remove_markers
-from lakefmt.transactions.client import open_write_client
-from lakefmt.transactions.recovery import undo_dead_writes
-from lakefmt.values import WriteOperation
-from lakefmt.write import transaction
-from lakefmt.write.commit.transaction import concurrency_of
-from lakefmt.write.context import WriteRequest
-from lakefmt.write.transaction import WriteTransaction, begin_saved
 from tests.concurrency.green_threads import MANY
 
 NUMBERS = itertools.count()

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.config.settings import resolve_settings
-from lakefmt.config.table_config import parse_table_config
-from lakefmt.errors import CommitConflict, InvalidInputError, UnknownSetting
-from lakefmt.timeline.commit import CommitMetadata
-from lakefmt.timeline.conflict import (
+from lakefmt._core.config.settings import resolve_settings
+from lakefmt._core.config.table_config import parse_table_config
+from lakefmt._core.timeline.commit import CommitMetadata
+from lakefmt._core.timeline.conflict import (
     Changes,
     Reason,
     Verdict,
@@ -22,9 +21,10 @@ from lakefmt.timeline.conflict import (
     check_plan_conflict,
     merge_schemas,
 )
-from lakefmt.timeline.instant import Action, Instant, State
-from lakefmt.transactions.concurrency import FailedWrites, check_concurrency, check_non_blocking
-from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
+from lakefmt._core.timeline.instant import Action, Instant, State
+from lakefmt._core.transactions.concurrency import FailedWrites, check_concurrency, check_non_blocking
+from lakefmt._core.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
+from lakefmt.errors import CommitConflict, InvalidInputError, UnknownSetting
 
 RIVAL = Instant(InstantTime("20260101000000005"), Action.COMMIT, State.COMPLETED, InstantTime("20260101000000009"))
 PLAN = Instant(InstantTime("20260101000000005"), Action.COMPACTION, State.INFLIGHT)

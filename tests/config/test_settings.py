@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lakefmt.config.settings import resolve_settings
+from lakefmt._core.config.settings import resolve_settings
+from lakefmt._core.keys.partition_path import check_paths
 from lakefmt.errors import InvalidKey, UnknownSetting
-from lakefmt.keys.partition_path import check_paths
 
 KEY = "hoodie.clean.trigger.max.commits"
 

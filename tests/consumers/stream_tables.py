@@ -9,8 +9,8 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 import lakefmt
-from lakefmt.consumers.stream import StreamBatch
-from lakefmt.storage.memory import MemoryStore
+from lakefmt._core.consumers.stream import StreamBatch
+from lakefmt._core.storage.memory import MemoryStore
 from lakefmt.testing.virtual_time import Process, VirtualTime
 
 _NUMBERS = itertools.count()

@@ -11,7 +11,7 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.consumers.planning import CommitFinder
+from lakefmt._core.consumers.planning import CommitFinder
 from lakefmt.errors import InvalidInputError, StorageError
 from lakefmt.testing.virtual_time import VirtualTime
 from tests.consumers.stream_tables import append_table, bag, ids, keyed_table, on_virtual_time, read_all, rows

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.consumers.position import shard_of
+from lakefmt._core.consumers.position import shard_of
+from lakefmt._core.timeline.consumers import CONSUMERS, consumed_until
 from lakefmt.errors import DataExpired
 from lakefmt.testing.virtual_time import VirtualTime
-from lakefmt.timeline.consumers import CONSUMERS, consumed_until
 from tests.consumers.stream_tables import append_table, bag, ids, keyed_table, on_virtual_time, read_all, rows
 from tests.example_counts import examples
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.consumers.part_reading import read_lanes
-from lakefmt.consumers.steps import StreamPart, StreamStep, partition_order
+from lakefmt._core.consumers.part_reading import read_lanes
+from lakefmt._core.consumers.steps import StreamPart, StreamStep, partition_order
 from tests.consumers.stream_tables import append_table, ids, keyed_table, read_all
 from tests.example_counts import examples
 

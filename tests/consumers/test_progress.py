@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.consumers.stream import TableStream
+from lakefmt._core.consumers.stream import TableStream
+from lakefmt._core.timeline.consumers import consumed_until
 from lakefmt.errors import (
     ConsumerActive,
     CorruptFile,
@@ -22,7 +23,6 @@ from lakefmt.errors import (
     SnapshotExpired,
 )
 from lakefmt.testing.virtual_time import VirtualTime
-from lakefmt.timeline.consumers import consumed_until
 from tests.consumers.stream_tables import append_table, bag, ids, on_virtual_time, read_all, rows
 from tests.example_counts import examples
 

@@ -7,9 +7,9 @@ import contextlib
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage import ObjectStore
 from lakefmt.errors import LakefmtError
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import ObjectStore
 from lakefmt.testing.store_wrapper import SimulatedCrash
 from lakefmt.testing.stores import FaultMode, FaultStore, fail_at
 from lakefmt.testing.virtual_time import VirtualTime

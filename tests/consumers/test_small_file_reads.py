@@ -17,14 +17,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.consumers import part_reading
-from lakefmt.consumers.stream import StreamBatch
+from lakefmt._core.consumers import part_reading
+from lakefmt._core.consumers.stream import StreamBatch
+from lakefmt._core.filegroups import reader
+from lakefmt._core.filegroups.model import BaseFile, parse_files
+from lakefmt._core.filegroups.reader import read_small_file
+from lakefmt._core.storage.api import ObjectInfo
+from lakefmt._core.storage.memory import MemoryStore
 from lakefmt.errors import CorruptFile, DataExpired, InvalidFilter, LakefmtError
-from lakefmt.filegroups import reader
-from lakefmt.filegroups.model import BaseFile, parse_files
-from lakefmt.filegroups.reader import read_small_file
-from lakefmt.storage.api import ObjectInfo
-from lakefmt.storage.memory import MemoryStore
 from tests.consumers.stream_tables import FAST, append_table, ids, keyed_table, read_all, rows
 from tests.example_counts import examples
 

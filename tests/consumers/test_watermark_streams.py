@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core.consumers.steps import StreamStep, cut_at_watermark, split_by_drift
+from lakefmt._core.consumers.stream import Mark, WatermarkAlignment, is_held_back
+from lakefmt._core.values import WriteOperation
 from lakefmt.builders.catalog import BatchWriteBuilder
-from lakefmt.consumers.steps import StreamStep, cut_at_watermark, split_by_drift
-from lakefmt.consumers.stream import Mark, WatermarkAlignment, is_held_back
 from lakefmt.errors import DataExpired
 from lakefmt.testing.virtual_time import VirtualTime
-from lakefmt.values import WriteOperation
 from tests.consumers.stream_tables import append_table, ids, on_virtual_time, read_all, rows
 from tests.example_counts import examples
 
@@ -90,7 +90,7 @@ def test_ap_10_a_start_by_watermark_passes_over_no_commit_that_was_cleaned_away(
 def test_ap_12_commits_without_a_watermark_have_the_one_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
     table = table_with([10])
     # As another engine commits: without lakefmt's entries.
-    monkeypatch.setattr("lakefmt.write.context.add_entries", lambda table_at, metadata, *rest: metadata)
+    monkeypatch.setattr("lakefmt._core.write.context.add_entries", lambda table_at, metadata, *rest: metadata)
     insert(table, 1)
     first = table.client.load().timeline.commits[0].order_time
     assert [batch.watermark for batch in read_all(table)] == [10, 10]

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.errors import InvalidInputError
-from lakefmt.timeline.consumers import (
+from lakefmt._core.timeline.consumers import (
     batch_watermark,
     check_watermark,
     event_time_maximum,
     newest_watermark,
     next_watermark,
 )
+from lakefmt.errors import InvalidInputError
 
 MARKS = st.none() | st.integers(-(1 << 63), (1 << 63) - 1)
 

@@ -14,10 +14,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import ObjectStore
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage import ObjectStore
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
 
 #: After it every heartbeat of a dead process has expired.
 LATER = timedelta(hours=1)

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from lakefmt._core.storage import ObjectStore
+from lakefmt._core.storage.memory import MemoryStore
 from lakefmt.errors import LakefmtError
-from lakefmt.storage import ObjectStore
-from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.store_wrapper import Effect
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from tests.crash.repeatable import Repeatable

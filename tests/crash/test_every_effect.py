@@ -19,10 +19,10 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.storage import LocalStore, ObjectStore
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
 from lakefmt.errors import LakefmtError
-from lakefmt.storage import LocalStore, ObjectStore
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.store_wrapper import Effect

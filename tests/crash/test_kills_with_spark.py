@@ -96,7 +96,7 @@ class Scene:
 #: Reads jobs, one per line; for each a child upserts and dies before the effect with that number (0: lives, and counts).
 VICTIMS = """
 import json, os, sys
-import lakefmt, pyarrow.parquet, pyarrow.dataset, lakefmt.write.pipeline
+import lakefmt, pyarrow.parquet, pyarrow.dataset, lakefmt._core.write.pipeline
 from lakefmt.testing.crash import count_effects, die_at
 
 def upsert(root, batch, effect, told):

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 import pytest
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.api import Capabilities, ObjectStore
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.api import Capabilities, ObjectStore
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.store_wrapper import WrapperStore

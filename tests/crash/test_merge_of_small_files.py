@@ -7,10 +7,10 @@ import itertools
 import pytest
 
 import lakefmt
-from lakefmt.storage.memory import MemoryStore
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.write.assign import MOST_SMALL_FILES
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.stores import FaultStore
-from lakefmt.write.assign import MOST_SMALL_FILES
 from tests.crash.repeatable import Repeatable
 from tests.crash.sweep import Ending, endings_of_run, sweep
 from tests.crash.test_every_effect import OPTIONS, same

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.metadata.reading.listing import ListingByMetadata
-from lakefmt.storage.api import ObjectStore
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
+from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import FaultStore

@@ -26,7 +26,7 @@ import os, pickle, sys
 from lakefmt import lowlevel
 context, assignment, batches = pickle.load(open(sys.argv[1], "rb"))
 if sys.argv[2] == "die":
-    import lakefmt.write.files.base_file as files
+    import lakefmt._core.write.files.base_file as files
     real = files.FileInProgress.finish
     def finish(self):
         os.kill(os.getpid(), 9)

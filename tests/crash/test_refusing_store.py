@@ -9,11 +9,11 @@ from typing import TypeVar
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage import ObjectStore
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
 from lakefmt.errors import LakefmtError, StorageError
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import ObjectStore
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.store_wrapper import Step, WrapperStore
 from tests.crash.test_every_effect import VERBS
 from tests.kit import SCHEMA, THOROUGH, rows

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.storage.memory import MemoryStore
+from lakefmt._core.storage.memory import MemoryStore
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from tests.crash.repeatable import Repeatable
 

@@ -15,20 +15,20 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.markers import SAVED_WRITES, saved_write_name
+from lakefmt._core.values import WriteOperation
+from lakefmt._core.write import transaction as saved_transaction
+from lakefmt._core.write.context import WriteRequest
+from lakefmt._core.write.files.base_file import write_assigned
+from lakefmt._core.write.pipeline import route
+from lakefmt._core.write.transaction import abort_context, begin_saved, resume_transaction
 from lakefmt.errors import InstantNotPending
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import FaultStore
-from lakefmt.timeline.markers import SAVED_WRITES, saved_write_name
-from lakefmt.values import WriteOperation
-from lakefmt.write import transaction as saved_transaction
-from lakefmt.write.context import WriteRequest
-from lakefmt.write.files.base_file import write_assigned
-from lakefmt.write.pipeline import route
-from lakefmt.write.transaction import abort_context, begin_saved, resume_transaction
 from tests.crash.repeatable import Repeatable
 from tests.crash.sweep import DIES, Ending, endings_of_run, sweep
 from tests.kit import SCHEMA, product_or_diagonal, rows
@@ -153,6 +153,6 @@ def test_the_process_that_commits_dies(table_type: str, ending: Ending, then: st
 def test_a_saved_write_that_is_left_would_be_seen() -> None:
     origin = made("cow")
     store = origin.copy()
-    store.put(saved_write_name(lakefmt.values.InstantTime("20990101000000000")), b"{}")
+    store.put(saved_write_name(lakefmt._core.values.InstantTime("20990101000000000")), b"{}")
     with pytest.raises(AssertionError, match=r"20990101000000000\.json"):
         check_nothing_left(origin, store, "sabotaged")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakefmt.storage import memory
+from lakefmt._core.storage import memory
 
 
 @pytest.fixture(autouse=True)

@@ -164,7 +164,7 @@ class Page:
 def _call_here(command: str) -> tuple[int, str]:
     from click.testing import CliRunner
 
-    from lakefmt.cli import main
+    from lakefmt._core.cli import main
 
     with warnings.catch_warnings():
         warnings.simplefilter("default")  # of pytest they would be errors
@@ -178,7 +178,7 @@ def _shim_folder(folder: Path) -> Path:
     script = shims / "lakefmt"
     if not script.exists():
         shims.mkdir(parents=True, exist_ok=True)
-        call = "import sys; from lakefmt.cli import main; sys.exit(main())"
+        call = "import sys; from lakefmt._core.cli import main; sys.exit(main())"
         script.write_text(f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -c '{call}' \"$@\"\n", "utf-8")
         script.chmod(script.stat().st_mode | stat.S_IXUSR)
     return shims

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lakefmt.storage import memory
+from lakefmt._core.storage import memory
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Spark's own environments import them (tests/spark); they have no examples.

@@ -55,7 +55,7 @@ def undocumented(commands: dict[str, click.Command], page: str) -> list[str]:
 
 
 def test_the_settings_table_is_the_generated_one():
-    from lakefmt.config import settings
+    from lakefmt._core.config import settings
 
     page = (ROOT / "docs" / "settings.md").read_text("utf-8")
     missing = missing_settings(page, settings.settings_markdown())

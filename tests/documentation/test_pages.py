@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from documentation_blocks import Block, Page, PageError, blocks, commands, make_targets, pages
 
-from lakefmt.storage import memory
+from lakefmt._core.storage import memory
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = make_targets((ROOT / "Makefile").read_text("utf-8"))

@@ -16,7 +16,7 @@ from examples.quickstart.__main__ import main
 from examples.quickstart.flights import deliveries, extract_flights, first_load, read_flights
 from examples.quickstart.output import draw_directory
 from examples.quickstart.quickstart import run_quickstart
-from lakefmt.cli.formatters import plain_console
+from lakefmt._core.cli.formatters import plain_console
 from lakefmt.errors import InternalError, InvalidInputError, TableExists, UnsupportedFeature
 from tests.kit import values_of_run
 

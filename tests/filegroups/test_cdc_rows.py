@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakefmt.config.table_config import CdcMode
+from lakefmt._core.config.table_config import CdcMode
+from lakefmt._core.filegroups.cdc import build_cdc_rows, changes_of_merge, compare_rows, match_keys
+from lakefmt._core.filegroups.merge.base import Incoming, merge_into_base
+from lakefmt._core.formats.log.blocks import scan_blocks
+from lakefmt._core.formats.log.cdc import build_cdc_schema, decode_cdc_content, encode_cdc_blocks
+from lakefmt._core.schema import arrow_to_avro, without_meta_columns
+from lakefmt._core.values import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY
 from lakefmt.errors import CorruptFile
-from lakefmt.filegroups.cdc import build_cdc_rows, changes_of_merge, compare_rows, match_keys
-from lakefmt.filegroups.merge.base import Incoming, merge_into_base
-from lakefmt.formats.log.blocks import scan_blocks
-from lakefmt.formats.log.cdc import build_cdc_schema, decode_cdc_content, encode_cdc_blocks
-from lakefmt.schema import arrow_to_avro, without_meta_columns
-from lakefmt.values import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY
 
 SCHEMA = pa.schema(
     [

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.arrays import replaced_items
+from lakefmt._core.arrays import replaced_items
 
 MOMENTS = st.datetimes(datetime.datetime(1900, 1, 1), datetime.datetime(2200, 1, 1))
 VALUES: dict[pa.DataType, st.SearchStrategy[object]] = {

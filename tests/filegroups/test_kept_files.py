@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.filegroups import listing, model
-from lakefmt.filegroups.listing import KeptFiles, StorageListing
-from lakefmt.filegroups.model import FileSlice, all_slices, build_slices, parse_files
-from lakefmt.storage.api import ObjectInfo
-from lakefmt.storage.local.store import LocalStore
-from lakefmt.table import Table
-from lakefmt.timeline.timeline import Timeline, timeline_from_names
-from lakefmt.values import InstantTime, PartitionPath
+from lakefmt._core.filegroups import listing, model
+from lakefmt._core.filegroups.listing import KeptFiles, StorageListing
+from lakefmt._core.filegroups.model import FileSlice, all_slices, build_slices, parse_files
+from lakefmt._core.storage.api import ObjectInfo
+from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.timeline import Timeline, timeline_from_names
+from lakefmt._core.values import InstantTime, PartitionPath
 
 P = PartitionPath("p")
 OPTIONS = {
@@ -249,7 +249,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> tupl
     with monkeypatch.context() as patch:
         patch.setattr(LocalStore, "info", look)
         patch.setattr(LocalStore, "list", list_all)
-        patch.setattr("lakefmt.filegroups.listing.parse_files", parse_all)
+        patch.setattr("lakefmt._core.filegroups.listing.parse_files", parse_all)
         work()
     return [name for name in looks if name.endswith(".parquet")], parsed[0]
 

@@ -7,10 +7,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.filegroups.merge.base import Incoming, choose_survivors, merge_into_base
-from lakefmt.filegroups.ordering import incoming_wins
-from lakefmt.formats.parquet.dictionary_columns import without_unused
-from lakefmt.values import RECORD_KEY, MergeMode
+from lakefmt._core.filegroups.merge.base import Incoming, choose_survivors, merge_into_base
+from lakefmt._core.filegroups.ordering import incoming_wins
+from lakefmt._core.formats.parquet.dictionary_columns import without_unused
+from lakefmt._core.values import RECORD_KEY, MergeMode
 
 keys = st.sampled_from("abcdef")
 orders = st.one_of(st.none(), st.integers(0, 3))

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefmt.config.merge_rule import Order
+from lakefmt._core.config.merge_rule import Order
+from lakefmt._core.filegroups.merge.base import choose_survivors
+from lakefmt._core.filegroups.merge.precombine import order_ranks
+from lakefmt._core.filegroups.ordering import comparable, incoming_wins, ordering_columns
+from lakefmt._core.values import MergeMode
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.filegroups.merge.base import choose_survivors
-from lakefmt.filegroups.merge.precombine import order_ranks
-from lakefmt.filegroups.ordering import comparable, incoming_wins, ordering_columns
-from lakefmt.values import MergeMode
 from tests.compat.ordering_tables import KINDS, java_key
 from tests.example_counts import examples
 

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.config.merge_rule import MergeRule
-from lakefmt.filegroups import base_writer
-from lakefmt.filegroups.merge.base import Incoming, Merged, merge_in_parts, merge_into_base, sum_of_parts
-from lakefmt.filegroups.model import parse_files
-from lakefmt.filegroups.reader import BaseFileReader
-from lakefmt.storage.api import ObjectInfo
-from lakefmt.storage.local.store import LocalStore
-from lakefmt.values import RECORD_KEY, MergeMode, PartitionPath
-from lakefmt.write.files.base_file import store_parts
+from lakefmt._core.config.merge_rule import MergeRule
+from lakefmt._core.filegroups import base_writer
+from lakefmt._core.filegroups.merge.base import Incoming, Merged, merge_in_parts, merge_into_base, sum_of_parts
+from lakefmt._core.filegroups.model import parse_files
+from lakefmt._core.filegroups.reader import BaseFileReader
+from lakefmt._core.storage.api import ObjectInfo
+from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.values import RECORD_KEY, MergeMode, PartitionPath
+from lakefmt._core.write.files.base_file import store_parts
 
 RULES = (
     MergeRule.plain(MergeMode.COMMIT_TIME_ORDERING, ()),

@@ -20,11 +20,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
-from lakefmt.errors import InternalError, LakefmtError
-from lakefmt.filegroups import named_rows
-from lakefmt.filegroups.model import BaseFile, parse_files
-from lakefmt.filegroups.named_rows import NamedTexts, read_named_rows
-from lakefmt.formats.parquet.page_search import (
+from lakefmt._core.filegroups import named_rows
+from lakefmt._core.filegroups.model import BaseFile, parse_files
+from lakefmt._core.filegroups.named_rows import NamedTexts, read_named_rows
+from lakefmt._core.formats.parquet.page_search import (
     LARGE_FOOTER,
     ColumnPages,
     ReadAt,
@@ -34,9 +33,10 @@ from lakefmt.formats.parquet.page_search import (
     pages_with,
     read_short_footer,
 )
-from lakefmt.storage import LocalStore
-from lakefmt.storage.api import ObjectInfo
-from lakefmt.values import PartitionPath
+from lakefmt._core.storage import LocalStore
+from lakefmt._core.storage.api import ObjectInfo
+from lakefmt._core.values import PartitionPath
+from lakefmt.errors import InternalError, LakefmtError
 
 NAME = "p/f-0_1-0-0_20260101000000000.parquet"
 ROWS = 100_000
@@ -337,7 +337,7 @@ def test_a_look_up_decodes_one_page_of_each_column(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(named_rows, "encode_pages", encoded)
     with monkeypatch.context() as patch:
-        patch.setattr("lakefmt.read.scan._groups", whole)
+        patch.setattr("lakefmt._core.read.scan._groups", whole)
         for number in (0, 123_456, 299_999):
             decoded.clear()
             key = data["id"][number].as_py()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from lakefmt.arrays import distinct, from_numpy, other_rows
+from lakefmt._core.arrays import distinct, from_numpy, other_rows
 
 KINDS = st.sampled_from([np.bool_, np.int8, np.uint8, np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64])
 

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from lakefmt.filegroups import named_rows
-from lakefmt.filegroups.named_rows import do_side_by_side
+from lakefmt._core.filegroups import named_rows
+from lakefmt._core.filegroups.named_rows import do_side_by_side
 
 
 @pytest.fixture(autouse=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lakefmt.filegroups.model import FileSlice, build_slices, parse_files
-from lakefmt.storage.api import ObjectInfo
-from lakefmt.timeline.instant import parse_instant_file
-from lakefmt.timeline.timeline import Timeline, build_timeline
-from lakefmt.values import PartitionPath
+from lakefmt._core.filegroups.model import FileSlice, build_slices, parse_files
+from lakefmt._core.storage.api import ObjectInfo
+from lakefmt._core.timeline.instant import parse_instant_file
+from lakefmt._core.timeline.timeline import Timeline, build_timeline
+from lakefmt._core.values import PartitionPath
 
 P = PartitionPath("p")
 

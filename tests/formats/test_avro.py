@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefmt._core.formats.avro.container import decode_container, decode_container_records, encode_container
+from lakefmt._core.formats.avro.writer import encode_long
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
-from lakefmt.formats.avro.container import decode_container, decode_container_records, encode_container
-from lakefmt.formats.avro.writer import encode_long
 
 NOTE = {"type": "record", "name": "Note", "fields": [{"name": "text", "type": "string"}]}
 

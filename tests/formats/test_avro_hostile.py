@@ -8,10 +8,10 @@ import tracemalloc
 
 import pytest
 
+from lakefmt._core.formats.avro.container import decode_container, encode_container
+from lakefmt._core.formats.avro.writer import encode_long
+from lakefmt._core.schema.avro import parse_avro_schema
 from lakefmt.errors import CorruptFile, FormatError, UnsupportedFeature
-from lakefmt.formats.avro.container import decode_container, encode_container
-from lakefmt.formats.avro.writer import encode_long
-from lakefmt.schema.avro import parse_avro_schema
 
 HUGE = 1 << 62
 

@@ -18,11 +18,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefmt._core.formats.avro.columnar import codec
+from lakefmt._core.formats.avro.columnar.codec import decode_rows, encode_rows
+from lakefmt._core.formats.avro.columnar.plan import nullable_type
+from lakefmt._core.schema import avro_to_arrow
 from lakefmt.errors import InvalidInputError, SchemaMismatch
-from lakefmt.formats.avro.columnar import codec
-from lakefmt.formats.avro.columnar.codec import decode_rows, encode_rows
-from lakefmt.formats.avro.columnar.plan import nullable_type
-from lakefmt.schema import avro_to_arrow
 
 UTC = datetime.UTC
 EPOCH = datetime.datetime(1970, 1, 1)

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefmt._core.formats.avro.columnar.codec import decode_rows, encode_rows
+from lakefmt._core.formats.avro.writer import encode_long
 from lakefmt.errors import CorruptFile, LakefmtError, UnsupportedFeature
-from lakefmt.formats.avro.columnar.codec import decode_rows, encode_rows
-from lakefmt.formats.avro.writer import encode_long
 
 FIELDS = [
     {"name": "key", "type": ["null", "string"]},

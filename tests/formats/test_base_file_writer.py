@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
+from lakefmt._core.formats.parquet.base_file import BaseFileWriter
 from lakefmt.errors import UnknownSetting
-from lakefmt.formats.parquet.base_file import BaseFileWriter
 
 ROWS = 10_000
 

@@ -17,10 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.errors import CorruptFile, InvalidInputError, InvalidKey, UnsupportedFeature
-from lakefmt.formats.bloom import bloom_filter
-from lakefmt.formats.bloom import bloom_filter as bloom_module
-from lakefmt.formats.bloom.bloom_filter import (
+from lakefmt._core.formats.bloom import bloom_filter
+from lakefmt._core.formats.bloom import bloom_filter as bloom_module
+from lakefmt._core.formats.bloom.bloom_filter import (
     DYNAMIC,
     SIMPLE,
     BloomFilter,
@@ -28,6 +27,7 @@ from lakefmt.formats.bloom.bloom_filter import (
     decode_bloom_filter,
     filter_size,
 )
+from lakefmt.errors import CorruptFile, InvalidInputError, InvalidKey, UnsupportedFeature
 
 DATA = Path(__file__).parent.parent / "data" / "formats"
 MASK = 0xFFFFFFFF

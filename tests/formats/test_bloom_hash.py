@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefmt._core.formats.bloom import murmur
+from lakefmt._core.formats.bloom.murmur import HashChain, chained_hashes, key_blocks, murmur_hadoop, positions_of
 from lakefmt.errors import InvalidInputError, InvalidKey
-from lakefmt.formats.bloom import murmur
-from lakefmt.formats.bloom.murmur import HashChain, chained_hashes, key_blocks, murmur_hadoop, positions_of
 
 MASK = 0xFFFFFFFF
 M = 0x5BD1E995

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.filegroups import reader as module
-from lakefmt.filegroups.merge.base import _shares_memory
-from lakefmt.filegroups.model import BaseFile
-from lakefmt.filegroups.reader import BaseFileReader
-from lakefmt.formats.parquet import duplicate_columns
-from lakefmt.formats.parquet.duplicate_columns import Span, are_within, find_duplicate_column
-from lakefmt.storage.local.store import LocalStore
-from lakefmt.values import RECORD_KEY, InstantTime
+from lakefmt._core.filegroups import reader as module
+from lakefmt._core.filegroups.merge.base import _shares_memory
+from lakefmt._core.filegroups.model import BaseFile
+from lakefmt._core.filegroups.reader import BaseFileReader
+from lakefmt._core.formats.parquet import duplicate_columns
+from lakefmt._core.formats.parquet.duplicate_columns import Span, are_within, find_duplicate_column
+from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.values import RECORD_KEY, InstantTime
 from tests.example_counts import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge

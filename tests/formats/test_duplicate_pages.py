@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.errors import InternalError, StorageError
-from lakefmt.formats.parquet import duplicate_columns
-from lakefmt.formats.parquet.base_file import BaseFileWriter
-from lakefmt.formats.parquet.duplicate_columns import (
+from lakefmt._core.formats.parquet import duplicate_columns
+from lakefmt._core.formats.parquet.base_file import BaseFileWriter
+from lakefmt._core.formats.parquet.duplicate_columns import (
     duplicate_key_column,
     footer_of,
     note_chunk,
     place_chunks,
     with_length,
 )
-from lakefmt.values import RECORD_KEY
+from lakefmt._core.values import RECORD_KEY
+from lakefmt.errors import InternalError, StorageError
 
 NEVER = 1 << 60
 OFFSETS = ("data_page_offset", "dictionary_page_offset", "file_offset")

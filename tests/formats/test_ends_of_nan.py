@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
-from lakefmt.formats.parquet.base_file import BaseFileWriter
-from lakefmt.metadata.layout import PartitionKind
-from lakefmt.metadata.reading.listing import open_metadata_table
-from lakefmt.metadata.reading.stats_reader import read_stats
-from lakefmt.metadata.statistics import row_ranges
-from lakefmt.values import RECORD_KEY
+from lakefmt._core.formats.parquet.base_file import BaseFileWriter
+from lakefmt._core.metadata.layout import PartitionKind
+from lakefmt._core.metadata.reading.listing import open_metadata_table
+from lakefmt._core.metadata.reading.stats_reader import read_stats
+from lakefmt._core.metadata.statistics import row_ranges
+from lakefmt._core.values import RECORD_KEY
 
 NAN, INF = math.nan, math.inf
 STRUCT = pa.struct([("x", pa.float64()), ("n", pa.int32())])

@@ -16,10 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.errors import CorruptFile, InvalidInputError, SchemaMismatch, UnsupportedFeature
-from lakefmt.formats.avro.columnar.codec import encode_rows
-from lakefmt.formats.log.blocks import BlockKind, HeaderKey, encode_block
-from lakefmt.formats.log.data_block import (
+from lakefmt._core.formats.avro.columnar.codec import encode_rows
+from lakefmt._core.formats.log.blocks import BlockKind, HeaderKey, encode_block
+from lakefmt._core.formats.log.data_block import (
     BlockHeader,
     block_positions,
     decode_avro_content,
@@ -29,8 +28,9 @@ from lakefmt.formats.log.data_block import (
     encode_data_block,
     encode_parquet_block,
 )
-from lakefmt.formats.log.delete_block import decode_delete_content, encode_delete_block
-from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
+from lakefmt._core.formats.log.delete_block import decode_delete_content, encode_delete_block
+from lakefmt._core.formats.log.reader import LogBlockReader, WholeBlock
+from lakefmt.errors import CorruptFile, InvalidInputError, SchemaMismatch, UnsupportedFeature
 
 DATA = Path(__file__).parents[1] / "data/formats/log"
 SCHEMA = '{"type":"record","name":"r","fields":[{"name":"id","type":"long"},{"name":"s","type":["null","string"]}]}'

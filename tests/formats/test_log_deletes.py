@@ -16,18 +16,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefmt.errors import CorruptFile, InvalidInputError, SchemaMismatch, UnsupportedFeature
-from lakefmt.formats.avro.writer import encode_long
-from lakefmt.formats.log.blocks import BlockKind, HeaderKey
-from lakefmt.formats.log.data_block import BlockHeader
-from lakefmt.formats.log.delete_block import (
+from lakefmt._core.formats.avro.writer import encode_long
+from lakefmt._core.formats.log.blocks import BlockKind, HeaderKey
+from lakefmt._core.formats.log.data_block import BlockHeader
+from lakefmt._core.formats.log.delete_block import (
     DeleteRecords,
     decode_delete_content,
     delete_records,
     encode_delete_block,
     record_starts,
 )
-from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
+from lakefmt._core.formats.log.reader import LogBlockReader, WholeBlock
+from lakefmt.errors import CorruptFile, InvalidInputError, SchemaMismatch, UnsupportedFeature
 from tests.example_counts import examples
 
 KRYO = json.loads((Path(__file__).parents[1] / "data/formats/log/java.json").read_text("utf-8"))["kryo"]

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefmt._core.formats.log.data_block import decode_positions, encode_positions
 from lakefmt.errors import CorruptFile, InvalidInputError
-from lakefmt.formats.log.data_block import decode_positions, encode_positions
 
 JAVA = json.loads((Path(__file__).parents[1] / "data/formats/log/java.json").read_text("utf-8"))["positions"]
 MIXED = [range(5), range(70000, 90000, 3), range(200000, 200004), [300000, 400000]]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakefmt._core.formats.log import blocks
+from lakefmt._core.formats.log.blocks import record_spans
 from lakefmt.errors import CorruptFile
-from lakefmt.formats.log import blocks
-from lakefmt.formats.log.blocks import record_spans
 from tests.example_counts import examples
 
 COUNT = 5000

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.errors import CorruptFile, InvalidInputError
-from lakefmt.formats.properties import (
+from lakefmt._core.formats.properties import (
     check_table_checksum,
     decode_properties,
     encode_properties,
     properties_comment_date,
     table_checksum,
 )
+from lakefmt.errors import CorruptFile, InvalidInputError
 
 # Java's own answers to these bytes (java.util.Properties of JDK 17), checked one by one.
 JAVA_READS = {

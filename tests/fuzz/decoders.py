@@ -17,14 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakefmt.config.table_config import parse_table_config
-from lakefmt.errors import FormatError, InvalidInputError, ObjectNotFound, UnsupportedError
-from lakefmt.formats.avro.columnar.codec import decode_rows
-from lakefmt.formats.avro.container import decode_container, decode_container_records, encode_container
-from lakefmt.formats.avro.reader import compile_decoder
-from lakefmt.formats.bloom.bloom_filter import decode_bloom_filter
-from lakefmt.formats.hfile.reader import HFileReader
-from lakefmt.formats.log.blocks import (
+from lakefmt._core.config.table_config import parse_table_config
+from lakefmt._core.formats.avro.columnar.codec import decode_rows
+from lakefmt._core.formats.avro.container import decode_container, decode_container_records, encode_container
+from lakefmt._core.formats.avro.reader import compile_decoder
+from lakefmt._core.formats.bloom.bloom_filter import decode_bloom_filter
+from lakefmt._core.formats.hfile.reader import HFileReader
+from lakefmt._core.formats.log.blocks import (
     BlockKind,
     HeaderKey,
     LogBlock,
@@ -32,22 +31,22 @@ from lakefmt.formats.log.blocks import (
     scan_blocks,
     split_avro_records,
 )
-from lakefmt.formats.log.cdc import decode_cdc_content
-from lakefmt.formats.log.data_block import decode_avro_content, decode_avro_contents, decode_positions
-from lakefmt.formats.log.delete_block import decode_delete_content
-from lakefmt.formats.names import marker_name, parse_base_file, parse_log_file, parse_marker
-from lakefmt.formats.parquet.page_search import find_pages
-from lakefmt.formats.properties import check_table_checksum, decode_properties
-from lakefmt.index.bucket.counts import FIRST_CONFIG, BucketCounts, decode_hashing_config, encode_hashing_config
-from lakefmt.index.bucket.ring import decode_ring, encode_ring, first_ring
-from lakefmt.metadata.reading.index_readers import decode_index_keys
-from lakefmt.metadata.reading.listing import listed_files
-from lakefmt.metadata.reading.reader import RecordRun
-from lakefmt.metadata.reading.stats_reader import decode_stats
-from lakefmt.metadata.records import ColumnStats, MetadataRecord, RecordType, encode_record, record_schema
-from lakefmt.schema import avro_to_arrow
-from lakefmt.schema.avro import parse_avro_schema
-from lakefmt.segments.codec import (
+from lakefmt._core.formats.log.cdc import decode_cdc_content
+from lakefmt._core.formats.log.data_block import decode_avro_content, decode_avro_contents, decode_positions
+from lakefmt._core.formats.log.delete_block import decode_delete_content
+from lakefmt._core.formats.names import marker_name, parse_base_file, parse_log_file, parse_marker
+from lakefmt._core.formats.parquet.page_search import find_pages
+from lakefmt._core.formats.properties import check_table_checksum, decode_properties
+from lakefmt._core.index.bucket.counts import FIRST_CONFIG, BucketCounts, decode_hashing_config, encode_hashing_config
+from lakefmt._core.index.bucket.ring import decode_ring, encode_ring, first_ring
+from lakefmt._core.metadata.reading.index_readers import decode_index_keys
+from lakefmt._core.metadata.reading.listing import listed_files
+from lakefmt._core.metadata.reading.reader import RecordRun
+from lakefmt._core.metadata.reading.stats_reader import decode_stats
+from lakefmt._core.metadata.records import ColumnStats, MetadataRecord, RecordType, encode_record, record_schema
+from lakefmt._core.schema import avro_to_arrow
+from lakefmt._core.schema.avro import parse_avro_schema
+from lakefmt._core.segments.codec import (
     Claim,
     SegmentHeader,
     checksum,
@@ -58,26 +57,32 @@ from lakefmt.segments.codec import (
     encode_header,
     encode_segment,
 )
-from lakefmt.segments.names import SegmentPosition
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.timeline.archive.lsm_timeline import decode_manifest, parse_manifest_name
-from lakefmt.timeline.archive.store import HistoryStore
-from lakefmt.timeline.archive.v6_log import LogArchive
-from lakefmt.timeline.commit import CommitMetadata, decode_commit, decode_entry, encode_entry
-from lakefmt.timeline.consumers import ConsumerRecord, decode_consumer, encode_consumer
-from lakefmt.timeline.heartbeat import heartbeat_name, make_stamp, read_stamp
-from lakefmt.timeline.instant import Action, Instant, State, parse_instant_file, parse_instant_time
-from lakefmt.timeline.locks.filesystem import decode_stamp
-from lakefmt.timeline.locks.storage import decode_lock_record
-from lakefmt.timeline.markers import list_marked, marker_directory
-from lakefmt.timeline.metadata_codec import BodyKind, body_kind, decode_body, decode_commit_rows, encode_body
-from lakefmt.timeline.properties_store import BACKUP, PROPERTIES, load_properties
-from lakefmt.timeline.restore import RestorePlan, parse_restore_record, restore_record
-from lakefmt.timeline.rollback import RollbackPlan, choose_logs, parse_rollback_plan, rollback_plan_record, scan_logs
-from lakefmt.timeline.savepoint import parse_savepoint, savepoint_record
-from lakefmt.timeline.timeline import timeline_from_names
-from lakefmt.values import FileId, InstantTime, PartitionPath, TableVersion, WriteOperation, WriteStat
-from lakefmt.write.commit.key_stats import (
+from lakefmt._core.segments.names import SegmentPosition
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.timeline.archive.lsm_timeline import decode_manifest, parse_manifest_name
+from lakefmt._core.timeline.archive.store import HistoryStore
+from lakefmt._core.timeline.archive.v6_log import LogArchive
+from lakefmt._core.timeline.commit import CommitMetadata, decode_commit, decode_entry, encode_entry
+from lakefmt._core.timeline.consumers import ConsumerRecord, decode_consumer, encode_consumer
+from lakefmt._core.timeline.heartbeat import heartbeat_name, make_stamp, read_stamp
+from lakefmt._core.timeline.instant import Action, Instant, State, parse_instant_file, parse_instant_time
+from lakefmt._core.timeline.locks.filesystem import decode_stamp
+from lakefmt._core.timeline.locks.storage import decode_lock_record
+from lakefmt._core.timeline.markers import list_marked, marker_directory
+from lakefmt._core.timeline.metadata_codec import BodyKind, body_kind, decode_body, decode_commit_rows, encode_body
+from lakefmt._core.timeline.properties_store import BACKUP, PROPERTIES, load_properties
+from lakefmt._core.timeline.restore import RestorePlan, parse_restore_record, restore_record
+from lakefmt._core.timeline.rollback import (
+    RollbackPlan,
+    choose_logs,
+    parse_rollback_plan,
+    rollback_plan_record,
+    scan_logs,
+)
+from lakefmt._core.timeline.savepoint import parse_savepoint, savepoint_record
+from lakefmt._core.timeline.timeline import timeline_from_names
+from lakefmt._core.values import FileId, InstantTime, PartitionPath, TableVersion, WriteOperation, WriteStat
+from lakefmt._core.write.commit.key_stats import (
     KEY_HASHES_ENTRY,
     KEY_RANGES_ENTRY,
     KeySpan,
@@ -85,6 +90,7 @@ from lakefmt.write.commit.key_stats import (
     key_ranges_of,
     sharing_hashes,
 )
+from lakefmt.errors import FormatError, InvalidInputError, ObjectNotFound, UnsupportedError
 from tests.formats.hfile.hfile_parts import numbered, with_two_levels
 from tests.fuzz.seeds import (
     TIMELINE,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from lakefmt import create_table, open_table
-from lakefmt.storage.memory import MemoryStore
+from lakefmt._core.storage.memory import MemoryStore
 from lakefmt.testing.multiset import multiset_difference
 from tests.fuzz.seeds import DATA, TIMELINE
 from tests.read.archiving import archive

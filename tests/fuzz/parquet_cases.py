@@ -20,12 +20,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakefmt._core.filegroups.model import BaseFile, parse_files
+from lakefmt._core.filegroups.reader import BaseFileReader, read_small_file
+from lakefmt._core.formats.log.data_block import decode_parquet_content
+from lakefmt._core.storage.api import ObjectInfo
+from lakefmt._core.storage.memory import MemoryStore
 from lakefmt.errors import FormatError, UnsupportedError
-from lakefmt.filegroups.model import BaseFile, parse_files
-from lakefmt.filegroups.reader import BaseFileReader, read_small_file
-from lakefmt.formats.log.data_block import decode_parquet_content
-from lakefmt.storage.api import ObjectInfo
-from lakefmt.storage.memory import MemoryStore
 from tests.fuzz.damage import damaged, inflations, random_edits, truncations
 from tests.fuzz.decoders import decode_archive
 from tests.fuzz.face_cases import read_damaged

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from lakefmt.formats.avro.reader import read_long
-from lakefmt.formats.avro.writer import encode_long
+from lakefmt._core.formats.avro.reader import read_long
+from lakefmt._core.formats.avro.writer import encode_long
 
 DATA = Path(__file__).parents[1] / "data"
 TIMELINE = DATA / "timeline"

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import lakefmt.formats
-import lakefmt.timeline
+import lakefmt._core.formats
+import lakefmt._core.timeline
 from tests.fuzz.bounds import Hang, Meter
 from tests.fuzz.damage import damaged, effort, inflations, places, random_edits, truncations
 from tests.fuzz.decoders import DECODERS, EXEMPT, IDS, INPUTS, VERBS, Decoder

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakefmt._core.formats.parquet.base_file import check_row_counts, decode_footer
 from lakefmt.errors import CorruptFile
-from lakefmt.formats.parquet.base_file import check_row_counts, decode_footer
 from tests.fuzz.bounds import FREE_BYTES
 from tests.fuzz.damage import effort
 from tests.fuzz.parquet_cases import (

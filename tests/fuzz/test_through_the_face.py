@@ -92,7 +92,7 @@ def test_a_read_that_writes_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = lake("written8")
 
     def writes(url: str) -> object:
-        from lakefmt.storage import open_store
+        from lakefmt._core.storage import open_store
 
         open_store(url).put("left.behind", b"x")
         raise CorruptFile("and then it failed")

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.index.bucket.hashes import joined_values, xxhash32
-from lakefmt.index.bucket.ring import LARGEST_HASH, HashRing
-from lakefmt.index.bucket.ring_files import RingFiles
-from lakefmt.values import PartitionPath
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.index.bucket.hashes import joined_values, xxhash32
+from lakefmt._core.index.bucket.ring import LARGEST_HASH, HashRing
+from lakefmt._core.index.bucket.ring_files import RingFiles
+from lakefmt._core.values import PartitionPath
 
 FAST = {"lakefmt.durability": "none"}
 NUM, ENGINE = "hoodie.bucket.index.num.buckets", "hoodie.index.bucket.engine"

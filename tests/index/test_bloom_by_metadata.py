@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.config.settings import resolve_settings
-from lakefmt.index import IndexKeys, choose_index, key_files
-from lakefmt.index import metadata_footers as footers_module
-from lakefmt.table import Table
+from lakefmt._core.config.settings import resolve_settings
+from lakefmt._core.index import IndexKeys, choose_index, key_files
+from lakefmt._core.index import metadata_footers as footers_module
+from lakefmt._core.table import Table
+from lakefmt._core.transactions.indexing import drop_metadata_index
 from lakefmt.testing.stores import CountingStore
-from lakefmt.transactions.indexing import drop_metadata_index
 from tests.example_counts import examples
 
 NUMBERS = itertools.count()

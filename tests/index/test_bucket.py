@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core.filegroups.model import BaseFile, FileSlice
+from lakefmt._core.formats.properties import decode_properties
+from lakefmt._core.index import IndexKeys
+from lakefmt._core.index.bucket import hashes
+from lakefmt._core.index.bucket.fixed import MAX_BUCKETS, BucketIndex, bucket_of
+from lakefmt._core.index.bucket.hashes import bucket_numbers, list_hashes
+from lakefmt._core.values import FileId, InstantTime, PartitionPath
 from lakefmt.errors import InvalidInputError, InvalidKey, UnknownSetting, UnsupportedFeature
-from lakefmt.filegroups.model import BaseFile, FileSlice
-from lakefmt.formats.properties import decode_properties
-from lakefmt.index import IndexKeys
-from lakefmt.index.bucket import hashes
-from lakefmt.index.bucket.fixed import MAX_BUCKETS, BucketIndex, bucket_of
-from lakefmt.index.bucket.hashes import bucket_numbers, list_hashes
-from lakefmt.values import FileId, InstantTime, PartitionPath
 
 VECTORS = json.loads((Path(__file__).parents[1] / "data" / "index" / "bucket_vectors.json").read_text("utf-8"))
 FAST = {"lakefmt.durability": "none"}
@@ -203,7 +203,7 @@ def test_keys_of_one_hash_field_share_a_file_group() -> None:
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_an_upsert_reads_no_data_file_to_find_its_keys(table_type: str) -> None:
-    from lakefmt.filegroups.table_client import TableClient
+    from lakefmt._core.filegroups.table_client import TableClient
     from lakefmt.testing.stores import CountingStore
 
     made = make(f"reads-{table_type}", table_type=table_type)
@@ -284,7 +284,8 @@ def test_unfit_settings_are_refused(how: dict[str, object], error: type[Exceptio
 
 
 @pytest.mark.parametrize(
-    "options", [{TYPE: "BLOOM"}, {NUM: 8}, {FIELD: "n"}, {"hoodie.index.class": "lakefmt.index.bloom:SimpleIndex"}]
+    "options",
+    [{TYPE: "BLOOM"}, {NUM: 8}, {FIELD: "n"}, {"hoodie.index.class": "lakefmt._core.index.bloom:SimpleIndex"}],
 )
 def test_a_call_that_contradicts_the_tables_buckets_is_refused(options: dict[str, object]) -> None:
     table = make(f"contradicted-{next(iter(options))}")
@@ -341,7 +342,7 @@ def test_version_6_refuses_keys_that_hudi_0_15_puts_elsewhere() -> None:
 @pytest.mark.parametrize("engine", ["SIMPLE", "CONSISTENT_HASHING"])
 def test_a_bulk_insert_of_a_long_stream_holds_no_more_than_its_window(engine: str) -> None:
     """Rows wait on the disk, sorted by file group; each file group is written once, stored ones by one log."""
-    from lakefmt.write.bulk import grouped_rows
+    from lakefmt._core.write.bulk import grouped_rows
 
     properties = {NUM: "16", "hoodie.index.bucket.engine": engine}
     table = make(f"stream-{engine}", table_type="mor", properties=properties)

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.errors import CorruptFile, UnknownSetting, UnsupportedFeature
-from lakefmt.index.bucket.counts import (
+from lakefmt._core.index.bucket.counts import (
     FIRST_CONFIG,
     MAX_BUCKETS,
     NUM_BUCKETS,
@@ -21,7 +20,8 @@ from lakefmt.index.bucket.counts import (
     decode_hashing_config,
     encode_hashing_config,
 )
-from lakefmt.index.bucket.table_index import CONFIG_DIRECTORY
+from lakefmt._core.index.bucket.table_index import CONFIG_DIRECTORY
+from lakefmt.errors import CorruptFile, UnknownSetting, UnsupportedFeature
 from tests.example_counts import examples
 
 FAST = {"lakefmt.durability": "none"}

@@ -8,12 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakefmt._core.filegroups.model import BaseFile, FileSlice
+from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.parquet.base_file import (
+    BLOOM_KEY,
+    BLOOM_TYPE_KEY,
+    MAX_KEY,
+    MIN_KEY,
+    BaseFileFooter,
+    key_range,
+)
+from lakefmt._core.index import IndexKeys, open_index
+from lakefmt._core.values import FileId, InstantTime, PartitionPath
 from lakefmt.errors import UnknownSetting
-from lakefmt.filegroups.model import BaseFile, FileSlice
-from lakefmt.formats.bloom.bloom_filter import BloomFilter
-from lakefmt.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY, BaseFileFooter, key_range
-from lakefmt.index import IndexKeys, open_index
-from lakefmt.values import FileId, InstantTime, PartitionPath
 
 R = InstantTime("20260101000000000")
 #: Characters on both sides of every place where UTF-8 order and Java's UTF-16 order differ.

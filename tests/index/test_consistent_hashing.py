@@ -14,20 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.errors import (
-    CommitConflict,
-    CorruptFile,
-    InvalidInputError,
-    InvalidKey,
-    UnknownSetting,
-    UnsupportedFeature,
-)
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.formats.names import RING_DIRECTORY, ring_directory
-from lakefmt.index.bucket import consistent
-from lakefmt.index.bucket import hashes as _xxhash32
-from lakefmt.index.bucket.hashes import joined_values, xxhash32
-from lakefmt.index.bucket.ring import (
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.formats.names import RING_DIRECTORY, ring_directory
+from lakefmt._core.index.bucket import consistent
+from lakefmt._core.index.bucket import hashes as _xxhash32
+from lakefmt._core.index.bucket.hashes import joined_values, xxhash32
+from lakefmt._core.index.bucket.ring import (
     FIRST_RING,
     LARGEST_HASH,
     HashNode,
@@ -36,8 +28,16 @@ from lakefmt.index.bucket.ring import (
     encode_ring,
     first_ring,
 )
-from lakefmt.index.bucket.ring_files import RingFiles
-from lakefmt.values import PartitionPath
+from lakefmt._core.index.bucket.ring_files import RingFiles
+from lakefmt._core.values import PartitionPath
+from lakefmt.errors import (
+    CommitConflict,
+    CorruptFile,
+    InvalidInputError,
+    InvalidKey,
+    UnknownSetting,
+    UnsupportedFeature,
+)
 from tests.index.ring_tables import ENGINE, FAST, check, make, rows
 
 VECTORS = json.loads((Path(__file__).parents[1] / "data" / "index" / "bucket_vectors.json").read_text("utf-8"))

@@ -7,13 +7,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.table_client import TableClient, TableState
+from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY
+from lakefmt._core.index import LookUpStep
+from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.table_indexes import IndexView
 from lakefmt.errors import InvalidKey, UnknownSetting
-from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.formats.bloom.bloom_filter import BloomFilter
-from lakefmt.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY
-from lakefmt.index import LookUpStep
-from lakefmt.storage.local.store import LocalStore
-from lakefmt.table_indexes import IndexView
 from lakefmt.testing.store_wrapper import WrapperStore
 from lakefmt.testing.stores import CountingStore
 

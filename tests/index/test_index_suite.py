@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.model import FileSlice
+from lakefmt._core.index import IndexCapabilities, IndexKeys, KeyPlacement, KeyReader, Located, open_index
+from lakefmt._core.values import FileId, PartitionPath
 from lakefmt.errors import InvalidInputError
-from lakefmt.filegroups.model import FileSlice
-from lakefmt.index import IndexCapabilities, IndexKeys, KeyPlacement, KeyReader, Located, open_index
 from lakefmt.testing.indexes import IndexSuite
-from lakefmt.values import FileId, PartitionPath
 
 FEW_FILE_GROUPS = {
     "hoodie.metadata.record.index.min.filegroup.count": 2,
@@ -175,7 +175,7 @@ def test_placements_that_cannot_be_are_refused(own: ModuleType, answer: object, 
         ({"capabilities": IndexCapabilities(places_new_keys=True), "place": None}, "no method `place`"),
         ({"capabilities": IndexCapabilities(needs_file_reader=False)}, "no method `key_locations`"),
         ({"capabilities": IndexCapabilities(on_commit=True)}, "no method `on_commit`"),
-        ({"capabilities": "all"}, "no lakefmt.index.IndexCapabilities"),
+        ({"capabilities": "all"}, "no lakefmt._core.index.IndexCapabilities"),
     ],
 )
 def test_an_index_has_what_its_capabilities_promise(own: ModuleType, attributes: dict[str, Any], said: str) -> None:

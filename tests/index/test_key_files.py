@@ -15,16 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core.filegroups.model import BaseFile, FileSlice
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.index import IndexKeys, Located, key_files, open_index
+from lakefmt._core.index.key_reader import KeyFiles
+from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.values import RECORD_KEY, FileId, InstantTime, PartitionPath
 from lakefmt.errors import CorruptFile, SnapshotExpired
-from lakefmt.filegroups.model import BaseFile, FileSlice
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.index import IndexKeys, Located, key_files, open_index
-from lakefmt.index.key_reader import KeyFiles
-from lakefmt.storage.local.store import LocalStore
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.stores import CountingStore
-from lakefmt.values import RECORD_KEY, FileId, InstantTime, PartitionPath
 
 FILES, ROWS = 30, 3000
 #: What Parquet readers fetch of a file's end to see its footer.

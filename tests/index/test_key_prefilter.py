@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.index.lookup import _stored_flags_and_rows, prefilter_rows
+from lakefmt._core.index.lookup import _stored_flags_and_rows, prefilter_rows
 
 texts = st.text(alphabet="abcß日😀", max_size=14)
 
@@ -41,7 +41,7 @@ def test_few_others_are_left_and_places_are_the_same(made, monkeypatch):
         assert 104 <= len(rows) <= 1000
     numbers = pc.add(pa.array(range(10_000)), 5).to_numpy()
     found = _stored_flags_and_rows(wanted, stored, numbers)
-    monkeypatch.setattr("lakefmt.index.lookup.prefilter_rows", lambda *_: None)
+    monkeypatch.setattr("lakefmt._core.index.lookup.prefilter_rows", lambda *_: None)
     for mine, theirs in zip(found, _stored_flags_and_rows(wanted, stored, numbers), strict=True):
         assert mine.tolist() == theirs.tolist()
 
@@ -64,7 +64,7 @@ def test_few_stored_keys_are_compared_at_once(monkeypatch):
     def refused(*_: object) -> None:
         raise AssertionError("the calls take longer than the keys")
 
-    monkeypatch.setattr("lakefmt.index.lookup.prefilter_rows", refused)
+    monkeypatch.setattr("lakefmt._core.index.lookup.prefilter_rows", refused)
     stored = pa.chunked_array([[f"key-{n:06}" for n in range(1000)]])
     flags, places = _stored_flags_and_rows(
         pa.array(["key-000007", "key-001000"]), stored, pc.add(pa.array(range(1000)), 5).to_numpy()

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.index.lookup import KeyRanges
+from lakefmt._core.index.lookup import KeyRanges
 
 #: Characters on both sides of every place where UTF-8 order and Java's UTF-16 order differ.
 texts = st.text(alphabet="ab\ud7ff\ue000\uffff\U00010000\U0010ffff", max_size=3)

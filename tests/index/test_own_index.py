@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.model import FileSlice
+from lakefmt._core.index import IndexKeys, KeyReader, Located
+from lakefmt._core.table import Table
 from lakefmt.errors import InvalidInputError, UnknownSetting
-from lakefmt.filegroups.model import FileSlice
-from lakefmt.index import IndexKeys, KeyReader, Located
-from lakefmt.table import Table
 
 FAST = {"lakefmt.durability": "none"}
 

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-import lakefmt.write.transaction as transaction
+import lakefmt._core.write.transaction as transaction
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.index import record
+from lakefmt._core.metadata.layout import METADATA_DIRECTORY
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.transactions.indexing import create_metadata_index, drop_metadata_index
 from lakefmt.errors import CorruptFile, UnsafePath, UnsupportedFeature
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.index import record
-from lakefmt.metadata.layout import METADATA_DIRECTORY
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.stores import CountingStore
-from lakefmt.transactions.indexing import create_metadata_index, drop_metadata_index
 from tests.example_counts import examples
 from tests.kit import product_or_diagonal
 from tests.metadata.metadata_content import check_metadata_table

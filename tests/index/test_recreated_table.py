@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.storage.open import open_store
+from lakefmt._core.storage.open import open_store
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
 NUMBERS = itertools.count()

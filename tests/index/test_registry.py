@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakefmt.config.settings import Settings
-from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
-from lakefmt.filegroups.model import BaseFile, FileSlice
-from lakefmt.filegroups.table_client import NOTES, TableClient
-from lakefmt.index import (
+from lakefmt._core.config.settings import Settings
+from lakefmt._core.filegroups.model import BaseFile, FileSlice
+from lakefmt._core.filegroups.table_client import NOTES, TableClient
+from lakefmt._core.index import (
     INDEX_NAMES,
     Index,
     IndexKeys,
@@ -26,11 +25,12 @@ from lakefmt.index import (
     moves_between_partitions,
     open_index,
 )
-from lakefmt.index.api import FilterTally, LookUpStep
-from lakefmt.index.custom import CheckedIndex, load_index
-from lakefmt.index.key_reader import KeyFiles
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.values import FileId, InstantTime, PartitionPath
+from lakefmt._core.index.api import FilterTally, LookUpStep
+from lakefmt._core.index.custom import CheckedIndex, load_index
+from lakefmt._core.index.key_reader import KeyFiles
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.values import FileId, InstantTime, PartitionPath
+from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 
 CLASS = "hoodie.index.class"
 R = InstantTime("20260101000000000")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt._core.table import Table
 from lakefmt.errors import CommitConflict, UnsupportedFeature
-from lakefmt.table import Table
 from lakefmt.testing.stores import FaultStore
 from tests.crash.repeatable import Repeatable
 from tests.crash.sweep import Ending, endings_of_run, numbers_of_run, sweep
@@ -102,7 +102,7 @@ def test_a_write_beside_a_resize_is_made_again() -> None:
 
 
 def test_a_resize_beside_a_write_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lakefmt.write import bucket_resize
+    from lakefmt._core.write import bucket_resize
 
     table = make("gives-up")
     table.upsert(rows(0, 60, 1))

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.index import lookup, open_index
-from lakefmt.index.api import IndexKeys
-from lakefmt.index.key_reader import KeyFiles
-from lakefmt.index.lookup import match_small_files
+from lakefmt._core.index import lookup, open_index
+from lakefmt._core.index.api import IndexKeys
+from lakefmt._core.index.key_reader import KeyFiles
+from lakefmt._core.index.lookup import match_small_files
 
 KEYS = st.sampled_from(["", "a", "b", "é", "k1", "k2", "k3", "key-4", "key-5"])
 

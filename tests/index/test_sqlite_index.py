@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.index import custom
 from lakefmt.errors import CorruptFile, UnknownSetting
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.index import custom
 from lakefmt.testing.indexes import IndexSuite
 from lakefmt.testing.stores import CountingStore
 
@@ -29,7 +29,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The entry points that pyproject.toml declares, whatever is installed."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
     points = [EntryPoint(name, value, group) for group, all_ in declared.items() for name, value in all_.items()]
-    broken = EntryPoint("broken", "lakefmt.index.sqlite:missing", custom.ENTRY_POINTS)
+    broken = EntryPoint("broken", "lakefmt._core.index.sqlite:missing", custom.ENTRY_POINTS)
     empty = EntryPoint("empty", "builtins:str", custom.ENTRY_POINTS)
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [*points, broken, empty])
 

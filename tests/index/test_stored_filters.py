@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefmt._core.formats.bloom.bloom_filter import DYNAMIC, BloomFilter, decode_bloom_filter
+from lakefmt._core.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, LEGACY_BLOOM_KEY, BaseFileFooter
+from lakefmt._core.index.lookup import SharedHashes, StoredFilter, stored_filter
 from lakefmt.errors import CorruptFile, LakefmtError, UnsupportedFeature
-from lakefmt.formats.bloom.bloom_filter import DYNAMIC, BloomFilter, decode_bloom_filter
-from lakefmt.formats.parquet.base_file import BLOOM_KEY, BLOOM_TYPE_KEY, LEGACY_BLOOM_KEY, BaseFileFooter
-from lakefmt.index.lookup import SharedHashes, StoredFilter, stored_filter
 
 FORMATS = Path(__file__).resolve().parents[1] / "data" / "formats"
 FOOTERS = json.loads((FORMATS / "bloom_footers.json").read_text("utf-8"))

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.filegroups.model import BaseFile
-from lakefmt.filegroups.reader import Kept
-from lakefmt.index import key_reader as index_files
-from lakefmt.index.key_reader import key_files
-from lakefmt.table import Table
-from lakefmt.values import FileId, InstantTime, PartitionPath
+from lakefmt._core.filegroups.model import BaseFile
+from lakefmt._core.filegroups.reader import Kept
+from lakefmt._core.index import key_reader as index_files
+from lakefmt._core.index.key_reader import key_files
+from lakefmt._core.table import Table
+from lakefmt._core.values import FileId, InstantTime, PartitionPath
 
 NUMBERS = itertools.count()
 COMMITS = 200

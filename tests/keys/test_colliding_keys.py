@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core.keys import build_record_keys, check_colliding_keys, plan_key_spec
+from lakefmt._core.table import Table
 from lakefmt.errors import InvalidKey
-from lakefmt.keys import build_record_keys, check_colliding_keys, plan_key_spec
-from lakefmt.table import Table
 
 OPTIONS = {"lakefmt.write.threads": 1, "lakefmt.durability": "none"}
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.string()), ("p", pa.string()), ("v", pa.int64())])

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lakefmt.errors import InvalidKey, UnsupportedFeature
-from lakefmt.keys import (
+from lakefmt._core.keys import (
     KeyGeneratorType,
     KeySpec,
     build_auto_keys,
@@ -22,7 +21,8 @@ from lakefmt.keys import (
     plan_key_spec,
     with_sampled_key,
 )
-from lakefmt.schema.java_text import java_text
+from lakefmt._core.schema.java_text import java_text
+from lakefmt.errors import InvalidKey, UnsupportedFeature
 
 
 def keys(table: pa.Table, *fields: str) -> list[str]:

@@ -10,15 +10,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakefmt.errors import LakefmtError
-from lakefmt.keys import (
+from lakefmt._core.keys import (
     build_partition_paths,
     build_record_keys,
     key_spec_from_properties,
     parse_partition_values,
     partition_guarantee,
 )
-from lakefmt.schema import avro_to_arrow
+from lakefmt._core.schema import avro_to_arrow
+from lakefmt.errors import LakefmtError
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "keys"
 

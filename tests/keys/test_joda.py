@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefmt._core.keys import build_partition_paths, plan_key_spec
+from lakefmt._core.keys.joda import compile_pattern, format_times, parse_times
+from lakefmt._core.keys.time_zones import to_instants, to_local
 from lakefmt.errors import InvalidKey, UnsupportedFeature
-from lakefmt.keys import build_partition_paths, plan_key_spec
-from lakefmt.keys.joda import compile_pattern, format_times, parse_times
-from lakefmt.keys.time_zones import to_instants, to_local
 
 AT = datetime.datetime(2024, 2, 9, 3, 4, 5, 67_000, tzinfo=datetime.UTC)
 

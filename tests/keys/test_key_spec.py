@@ -7,8 +7,7 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from lakefmt.errors import InvalidKey, UnknownSetting, UnsupportedFeature
-from lakefmt.keys import (
+from lakefmt._core.keys import (
     KeyGeneratorType,
     PartitionField,
     TimestampSpec,
@@ -19,6 +18,7 @@ from lakefmt.keys import (
     plan_key_spec,
     with_sampled_key,
 )
+from lakefmt.errors import InvalidKey, UnknownSetting, UnsupportedFeature
 
 KEYGEN = "org.apache.hudi.keygen."
 TIME = "hoodie.keygen.timebased."

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.errors import InvalidKey
-from lakefmt.keys import (
+from lakefmt._core.keys import (
     build_partition_paths,
     decode_path_value,
     encode_path_values,
@@ -22,6 +21,7 @@ from lakefmt.keys import (
     partition_guarantee,
     plan_key_spec,
 )
+from lakefmt.errors import InvalidKey
 
 DEFAULT = "__HIVE_DEFAULT_PARTITION__"
 TEXTS = st.text(st.characters(blacklist_categories=["Cs"]), max_size=8)

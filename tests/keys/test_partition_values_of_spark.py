@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.keys import DEFAULT_PARTITION, build_new_partition_paths, build_partition_paths, plan_key_spec
+from lakefmt._core.keys.partition_path import check_spark_reads
 from lakefmt.errors import InvalidKey
-from lakefmt.keys import DEFAULT_PARTITION, build_new_partition_paths, build_partition_paths, plan_key_spec
-from lakefmt.keys.partition_path import check_spark_reads
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "keys" / "partition_values.jsonl"
 CASES = [json.loads(line) for line in DATA.read_text("utf-8").splitlines()]

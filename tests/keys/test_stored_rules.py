@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.keys import build_partition_paths, build_record_keys, plan_key_spec
-from lakefmt.keys.properties import compare_stored_rows
+from lakefmt._core.keys import build_partition_paths, build_record_keys, plan_key_spec
+from lakefmt._core.keys.properties import compare_stored_rows
 
 MILLIS = st.integers(-62_135_596_800_000, 253_402_300_799_999)
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[object]]] = {

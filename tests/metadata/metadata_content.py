@@ -6,29 +6,29 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from lakefmt.filegroups.model import FileSlice
-from lakefmt.filegroups.table_client import TableState
-from lakefmt.formats.bloom.bloom_filter import decode_bloom_filter
-from lakefmt.formats.names import parse_base_file, parse_log_file
-from lakefmt.metadata.collect import FactCollector, files_of_slice
-from lakefmt.metadata.commit_updates import stats_columns
-from lakefmt.metadata.expressions.functions import find_expression
-from lakefmt.metadata.index_definitions import IndexDefinition
-from lakefmt.metadata.keys import (
+from lakefmt._core.filegroups.model import FileSlice
+from lakefmt._core.filegroups.table_client import TableState
+from lakefmt._core.formats.bloom.bloom_filter import decode_bloom_filter
+from lakefmt._core.formats.names import parse_base_file, parse_log_file
+from lakefmt._core.metadata.collect import FactCollector, files_of_slice
+from lakefmt._core.metadata.commit_updates import stats_columns
+from lakefmt._core.metadata.expressions.functions import find_expression
+from lakefmt._core.metadata.index_definitions import IndexDefinition
+from lakefmt._core.metadata.keys import (
     bloom_filter_key,
     column_stats_key,
     expression_partition_stats_key,
     partition_stats_key,
     secondary_index_keys,
 )
-from lakefmt.metadata.layout import METADATA_DIRECTORY, check_file_groups, file_group_numbers
-from lakefmt.metadata.manage import load_definitions
-from lakefmt.metadata.records import MetadataRecord, decode_record
-from lakefmt.metadata.services.compaction import base_entries, log_entries, merge_entries, newest_slices
-from lakefmt.metadata.statistics import column_stats_of
-from lakefmt.metadata.writer import MetadataTableWriter
-from lakefmt.table import Table
-from lakefmt.values import RECORD_KEY, InstantTime
+from lakefmt._core.metadata.layout import METADATA_DIRECTORY, check_file_groups, file_group_numbers
+from lakefmt._core.metadata.manage import load_definitions
+from lakefmt._core.metadata.records import MetadataRecord, decode_record
+from lakefmt._core.metadata.services.compaction import base_entries, log_entries, merge_entries, newest_slices
+from lakefmt._core.metadata.statistics import column_stats_of
+from lakefmt._core.metadata.writer import MetadataTableWriter
+from lakefmt._core.table import Table
+from lakefmt._core.values import RECORD_KEY, InstantTime
 
 Content = dict[str, dict[str, MetadataRecord]]
 

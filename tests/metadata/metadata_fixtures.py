@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.metadata.reading.listing import ListingByMetadata, open_metadata_table
-from lakefmt.metadata.reading.reader import MetadataTable, ready_partitions
-from lakefmt.storage.open import open_store
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.metadata.reading.listing import ListingByMetadata, open_metadata_table
+from lakefmt._core.metadata.reading.reader import MetadataTable, ready_partitions
+from lakefmt._core.storage.open import open_store
 from tests.compat.fixture_tables import DIED, SHARED
 
 DATA = Path(__file__).parents[1] / "data"

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lakefmt.metadata.layout import PartitionKind
-from lakefmt.metadata.reading.stats_reader import read_stats
-from lakefmt.values import RECORD_KEY
+from lakefmt._core.metadata.layout import PartitionKind
+from lakefmt._core.metadata.reading.stats_reader import read_stats
+from lakefmt._core.values import RECORD_KEY
 from tests.metadata.metadata_fixtures import PARTITION_STATISTICS, client_of, metadata_of, unpack
 
 

@@ -12,9 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefmt._core.metadata.expressions.functions import (
+    FUNCTIONS,
+    compile_time_pattern,
+    find_expression,
+    format_local_times,
+)
+from lakefmt._core.metadata.index_definitions import IndexDefinition
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.metadata.expressions.functions import FUNCTIONS, compile_time_pattern, find_expression, format_local_times
-from lakefmt.metadata.index_definitions import IndexDefinition
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MOMENT = pa.timestamp("us", "UTC")

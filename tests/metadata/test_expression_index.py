@@ -9,20 +9,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.errors import InvalidInputError, MetadataTablePresent, UnsupportedFeature
-from lakefmt.metadata.collect import files_of_slice
-from lakefmt.metadata.index_definitions import (
+from lakefmt._core.metadata.collect import files_of_slice
+from lakefmt._core.metadata.index_definitions import (
     expression_index_definition,
     parse_index_definitions,
     render_index_definitions,
 )
-from lakefmt.metadata.layout import METADATA_DIRECTORY
-from lakefmt.metadata.manage import load_definitions
-from lakefmt.metadata.reading.index_readers import read_expression_partition_stats, read_expression_stats
-from lakefmt.metadata.reading.reader import MetadataTable
-from lakefmt.table import Table
-from lakefmt.transactions.indexing import create_expression_index, create_metadata_index, drop_metadata_index
-from lakefmt.values import TableVersion
+from lakefmt._core.metadata.layout import METADATA_DIRECTORY
+from lakefmt._core.metadata.manage import load_definitions
+from lakefmt._core.metadata.reading.index_readers import read_expression_partition_stats, read_expression_stats
+from lakefmt._core.metadata.reading.reader import MetadataTable
+from lakefmt._core.table import Table
+from lakefmt._core.transactions.indexing import create_expression_index, create_metadata_index, drop_metadata_index
+from lakefmt._core.values import TableVersion
+from lakefmt.errors import InvalidInputError, MetadataTablePresent, UnsupportedFeature
 from tests.example_counts import examples
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_table import make, rows
@@ -125,7 +125,7 @@ def test_random_writes_leave_the_index_right(data: st.DataObject, kind: tuple[st
 def test_a_wrong_record_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check that closes every case can say no."""
     table = indexed("mor", 9)
-    monkeypatch.setattr("lakefmt.metadata.expressions.index_updates.value_range", lambda expression, file: None)
+    monkeypatch.setattr("lakefmt._core.metadata.expressions.index_updates.value_range", lambda expression, file: None)
     table.upsert(rows(3, 9, 2))
     with pytest.raises((AssertionError, KeyError)):
         check_metadata_table(table)

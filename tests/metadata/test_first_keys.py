@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefmt._core.metadata.first_keys import FirstKeys
+from lakefmt._core.metadata.layout import escape_partition, file_group_numbers
+from lakefmt._core.metadata.records import RecordFormat, RecordLocation, decode_record
+from lakefmt._core.values import TableVersion
 from lakefmt.errors import StorageError
-from lakefmt.metadata.first_keys import FirstKeys
-from lakefmt.metadata.layout import escape_partition, file_group_numbers
-from lakefmt.metadata.records import RecordFormat, RecordLocation, decode_record
-from lakefmt.values import TableVersion
 
 FORM = RecordFormat.of_new_table(TableVersion.NINE)
 FILE_ID = "68aaee55-008d-4f10-a3a4-{:012d}-0"

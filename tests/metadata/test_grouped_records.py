@@ -6,9 +6,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.metadata.layout import escape_partition, file_group_numbers
-from lakefmt.metadata.records import PartitionUpdate
-from lakefmt.metadata.updates import by_file_group, sorted_records
+from lakefmt._core.metadata.layout import escape_partition, file_group_numbers
+from lakefmt._core.metadata.records import PartitionUpdate
+from lakefmt._core.metadata.updates import by_file_group, sorted_records
 
 KEYS = st.lists(st.text("abé", max_size=3), max_size=12)
 

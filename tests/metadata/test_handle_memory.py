@@ -16,15 +16,15 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.formats.hfile.reader import HFileReader
-from lakefmt.metadata.layout import METADATA_DIRECTORY
-from lakefmt.metadata.reading import handle_memory as memories
-from lakefmt.metadata.reading.handle_memory import handle_memory
-from lakefmt.metadata.reading.metadata_files import MetadataFileCache, WrittenGroups
-from lakefmt.metadata.timeline import MetadataInstant
-from lakefmt.storage import LocalStore
-from lakefmt.table import Table
-from lakefmt.timeline.archive.store import HistoryStore
+from lakefmt._core.formats.hfile.reader import HFileReader
+from lakefmt._core.metadata.layout import METADATA_DIRECTORY
+from lakefmt._core.metadata.reading import handle_memory as memories
+from lakefmt._core.metadata.reading.handle_memory import handle_memory
+from lakefmt._core.metadata.reading.metadata_files import MetadataFileCache, WrittenGroups
+from lakefmt._core.metadata.timeline import MetadataInstant
+from lakefmt._core.storage import LocalStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.archive.store import HistoryStore
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_table import OPTIONS, SCHEMA, rows
 

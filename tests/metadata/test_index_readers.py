@@ -14,22 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.errors import CorruptFile
-from lakefmt.formats.hfile.reader import HFileReader
-from lakefmt.formats.hfile.writer import HFileOptions, encode_hfile
-from lakefmt.metadata.layout import PartitionKind
-from lakefmt.metadata.reading import stats_reader
-from lakefmt.metadata.reading.index_readers import (
+from lakefmt._core.formats.hfile.reader import HFileReader
+from lakefmt._core.formats.hfile.writer import HFileOptions, encode_hfile
+from lakefmt._core.metadata.layout import PartitionKind
+from lakefmt._core.metadata.reading import stats_reader
+from lakefmt._core.metadata.reading.index_readers import (
     LOCATION_SCHEMA,
     is_partitioned,
     lookup_locations,
     scan_locations,
 )
-from lakefmt.metadata.reading.reader import RecordRun, newest_records
-from lakefmt.metadata.reading.stats_reader import decode_stats, read_stats
-from lakefmt.metadata.records import ColumnStats, MetadataRecord, RecordType, encode_record, record_schema
-from lakefmt.metadata.statistics import column_stats_of, row_ranges
-from lakefmt.values import TableVersion
+from lakefmt._core.metadata.reading.reader import RecordRun, newest_records
+from lakefmt._core.metadata.reading.stats_reader import decode_stats, read_stats
+from lakefmt._core.metadata.records import ColumnStats, MetadataRecord, RecordType, encode_record, record_schema
+from lakefmt._core.metadata.statistics import column_stats_of, row_ranges
+from lakefmt._core.values import TableVersion
+from lakefmt.errors import CorruptFile
 from tests.metadata.metadata_fixtures import (
     INDEXED,
     NOT_PARTITIONED,

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-import lakefmt.metadata.reading.metadata_files as metadata_files
-from lakefmt.formats.hfile.reader import HFileReader
-from lakefmt.formats.hfile.writer import encode_hfile
-from lakefmt.metadata.reading import handle_memory
-from lakefmt.metadata.reading.metadata_files import MetadataFileCache, WrittenGroups, _ListedFile
+import lakefmt._core.metadata.reading.metadata_files as metadata_files
+from lakefmt._core.formats.hfile.reader import HFileReader
+from lakefmt._core.formats.hfile.writer import encode_hfile
+from lakefmt._core.metadata.reading import handle_memory
+from lakefmt._core.metadata.reading.metadata_files import MetadataFileCache, WrittenGroups, _ListedFile
 
 KEYS = pa.array([f"key-{number:05}".encode() for number in range(2_000)])
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.errors import CorruptFile
-from lakefmt.metadata.keys import (
+from lakefmt._core.metadata.keys import (
     bloom_filter_key,
     column_key,
     column_stats_key,
@@ -17,7 +16,7 @@ from lakefmt.metadata.keys import (
     secondary_index_keys,
     xxhash64,
 )
-from lakefmt.metadata.layout import (
+from lakefmt._core.metadata.layout import (
     check_file_groups,
     escape_partition,
     file_group_numbers,
@@ -27,7 +26,8 @@ from lakefmt.metadata.layout import (
     log_file_name,
     parse_metadata_file,
 )
-from lakefmt.values import TableVersion
+from lakefmt._core.values import TableVersion
+from lakefmt.errors import CorruptFile
 
 NAME = "c7bbe63e-fa43-40ba-94a9-03158165edc6-0_1-27-53_20260307162434124.parquet"
 

@@ -8,9 +8,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.filegroups.model import FileSlice
-from lakefmt.metadata import collect
-from lakefmt.table import Table
+from lakefmt._core.filegroups.model import FileSlice
+from lakefmt._core.metadata import collect
+from lakefmt._core.table import Table
 from tests.example_counts import examples
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_table import make, rows
@@ -95,7 +95,7 @@ def test_a_key_that_comes_back_after_its_delete_is_indexed_again() -> None:
 
 
 def test_an_index_that_claims_every_key_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakefmt.metadata.observer.keys_in_file_group", lambda _, keys, *__: keys)
+    monkeypatch.setattr("lakefmt._core.metadata.observer.keys_in_file_group", lambda _, keys, *__: keys)
     table = make("mor", 8, more=LOGS)
     revive(table)
     with pytest.raises(AssertionError):

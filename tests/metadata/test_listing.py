@@ -12,22 +12,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.errors import CorruptFile, LakefmtError, SnapshotExpired
-from lakefmt.filegroups.listing import StorageListing
-from lakefmt.filegroups.model import BaseFile, LogFile
-from lakefmt.metadata.reading.listing import (
+from lakefmt._core.filegroups.listing import StorageListing
+from lakefmt._core.filegroups.model import BaseFile, LogFile
+from lakefmt._core.metadata.reading.listing import (
     ListingByMetadata,
     MetadataListing,
     listed_files,
     open_metadata_table,
     reading_newest,
 )
-from lakefmt.metadata.reading.reader import RecordRun
-from lakefmt.metadata.records import FileInfo, MetadataRecord, RecordType, combine_files, encode_record, record_schema
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.storage.open import open_store
+from lakefmt._core.metadata.reading.reader import RecordRun
+from lakefmt._core.metadata.records import (
+    FileInfo,
+    MetadataRecord,
+    RecordType,
+    combine_files,
+    encode_record,
+    record_schema,
+)
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.storage.open import open_store
+from lakefmt._core.values import PartitionPath, TableVersion
+from lakefmt.errors import CorruptFile, LakefmtError, SnapshotExpired
 from lakefmt.testing.stores import CountingStore
-from lakefmt.values import PartitionPath, TableVersion
 from tests.formats.hfile.test_hfile_hudi_rs import rewrite_listing
 from tests.metadata.metadata_fixtures import (
     NOT_PARTITIONED,

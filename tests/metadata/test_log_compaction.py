@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefmt.errors import LakefmtError
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.metadata.layout import METADATA_DIRECTORY, parse_metadata_file
-from lakefmt.metadata.records import (
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.metadata.layout import METADATA_DIRECTORY, parse_metadata_file
+from lakefmt._core.metadata.records import (
     ColumnStats,
     FileInfo,
     MetadataRecord,
@@ -21,12 +20,13 @@ from lakefmt.metadata.records import (
     decode_record,
     encode_record,
 )
-from lakefmt.metadata.services.compaction import Entries, merge_entries, merge_log_entries
-from lakefmt.metadata.timeline import MetadataTimelineStore
-from lakefmt.table import Table
+from lakefmt._core.metadata.services.compaction import Entries, merge_entries, merge_log_entries
+from lakefmt._core.metadata.timeline import MetadataTimelineStore
+from lakefmt._core.table import Table
+from lakefmt._core.values import TableVersion
+from lakefmt.errors import LakefmtError
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
-from lakefmt.values import TableVersion
 from tests.example_counts import examples
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_dies import copy_of

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.metadata.layout import METADATA_DIRECTORY, parse_metadata_file
+from lakefmt._core.storage import ObjectStore
+from lakefmt._core.storage.memory import MemoryStore
 from lakefmt.errors import LakefmtError
-from lakefmt.metadata.layout import METADATA_DIRECTORY, parse_metadata_file
-from lakefmt.storage import ObjectStore
-from lakefmt.storage.memory import MemoryStore
 
 THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"
 OPTIONS: dict[str, object] = {

@@ -6,15 +6,15 @@ import contextlib
 
 import pytest
 
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.metadata.layout import METADATA_DIRECTORY
+from lakefmt._core.metadata.timeline import MetadataTimelineStore
+from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.archive.store import HistoryStore
+from lakefmt._core.timeline.archive.v6_log import LogArchive
 from lakefmt.errors import LakefmtError
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.metadata.layout import METADATA_DIRECTORY
-from lakefmt.metadata.timeline import MetadataTimelineStore
-from lakefmt.storage.api import ObjectStore
-from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
-from lakefmt.timeline.archive.store import HistoryStore
-from lakefmt.timeline.archive.v6_log import LogArchive
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_dies import copy_of
 from tests.metadata.test_metadata_table import OPTIONS, make, rows

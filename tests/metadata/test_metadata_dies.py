@@ -12,17 +12,17 @@ from functools import cache
 
 import pytest
 
-import lakefmt.metadata.services.run as dead_instants
+import lakefmt._core.metadata.services.run as dead_instants
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.metadata.layout import METADATA_DIRECTORY
+from lakefmt._core.metadata.timeline import MetadataTimelineStore
+from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.transactions.indexing import create_expression_index, create_metadata_index
 from lakefmt.errors import LakefmtError, StateError
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.metadata.layout import METADATA_DIRECTORY
-from lakefmt.metadata.timeline import MetadataTimelineStore
-from lakefmt.storage.api import ObjectStore
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash
-from lakefmt.transactions.indexing import create_expression_index, create_metadata_index
 from tests.crash.repeatable import Repeatable
 from tests.crash.sweep import DIES, LOST, Ending, endings_of_run, numbers_of_run, sweep
 from tests.kit import THOROUGH

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.metadata.index_definitions import INDEX_DEFINITIONS, IndexDefinition, parse_index_definitions
+from lakefmt._core.metadata.layout import METADATA_DIRECTORY
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.properties_store import update_properties
+from lakefmt._core.transactions.indexing import create_metadata_index, drop_metadata_index
 from lakefmt.errors import CorruptFile, InvalidInputError, MetadataTablePresent, StateError, UnsupportedFeature
 from lakefmt.lowlevel import assign, begin_write, commit, write_files
-from lakefmt.metadata.index_definitions import INDEX_DEFINITIONS, IndexDefinition, parse_index_definitions
-from lakefmt.metadata.layout import METADATA_DIRECTORY
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
-from lakefmt.timeline.properties_store import update_properties
-from lakefmt.transactions.indexing import create_metadata_index, drop_metadata_index
 from tests.metadata.metadata_content import check_metadata_table, metadata_content
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
@@ -255,7 +255,7 @@ def test_a_secondary_index_whose_column_another_engine_took_away_is_refused_unti
     table.upsert(rows(0, 4, 1))
     table.index.create("secondary_index", "v")
     with monkeypatch.context() as patch:
-        patch.setattr("lakefmt.write.columns._COLUMN_INDEXES", ())
+        patch.setattr("lakefmt._core.write.columns._COLUMN_INDEXES", ())
         if change == "rename":
             table.alter.rename_column("v", "w")
         else:

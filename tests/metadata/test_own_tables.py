@@ -9,12 +9,12 @@ import pyarrow.compute as pc
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.model import build_slices
+from lakefmt._core.metadata.layout import PartitionKind
+from lakefmt._core.metadata.reading.index_readers import scan_locations
+from lakefmt._core.metadata.reading.listing import MetadataListing, open_metadata_table
+from lakefmt._core.metadata.reading.stats_reader import read_stats
 from lakefmt.errors import InvalidInputError
-from lakefmt.filegroups.model import build_slices
-from lakefmt.metadata.layout import PartitionKind
-from lakefmt.metadata.reading.index_readers import scan_locations
-from lakefmt.metadata.reading.listing import MetadataListing, open_metadata_table
-from lakefmt.metadata.reading.stats_reader import read_stats
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())])
 OPTIONS = {

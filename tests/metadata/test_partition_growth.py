@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.filegroups.listing import StorageListing
-from lakefmt.filegroups.model import BaseFile
-from lakefmt.metadata import observer
-from lakefmt.metadata.collect import FactCollector
-from lakefmt.metadata.commit_updates import only_adds_files, only_opens_groups, widened_partition_stats
-from lakefmt.metadata.records import MetadataRecord, PartitionUpdate, RecordFormat, RecordType, decode_record
-from lakefmt.metadata.statistics import ColumnRange, merged_ranges
-from lakefmt.metadata.updates import partition_stats_update
-from lakefmt.table import Table
-from lakefmt.timeline.commit import CommitMetadata
-from lakefmt.values import FileId, PartitionPath, TableVersion, WriteOperation, WriteStat
+from lakefmt._core.filegroups.listing import StorageListing
+from lakefmt._core.filegroups.model import BaseFile
+from lakefmt._core.metadata import observer
+from lakefmt._core.metadata.collect import FactCollector
+from lakefmt._core.metadata.commit_updates import only_adds_files, only_opens_groups, widened_partition_stats
+from lakefmt._core.metadata.records import MetadataRecord, PartitionUpdate, RecordFormat, RecordType, decode_record
+from lakefmt._core.metadata.statistics import ColumnRange, merged_ranges
+from lakefmt._core.metadata.updates import partition_stats_update
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.commit import CommitMetadata
+from lakefmt._core.values import FileId, PartitionPath, TableVersion, WriteOperation, WriteStat
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_table import OPTIONS, make, rows
 

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from lakefmt.filegroups import base_writer
-from lakefmt.filegroups.model import FileSlice, parse_files
+from lakefmt._core.filegroups import base_writer
+from lakefmt._core.filegroups.model import FileSlice, parse_files
+from lakefmt._core.metadata import commit_updates
+from lakefmt._core.metadata.records import RecordLocation
+from lakefmt._core.metadata.updates import ChangedKeys, compared_keys, lost_keys
+from lakefmt._core.sorting.written_keys import FileKeyChange, WrittenKeys
+from lakefmt._core.storage.api import ObjectInfo
+from lakefmt._core.table import Table
+from lakefmt._core.values import PartitionPath
+from lakefmt._core.write import pipeline
 from lakefmt.lowlevel import assign, begin_write, commit, write_files
-from lakefmt.metadata import commit_updates
-from lakefmt.metadata.records import RecordLocation
-from lakefmt.metadata.updates import ChangedKeys, compared_keys, lost_keys
-from lakefmt.sorting.written_keys import FileKeyChange, WrittenKeys
-from lakefmt.storage.api import ObjectInfo
-from lakefmt.table import Table
-from lakefmt.values import PartitionPath
-from lakefmt.write import pipeline
 from tests.example_counts import examples
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_keys_of_changed_groups import marked

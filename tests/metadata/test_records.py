@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.errors import CorruptFile
-from lakefmt.formats.avro.writer import encode_long
-from lakefmt.metadata.records import (
+from lakefmt._core.formats.avro.writer import encode_long
+from lakefmt._core.metadata.records import (
     BloomFilterRecord,
     ColumnStats,
     FileInfo,
@@ -23,7 +22,8 @@ from lakefmt.metadata.records import (
     record_schema,
     same_layout,
 )
-from lakefmt.values import TableVersion
+from lakefmt._core.values import TableVersion
+from lakefmt.errors import CorruptFile
 
 VERSIONS = list(TableVersion)
 TYPED = TableVersion.NINE

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.metadata.keys import secondary_index_values
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.metadata.keys import secondary_index_values
 
 OPTIONS: dict[str, object] = {"lakefmt.durability": "none", "hoodie.metadata.enable": True}
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.float64())])

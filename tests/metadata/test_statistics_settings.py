@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.table import Table
+from lakefmt._core.table import Table
 from tests.metadata.metadata_content import check_metadata_table
 
 THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.metadata.keys import column_stats_key, secondary_index_keys
-from lakefmt.metadata.layout import file_group_numbers
-from lakefmt.metadata.records import (
+from lakefmt._core.metadata.keys import column_stats_key, secondary_index_keys
+from lakefmt._core.metadata.layout import file_group_numbers
+from lakefmt._core.metadata.records import (
     FileInfo,
     PartitionUpdate,
     RecordFormat,
@@ -21,7 +21,7 @@ from lakefmt.metadata.records import (
     decode_record,
     record_schema,
 )
-from lakefmt.metadata.statistics import (
+from lakefmt._core.metadata.statistics import (
     ColumnRange,
     column_stats_of,
     footer_ranges,
@@ -29,7 +29,7 @@ from lakefmt.metadata.statistics import (
     merged_ranges,
     row_ranges,
 )
-from lakefmt.metadata.updates import (
+from lakefmt._core.metadata.updates import (
     ChangedKeys,
     DataFile,
     KeyChange,
@@ -42,8 +42,8 @@ from lakefmt.metadata.updates import (
     removed_files_update,
     secondary_index_update,
 )
-from lakefmt.sorting.written_keys import keys_of
-from lakefmt.values import TableVersion
+from lakefmt._core.sorting.written_keys import keys_of
+from lakefmt._core.values import TableVersion
 
 V8, V9 = (RecordFormat.of_new_table(version) for version in (TableVersion.EIGHT, TableVersion.NINE))
 

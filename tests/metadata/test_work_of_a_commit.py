@@ -9,10 +9,10 @@ from contextlib import contextmanager
 import pytest
 
 import lakefmt
-from lakefmt.formats.hfile.reader import HFileReader
-from lakefmt.metadata.reading.metadata_files import WrittenGroups
-from lakefmt.metadata.timeline import MetadataInstant
-from lakefmt.table import Table
+from lakefmt._core.formats.hfile.reader import HFileReader
+from lakefmt._core.metadata.reading.metadata_files import WrittenGroups
+from lakefmt._core.metadata.timeline import MetadataInstant
+from lakefmt._core.table import Table
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_table import make, rows
 

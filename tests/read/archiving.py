@@ -14,7 +14,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakefmt.storage.api import ObjectStore
+from lakefmt._core.storage.api import ObjectStore
 from tests.read.blocks import pack_block, pack_records
 
 REAL_ARCHIVE = Path(__file__).parents[1] / "data" / "read" / "v6_cow_archived_0150.zip"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lakefmt.timeline.metadata_codec import BodyKind, encode_body
+from lakefmt._core.timeline.metadata_codec import BodyKind, encode_body
 
 
 def _directory(root: Path) -> Path:

@@ -11,12 +11,12 @@ import pyarrow.fs as pafs
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage import open_store
+from lakefmt._core.storage.api import ObjectInfo
+from lakefmt._core.storage.arrow_filesystem import ArrowHandler
+from lakefmt._core.table import Table
 from lakefmt.errors import SnapshotExpired
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import open_store
-from lakefmt.storage.api import ObjectInfo
-from lakefmt.storage.arrow_filesystem import ArrowHandler
-from lakefmt.table import Table
 from lakefmt.testing.store_wrapper import WrapperStore
 
 NUMBERS = itertools.count()

@@ -13,9 +13,9 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.memory import MemoryStore
 from lakefmt.errors import CorruptFile, InvalidInputError, SnapshotExpired, UnsupportedFeature
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.invariants import check_no_orphans
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from tests.compat.fixture_tables import real_tables
@@ -281,9 +281,9 @@ def test_a_compaction_that_dies_anywhere_leaves_no_change_file_behind(abandon: b
             store.put(item.name, made.client.store.read(item.name))
         faulty = FaultStore(store, fail_at(number, FaultMode.AFTER, crash=True))
         with contextlib.suppress(SimulatedCrash):
-            lakefmt.table.Table(TableClient(faulty, dead)).compact(options=due)
+            lakefmt._core.table.Table(TableClient(faulty, dead)).compact(options=due)
         effects = max(effects, len(faulty.effects) + (number == len(faulty.effects)))
-        healthy = lakefmt.table.Table(TableClient(store, dead))
+        healthy = lakefmt._core.table.Table(TableClient(store, dead))
         pending = [i.time for i in healthy.client.load().timeline.pending] if abandon else []
         if pending:
             healthy.compact(abandon=pending[0])

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage import open_store
+from lakefmt._core.table import Table, open_table
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import open_store
-from lakefmt.table import Table, open_table
 from lakefmt.testing.stores import CountingStore
 from tests.judges.compare import assert_same_multiset
 

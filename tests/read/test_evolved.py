@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.schema.history import LATEST_SCHEMA, parse_history, parse_internal_schema
+from lakefmt._core.timeline.commit import encode_commit
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.schema.history import LATEST_SCHEMA, parse_history, parse_internal_schema
 from lakefmt.testing.stores import CountingStore
-from lakefmt.timeline.commit import encode_commit
 
 RENAMED = Path(__file__).parents[1] / "data" / "evolved" / "v9_mor_renamed_120.zip"
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])

@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core.read.filters import parse_filter
+from lakefmt._core.read.skipping import file_selection
+from lakefmt._core.transactions.indexing import create_metadata_index
 from lakefmt.errors import InvalidFilter
-from lakefmt.read.filters import parse_filter
-from lakefmt.read.skipping import file_selection
-from lakefmt.transactions.indexing import create_metadata_index
 
 SCHEMA = pa.schema(
     [

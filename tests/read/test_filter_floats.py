@@ -23,8 +23,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.read import filters
-from lakefmt.table import Table
+from lakefmt._core.read import filters
+from lakefmt._core.table import Table
 from tests.example_counts import examples
 
 NAN, INF = math.nan, math.inf
@@ -102,7 +102,7 @@ def made(kind: str, url: str, files: list[list[float | None]]) -> Table:
     whole = make_rows(files)
     if kind == "base":
         # Older files hold single precision in a column that is double today, and their footers tell ends that leave NaN out.
-        with patch("lakefmt.formats.parquet.base_file.leaves_with_nan", lambda *_, **__: []):
+        with patch("lakefmt._core.formats.parquet.base_file.leaves_with_nan", lambda *_, **__: []):
             table.upsert(make_rows(files, narrow))
             table.upsert(whole.filter(pc.field("part") == "p3"))
         return table

@@ -25,8 +25,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core.table import Table
 from lakefmt.errors import CorruptFile, InvalidFilter, InvalidInputError, LakefmtError
-from lakefmt.table import Table
 from tests.bad_input.kit import picture
 
 DAY = dt.date(2026, 1, 2)

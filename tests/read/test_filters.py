@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from lakefmt._core.read.filters import parse_filter
 from lakefmt.errors import InvalidFilter
-from lakefmt.read.filters import parse_filter
 
 ROWS = pa.table(
     {

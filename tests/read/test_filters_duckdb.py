@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefmt.read.filters import parse_filter
+from lakefmt._core.read.filters import parse_filter
 from tests.example_counts import examples
 
 TEXTS = ["", "a", "A", "ab", "a_b", "a%b", "ключ", "日本", "it's", "x\ny", "\\"]

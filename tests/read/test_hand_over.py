@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.table import Table
+from lakefmt._core.table import Table
 from tests.judges.compare import assert_same_multiset
 
 SCHEMA = pa.schema(

@@ -13,15 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage import MemoryStore, open_store
+from lakefmt._core.table import Table, open_table
+from lakefmt._core.timeline.archive.store import HistoryStore
+from lakefmt._core.timeline.commit import decode_commit
+from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
+from lakefmt._core.values import InstantTime, WriteOperation, WriteStat
 from lakefmt.errors import CorruptFile, InstantNotFound, LakefmtError, ObjectNotFound, SnapshotExpired
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import MemoryStore, open_store
-from lakefmt.table import Table, open_table
 from lakefmt.testing.stores import CountingStore
-from lakefmt.timeline.archive.store import HistoryStore
-from lakefmt.timeline.commit import decode_commit
-from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
-from lakefmt.values import InstantTime, WriteOperation, WriteStat
 from tests.compat.fixture_tables import real_tables
 from tests.judges.compare import assert_same_multiset
 from tests.read.archiving import archive, archive_sorted, completed_files, entry, pack_entries, real_entry_schema
@@ -397,6 +397,6 @@ def test_pending_entries_and_unknown_actions_do_not_count_and_a_missing_body_is_
 def test_an_active_instant_is_not_taken_twice() -> None:
     active = Instant(InstantTime("20260101000000000"), Action.COMMIT, State.COMPLETED, None, "active")
     archived = Instant(InstantTime("20260101000000000"), Action.COMMIT, State.COMPLETED, None, "archived")
-    from lakefmt.timeline.timeline import build_timeline
+    from lakefmt._core.timeline.timeline import build_timeline
 
     assert build_timeline([active], 1).with_history([archived]).commits == (active,)

@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.read.incremental import plan_increment, visible_at_end
-from lakefmt.storage import open_store
-from lakefmt.table import Table
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.read.incremental import plan_increment, visible_at_end
+from lakefmt._core.storage import open_store
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.commit import CommitMetadata
+from lakefmt._core.timeline.instant import Action, Instant, State, instant_file_name, parse_instant_file
+from lakefmt._core.timeline.metadata_codec import BodyKind, encode_body
+from lakefmt._core.timeline.timeline import Timeline, build_timeline, timeline_from_names
+from lakefmt._core.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 from lakefmt.testing.stores import CountingStore
-from lakefmt.timeline.commit import CommitMetadata
-from lakefmt.timeline.instant import Action, Instant, State, instant_file_name, parse_instant_file
-from lakefmt.timeline.metadata_codec import BodyKind, encode_body
-from lakefmt.timeline.timeline import Timeline, build_timeline, timeline_from_names
-from lakefmt.values import FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
 from tests.judges.compare import assert_same_multiset
 
 # --- a table as a model: file groups of rows, each with the commit that wrote it -------------------------------------

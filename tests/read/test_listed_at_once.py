@@ -13,16 +13,16 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.filegroups import listing
-from lakefmt.filegroups.listing import KnownFiles
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.metadata.reading.listing import ListingByMetadata
-from lakefmt.storage.api import ObjectInfo
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.storage.table_directory import TableDirectory
-from lakefmt.table import Table
+from lakefmt._core.filegroups import listing
+from lakefmt._core.filegroups.listing import KnownFiles
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.storage.api import ObjectInfo
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.storage.table_directory import TableDirectory
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.timeline import Timeline
 from lakefmt.testing.store_wrapper import Step
-from lakefmt.timeline.timeline import Timeline
 from tests.storage.tree_store import TreeStore
 
 T = TypeVar("T")

@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
-from lakefmt.filegroups.listing import StorageListing, partition_levels
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.keys import key_spec_from_properties, plan_key_spec
-from lakefmt.storage import LocalStore, MemoryStore, open_store
-from lakefmt.storage.api import ObjectStore
-from lakefmt.table import Table
+from lakefmt._core.filegroups.listing import StorageListing, partition_levels
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.keys import key_spec_from_properties, plan_key_spec
+from lakefmt._core.storage import LocalStore, MemoryStore, open_store
+from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.table import Table
 from lakefmt.testing.stores import CountingStore
 
 META = ".hoodie_partition_metadata"

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.errors import CorruptFile, FormatError, UnsupportedFeature
-from lakefmt.formats.log.blocks import (
+from lakefmt._core.formats.log.blocks import (
     BlockKind,
     HeaderKey,
     LogBlock,
@@ -17,6 +16,7 @@ from lakefmt.formats.log.blocks import (
     scan_blocks,
     split_avro_records,
 )
+from lakefmt.errors import CorruptFile, FormatError, UnsupportedFeature
 from tests.read.blocks import pack_block, pack_records
 
 ROLLBACK = bytes.fromhex(

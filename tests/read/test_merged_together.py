@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.read import mor_scan
+from lakefmt._core.read import mor_scan
 
 PARTITIONS = ("a", "b", "c", "d")
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.float64())])

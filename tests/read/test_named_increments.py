@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.formats.names import parse_base_file
+from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.read import incremental
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.instant import Instant
+from lakefmt._core.timeline.timeline import Timeline, timeline_from_names
 from lakefmt.errors import SnapshotExpired
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.formats.names import parse_base_file
-from lakefmt.metadata.reading.listing import ListingByMetadata
-from lakefmt.read import incremental
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
-from lakefmt.timeline.instant import Instant
-from lakefmt.timeline.timeline import Timeline, timeline_from_names
 from tests.read.test_listed_at_once import Beside, filled, schedules, story
 from tests.storage.tree_store import LargeTreeStore, TreeStore
 

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 import pytest
 
 import lakefmt
-from lakefmt.read.snapshot import NEXT_START
-from lakefmt.table import Table
-from lakefmt.values import META_COLUMNS
+from lakefmt._core.read.snapshot import NEXT_START
+from lakefmt._core.table import Table
+from lakefmt._core.values import META_COLUMNS
 
 NARROW = pa.struct([("x", pa.int32())])
 SCHEMA = pa.schema(

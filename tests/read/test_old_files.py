@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
+from lakefmt._core.table import Table, open_table
 from lakefmt.errors import CorruptFile
-from lakefmt.table import Table, open_table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

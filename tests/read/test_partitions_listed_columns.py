@@ -10,10 +10,14 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.metadata.index_definitions import INDEX_DEFINITIONS, parse_index_definitions, render_index_definitions
-from lakefmt.metadata.layout import PartitionKind
-from lakefmt.metadata.reading.stats_reader import read_stats
-from lakefmt.read.skipping import _by_statistics, file_selection
+from lakefmt._core.metadata.index_definitions import (
+    INDEX_DEFINITIONS,
+    parse_index_definitions,
+    render_index_definitions,
+)
+from lakefmt._core.metadata.layout import PartitionKind
+from lakefmt._core.metadata.reading.stats_reader import read_stats
+from lakefmt._core.read.skipping import _by_statistics, file_selection
 from tests.read.test_partitions_altered import PLACES, SCHEMA, made, of_five, partitions_left, row
 
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.table import Table
 from lakefmt.errors import LakefmtError, SnapshotExpired
-from lakefmt.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
 OPTIONS = {"lakefmt.write.threads": 1, "lakefmt.durability": "none", "hoodie.clean.automatic": False}

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.read.snapshot_files import cleaned_files, lost_files
+from lakefmt._core.storage import open_store
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.timeline import build_timeline
 from lakefmt.errors import SnapshotExpired
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.read.snapshot_files import cleaned_files, lost_files
-from lakefmt.storage import open_store
-from lakefmt.table import Table
 from lakefmt.testing.stores import CountingStore
-from lakefmt.timeline.timeline import build_timeline
 from tests.judges.compare import assert_same_multiset
 from tests.read.archiving import archive
 from tests.read.cleaning import by_partition, clean, metadata
@@ -185,7 +185,7 @@ def test_a_removed_file_is_lost_only_when_it_would_be_the_latest() -> None:
         return f"{group}_1-0-0_{instant}.parquet"
 
     old, new, other = file("20260101000000000"), file("20260102000000000"), file("20260101000000000", "g-0")
-    from lakefmt.timeline.instant import parse_instant_file
+    from lakefmt._core.timeline.instant import parse_instant_file
 
     found = (parse_instant_file(f"{day}_{day}.commit", 2) for day in ("20260101000000000", "20260102000000000"))
     timeline = build_timeline((i for i in found if i is not None), 2)
@@ -201,7 +201,7 @@ def test_a_removed_file_is_lost_only_when_it_would_be_the_latest() -> None:
 
 
 def test_a_removed_log_is_lost_with_its_slice() -> None:
-    from lakefmt.timeline.instant import parse_instant_file
+    from lakefmt._core.timeline.instant import parse_instant_file
 
     base, log = "f-0_1-0-0_20260102000000000.parquet", ".g-0_20260101000000000.log.1_0-0-0"
     found = (parse_instant_file(f"{day}_{day}.deltacommit", 2) for day in ("20260101000000000", "20260102000000000"))

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.metadata import commit_updates
+from lakefmt._core.read.skipping import file_selection
+from lakefmt._core.transactions.indexing import create_metadata_index
+from lakefmt._core.values import PartitionPath
 from lakefmt.errors import CorruptFile, SchemaMismatch
-from lakefmt.metadata import commit_updates
-from lakefmt.read.skipping import file_selection
-from lakefmt.transactions.indexing import create_metadata_index
-from lakefmt.values import PartitionPath
 from tests.metadata.metadata_fixtures import NOT_PARTITIONED, PARTITIONED_INDEX, VERSION_6, unpacked
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("fare", pa.int64())])

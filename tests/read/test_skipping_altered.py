@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 import pytest
 
 import lakefmt
-from lakefmt.check import index_contents
-from lakefmt.check.index_contents import IndexDamage
-from lakefmt.filegroups import base_writer
-from lakefmt.metadata.reading.stats_reader import read_stats
-from lakefmt.read.filters import keep_rows, parse_filter
-from lakefmt.read.skipping import _by_statistics, file_selection, guarantees
-from lakefmt.schema.column_ids import ColumnPlaces
-from lakefmt.storage.memory import MemoryStore
+from lakefmt._core.check import index_contents
+from lakefmt._core.check.index_contents import IndexDamage
+from lakefmt._core.filegroups import base_writer
+from lakefmt._core.metadata.reading.stats_reader import read_stats
+from lakefmt._core.read.filters import keep_rows, parse_filter
+from lakefmt._core.read.skipping import _by_statistics, file_selection, guarantees
+from lakefmt._core.schema.column_ids import ColumnPlaces
+from lakefmt._core.storage.memory import MemoryStore
 
 NUMBERS = itertools.count()
 OPTIONS: dict[str, object] = {

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.table import Table
+from lakefmt._core.table import Table
 
 NUMBERS = itertools.count()
 OPTIONS: dict[str, object] = {

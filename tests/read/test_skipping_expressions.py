@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.metadata.expressions.functions import find_expression
-from lakefmt.metadata.index_definitions import IndexDefinition
-from lakefmt.read.skipping import by_expression, file_selection
-from lakefmt.read.skipping.by_expression import column_ranges, is_rising
+from lakefmt._core.metadata.expressions.functions import find_expression
+from lakefmt._core.metadata.index_definitions import IndexDefinition
+from lakefmt._core.read.skipping import by_expression, file_selection
+from lakefmt._core.read.skipping.by_expression import column_ranges, is_rising
 from tests.example_counts import examples
 
 NUMBERS = itertools.count()

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.read.skipping import _by_statistics, file_selection
+from lakefmt._core.read.skipping import _by_statistics, file_selection
 from tests.example_counts import examples
 
 SCHEMA = pa.schema(

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.table_client import TableClient, TableState
+from lakefmt._core.read.snapshot import Snapshot
+from lakefmt._core.timeline.instant import Action
 from lakefmt.errors import CommitConflict, InstantNotFound, SnapshotExpired
-from lakefmt.filegroups.table_client import TableClient, TableState
-from lakefmt.read.snapshot import Snapshot
-from lakefmt.timeline.instant import Action
 from tests.example_counts import examples
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])

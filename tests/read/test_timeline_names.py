@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.timeline.instant import Action, State, instant_file_name, parse_instant_file
-from lakefmt.timeline.timeline import build_timeline, timeline_from_names
-from lakefmt.values import InstantTime
+from lakefmt._core.timeline.instant import Action, State, instant_file_name, parse_instant_file
+from lakefmt._core.timeline.timeline import build_timeline, timeline_from_names
+from lakefmt._core.values import InstantTime
 
 TIMES = st.sampled_from([InstantTime(f"2026010{day}000000000") for day in range(1, 5)])
 

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.cli.commands import rows as inspect
-from lakefmt.read.stats import TimelineEntry, TimelineView, draw_lines, follow_timeline, sign_of
-from lakefmt.storage.time_source import SystemTimeSource
-from lakefmt.timeline.archive.store import History, HistoryStore
-from lakefmt.timeline.archive.v6_log import LogArchive
-from lakefmt.timeline.heartbeat import heartbeat_name, make_stamp
-from lakefmt.timeline.instant import Action, State, instant_file_name, parse_instant_time
+from lakefmt._core.cli.commands import rows as inspect
+from lakefmt._core.read.stats import TimelineEntry, TimelineView, draw_lines, follow_timeline, sign_of
+from lakefmt._core.storage.time_source import SystemTimeSource
+from lakefmt._core.timeline.archive.store import History, HistoryStore
+from lakefmt._core.timeline.archive.v6_log import LogArchive
+from lakefmt._core.timeline.heartbeat import heartbeat_name, make_stamp
+from lakefmt._core.timeline.instant import Action, State, instant_file_name, parse_instant_time
 from tests.cli.conftest import run  # noqa: F401 - the command line, as the tests of it call it
 from tests.timeline.archive.test_v6_log import real_archive
 

@@ -12,6 +12,9 @@ import pyarrow as pa
 import pytest
 
 import lakefmt.realtime.connection
+from lakefmt._core.storage import ObjectStore
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
 from lakefmt.errors import LakefmtError
 from lakefmt.realtime import (
     Connection,
@@ -24,9 +27,6 @@ from lakefmt.realtime import (
     RowOperator,
     connect,
 )
-from lakefmt.storage import ObjectStore
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, fail_at
 from lakefmt.testing.virtual_time import VirtualTime
 from tests.producers.stream.stream_kit import attempts, copied, kill, refusing, table_over

@@ -16,9 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefmt._core.producers.stream.options import RowOperator
+from lakefmt._core.producers.stream.rows import RowChecker
+from lakefmt._core.schema import normalise_schema
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsupportedFeature
-from lakefmt.producers.stream.options import RowOperator
-from lakefmt.producers.stream.rows import RowChecker
 from lakefmt.realtime import CastFailed, NotSupportedError
 from lakefmt.realtime.connection import as_python, typed_columns
 from lakefmt.realtime.converters import ConversionNotes, ConversionRules
@@ -33,7 +34,6 @@ from lakefmt.realtime.statements import (
     encode_types,
     parse_statement,
 )
-from lakefmt.schema import normalise_schema
 from tests.realtime.type_cases import EAST, INEXACT, LINES, NOON, WEST, Line
 
 

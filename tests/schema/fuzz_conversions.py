@@ -14,14 +14,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from lakefmt._core.producers.stream.options import RowOperator
+from lakefmt._core.producers.stream.rows import RowChecker
+from lakefmt._core.schema import conform, normalise_schema
+from lakefmt._core.schema.python_values import arrow_array, arrow_scalar
 from lakefmt.errors import LakefmtError
-from lakefmt.producers.stream.options import RowOperator
-from lakefmt.producers.stream.rows import RowChecker
 from lakefmt.realtime.converters import ConversionRules
 from lakefmt.realtime.converters import column_converter as sql_converter
 from lakefmt.realtime.statements import decode_types
-from lakefmt.schema import conform, normalise_schema
-from lakefmt.schema.python_values import arrow_array, arrow_scalar
 
 SCALARS = [
     None, True, 0, -1, 2**31, 2**63, -(2**63), 10**40, 1.5, -0.0, float("nan"), float("inf"), 1e300, "x", "", "1", "é", "\ud800",

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lakefmt._core.schema import conform, normalise_schema, reconcile
 from lakefmt.errors import CorruptFile, SchemaMismatch
-from lakefmt.schema import conform, normalise_schema, reconcile
 
 D = decimal.Decimal
 UTC_US = pa.timestamp("us", "UTC")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from lakefmt._core.schema import avro_to_arrow, check_names, evolve
 from lakefmt.errors import SchemaMismatch
-from lakefmt.schema import avro_to_arrow, check_names, evolve
 
 I32, I64, F32, F64, S = pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string()
 

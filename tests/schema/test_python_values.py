@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 import pytest
 
+from lakefmt._core.schema.python_values import arrow_array, arrow_scalar
 from lakefmt.errors import SchemaMismatch
-from lakefmt.schema.python_values import arrow_array, arrow_scalar
 
 _FUZZ = Path(__file__).with_name("fuzz_conversions.py")
 _EAST = dt.timezone(dt.timedelta(hours=2))

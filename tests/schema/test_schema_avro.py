@@ -9,9 +9,9 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from lakefmt._core.schema import arrow_to_avro, avro_to_arrow, normalise_schema, with_meta_columns
+from lakefmt._core.schema.avro import AVRO_DOC, decimal_bytes
 from lakefmt.errors import CorruptFile, SchemaMismatch, UnsupportedFeature
-from lakefmt.schema import arrow_to_avro, avro_to_arrow, normalise_schema, with_meta_columns
-from lakefmt.schema.avro import AVRO_DOC, decimal_bytes
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "keys"
 REAL = [json.loads(line) for line in (DATA / "avro_schemas.jsonl").read_text("utf-8").splitlines()]

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.errors import CorruptFile
-from lakefmt.schema import normalise_schema, with_meta_columns
-from lakefmt.schema.alter import convert_stored, is_followed_by_name
-from lakefmt.schema.column_ids import ColumnIds, Place
-from lakefmt.schema.history import (
+from lakefmt._core.schema import normalise_schema, with_meta_columns
+from lakefmt._core.schema.alter import convert_stored, is_followed_by_name
+from lakefmt._core.schema.column_ids import ColumnIds, Place
+from lakefmt._core.schema.history import (
     InternalSchema,
     SchemaHistory,
     columns_text,
@@ -24,6 +23,7 @@ from lakefmt.schema.history import (
     parse_history,
     parse_internal_schema,
 )
+from lakefmt.errors import CorruptFile
 from lakefmt.testing.strategies import schemas
 
 Field = tuple[int, str, Any]

@@ -11,8 +11,16 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefmt._core.schema import (
+    arrow_to_avro,
+    avro_to_arrow,
+    conform,
+    evolve,
+    normalise_schema,
+    reconcile,
+    with_meta_columns,
+)
 from lakefmt.errors import CorruptFile, SchemaMismatch, UnsupportedFeature
-from lakefmt.schema import arrow_to_avro, avro_to_arrow, conform, evolve, normalise_schema, reconcile, with_meta_columns
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True)
 DECIMALS = st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: pa.decimal128(p, s)))

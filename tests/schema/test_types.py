@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from lakefmt._core.schema import normalise_schema, split_meta, with_meta_columns, without_meta_columns
+from lakefmt._core.schema.types import MAX_DEPTH, field_at
+from lakefmt._core.values import META_COLUMNS
 from lakefmt.errors import SchemaMismatch
-from lakefmt.schema import normalise_schema, split_meta, with_meta_columns, without_meta_columns
-from lakefmt.schema.types import MAX_DEPTH, field_at
-from lakefmt.values import META_COLUMNS
 
 UTC = "UTC"
 

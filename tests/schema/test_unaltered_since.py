@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.schema.column_ids import unaltered_since
-from lakefmt.schema.history import Column, InternalSchema, SchemaHistory
+from lakefmt._core.schema.column_ids import unaltered_since
+from lakefmt._core.schema.history import Column, InternalSchema, SchemaHistory
 
 NAMES = ["a", "b", "c"]
 Columns = Mapping[str, int | tuple[int, str]]

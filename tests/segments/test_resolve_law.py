@@ -7,10 +7,10 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefmt.segments.codec import COLUMNS, OPERATOR, Claim, Committed, SegmentHeader
-from lakefmt.segments.names import RowOperator, SegmentPosition
-from lakefmt.segments.pending import plan_stream
-from lakefmt.segments.resolve import resolve_rows, strict_violations
+from lakefmt._core.segments.codec import COLUMNS, OPERATOR, Claim, Committed, SegmentHeader
+from lakefmt._core.segments.names import RowOperator, SegmentPosition
+from lakefmt._core.segments.pending import plan_stream
+from lakefmt._core.segments.resolve import resolve_rows, strict_violations
 from tests.example_counts import examples
 
 KEYS = 4

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.open import open_store
-from lakefmt.table import Table
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.open import open_store
+from lakefmt._core.table import Table
 from lakefmt.testing.virtual_time import Process, VirtualTime
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])

@@ -17,7 +17,7 @@ import pytest
 
 import lakefmt
 from lakefmt import services
-from lakefmt.timeline.instant import Action
+from lakefmt._core.timeline.instant import Action
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.kit import SECONDS_FOR_A_CHILD, values_of_run
 from tests.services.served import SCHEMA, WRITE_ONLY
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 SERVICES = """
 import os, sys
 import lakefmt.services
-from lakefmt.storage.local.store import LocalStore
+from lakefmt._core.storage.local.store import LocalStore
 left = int(sys.argv[2])
 for name in ("put_if_absent", "put", "delete"):
     def counted(self, *args, _real=getattr(LocalStore, name), **named):

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakefmt.compaction.compact.plan import CompactionRules
+from lakefmt._core.compaction.compact.plan import CompactionRules
+from lakefmt._core.timeline.timeline import timeline_from_names
 from lakefmt.services.round import RoundFacts, Service, ServiceSettings, choose_services, seconds_without_commit
-from lakefmt.timeline.timeline import timeline_from_names
 
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
 DELTAS = [f"202601010000{n:02d}000_202601010000{n:02d}500.deltacommit" for n in range(10)]

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefmt._core.values import FileId, PartitionPath
 from lakefmt.errors import InvalidInputError
 from lakefmt.services.round import PackingRules, SliceSize, choose_packed
-from lakefmt.values import FileId, PartitionPath
 
 MIB = 1 << 20
 RULES = PackingRules(small_bytes=300 * MIB, target_bytes=1024 * MIB)

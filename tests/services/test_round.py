@@ -13,12 +13,12 @@ import pytest
 
 import lakefmt
 from lakefmt import services
-from lakefmt.compaction.compact.run import CompactionResult, run_compaction
+from lakefmt._core.compaction.compact.run import CompactionResult, run_compaction
+from lakefmt._core.filegroups.table_client import TableAt
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.values import PartitionPath, WriteStat
 from lakefmt.errors import InvalidInputError
-from lakefmt.filegroups.table_client import TableAt
 from lakefmt.services.loop import ServiceLoop
-from lakefmt.timeline.instant import Action
-from lakefmt.values import PartitionPath, WriteStat
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.services.served import append_table, keyed, process, rows
 

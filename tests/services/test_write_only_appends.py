@@ -10,12 +10,12 @@ import pytest
 
 import lakefmt
 from lakefmt import services
-from lakefmt.storage.local.store import LocalStore
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
-from lakefmt.timeline.instant import Action
-from lakefmt.values import WriteOperation
-from lakefmt.write.files import base_file
+from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.values import WriteOperation
+from lakefmt._core.write.files import base_file
 from tests.services.served import WRITE_ONLY, append_table, process, rows
 
 

@@ -19,7 +19,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from lakefmt.data_classes import dataclass
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.table import Table
+from lakefmt._core.transactions.clustering_plans import pending_clusterings
+from lakefmt._core.values import InstantTime
 from lakefmt.errors import (
     CommitConflict,
     InstantNotPending,
@@ -29,13 +32,10 @@ from lakefmt.errors import (
     StorageError,
     WriterActive,
 )
-from lakefmt.table import Table
 from lakefmt.testing.invariants import View, check_invariants, check_no_orphans
 from lakefmt.testing.model import ModelTable
 from lakefmt.testing.operations import TableShape, Verb
 from lakefmt.testing.store_wrapper import SimulatedCrash
-from lakefmt.transactions.clustering_plans import pending_clusterings
-from lakefmt.values import InstantTime
 
 __all__ = ["Read", "RecordedHistory", "Tried", "check_history"]
 

@@ -17,21 +17,21 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from lakefmt.config.settings import resolve_settings
-from lakefmt.create import run_creation
-from lakefmt.data_classes import dataclass, replace
+from lakefmt._core.config.settings import resolve_settings
+from lakefmt._core.create import run_creation
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.storage.api import CasResult, ObjectInfo, ObjectStore, PutOutcome
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.values import RandomIds
 from lakefmt.errors import AlreadyExistsError, InstantNotFound, LakefmtError, ObjectNotFound, StateError, StorageError
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.metadata.reading.listing import ListingByMetadata
-from lakefmt.storage.api import CasResult, ObjectInfo, ObjectStore, PutOutcome
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.operations import TableShape, Verb
 from lakefmt.testing.store_wrapper import SimulatedCrash, Step, WrapperStore
 from lakefmt.testing.virtual_time import Process
-from lakefmt.timeline.instant import Action
-from lakefmt.values import RandomIds
 from tests.simulation.green_clock import GreenletClock
 from tests.simulation.serializability import Read, RecordedHistory, Tried, check_history
 

@@ -16,9 +16,8 @@ from hilbertcurve.hilbertcurve import HilbertCurve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.arguments import parse_member
-from lakefmt.errors import InvalidInputError, UnknownSetting
-from lakefmt.sorting.orders import (
+from lakefmt._core.arguments import parse_member
+from lakefmt._core.sorting.orders import (
     Layout,
     RowOrder,
     check_order,
@@ -29,6 +28,7 @@ from lakefmt.sorting.orders import (
     sort_keys,
     zorder_places,
 )
+from lakefmt.errors import InvalidInputError, UnknownSetting
 
 TEXTS = st.text("ab\x00é\uffee😀", max_size=10)
 COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

@@ -14,8 +14,8 @@ from write_scenarios import data_files
 
 import lakefmt
 import lakefmt.spark as lakefmt_spark
+from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.spark.writing import distributed
-from lakefmt.write.transaction import WriteTransaction
 
 
 class Turns:

@@ -26,9 +26,9 @@ from write_scenarios import LOOK_UP, OPTIONS, frame_of  # beside this file
 
 import lakefmt
 import lakefmt.spark as lakefmt_spark
+from lakefmt._core.transactions.instant import InstantTransaction
 from lakefmt.errors import StorageError
 from lakefmt.spark.writing import distributed
-from lakefmt.transactions.instant import InstantTransaction
 
 #: Fault → what a task does once, by which function its task is made, and more options.
 FAULTS: dict[str, tuple[str, str, dict[str, str]]] = {

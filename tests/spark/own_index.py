@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.index import IndexCapabilities, IndexCommit, IndexKeys, KeyReader, Located
+from lakefmt._core.index import IndexCapabilities, IndexCommit, IndexKeys, KeyReader, Located
 
 
 class ByFile:

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.transactions.clustering_plans import pending_clusterings
 from lakefmt.errors import CommitConflict, InvalidInputError, ServicesFailed, UnknownSetting
 from lakefmt.spark.options import parse_write_options
 from lakefmt.spark.streams.sink import StreamSink
 from lakefmt.spark.writing.commit import existing_table
-from lakefmt.transactions.clustering_plans import pending_clusterings
 from tests.spark.played_writes import RowsFrame, write_few, write_frame
 
 ASYNC = "hoodie.clustering.async.enabled"

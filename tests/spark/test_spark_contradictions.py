@@ -9,12 +9,12 @@ import pytest
 from click.testing import CliRunner
 
 import lakefmt
-from lakefmt.cli import main
+from lakefmt._core.cli import main
+from lakefmt._core.keys import KeyGeneratorType
+from lakefmt._core.storage.open import open_store
 from lakefmt.errors import InvalidInputError, InvalidKey, UnknownSetting, UnsupportedFeature
-from lakefmt.keys import KeyGeneratorType
 from lakefmt.spark.options import parse_write_options
 from lakefmt.spark.writing.commit import write_and_commit
-from lakefmt.storage.open import open_store
 
 WRITE = "hoodie.datasource.write."
 TIMED = "hoodie.keygen.timebased."

@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 
 import lakefmt
-from lakefmt.values import META_COLUMNS
+from lakefmt._core.values import META_COLUMNS
 from tests.spark.written_by_tasks import (
     WAYS,
     check_faults,

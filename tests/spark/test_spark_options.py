@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.config.settings import SETTINGS
+from lakefmt._core.config.settings import SETTINGS
 from lakefmt.errors import InvalidInputError, UnknownSetting, UnsupportedFeature
 from lakefmt.spark.options import ALIASES, SPARK_OPTIONS, find_option, parse_read_options, parse_write_options
 from lakefmt.spark.types import spark_schema, table_schema

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 import lakefmt
-from lakefmt.check.findings import Kind
+from lakefmt._core.check.findings import Kind
+from lakefmt._core.transactions.clustering_plans import pending_clusterings
 from lakefmt.spark.streams.sink import list_labels
-from lakefmt.transactions.clustering_plans import pending_clusterings
 
 BATCHES, ROWS = 5, 3
 EXPECTED = sorted(f"{batch}-{n}" for batch in range(BATCHES) for n in range(ROWS))

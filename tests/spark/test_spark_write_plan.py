@@ -12,9 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core.index import IndexCapabilities, open_index
+from lakefmt._core.index.custom import CheckedIndex
+from lakefmt._core.values import InstantTime, PartitionPath, WriteOperation
+from lakefmt._core.write.assign import FileSizing
+from lakefmt._core.write.bulk.grouped_rows import NEW, FoundRows, plan_groups
+from lakefmt._core.write.context import APPENDING, REPLACING
+from lakefmt._core.write.tasks import key_rows
 from lakefmt.errors import InvalidInputError, InvalidKey, UnknownSetting
-from lakefmt.index import IndexCapabilities, open_index
-from lakefmt.index.custom import CheckedIndex
 from lakefmt.spark.options import WriteCall
 from lakefmt.spark.writing.distributed import SparkWrite, error_in, plan_handing, typed_errors, why_alone
 from lakefmt.spark.writing.plan import (
@@ -27,11 +32,6 @@ from lakefmt.spark.writing.plan import (
     take_sort,
 )
 from lakefmt.spark.writing.staging import _murmur3, pre_images
-from lakefmt.values import InstantTime, PartitionPath, WriteOperation
-from lakefmt.write.assign import FileSizing
-from lakefmt.write.bulk.grouped_rows import NEW, FoundRows, plan_groups
-from lakefmt.write.context import APPENDING, REPLACING
-from lakefmt.write.tasks import key_rows
 from tests.compaction.test_bucket_copies import planned
 from tests.compaction.test_cluster_buckets import made
 from tests.index.test_resized_buckets import SPLIT_ALL

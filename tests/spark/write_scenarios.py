@@ -11,8 +11,8 @@ import pyarrow as pa
 
 import lakefmt
 import lakefmt.spark as lakefmt_spark
+from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.spark.writing import distributed
-from lakefmt.write.transaction import WriteTransaction
 
 OPTIONS = {
     "hoodie.table.name": "trips",

@@ -22,17 +22,17 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-import lakefmt.write.transaction as transaction
+import lakefmt._core.write.transaction as transaction
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.values import FileId, InstantTime, PartitionPath
+from lakefmt._core.write import assign
+from lakefmt._core.write.assign import Logs
+from lakefmt._core.write.context import FileAssignment
 from lakefmt.errors import CommitConflict, WriterActive
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.metadata.reading.listing import ListingByMetadata
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
-from lakefmt.values import FileId, InstantTime, PartitionPath
-from lakefmt.write import assign
-from lakefmt.write.assign import Logs
-from lakefmt.write.context import FileAssignment
 from tests.concurrency.green_threads import MANY
 from tests.example_counts import examples
 from tests.judges.hudi_rs import HudiRsJudge

@@ -17,10 +17,10 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.consumers.stream import StreamBatch, TableStream
+from lakefmt._core.consumers.stream import StreamBatch, TableStream
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.memory import MemoryStore
 from lakefmt.errors import CommitConflict, DataExpired, StateError
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.memory import MemoryStore
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.int64())])
 NUMBERS = itertools.count()

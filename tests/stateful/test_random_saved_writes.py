@@ -16,6 +16,11 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.timeline.markers import SAVED_WRITES
+from lakefmt._core.write import transaction
+from lakefmt._core.write.transaction import abort_context, resume_transaction
 from lakefmt.errors import (
     CommitConflict,
     InstantNotPending,
@@ -25,14 +30,9 @@ from lakefmt.errors import (
     StorageError,
     WriterActive,
 )
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.stores import Effect, Fault, FaultMode, FaultStore, SimulatedCrash, no_faults
 from lakefmt.testing.virtual_time import Process, VirtualTime
-from lakefmt.timeline.markers import SAVED_WRITES
-from lakefmt.write import transaction
-from lakefmt.write.transaction import abort_context, resume_transaction
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])
 NUMBERS = itertools.count()

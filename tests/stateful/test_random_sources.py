@@ -16,10 +16,10 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.producers.stream.options import ErrorTypeHandler, FlushMode
+from lakefmt._core.producers.stream.stream import Stream
+from lakefmt._core.storage.memory import MemoryStore
 from lakefmt.errors import FlushFailed, LakefmtError
-from lakefmt.producers.stream.options import ErrorTypeHandler, FlushMode
-from lakefmt.producers.stream.stream import Stream
-from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.stores import Effect, Fault, FaultMode, FaultStore
 from tests.producers.stream.stream_kit import OPTIONS, kill, table_over
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lakefmt._core.producers.stream.options import FlushMode
+from lakefmt._core.producers.stream.stream import Stream
+from lakefmt._core.segments.names import ANONYMOUS
+from lakefmt._core.storage.memory import MemoryStore
 from lakefmt.errors import FlushFailed
-from lakefmt.producers.stream.options import FlushMode
-from lakefmt.producers.stream.stream import Stream
-from lakefmt.segments.names import ANONYMOUS
-from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.virtual_time import VirtualTime
 from tests.example_counts import examples
 from tests.producers.stream.stream_kit import durable, kill, make, table_over

@@ -34,8 +34,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 import lakefmt
 from benchmarks.storage.s3_server import options_of, s3_server
+from lakefmt._core.storage import ObjectStore
 from lakefmt.errors import CommitConflict, SnapshotExpired
-from lakefmt.storage import ObjectStore
 from lakefmt.testing.invariants import View, check_invariants, check_no_orphans, check_partitions
 from lakefmt.testing.model import ModelTable
 from lakefmt.testing.operations import VERBS, TableShape, Verb, perform

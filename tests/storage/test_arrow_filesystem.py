@@ -8,9 +8,9 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
+from lakefmt._core.storage import MemoryStore
+from lakefmt._core.storage.arrow_filesystem import ArrowHandler, arrow_view
 from lakefmt.errors import ObjectNotFound, StorageError, UnsupportedError
-from lakefmt.storage import MemoryStore
-from lakefmt.storage.arrow_filesystem import ArrowHandler, arrow_view
 from lakefmt.testing.stores import SimulatedCrash
 
 

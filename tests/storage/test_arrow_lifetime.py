@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
-from lakefmt.storage import ObjectStore
-from lakefmt.storage import arrow_filesystem as lent_module
-from lakefmt.storage.arrow_filesystem import ArrowHandler, track_arrow_use, wait_for_arrow
-from lakefmt.storage.memory import MemoryStore
+from lakefmt._core.storage import ObjectStore
+from lakefmt._core.storage import arrow_filesystem as lent_module
+from lakefmt._core.storage.arrow_filesystem import ArrowHandler, track_arrow_use, wait_for_arrow
+from lakefmt._core.storage.memory import MemoryStore
 from lakefmt.testing.stores import CountingStore
 
 
@@ -116,7 +116,7 @@ def test_a_scan_lends_its_file_system_for_as_long_as_it_lasts() -> None:
 
 def test_the_interpreter_waits_when_it_ends() -> None:
     script = (
-        "import atexit, os, threading; from lakefmt.storage import arrow_filesystem\n"
+        "import atexit, os, threading; from lakefmt._core.storage import arrow_filesystem\n"
         "class Thing:\n"
         "    def __del__(self): os.write(1, b'let go\\n')\n"  # before anybody can see that it is gone
         "held, ending = [arrow_filesystem.track_arrow_use(Thing())], threading.Event()\n"

@@ -11,10 +11,9 @@ from typing import ClassVar
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from lakefmt.errors import StorageError
-from lakefmt.storage.os_errors import os_failure
-from lakefmt.storage.remote import store as _checked_files
-from lakefmt.storage.remote.client_errors import (
+from lakefmt._core.storage.os_errors import os_failure
+from lakefmt._core.storage.remote import store as _checked_files
+from lakefmt._core.storage.remote.client_errors import (
     BodyCut,
     describe,
     is_throttled,
@@ -22,7 +21,8 @@ from lakefmt.storage.remote.client_errors import (
     may_have_happened,
     status_of,
 )
-from lakefmt.storage.remote.store import RemoteStore
+from lakefmt._core.storage.remote.store import RemoteStore
+from lakefmt.errors import StorageError
 
 
 class ClientError(Exception):

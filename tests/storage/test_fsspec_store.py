@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from lakefmt._core.storage import PutOutcome
+from lakefmt._core.storage.remote.store import RemoteStore
 from lakefmt.errors import ObjectNotFound, StorageError
-from lakefmt.storage import PutOutcome
-from lakefmt.storage.remote.store import RemoteStore
 from lakefmt.testing.suites import StoreSuite, listed_names
 
 numbers = itertools.count()

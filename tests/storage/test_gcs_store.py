@@ -7,9 +7,9 @@ from unittest import mock
 
 import pytest
 
+from lakefmt._core.storage import PutOutcome
+from lakefmt._core.storage.remote.store import RemoteStore
 from lakefmt.errors import StorageError
-from lakefmt.storage import PutOutcome
-from lakefmt.storage.remote.store import RemoteStore
 
 pytestmark = [pytest.mark.gcs, pytest.mark.newest_only("older releases of gcsfs know no conditions")]
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt._core.storage import LocalStore
 from lakefmt.errors import UnsafePath
-from lakefmt.storage import LocalStore
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.suites import listed_names
 from tests.example_counts import examples

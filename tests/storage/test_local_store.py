@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from lakefmt._core.storage import LocalStore, MemoryStore, PutOutcome
+from lakefmt._core.storage.api import SupportsTempCleanup
+from lakefmt._core.storage.local import atomic_files
+from lakefmt._core.storage.local import atomic_files as _posix
+from lakefmt._core.storage.local.process_lock import SupportsProcessLocks
+from lakefmt._core.storage.object_names import TEMPORARY_PREFIX
 from lakefmt.errors import ObjectNotFound, StateError, StorageError
-from lakefmt.storage import LocalStore, MemoryStore, PutOutcome
-from lakefmt.storage.api import SupportsTempCleanup
-from lakefmt.storage.local import atomic_files
-from lakefmt.storage.local import atomic_files as _posix
-from lakefmt.storage.local.process_lock import SupportsProcessLocks
-from lakefmt.storage.object_names import TEMPORARY_PREFIX
 from lakefmt.testing.suites import listed_names, together
 from tests.kit import SECONDS_FOR_A_CHILD
 
@@ -63,7 +63,7 @@ def python(script, *arguments):
 RACE = """
 import sys
 
-from lakefmt.storage import LocalStore, MemoryStore, PutOutcome
+from lakefmt._core.storage import LocalStore, MemoryStore, PutOutcome
 store = LocalStore(sys.argv[1])
 body = sys.argv[2].encode() * 20_000
 print("ready", flush=True)
@@ -90,7 +90,7 @@ def test_of_two_processes_one_is_done(store):
 KILLED_IN_A_SINK = """
 import sys
 
-from lakefmt.storage import LocalStore
+from lakefmt._core.storage import LocalStore
 store = LocalStore(sys.argv[1])
 with store.create("d/big", durable=True) as sink:
     sink.file.write(b"x" * 3_000_000)
@@ -117,7 +117,7 @@ def test_a_killed_writer_leaves_temporary_files_only(store, root):
 KILLED_BETWEEN_PUTS = """
 import sys
 
-from lakefmt.storage import LocalStore
+from lakefmt._core.storage import LocalStore
 store = LocalStore(sys.argv[1])
 for n in range(1_000_000):
     store.put_if_absent(f"new/{n}", bytes([n % 256]) * 100_000)

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.errors import InvalidInputError, UnsafePath
-from lakefmt.storage import LocalStore, MemoryStore
-from lakefmt.storage.object_names import (
+from lakefmt._core.storage import LocalStore, MemoryStore
+from lakefmt._core.storage.object_names import (
     TEMPORARY_PREFIX,
     as_bytes,
     directory_name,
@@ -19,6 +18,7 @@ from lakefmt.storage.object_names import (
     object_name,
     object_names,
 )
+from lakefmt.errors import InvalidInputError, UnsafePath
 from lakefmt.testing.suites import ODD_NAMES, UNSAFE_NAMES
 
 # The names of docs/format.md as wide as the engines read them.

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakefmt._core.storage import PutOutcome, open_store
+from lakefmt._core.storage.remote import s3
+from lakefmt._core.storage.remote.store import RemoteStore
 from lakefmt.errors import ObjectNotFound, StorageError, UnsafePath
-from lakefmt.storage import PutOutcome, open_store
-from lakefmt.storage.remote import s3
-from lakefmt.storage.remote.store import RemoteStore
 from lakefmt.testing.suites import listed_names, together
 
 pytestmark = pytest.mark.s3

@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from lakefmt._core.storage import LocalStore, MemoryStore, PutOutcome
 from lakefmt.errors import ObjectNotFound
-from lakefmt.storage import LocalStore, MemoryStore, PutOutcome
 from lakefmt.testing.stores import FaultMode, FaultStore, fail_at
 from tests.example_counts import examples
 

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from lakefmt.storage import LocalStore, MemoryStore, open_store
-from lakefmt.storage.local import atomic_files
-from lakefmt.storage.remote.store import RemoteStore
+from lakefmt._core.storage import LocalStore, MemoryStore, open_store
+from lakefmt._core.storage.local import atomic_files
+from lakefmt._core.storage.remote.store import RemoteStore
 from lakefmt.testing.stores import CountingStore, DelayStore, FaultStore, FreezeStore, WrapperStore
 from lakefmt.testing.suites import StoreSuite
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from lakefmt.storage.time_source import SystemTimeSource
+from lakefmt._core.storage.time_source import SystemTimeSource
 
 SOON = 0.01
 #: Nobody waits that long unless something is broken.

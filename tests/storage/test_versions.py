@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
+from lakefmt._core.storage import LocalStore, MemoryStore, PutOutcome
+from lakefmt._core.storage.api import with_versions
+from lakefmt._core.storage.remote.store import RemoteStore
 from lakefmt.errors import CorruptFile, StorageError, UnsupportedFeature
-from lakefmt.storage import LocalStore, MemoryStore, PutOutcome
-from lakefmt.storage.api import with_versions
-from lakefmt.storage.remote.store import RemoteStore
 from lakefmt.testing.stores import FaultMode, FaultStore, WrapperStore, fail_at
 from lakefmt.testing.suites import together
 

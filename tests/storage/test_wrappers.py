@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakefmt._core.storage import LocalStore, MemoryStore, PutOutcome
+from lakefmt._core.storage.local.process_lock import SupportsProcessLocks
 from lakefmt.errors import StateError, StorageError
-from lakefmt.storage import LocalStore, MemoryStore, PutOutcome
-from lakefmt.storage.local.process_lock import SupportsProcessLocks
 from lakefmt.testing.stores import (
     Access,
     CountingStore,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
-from lakefmt.storage.api import Capabilities, ObjectInfo, ObjectStore, SupportsVersions
+from lakefmt._core.storage.api import Capabilities, ObjectInfo, ObjectStore, SupportsVersions
 from lakefmt.testing.store_wrapper import Step, WrapperStore
 
 T = TypeVar("T")

@@ -19,9 +19,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import lakefmt.testing
+from lakefmt._core.storage import MemoryStore
+from lakefmt._core.table import Table
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.storage import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing import strategies
 from lakefmt.testing.crash import count_effects
 from lakefmt.testing.multiset import multiset_difference

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import MemoryStore
-from lakefmt.table import Table
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.commit import CommitMetadata, encode_commit
 from lakefmt.testing import invariants as laws
 from lakefmt.testing.stores import WatchStore
-from lakefmt.timeline.commit import CommitMetadata, encode_commit
 from tests.kit import product_or_diagonal
 
 NUMBERS = itertools.count()

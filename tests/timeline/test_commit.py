@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefmt._core.timeline.commit import CommitMetadata, decode_commit, encode_commit
+from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_body, encode_json_commit
+from lakefmt._core.values import TableVersion, WriteOperation, WriteStat
 from lakefmt.errors import CorruptFile, InvalidInputError, UnsafePath
-from lakefmt.timeline.commit import CommitMetadata, decode_commit, encode_commit
-from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body, encode_json_commit
-from lakefmt.values import TableVersion, WriteOperation, WriteStat
 
 VECTORS = Path(__file__).resolve().parents[1] / "data" / "timeline"
 

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.storage.time_source import SystemTimeSource
+from lakefmt._core.timeline.heartbeat import Heartbeat, heartbeat_name, is_alive
+from lakefmt._core.timeline.instant import Action, Instant, State
+from lakefmt._core.timeline.locks.api import RetryPolicy
+from lakefmt._core.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileSystemLock
+from lakefmt._core.timeline.locks.local import LocalLock
+from lakefmt._core.timeline.locks.open import LockOptions, open_lock
+from lakefmt._core.timeline.timeline import build_timeline
+from lakefmt._core.values import InstantTime
 from lakefmt.errors import LeaseLost, LockUnavailable
-from lakefmt.storage.local.store import LocalStore
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.storage.time_source import SystemTimeSource
-from lakefmt.timeline.heartbeat import Heartbeat, heartbeat_name, is_alive
-from lakefmt.timeline.instant import Action, Instant, State
-from lakefmt.timeline.locks.api import RetryPolicy
-from lakefmt.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileSystemLock
-from lakefmt.timeline.locks.local import LocalLock
-from lakefmt.timeline.locks.open import LockOptions, open_lock
-from lakefmt.timeline.timeline import build_timeline
-from lakefmt.values import InstantTime
 
 R = InstantTime("20260101000000000")
 TIMELINE = ".hoodie/timeline"

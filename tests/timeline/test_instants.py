@@ -9,11 +9,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from lakefmt.errors import IllegalTransition, InstantNotFound, InvalidInputError
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.timeline import store as store_module
-from lakefmt.timeline import timeline as timeline_module
-from lakefmt.timeline.instant import (
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.timeline import store as store_module
+from lakefmt._core.timeline import timeline as timeline_module
+from lakefmt._core.timeline.instant import (
     TRANSITIONS,
     Action,
     Instant,
@@ -25,9 +24,10 @@ from lakefmt.timeline.instant import (
     parse_instant_file,
     parse_instant_time,
 )
-from lakefmt.timeline.store import InstantClock, TimelineStore, next_instant_time
-from lakefmt.timeline.timeline import build_timeline, extend_timeline, timeline_from_names
-from lakefmt.values import InstantTime
+from lakefmt._core.timeline.store import InstantClock, TimelineStore, next_instant_time
+from lakefmt._core.timeline.timeline import build_timeline, extend_timeline, timeline_from_names
+from lakefmt._core.values import InstantTime
+from lakefmt.errors import IllegalTransition, InstantNotFound, InvalidInputError
 
 R, C = InstantTime("20260101000000000"), InstantTime("20260101000000500")
 

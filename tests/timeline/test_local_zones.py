@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.timeline.instant import format_instant_time
-from lakefmt.timeline.local_zone import LOWEST_ZONE, NEWEST, offset_of, reading_zone, writing_zone
-from lakefmt.timeline.store import next_instant_time
+from lakefmt._core.timeline.instant import format_instant_time
+from lakefmt._core.timeline.local_zone import LOWEST_ZONE, NEWEST, offset_of, reading_zone, writing_zone
+from lakefmt._core.timeline.store import next_instant_time
 
 ZONES = [
     "UTC",

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.storage.memory import MemoryStore
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.timeline.markers import create_marker, create_markers, list_marked, remove_markers
+from lakefmt._core.values import InstantTime
 from lakefmt.testing.stores import CountingStore, Fault, FaultMode, FaultStore
-from lakefmt.timeline.markers import create_marker, create_markers, list_marked, remove_markers
-from lakefmt.values import InstantTime
 
 TIME = InstantTime("20260101000000000")
 DIRECTORY = f".hoodie/.temp/{TIME}"
@@ -68,7 +68,7 @@ def test_a_second_attempt_is_told_and_adds_nothing() -> None:
 
 
 def test_a_name_that_other_markers_have_is_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakefmt.timeline.markers.crc32", lambda text: 7)
+    monkeypatch.setattr("lakefmt._core.timeline.markers.crc32", lambda text: 7)
     store = MemoryStore()
     assert create_markers(store, TIME, data_files(1, 2))
     assert create_markers(store, TIME, data_files(3, 4), more=True)

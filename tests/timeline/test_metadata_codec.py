@@ -9,9 +9,8 @@ from pathlib import Path
 import fastavro
 import pytest
 
-from lakefmt.errors import CorruptFile, InvalidInputError
-from lakefmt.timeline.instant import Action, State
-from lakefmt.timeline.metadata_codec import (
+from lakefmt._core.timeline.instant import Action, State
+from lakefmt._core.timeline.metadata_codec import (
     RECORDS,
     WRITE_STAT_FIELDS,
     BodyKind,
@@ -23,6 +22,7 @@ from lakefmt.timeline.metadata_codec import (
     encode_json_commit,
     reader_schema,
 )
+from lakefmt.errors import CorruptFile, InvalidInputError
 
 VECTORS = Path(__file__).resolve().parents[1] / "data" / "timeline"
 FILES = sorted(path.name for path in VECTORS.iterdir())

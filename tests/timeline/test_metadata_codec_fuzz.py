@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from lakefmt._core.timeline.commit import CommitMetadata, decode_commit
+from lakefmt._core.timeline.instant import Action, State
+from lakefmt._core.timeline.metadata_codec import BodyKind, body_kind, decode_body
 from lakefmt.errors import CorruptFile, FormatError, UnsupportedError
-from lakefmt.timeline.commit import CommitMetadata, decode_commit
-from lakefmt.timeline.instant import Action, State
-from lakefmt.timeline.metadata_codec import BodyKind, body_kind, decode_body
 
 VECTORS = Path(__file__).resolve().parents[1] / "data" / "timeline"
 COMMITS = (BodyKind.COMMIT, BodyKind.REPLACE_COMMIT)

@@ -7,12 +7,12 @@ from typing import TypeVar
 
 import pytest
 
+from lakefmt._core.formats.properties import CHECKSUM_KEY, encode_properties, table_checksum
+from lakefmt._core.storage import MemoryStore
+from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.timeline.properties_store import BACKUP, PROPERTIES, load_properties
 from lakefmt.errors import CorruptFile, TableNotFound
-from lakefmt.formats.properties import CHECKSUM_KEY, encode_properties, table_checksum
-from lakefmt.storage import MemoryStore
-from lakefmt.storage.api import ObjectStore
 from lakefmt.testing.store_wrapper import WrapperStore
-from lakefmt.timeline.properties_store import BACKUP, PROPERTIES, load_properties
 
 T = TypeVar("T")
 

@@ -10,16 +10,16 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.values import SystemClock
+from lakefmt._core.write import bound_context
+from lakefmt._core.write.files import base_file
 from lakefmt.errors import SchemaMismatch, StorageError
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.metadata.reading.listing import ListingByMetadata
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.store_wrapper import SimulatedCrash, Step
-from lakefmt.values import SystemClock
-from lakefmt.write import bound_context
-from lakefmt.write.files import base_file
 from tests.storage.tree_store import TreeStore
 
 T = TypeVar("T")

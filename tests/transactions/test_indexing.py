@@ -8,18 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lakefmt.errors import InstantNotFound, InvalidInputError, LakefmtError, UnsupportedFeature, WriterActive
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.lowlevel import assign, begin_write, commit, write_files
-from lakefmt.metadata.building import PartitionBuild
-from lakefmt.metadata.reading.reader import ready_partitions
-from lakefmt.storage.api import ObjectStore
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
-from lakefmt.testing.multiset import multiset_difference
-from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
-from lakefmt.timeline.instant import Action
-from lakefmt.transactions.indexing import (
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.metadata.building import PartitionBuild
+from lakefmt._core.metadata.reading.reader import ready_partitions
+from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.transactions.indexing import (
     IndexRequest,
     drop_metadata_index,
     parse_index_request,
@@ -27,6 +23,10 @@ from lakefmt.transactions.indexing import (
     run_indexing,
     schedule_indexing,
 )
+from lakefmt.errors import InstantNotFound, InvalidInputError, LakefmtError, UnsupportedFeature, WriterActive
+from lakefmt.lowlevel import assign, begin_write, commit, write_files
+from lakefmt.testing.multiset import multiset_difference
+from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 from tests.metadata.metadata_content import check_metadata_table
 from tests.metadata.test_metadata_dies import copy_of
 from tests.metadata.test_metadata_table import OPTIONS, make, rows

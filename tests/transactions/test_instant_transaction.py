@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 import lakefmt
-from lakefmt.config.table_config import TableConfig
+from lakefmt._core.config.table_config import TableConfig
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage import ObjectStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.commit import decode_commit
+from lakefmt._core.timeline.heartbeat import heartbeat_name
+from lakefmt._core.timeline.instant import Action, Instant, State
+from lakefmt._core.timeline.observer import CommitObserver, PendingCompletion
+from lakefmt._core.transactions.client import open_write_client
+from lakefmt._core.transactions.instant import InstantTransaction
+from lakefmt._core.values import InstantTime, TableType
 from lakefmt.errors import InstantNotPending, LakefmtError, LeaseLost
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import ObjectStore
-from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.stores import Effect, Fault, FaultMode, FaultStore, SimulatedCrash
-from lakefmt.timeline.commit import decode_commit
-from lakefmt.timeline.heartbeat import heartbeat_name
-from lakefmt.timeline.instant import Action, Instant, State
-from lakefmt.timeline.observer import CommitObserver, PendingCompletion
-from lakefmt.transactions.client import open_write_client
-from lakefmt.transactions.instant import InstantTransaction
-from lakefmt.values import InstantTime, TableType
 from tests.kit import product_or_diagonal, rows
 from tests.undo.scenarios import OPTIONS, copy, make, over, same
 

@@ -9,17 +9,17 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.metadata.reading import listing
+from lakefmt._core.metadata.reading.handle_memory import handle_memory
+from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.metadata.reading.metadata_files import MetadataFileCache
+from lakefmt._core.storage.api import ObjectInfo
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.storage.table_directory import SmallObjects, TableDirectory
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.properties_store import BACKUP, PROPERTIES, load_properties
 from lakefmt.errors import CorruptFile, ObjectNotFound, SnapshotExpired
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.metadata.reading import listing
-from lakefmt.metadata.reading.handle_memory import handle_memory
-from lakefmt.metadata.reading.listing import ListingByMetadata
-from lakefmt.metadata.reading.metadata_files import MetadataFileCache
-from lakefmt.storage.api import ObjectInfo
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.storage.table_directory import SmallObjects, TableDirectory
-from lakefmt.table import Table
-from lakefmt.timeline.properties_store import BACKUP, PROPERTIES, load_properties
 from tests.storage.tree_store import LargeTreeStore, TreeStore
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])

@@ -7,10 +7,10 @@ import itertools
 import pyarrow as pa
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage import ObjectStore
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage import ObjectStore
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
 from lakefmt.testing.multiset import multiset_difference
 from tests.kit import SCHEMA
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.instant import Action
 from lakefmt.errors import LakefmtError, StateError
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.invariants import check_no_orphans
 from lakefmt.testing.stores import Effect, FaultStore, WatchStore
-from lakefmt.timeline.instant import Action
 from tests.crash.repeatable import Repeatable
 from tests.crash.sweep import DIES, Ending, endings_of_run, numbers_of_run, sweep
 from tests.example_counts import examples

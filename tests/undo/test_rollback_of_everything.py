@@ -7,6 +7,12 @@ import json
 
 import pytest
 
+from lakefmt._core.storage import LocalStore, ObjectStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.instant import Action, State
+from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_body
+from lakefmt._core.timeline.properties_store import update_properties
+from lakefmt._core.timeline.rollback import scan_logs
 from lakefmt.errors import (
     AlreadyExistsError,
     InstantNotFound,
@@ -15,13 +21,7 @@ from lakefmt.errors import (
     StateError,
     WriterActive,
 )
-from lakefmt.storage import LocalStore, ObjectStore
-from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
-from lakefmt.timeline.instant import Action, State
-from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
-from lakefmt.timeline.properties_store import update_properties
-from lakefmt.timeline.rollback import scan_logs
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.kit import rows

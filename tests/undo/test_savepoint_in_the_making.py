@@ -14,14 +14,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.metadata.reading.listing import ListingByMetadata
-from lakefmt.storage import ObjectStore
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.metadata.reading.listing import ListingByMetadata
+from lakefmt._core.storage import ObjectStore
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.timeline import Timeline, extend_timeline, timeline_from_names
+from lakefmt._core.values import InstantTime
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
-from lakefmt.timeline.timeline import Timeline, extend_timeline, timeline_from_names
-from lakefmt.values import InstantTime
 from tests.undo.scenarios import OPTIONS, copy
 
 THOROUGH = os.environ.get("LAKEFMT_HYPOTHESIS") == "thorough"

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.metadata.manage import MetadataTableManager
+from lakefmt._core.read.skipping import file_selection
+from lakefmt._core.timeline.instant import Action
 from lakefmt.errors import StateError
-from lakefmt.metadata.manage import MetadataTableManager
-from lakefmt.read.skipping import file_selection
-from lakefmt.timeline.instant import Action
 
 OPTIONS: dict[str, object] = {
     "lakefmt.durability": "none",

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.timeline.instant import State
 from lakefmt.errors import LakefmtError
-from lakefmt.timeline.instant import State
 
 NUMBERS = itertools.count()
 ROWS = pa.table({"id": ["a", "b"], "v": [1, 2]})

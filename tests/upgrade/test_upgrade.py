@@ -15,7 +15,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.config.table_config import PAYLOADS, STRATEGY_IDS, parse_table_config
+from lakefmt._core.config.table_config import PAYLOADS, STRATEGY_IDS, parse_table_config
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.formats.avro.container import MAGIC
+from lakefmt._core.metadata.layout import PartitionKind
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.instant import Action, Instant, State, format_instant_time, parse_instant_file
+from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_body
+from lakefmt._core.timeline.properties_store import load_properties, update_properties
+from lakefmt._core.timeline.timeline import build_timeline
+from lakefmt._core.transactions.indexing import IndexRequest
+from lakefmt._core.upgrade.plan import (
+    UpgradeScene,
+    completion_times,
+    plan_upgrade,
+    upgraded_body,
+    upgraded_properties,
+)
+from lakefmt._core.upgrade.run import upgrade_table
+from lakefmt._core.values import InstantTime, MergeMode, TableVersion
 from lakefmt.errors import (
     CorruptFile,
     InvalidInputError,
@@ -24,28 +43,9 @@ from lakefmt.errors import (
     UnsupportedVersion,
     WriterActive,
 )
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.formats.avro.container import MAGIC
-from lakefmt.metadata.layout import PartitionKind
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash
-from lakefmt.timeline.instant import Action, Instant, State, format_instant_time, parse_instant_file
-from lakefmt.timeline.metadata_codec import BodyKind, decode_body, encode_body
-from lakefmt.timeline.properties_store import load_properties, update_properties
-from lakefmt.timeline.timeline import build_timeline
-from lakefmt.transactions.indexing import IndexRequest
-from lakefmt.upgrade.plan import (
-    UpgradeScene,
-    completion_times,
-    plan_upgrade,
-    upgraded_body,
-    upgraded_properties,
-)
-from lakefmt.upgrade.run import upgrade_table
-from lakefmt.values import InstantTime, MergeMode, TableVersion
 from tests.crash.repeatable import Repeatable
 from tests.crash.sweep import DIES, endings_of_run, sweep
 from tests.kit import SCHEMA, THOROUGH, rows
@@ -538,7 +538,7 @@ def test_a_reader_that_loads_while_the_timeline_moves_starts_over(monkeypatch) -
     import pyarrow as pa
 
     import lakefmt
-    from lakefmt.timeline.store import TimelineStore
+    from lakefmt._core.timeline.store import TimelineStore
 
     data = pa.table({"id": ["a", "b"]})
     table = lakefmt.create_table("memory://upgrade-race", data=data, record_key="id", table_version=6)

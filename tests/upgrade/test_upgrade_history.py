@@ -12,18 +12,18 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table, open_table
+from lakefmt._core.timeline.archive.store import HistoryStore
+from lakefmt._core.timeline.instant import Action, State, parse_instant_file
+from lakefmt._core.timeline.metadata_codec import BodyKind, body_kind, decode_body
+from lakefmt._core.upgrade.run import upgrade_table
+from lakefmt._core.values import TableVersion
 from lakefmt.errors import CorruptFile, StateError
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table, open_table
 from lakefmt.testing.invariants import check_invariants
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import CountingStore, FaultStore
-from lakefmt.timeline.archive.store import HistoryStore
-from lakefmt.timeline.instant import Action, State, parse_instant_file
-from lakefmt.timeline.metadata_codec import BodyKind, body_kind, decode_body
-from lakefmt.upgrade.run import upgrade_table
-from lakefmt.values import TableVersion
 from tests.compat.fixture_tables import real_tables
 from tests.crash.repeatable import Repeatable
 from tests.crash.sweep import Ending, endings_of_run, sweep
@@ -262,7 +262,7 @@ def test_a_damaged_archive_stops_an_upgrade_before_anything_changes(damage, stor
 
 
 def test_an_archive_that_changes_meanwhile_stops_before_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lakefmt.upgrade import run
+    from lakefmt._core.upgrade import run
 
     store = with_past(2)
     real = run._write_history

@@ -9,14 +9,14 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.upgrade.run import upgrade_table
+from lakefmt._core.values import TableVersion
 from lakefmt.errors import LakefmtError, StateError
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at, no_faults
-from lakefmt.timeline.instant import Action
-from lakefmt.upgrade.run import upgrade_table
-from lakefmt.values import TableVersion
 from tests.judges.compare import assert_same_multiset
 from tests.upgrade.test_upgrade import NUMBERS, OPTIONS, SCHEMA, UPGRADES, rows
 

@@ -12,15 +12,15 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.schema.avro import AVRO_DOC
+from lakefmt._core.schema.history import LATEST_SCHEMA
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.values import WriteOperation
 from lakefmt.errors import CommitConflict, InvalidInputError, LakefmtError, SchemaMismatch
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.schema.avro import AVRO_DOC
-from lakefmt.schema.history import LATEST_SCHEMA
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
-from lakefmt.values import WriteOperation
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.kit import product_or_diagonal

@@ -9,10 +9,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.filegroups.model import BaseFile, FileSlice
-from lakefmt.index.api import Located
-from lakefmt.values import FileId, InstantTime, PartitionPath
-from lakefmt.write.assign import FileSizing, Routes, assign_rows
+from lakefmt._core.filegroups.model import BaseFile, FileSlice
+from lakefmt._core.index.api import Located
+from lakefmt._core.values import FileId, InstantTime, PartitionPath
+from lakefmt._core.write.assign import FileSizing, Routes, assign_rows
 
 R = InstantTime("20260101000000000")
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.config.settings import resolve_settings
-from lakefmt.filegroups.base_writer import new_filter
-from lakefmt.formats.bloom.bloom_filter import BloomFilter, add_to_filters
-from lakefmt.formats.bloom.murmur import HashChain
-from lakefmt.write import pipeline
+from lakefmt._core.config.settings import resolve_settings
+from lakefmt._core.filegroups.base_writer import new_filter
+from lakefmt._core.formats.bloom.bloom_filter import BloomFilter, add_to_filters
+from lakefmt._core.formats.bloom.murmur import HashChain
+from lakefmt._core.write import pipeline
 from tests.example_counts import examples
 
 NUMBERS = itertools.count()

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.values import PartitionPath
-from lakefmt.write.bulk import bulk_insert
+from lakefmt._core.values import PartitionPath
+from lakefmt._core.write.bulk import bulk_insert
 
 
 @given(st.integers(0, 100), st.integers(0, 5), st.integers(1, 400))

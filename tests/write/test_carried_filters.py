@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt import Table
-from lakefmt.check.findings import Kind
-from lakefmt.check.repair import repair_table
-from lakefmt.check.run import check_table
-from lakefmt.config.settings import resolve_settings
-from lakefmt.filegroups.base_writer import filter_bytes, grown_filter, new_filter
-from lakefmt.filegroups.model import BaseFile
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.formats.bloom.bloom_filter import DYNAMIC, SIMPLE, BloomFilter, decode_bloom_filter
-from lakefmt.formats.parquet.base_file import BLOOM_KEY
-from lakefmt.write.files import base_file
+from lakefmt._core.check.findings import Kind
+from lakefmt._core.check.repair import repair_table
+from lakefmt._core.check.run import check_table
+from lakefmt._core.config.settings import resolve_settings
+from lakefmt._core.filegroups.base_writer import filter_bytes, grown_filter, new_filter
+from lakefmt._core.filegroups.model import BaseFile
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.formats.bloom.bloom_filter import DYNAMIC, SIMPLE, BloomFilter, decode_bloom_filter
+from lakefmt._core.formats.parquet.base_file import BLOOM_KEY
+from lakefmt._core.write.files import base_file
 from tests.check.kit import OPTIONS, rows, scene, tamper
 from tests.example_counts import examples
 

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.config import merge_rule
-from lakefmt.config.merge_rule import FUNCTION, MergeFunction, register_merger, strategy_id
+from lakefmt._core.config import merge_rule
+from lakefmt._core.config.merge_rule import FUNCTION, MergeFunction, register_merger, strategy_id
 from lakefmt.errors import InvalidInputError, MergerFailed, MergerMissing, UnsupportedFeature
 from tests.example_counts import examples
 from tests.judges.hudi_rs import HudiRsJudge

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core.table import Table
 from lakefmt.errors import SchemaMismatch
-from lakefmt.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("day", pa.date32()), ("v", pa.int64())])
 OPTIONS = {"lakefmt.write.threads": 1, "lakefmt.durability": "none"}

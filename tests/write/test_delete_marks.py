@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.table import Table
+from lakefmt._core.table import Table
 from tests.example_counts import examples
 
 NUMBERS = itertools.count()

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.table import Table
+from lakefmt._core.table import Table
 
 NUMBERS = itertools.count()
 OPTIONS: dict[str, object] = {"lakefmt.durability": "none", "lakefmt.write.threads": 1}

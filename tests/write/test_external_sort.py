@@ -19,14 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core.filegroups import base_writer
+from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.parquet.base_file import key_range
+from lakefmt._core.sorting import external_sort
+from lakefmt._core.sorting import external_sort as key_spill
+from lakefmt._core.sorting.external_sort import FileKeys, gather_windows, row_memory, sort_stream
+from lakefmt._core.write.bulk import bulk_insert
 from lakefmt.errors import SchemaMismatch, StorageError
-from lakefmt.filegroups import base_writer
-from lakefmt.formats.bloom.bloom_filter import BloomFilter
-from lakefmt.formats.parquet.base_file import key_range
-from lakefmt.sorting import external_sort
-from lakefmt.sorting import external_sort as key_spill
-from lakefmt.sorting.external_sort import FileKeys, gather_windows, row_memory, sort_stream
-from lakefmt.write.bulk import bulk_insert
 
 KEYS = st.text("abcxyzé\uffee😀", max_size=4)
 

@@ -100,11 +100,11 @@ def test_what_is_not_needed_is_not_imported(tmp_path: Path) -> None:
         # Before anything was imported late there were 342.
         assert int(number) <= 175, verb
     number, *late = run(FIRST + "lakefmt.open_table('mor').upsert(rows)" + COUNT, tmp_path)
-    logs = ("lakefmt.formats.log", "lakefmt.formats.avro.columnar", "lakefmt.filegroups.logs")
+    logs = ("lakefmt._core.formats.log", "lakefmt._core.formats.avro.columnar", "lakefmt._core.filegroups.logs")
     assert not [name for name in late if not name.startswith(logs)], late
     assert int(number) <= 195
     assert run(FIRST + MADE, tmp_path) == ["lakefmt.create"], (
         "a table without a metadata table is made without its modules"
     )
-    number, *late = run(FIRST + "import lakefmt.undo.rollback" + COUNT, tmp_path)
-    assert "lakefmt.undo.rollback" in late, "an import is seen"
+    number, *late = run(FIRST + "import lakefmt._core.undo.rollback" + COUNT, tmp_path)
+    assert "lakefmt._core.undo.rollback" in late, "an import is seen"

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core.storage.open import open_store
+from lakefmt._core.values import RECORD_KEY
 from lakefmt.errors import InvalidKey, SchemaMismatch
-from lakefmt.storage.open import open_store
-from lakefmt.values import RECORD_KEY
 from tests.example_counts import examples
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64()), ("ts", pa.int64())])

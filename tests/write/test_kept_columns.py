@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core.filegroups import base_writer
+from lakefmt._core.filegroups.merge import base as merge_base
+from lakefmt._core.filegroups.reader import BaseFileReader
+from lakefmt._core.formats.parquet import duplicate_columns
+from lakefmt._core.formats.parquet.base_file import BaseFileWriter
+from lakefmt._core.formats.parquet.duplicate_columns import ChunkNote, Pages
+from lakefmt._core.values import RECORD_KEY
+from lakefmt._core.write.files import base_file
 from lakefmt.errors import InternalError
-from lakefmt.filegroups import base_writer
-from lakefmt.filegroups.merge import base as merge_base
-from lakefmt.filegroups.reader import BaseFileReader
-from lakefmt.formats.parquet import duplicate_columns
-from lakefmt.formats.parquet.base_file import BaseFileWriter
-from lakefmt.formats.parquet.duplicate_columns import ChunkNote, Pages
-from lakefmt.values import RECORD_KEY
-from lakefmt.write.files import base_file
 from tests.example_counts import examples
 
 ROWS = 6000

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt._core.values import FileId, InstantTime, PartitionPath
+from lakefmt._core.write.assign import Assigned, bundle_logs, joined
+from lakefmt._core.write.bound_context import BoundContext
+from lakefmt._core.write.context import MOVED_AWAY, FileAssignment, LogTarget
+from lakefmt._core.write.files.log_payloads import build_log_payloads
+from lakefmt._core.write.files.meta_columns import POSITION
 from lakefmt.errors import InternalError
-from lakefmt.values import FileId, InstantTime, PartitionPath
-from lakefmt.write.assign import Assigned, bundle_logs, joined
-from lakefmt.write.bound_context import BoundContext
-from lakefmt.write.context import MOVED_AWAY, FileAssignment, LogTarget
-from lakefmt.write.files.log_payloads import build_log_payloads
-from lakefmt.write.files.meta_columns import POSITION
 
 SCHEMA = pa.schema(
     [

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.logs.writer import LogForm, LogRowsOut, LogToWrite, write_logs, write_logs_at_once
+from lakefmt._core.schema import arrow_to_avro, with_meta_columns
+from lakefmt._core.storage import LocalStore, PutOutcome
+from lakefmt._core.values import InstantTime
+from lakefmt._core.write.files import log_payloads
 from lakefmt.errors import CorruptFile
-from lakefmt.filegroups.logs.writer import LogForm, LogRowsOut, LogToWrite, write_logs, write_logs_at_once
-from lakefmt.schema import arrow_to_avro, with_meta_columns
-from lakefmt.storage import LocalStore, PutOutcome
-from lakefmt.values import InstantTime
-from lakefmt.write.files import log_payloads
 from tests.judges.compare import assert_same_multiset
 
 PARTITIONS = 40

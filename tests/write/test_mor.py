@@ -13,29 +13,29 @@ import pytest
 
 import lakefmt
 from lakefmt import lowlevel
-from lakefmt.config import settings as settings_module
-from lakefmt.config.merge_rule import MergeRule, Order
-from lakefmt.config.table_config import check_writable
+from lakefmt._core.config import settings as settings_module
+from lakefmt._core.config.merge_rule import MergeRule, Order
+from lakefmt._core.config.table_config import check_writable
+from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.formats.log.blocks import BlockKind, HeaderKey
+from lakefmt._core.formats.log.data_block import BlockHeader, encode_data_block
+from lakefmt._core.formats.log.delete_block import decode_delete_content
+from lakefmt._core.formats.log.reader import LogBlockReader, WholeBlock
+from lakefmt._core.formats.names import has_bucket_number
+from lakefmt._core.schema import arrow_to_avro, with_meta_columns
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.timeline.commit import LOG_KEYS_ENTRY, CommitMetadata, encode_commit
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.timeline.markers import create_marker, list_marked
+from lakefmt._core.timeline.metadata_codec import BodyKind, encode_body
+from lakefmt._core.timeline.rollback import find_logs_of_instant
+from lakefmt._core.values import CommitResult, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
+from lakefmt._core.write.assign import FileSizing, Logs, Routes, assign_rows, log_file, new_file
+from lakefmt._core.write.commit.key_stats import groups_given_keys, may_hold_own_keys
+from lakefmt._core.write.files.log_payloads import split_deletes
 from lakefmt.errors import CommitConflict, CorruptFile, UnsupportedFeature
-from lakefmt.filegroups.model import BaseFile, FileSlice, LogFile
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.formats.log.blocks import BlockKind, HeaderKey
-from lakefmt.formats.log.data_block import BlockHeader, encode_data_block
-from lakefmt.formats.log.delete_block import decode_delete_content
-from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
-from lakefmt.formats.names import has_bucket_number
-from lakefmt.schema import arrow_to_avro, with_meta_columns
-from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.stores import CountingStore
-from lakefmt.timeline.commit import LOG_KEYS_ENTRY, CommitMetadata, encode_commit
-from lakefmt.timeline.instant import Action
-from lakefmt.timeline.markers import create_marker, list_marked
-from lakefmt.timeline.metadata_codec import BodyKind, encode_body
-from lakefmt.timeline.rollback import find_logs_of_instant
-from lakefmt.values import CommitResult, FileId, InstantTime, PartitionPath, WriteOperation, WriteStat
-from lakefmt.write.assign import FileSizing, Logs, Routes, assign_rows, log_file, new_file
-from lakefmt.write.commit.key_stats import groups_given_keys, may_hold_own_keys
-from lakefmt.write.files.log_payloads import split_deletes
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.kit import content
@@ -597,7 +597,7 @@ def test_a_compaction_that_is_planned_meanwhile_conflicts_in_version_6_only() ->
     ],
 )
 def test_what_logs_are_not_written_for(properties: dict[str, str]) -> None:
-    from lakefmt.config.table_config import parse_table_config
+    from lakefmt._core.config.table_config import parse_table_config
 
     known = dict(make().properties.properties)
     check_writable(parse_table_config(known))

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.markers import list_marked
 from lakefmt.testing.invariants import check_no_orphans, check_visible
 from lakefmt.testing.multiset import multiset_difference
 from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
-from lakefmt.timeline.markers import list_marked
 from tests.crash.repeatable import Repeatable
 from tests.crash.sweep import DIES, ENDINGS, LOST, Ending, sweep
 from tests.kit import THOROUGH

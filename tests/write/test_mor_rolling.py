@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt._core.filegroups.logs import writer
+from lakefmt._core.formats.log.blocks import BlockKind
+from lakefmt._core.formats.log.reader import LogBlockReader, WholeBlock
+from lakefmt._core.formats.names import parse_log_file
+from lakefmt._core.timeline.markers import list_marked
+from lakefmt._core.values import WriteStat
 from lakefmt.errors import CorruptFile
-from lakefmt.filegroups.logs import writer
-from lakefmt.formats.log.blocks import BlockKind
-from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
-from lakefmt.formats.names import parse_log_file
-from lakefmt.timeline.markers import list_marked
-from lakefmt.values import WriteStat
 from tests.example_counts import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge

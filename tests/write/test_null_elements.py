@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.table import Table
 from lakefmt.errors import SchemaMismatch
-from lakefmt.table import Table
 from tests.kit import product_or_diagonal
 
 NUMBERS = itertools.count()

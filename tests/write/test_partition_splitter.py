@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefmt.keys import build_partition_paths, build_record_keys, plan_key_spec
-from lakefmt.values import RECORD_KEY, PartitionPath
-from lakefmt.write.bulk import bulk_insert
-from lakefmt.write.bulk.bulk_insert import PartitionSplitter, partition_constants
-from lakefmt.write.files.base_file import WorkerPool
-from lakefmt.write.ingest import KeyedBatch
+from lakefmt._core.keys import build_partition_paths, build_record_keys, plan_key_spec
+from lakefmt._core.values import RECORD_KEY, PartitionPath
+from lakefmt._core.write.bulk import bulk_insert
+from lakefmt._core.write.bulk.bulk_insert import PartitionSplitter, partition_constants
+from lakefmt._core.write.files.base_file import WorkerPool
+from lakefmt._core.write.ingest import KeyedBatch
 from tests.example_counts import examples
 
 SPEC = plan_key_spec("key", "home", hive_style=False, url_encode=False)

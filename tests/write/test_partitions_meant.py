@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.cli import main
+from lakefmt._core.cli import main
+from lakefmt._core.keys import build_partition_paths
+from lakefmt._core.table import Table
+from lakefmt._core.write import ingest
 from lakefmt.errors import InvalidInputError, LakefmtError, UnsafePath
-from lakefmt.keys import build_partition_paths
-from lakefmt.table import Table
-from lakefmt.write import ingest
 
 PLAIN = {
     "hoodie.datasource.write.hive_style_partitioning": "false",
@@ -259,7 +259,7 @@ def test_where_a_partition_is_not_there_nothing_is_found(
 
 @given(value=st.one_of(st.text(st.characters(codec="utf-8"), max_size=6), st.none()), how=st.integers(0, 2))
 def test_every_value_finds_the_partition_that_it_was_written_to(value: str | None, how: int) -> None:
-    from lakefmt.keys import build_partition_paths, choose_partitions, plan_key_spec
+    from lakefmt._core.keys import build_partition_paths, choose_partitions, plan_key_spec
 
     schema = pa.schema([("id", pa.string()), ("city", pa.string())])
     spec = plan_key_spec("id", "city", [None, BARE, PLAIN][how])

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core.formats.parquet.base_file import BaseFileWriter
+from lakefmt._core.schema import cast, cast_rows, check_required, fill_unseen
 from lakefmt.errors import SchemaMismatch
-from lakefmt.formats.parquet.base_file import BaseFileWriter
-from lakefmt.schema import cast, cast_rows, check_required, fill_unseen
 from tests.example_counts import examples
 from tests.judges.hudi_rs import HudiRsJudge
 

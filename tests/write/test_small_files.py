@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.index.api import Located
-from lakefmt.table import Table
-from lakefmt.timeline.instant import Action
-from lakefmt.values import InstantTime, WriteOperation
-from lakefmt.write.assign import (
+from lakefmt._core.index.api import Located
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.values import InstantTime, WriteOperation
+from lakefmt._core.write.assign import (
     MOST_SMALL_FILES,
     FileSizing,
     Routes,
@@ -208,7 +208,7 @@ def test_a_merge_that_fails_is_reported_and_the_commit_stays(monkeypatch: pytest
     for number in range(MOST_SMALL_FILES):
         table.insert(rows(10 * number, 10))
     with monkeypatch.context() as patch:
-        patch.setattr("lakefmt.write.verbs.choose_files_to_merge", refuse)
+        patch.setattr("lakefmt._core.write.verbs.choose_files_to_merge", refuse)
         result = table.insert(rows(1000, 10))
     assert any("small files were not merged" in warning for warning in result.warnings)
     assert table.read().num_rows == 10 * MOST_SMALL_FILES + 10

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.stored_keys import stored_key_spec, trusts_paths
 from lakefmt.errors import LakefmtError, UnsupportedFeature
-from lakefmt.filegroups.stored_keys import stored_key_spec, trusts_paths
 from lakefmt.testing.stores import CountingStore
 
 DATA = Path(__file__).parents[1] / "data" / "keys"

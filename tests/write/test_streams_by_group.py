@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core.values import PartitionPath
+from lakefmt._core.write.bound_context import Announcements
+from lakefmt._core.write.bulk import grouped_rows
+from lakefmt._core.write.commit.retry import SpooledRows
 from lakefmt.errors import InvalidKey, SchemaMismatch, StorageError
-from lakefmt.values import PartitionPath
-from lakefmt.write.bound_context import Announcements
-from lakefmt.write.bulk import grouped_rows
-from lakefmt.write.commit.retry import SpooledRows
 from tests.example_counts import examples
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
@@ -260,7 +260,7 @@ def test_another_writer_in_the_same_partition_conflicts_with_a_stream():
     beside = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
     rows = list(padded(tables_of([[(n, "a", 1, 1) for n in range(20)]], moving=False)))
     covered: list[object] = []
-    from lakefmt.write.transaction import WriteTransaction
+    from lakefmt._core.write.transaction import WriteTransaction
 
     written = WriteTransaction.write
 

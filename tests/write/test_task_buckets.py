@@ -15,17 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.errors import CommitConflict, InvalidInputError
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.formats.names import RING_DIRECTORY
-from lakefmt.index.bucket.consistent import ConsistentBucketIndex
-from lakefmt.index.bucket.ring import LARGEST_HASH, HashNode, HashRing
-from lakefmt.index.bucket.ring_files import RingFiles
-from lakefmt.storage.open import open_store
-from lakefmt.values import CommitResult, PartitionPath, WriteOperation
-from lakefmt.write.context import WriteRequest
-from lakefmt.write.files.bucket_copies import BucketCopies, SharedBuckets
-from lakefmt.write.tasks import (
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.formats.names import RING_DIRECTORY
+from lakefmt._core.index.bucket.consistent import ConsistentBucketIndex
+from lakefmt._core.index.bucket.ring import LARGEST_HASH, HashNode, HashRing
+from lakefmt._core.index.bucket.ring_files import RingFiles
+from lakefmt._core.storage.open import open_store
+from lakefmt._core.values import CommitResult, PartitionPath, WriteOperation
+from lakefmt._core.write.context import WriteRequest
+from lakefmt._core.write.files.bucket_copies import BucketCopies, SharedBuckets
+from lakefmt._core.write.tasks import (
     SharedWrite,
     TaskResult,
     TaskRows,
@@ -35,7 +34,8 @@ from lakefmt.write.tasks import (
     run_tasks_and_commit,
     split_rows,
 )
-from lakefmt.write.transaction import WriteTransaction
+from lakefmt._core.write.transaction import WriteTransaction
+from lakefmt.errors import CommitConflict, InvalidInputError
 from tests.compaction.test_bucket_copies import TWICE, copies, first_model, planned, whole
 from tests.compaction.test_cluster import Later, pending
 from tests.compaction.test_cluster_buckets import made
@@ -249,7 +249,7 @@ def test_a_task_asks_for_no_listing_of_rings(monkeypatch: pytest.MonkeyPatch) ->
         table: lakefmt.Table, data: pa.Table, attempts: int, shared: SharedWrite
     ) -> list[TaskResult]:
         with monkeypatch.context() as changed:
-            changed.setattr("lakefmt.index.bucket.ring_files.RingFiles.stored_ring", lambda self, partition: None)
+            changed.setattr("lakefmt._core.index.bucket.ring_files.RingFiles.stored_ring", lambda self, partition: None)
             return run_tasks(table, data, attempts, shared)
 
     write(table, rows(30, 90, 2), run=other_ring_appears)

@@ -13,14 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.errors import CommitConflict, InstantNotPending, InvalidInputError
-from lakefmt.index.bucket.fixed import BucketIndex
-from lakefmt.spark.writing.distributed import plan_handing
-from lakefmt.values import CommitResult, PartitionPath, WriteOperation
-from lakefmt.write.bulk.grouped_rows import FoundRows
-from lakefmt.write.context import WriteRequest
-from lakefmt.write.ingest import KeyedBatch
-from lakefmt.write.tasks import (
+from lakefmt._core.index.bucket.fixed import BucketIndex
+from lakefmt._core.values import CommitResult, PartitionPath, WriteOperation
+from lakefmt._core.write.bulk.grouped_rows import FoundRows
+from lakefmt._core.write.context import WriteRequest
+from lakefmt._core.write.ingest import KeyedBatch
+from lakefmt._core.write.tasks import (
     SharedWrite,
     TaskResult,
     TaskRows,
@@ -32,7 +30,9 @@ from lakefmt.write.tasks import (
     run_tasks_and_commit,
     split_rows,
 )
-from lakefmt.write.transaction import WriteTransaction
+from lakefmt._core.write.transaction import WriteTransaction
+from lakefmt.errors import CommitConflict, InstantNotPending, InvalidInputError
+from lakefmt.spark.writing.distributed import plan_handing
 from tests.example_counts import examples
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
@@ -210,7 +210,9 @@ def test_an_own_index_is_not_loaded_by_tasks(monkeypatch):
 
     def without_the_module(self, *given_values, **more):
         with monkeypatch.context() as worker:
-            worker.setattr("lakefmt.index.registry.load_index", lambda name: pytest.fail("a task loads the index"))
+            worker.setattr(
+                "lakefmt._core.index.registry.load_index", lambda name: pytest.fail("a task loads the index")
+            )
             opened(self, *given_values, **more)
             assert self._transaction.index.name == "simple"
 

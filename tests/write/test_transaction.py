@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
+from lakefmt._core.timeline.markers import SAVED_WRITES, saved_keys_name, saved_write_name
+from lakefmt._core.write import transaction
+from lakefmt._core.write import transaction as saved_transaction
+from lakefmt._core.write.transaction import find_transaction
 from lakefmt.errors import CommitConflict, CorruptFile, InstantNotPending, InvalidInputError, LakefmtError, WriterActive
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
-from lakefmt.timeline.markers import SAVED_WRITES, saved_keys_name, saved_write_name
-from lakefmt.write import transaction
-from lakefmt.write import transaction as saved_transaction
-from lakefmt.write.transaction import find_transaction
 from tests.kit import SECONDS_FOR_A_CHILD, product_or_diagonal
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
@@ -452,9 +452,9 @@ def test_a_context_with_a_wrong_field_is_refused_or_a_context(data: st.DataObjec
 CONTEXT = lowlevel.WriteContext(
     url="/t",
     owner="o",
-    instant=lakefmt.values.InstantTime("20260101000000000"),
+    instant=lakefmt._core.values.InstantTime("20260101000000000"),
     action="commit",
-    operation=lakefmt.values.WriteOperation.UPSERT,
+    operation=lakefmt._core.values.WriteOperation.UPSERT,
     schema_text="{}",
     file_schema_text="{}",
     properties={"hoodie.table.name": "t"},

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 
 import lakefmt
+from lakefmt._core.schema import normalise_schema, unreadable_by_spark, with_spark_types
 from lakefmt.errors import InvalidInputError
-from lakefmt.schema import normalise_schema, unreadable_by_spark, with_spark_types
 from tests.schema.test_schema_laws import SCHEMAS
 
 _NUMBERS = itertools.count()

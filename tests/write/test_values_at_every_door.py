@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import pytest
 
 import lakefmt
+from lakefmt._core.table import Table
 from lakefmt.errors import LakefmtError
-from lakefmt.table import Table
 
 STRUCT = pa.struct([("x", pa.int64())])
 #: A column's type, a value in it, one that is the same in another class, and values that are others.

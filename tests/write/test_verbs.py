@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core.sorting.external_sort import sort_stream
 from lakefmt.errors import (
     CommitConflict,
     InvalidInputError,
@@ -23,7 +24,6 @@ from lakefmt.errors import (
     UnknownSetting,
     UnsupportedFeature,
 )
-from lakefmt.sorting.external_sort import sort_stream
 from lakefmt.testing.invariants import check_invariants
 from tests.kit import content
 from tests.metadata.test_metadata_table import make as make_indexed

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core.formats.log.blocks import BlockKind
+from lakefmt._core.formats.log.data_block import decode_avro_content
+from lakefmt._core.formats.log.reader import LogBlockReader, WholeBlock
+from lakefmt._core.schema import avro_to_arrow
+from lakefmt._core.values import META_COLUMNS
 from lakefmt.errors import InvalidInputError, InvalidKey, LakefmtError, UnsupportedFeature
-from lakefmt.formats.log.blocks import BlockKind
-from lakefmt.formats.log.data_block import decode_avro_content
-from lakefmt.formats.log.reader import LogBlockReader, WholeBlock
-from lakefmt.schema import avro_to_arrow
 from lakefmt.testing import invariants as laws
-from lakefmt.values import META_COLUMNS
 from tests.example_counts import examples
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge

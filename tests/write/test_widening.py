@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pytest
 
 import lakefmt
+from lakefmt._core.table import Table
 from lakefmt.errors import SchemaMismatch
-from lakefmt.table import Table
 
 _NUMBERS = iter(range(100_000))
 BIG = 2**53 + 1

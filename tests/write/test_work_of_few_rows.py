@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.formats.names import parse_log_file
+from lakefmt._core.table import Table
+from lakefmt._core.write.bound_context import BoundContext
+from lakefmt._core.write.files import base_file
+from lakefmt._core.write.files.log_payloads import write_log
 from lakefmt.errors import StorageError
-from lakefmt.formats.names import parse_log_file
-from lakefmt.table import Table
-from lakefmt.write.bound_context import BoundContext
-from lakefmt.write.files import base_file
-from lakefmt.write.files.log_payloads import write_log
 
 BUCKETS = 4
 
@@ -76,7 +76,7 @@ def test_a_write_of_few_rows_that_fails_in_the_middle_leaves_nothing(
         return original(bound, work, **given)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr("lakefmt.write.files.log_payloads.write_log", write)
+        patch.setattr("lakefmt._core.write.files.log_payloads.write_log", write)
         with pytest.raises(StorageError):
             table.upsert(rows(0, 100, 2))
     assert len(calls) == 3

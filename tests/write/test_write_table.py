@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core.storage.memory import MemoryStore
 from lakefmt.errors import InvalidInputError, InvalidKey, LakefmtError, SchemaMismatch, TableExists
-from lakefmt.storage.memory import MemoryStore
 
 _NUMBERS = itertools.count()
 _KEYED = {"record_key": "id", "ordering": "v"}

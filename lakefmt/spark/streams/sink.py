@@ -15,8 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from lakefmt import Table
-from lakefmt.arguments import text_argument
-from lakefmt.data_classes import dataclass
+from lakefmt._core.arguments import text_argument
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.storage.time_source import SystemTimeSource
+from lakefmt._core.values import TableType
 from lakefmt.errors import (
     CommitConflict,
     CorruptFile,
@@ -25,13 +28,10 @@ from lakefmt.errors import (
     UnknownSetting,
     UnsupportedError,
 )
-from lakefmt.filegroups.table_client import TableClient
 from lakefmt.spark.options import SparkWriteOptions, WriteCall, option_texts, parse_write_options
 from lakefmt.spark.services import CLUSTER_INLINE, INLINE, SCHEDULE, SCHEDULE_CLUSTERING, StreamServices
 from lakefmt.spark.writing.commit import existing_table
 from lakefmt.spark.writing.dataframe import write_dataframe, write_few_rows
-from lakefmt.storage.time_source import SystemTimeSource
-from lakefmt.values import TableType
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,11 +10,12 @@ import pyarrow as pa
 from pyspark.sql import datasource
 
 from lakefmt import open_table
-from lakefmt.data_classes import dataclass, replace
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
+from lakefmt._core.read.incremental import is_rewrite, select_commits
+from lakefmt._core.read.snapshot import planned_clusterings, with_archived_instants
+from lakefmt._core.storage.time_source import SystemTimeSource
 from lakefmt.errors import SnapshotExpired, UnsupportedFeature
-from lakefmt.filegroups.table_client import TableAt, TableClient, TableState
-from lakefmt.read.incremental import is_rewrite, select_commits
-from lakefmt.read.snapshot import planned_clusterings, with_archived_instants
 from lakefmt.spark.options import parse_read_options
 from lakefmt.spark.scan import PlannedScan, SparkSplit, open_scan
 from lakefmt.spark.streams.offsets import (
@@ -25,7 +26,6 @@ from lakefmt.spark.streams.offsets import (
     encode_offset,
     take_source_options,
 )
-from lakefmt.storage.time_source import SystemTimeSource
 
 __all__ = ["TableStreamReader"]
 try:

@@ -8,14 +8,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakefmt import Table, open_table, write_table
-from lakefmt.config.table_config import TableConfig
-from lakefmt.create_and_write import check_agreement, check_properties, write_existing
-from lakefmt.data_classes import replace
+from lakefmt._core.config.table_config import TableConfig
+from lakefmt._core.create_and_write import check_agreement, check_properties, write_existing
+from lakefmt._core.data_classes import replace
+from lakefmt._core.values import RECORD_KEY, CommitResult, WriteOperation
+from lakefmt._core.write.context import WriteRequest, parse_call
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound, UnsupportedFeature
 from lakefmt.options import WriteTableOptions
 from lakefmt.spark.options import WriteCall
-from lakefmt.values import RECORD_KEY, CommitResult, WriteOperation
-from lakefmt.write.context import WriteRequest, parse_call
 
 __all__ = [
     "MODES",

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Final, Unpack
 import pyarrow as pa
 
 from lakefmt import Table
-from lakefmt.data_classes import replace
+from lakefmt._core.data_classes import replace
+from lakefmt._core.storage.open import open_store
+from lakefmt._core.values import RECORD_KEY, CommitResult, WriteOperation
+from lakefmt._core.write.ingest import STORED_KEY
 from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
 from lakefmt.spark.options import SparkWriteOptions, WriteCall, option_texts, parse_write_options
 from lakefmt.spark.types import dataframe_schema, spark_schema, spark_types
@@ -23,9 +26,6 @@ from lakefmt.spark.writing.distributed import SparkWrite, job_description
 from lakefmt.spark.writing.plan import FewRows, Limits, SparkWritePlan, can_collect, collect_few, take_limits, take_sort
 from lakefmt.spark.writing.staging import StagedRows, check_size, new_stage, read_staged, remove_stage, stage_rows
 from lakefmt.spark.writing.tasks import SilentSteps, WriteSteps
-from lakefmt.storage.open import open_store
-from lakefmt.values import RECORD_KEY, CommitResult, WriteOperation
-from lakefmt.write.ingest import STORED_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -26,13 +26,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefmt import Table, create_table, errors
-from lakefmt.compaction.scheduler import run_services
-from lakefmt.data_classes import dataclass, replace
-from lakefmt.formats.bloom.murmur import murmur_hadoop
-from lakefmt.index import Index, places_new_keys, rings_of
-from lakefmt.index.custom import CheckedIndex
-from lakefmt.keys import key_spec_from_properties
-from lakefmt.schema import field_at
+from lakefmt._core.compaction.scheduler import run_services
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.formats.bloom.murmur import murmur_hadoop
+from lakefmt._core.index import Index, places_new_keys, rings_of
+from lakefmt._core.index.custom import CheckedIndex
+from lakefmt._core.keys import key_spec_from_properties
+from lakefmt._core.schema import field_at
+from lakefmt._core.storage.open import open_store
+from lakefmt._core.values import RECORD_KEY, CommitResult, FileId, PartitionPath, WriteOperation
+from lakefmt._core.write.bulk.grouped_rows import NEW, FoundRows, GroupToWrite
+from lakefmt._core.write.commit.callbacks import notify_callbacks
+from lakefmt._core.write.context import APPENDING, REPLACING
+from lakefmt._core.write.tasks import (
+    SharedWrite,
+    TaskResult,
+    TaskRows,
+    TaskWriter,
+    check_conservation,
+    find_keys,
+    run_tasks_and_commit,
+)
+from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.spark.options import WriteCall
 from lakefmt.spark.writing.commit import (
     check_creation,
@@ -75,21 +90,6 @@ from lakefmt.spark.writing.tasks import (
     task_rows,
     write_task,
 )
-from lakefmt.storage.open import open_store
-from lakefmt.values import RECORD_KEY, CommitResult, FileId, PartitionPath, WriteOperation
-from lakefmt.write.bulk.grouped_rows import NEW, FoundRows, GroupToWrite
-from lakefmt.write.commit.callbacks import notify_callbacks
-from lakefmt.write.context import APPENDING, REPLACING
-from lakefmt.write.tasks import (
-    SharedWrite,
-    TaskResult,
-    TaskRows,
-    TaskWriter,
-    check_conservation,
-    find_keys,
-    run_tasks_and_commit,
-)
-from lakefmt.write.transaction import WriteTransaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

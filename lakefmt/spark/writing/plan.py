@@ -20,13 +20,13 @@ import numpy as np
 import pyarrow as pa
 
 from lakefmt import Table
-from lakefmt.data_classes import dataclass, replace
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.values import WriteOperation
+from lakefmt._core.write.tasks import SharedWrite, key_rows
+from lakefmt._core.write.transaction import WriteTransaction
 from lakefmt.errors import InvalidInputError, UnknownSetting
 from lakefmt.spark.options import WriteCall
 from lakefmt.spark.writing.commit import request_of
-from lakefmt.values import WriteOperation
-from lakefmt.write.tasks import SharedWrite, key_rows
-from lakefmt.write.transaction import WriteTransaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
-from lakefmt.data_classes import dataclass
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.write.ingest import KeyedBatch
 from lakefmt.errors import UnsupportedFeature
-from lakefmt.storage.api import ObjectStore
-from lakefmt.write.ingest import KeyedBatch
 
 __all__ = [
     "COUNTED",

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefmt.index import PlacingIndex
+from lakefmt._core.index import PlacingIndex
+from lakefmt._core.write.tasks import SharedWrite, TaskResult, TaskWriter, key_again, key_rows, split_rows
 from lakefmt.spark.writing.plan import SparkWritePlan
 from lakefmt.spark.writing.staging import by_partition, pack, sorted_tables, unpack
-from lakefmt.write.tasks import SharedWrite, TaskResult, TaskWriter, key_again, key_rows, split_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

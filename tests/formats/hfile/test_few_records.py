@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefmt._core.formats.hfile import blocks, reader
+from lakefmt._core.formats.hfile.blocks import Prefixes, encode_key_values, read_records
+from lakefmt._core.formats.hfile.reader import HFileReader, find_few_records
+from lakefmt._core.formats.hfile.writer import HFileOptions, encode_hfile
 from lakefmt.errors import CorruptFile, UnsupportedFeature
-from lakefmt.formats.hfile import blocks, reader
-from lakefmt.formats.hfile.blocks import Prefixes, encode_key_values, read_records
-from lakefmt.formats.hfile.reader import HFileReader, find_few_records
-from lakefmt.formats.hfile.writer import HFileOptions, encode_hfile
 from tests.formats.hfile.hfile_parts import KEYS, VALUES, numbered, table_of
 
 PAIRS = st.dictionaries(KEYS, VALUES, min_size=1, max_size=34)

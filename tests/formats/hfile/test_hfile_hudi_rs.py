@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakefmt.formats.hfile.reader import HFileReader
-from lakefmt.formats.hfile.writer import HFileOptions, encode_hfile
-from lakefmt.formats.log.blocks import BlockKind, encode_block, scan_blocks
+from lakefmt._core.formats.hfile.reader import HFileReader
+from lakefmt._core.formats.hfile.writer import HFileOptions, encode_hfile
+from lakefmt._core.formats.log.blocks import BlockKind, encode_block, scan_blocks
 from tests.judges.hudi_rs import HudiRsJudge
 
 pytestmark = pytest.mark.judge_rs

@@ -8,9 +8,9 @@ import zlib
 
 import pytest
 
+from lakefmt._core.formats.hfile import blocks
+from lakefmt._core.formats.hfile.blocks import HEADER_BYTES, BlockType, Codec, encode_hfile_block, read_payload
 from lakefmt.errors import CorruptFile
-from lakefmt.formats.hfile import blocks
-from lakefmt.formats.hfile.blocks import HEADER_BYTES, BlockType, Codec, encode_hfile_block, read_payload
 
 PAYLOAD = b"".join(b"%024d-key" % (number * 7919 % 10**9) for number in range(20_000))
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefmt._core.formats.hfile import blocks
+from lakefmt._core.formats.hfile.blocks import KEY_TAIL, encode_few, encode_key_values, read_records
+from lakefmt._core.formats.hfile.reader import HFileReader
+from lakefmt._core.formats.hfile.writer import encode_hfile
 from lakefmt.errors import CorruptFile, InvalidInputError
-from lakefmt.formats.hfile import blocks
-from lakefmt.formats.hfile.blocks import KEY_TAIL, encode_few, encode_key_values, read_records
-from lakefmt.formats.hfile.reader import HFileReader
-from lakefmt.formats.hfile.writer import encode_hfile
 
 #: Values that look like what stands behind a key.
 PARTS = st.sampled_from([b"", b"\xff" * 4, b"\xff" * 9, KEY_TAIL, KEY_TAIL[:-1], b"\0" * 12, b"abc"])

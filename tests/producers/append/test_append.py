@@ -14,6 +14,10 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt import services
+from lakefmt._core.producers.append.verbs import OPTIONS, translate_options
+from lakefmt._core.timeline.commit import watermark_of
+from lakefmt._core.write.context import WriteStatus
+from lakefmt._core.write.files.base_file import FileInProgress
 from lakefmt.errors import (
     InvalidInputError,
     InvalidKey,
@@ -22,10 +26,6 @@ from lakefmt.errors import (
     UnknownSetting,
     UnsupportedFeature,
 )
-from lakefmt.producers.append.verbs import OPTIONS, translate_options
-from lakefmt.timeline.commit import watermark_of
-from lakefmt.write.context import WriteStatus
-from lakefmt.write.files.base_file import FileInProgress
 from tests.example_counts import examples
 
 SCHEMA = pa.schema([("product", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
@@ -428,7 +428,7 @@ def test_ap_34_no_more_files_are_open_than_may_be(sorted_rows: bool, monkeypatch
             is_open.discard(self)
             return super().finish()
 
-    monkeypatch.setattr("lakefmt.write.bulk.bulk_insert.FileInProgress", Counted)
+    monkeypatch.setattr("lakefmt._core.write.bulk.bulk_insert.FileInProgress", Counted)
     first = 30 if sorted_rows else 3  # partitions of the first rows: too many, or not yet
     partitions = [n % (first if n < 200 else 30) for n in range(2000)]
     rows = pa.table({"p": partitions, "n": list(range(2000))}, schema=schema)

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
-from lakefmt.errors import CorruptFile, InvalidInputError
-from lakefmt.filegroups.table_client import TableAt
-from lakefmt.timeline.commit import (
+from lakefmt._core.filegroups.table_client import TableAt
+from lakefmt._core.timeline.commit import (
     RETENTION_MS,
     WATERMARK,
     CommitMetadata,
@@ -24,9 +23,10 @@ from lakefmt.timeline.commit import (
     txn_entry_name,
     watermark_of,
 )
-from lakefmt.transactions.commit_entries import find_entries
-from lakefmt.values import WriteOperation
-from lakefmt.write.context import AlreadyDone, EntryView
+from lakefmt._core.transactions.commit_entries import find_entries
+from lakefmt._core.values import WriteOperation
+from lakefmt._core.write.context import AlreadyDone, EntryView
+from lakefmt.errors import CorruptFile, InvalidInputError
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 

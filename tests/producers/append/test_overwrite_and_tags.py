@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.producers.append.tags import TAGS
 from lakefmt.errors import AlreadyExistsError, CorruptFile, InstantNotFound, InvalidInputError
-from lakefmt.producers.append.tags import TAGS
 
 SCHEMA = pa.schema([("p", pa.string()), ("n", pa.int64())])
 

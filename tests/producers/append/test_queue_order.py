@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 import lakefmt
 from lakefmt import lowlevel
+from lakefmt._core.compaction.cluster.plan import ClusteringRules, plan_queue_clustering
+from lakefmt._core.config.table_config import append_layout
+from lakefmt._core.filegroups.model import BaseFile, FileSlice
+from lakefmt._core.formats.names import has_bucket_number, queue_bucket_of, queue_file_id, queue_position_of
+from lakefmt._core.keys.key_buckets import check_bucket_key, key_buckets, murmur3
+from lakefmt._core.sorting.orders import RowOrder
 from lakefmt.builders.catalog import ReadBuilder
-from lakefmt.compaction.cluster.plan import ClusteringRules, plan_queue_clustering
-from lakefmt.config.table_config import append_layout
 from lakefmt.errors import CorruptFile, InvalidInputError, SchemaMismatch, UnsupportedFeature
-from lakefmt.filegroups.model import BaseFile, FileSlice
-from lakefmt.formats.names import has_bucket_number, queue_bucket_of, queue_file_id, queue_position_of
-from lakefmt.keys.key_buckets import check_bucket_key, key_buckets, murmur3
-from lakefmt.sorting.orders import RowOrder
 from tests.example_counts import examples
 
 SCHEMA = pa.schema([("product", pa.string()), ("n", pa.int64())])

@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 
 import lakefmt
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.producers.stream.stream import Stream
-from lakefmt.segments.codec import list_positions, list_streams
-from lakefmt.storage import ObjectStore
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.producers.stream.stream import Stream
+from lakefmt._core.segments.codec import list_positions, list_streams
+from lakefmt._core.storage import ObjectStore
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
 from lakefmt.testing.store_wrapper import Step, WrapperStore
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore
 from lakefmt.testing.virtual_time import Process, VirtualTime

@@ -13,6 +13,9 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
+from lakefmt._core.producers.stream.options import FlushMode, StreamOptions
+from lakefmt._core.producers.stream.rows import RowChecker
+from lakefmt._core.segments.names import RowOperator
 from lakefmt.errors import (
     BackPressureTimeout,
     BufferFull,
@@ -21,9 +24,6 @@ from lakefmt.errors import (
     SchemaMismatch,
     StreamClosed,
 )
-from lakefmt.producers.stream.options import FlushMode, StreamOptions
-from lakefmt.producers.stream.rows import RowChecker
-from lakefmt.segments.names import RowOperator
 from lakefmt.testing.virtual_time import VirtualTime
 from tests.producers.stream.stream_kit import GateStore, durable, is_segment, make, rows_of, table_over
 

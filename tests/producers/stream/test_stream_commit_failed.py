@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakefmt._core.producers.stream import committing
+from lakefmt._core.producers.stream.options import FlushMode
+from lakefmt._core.producers.stream.stream import Stream
 from lakefmt.errors import CommitFailed, LakefmtError, LockUnavailable, StorageError, UnsupportedFeature
-from lakefmt.producers.stream import committing
-from lakefmt.producers.stream.options import FlushMode
-from lakefmt.producers.stream.stream import Stream
 from lakefmt.testing.virtual_time import VirtualTime
 from tests.producers.stream.stream_kit import GateStore, is_segment, make, refusing, table_over
 
@@ -50,7 +50,7 @@ def awaited(call: Callable[[Any], Coroutine[Any, Any, None]]) -> Callable[[Strea
     """Return a call of the same stream by its face for programs that await."""
 
     def run(stream: Stream) -> None:
-        from lakefmt.producers.stream.stream import AsyncStream
+        from lakefmt._core.producers.stream.stream import AsyncStream
 
         async def main() -> None:
             face = AsyncStream(lambda: stream)

@@ -15,6 +15,16 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.keys import build_partition_paths
+from lakefmt._core.producers.stream import flushing
+from lakefmt._core.producers.stream import rows as rows_module
+from lakefmt._core.producers.stream.options import FlushMode, RowOperator
+from lakefmt._core.producers.stream.rows import RowChecker
+from lakefmt._core.producers.stream.stream import Stream
+from lakefmt._core.segments.codec import list_headers, list_streams
+from lakefmt._core.segments.names import data_name
+from lakefmt._core.table import Table
 from lakefmt.errors import (
     BufferFull,
     CorruptFile,
@@ -26,16 +36,6 @@ from lakefmt.errors import (
     SchemaMismatch,
     StreamClosed,
 )
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.keys import build_partition_paths
-from lakefmt.producers.stream import flushing
-from lakefmt.producers.stream import rows as rows_module
-from lakefmt.producers.stream.options import FlushMode, RowOperator
-from lakefmt.producers.stream.rows import RowChecker
-from lakefmt.producers.stream.stream import Stream
-from lakefmt.segments.codec import list_headers, list_streams
-from lakefmt.segments.names import data_name
-from lakefmt.table import Table
 from lakefmt.testing.virtual_time import VirtualTime
 from tests.producers.stream.stream_kit import durable, kill, make, rows_of, table_over
 

@@ -9,6 +9,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from lakefmt._core.producers.stream.options import ErrorTypeHandler, FlushMode, RetryStatus, retry_status_of
+from lakefmt._core.producers.stream.stream import Stream
+from lakefmt._core.segments.codec import list_headers, list_positions, list_streams, read_segments
+from lakefmt._core.segments.names import STREAMS, SegmentPosition, data_name, header_name
+from lakefmt._core.storage import ObjectStore
 from lakefmt.errors import (
     CommitFailed,
     CorruptFile,
@@ -20,11 +25,6 @@ from lakefmt.errors import (
     StreamUnavailable,
     TableNotFound,
 )
-from lakefmt.producers.stream.options import ErrorTypeHandler, FlushMode, RetryStatus, retry_status_of
-from lakefmt.producers.stream.stream import Stream
-from lakefmt.segments.codec import list_headers, list_positions, list_streams, read_segments
-from lakefmt.segments.names import STREAMS, SegmentPosition, data_name, header_name
-from lakefmt.storage import ObjectStore
 from lakefmt.testing.invariants import check_invariants, check_no_orphans
 from lakefmt.testing.store_wrapper import Effect, SimulatedCrash
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore, fail_at

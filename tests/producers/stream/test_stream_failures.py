@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakefmt._core.producers.stream import core as committer_module
+from lakefmt._core.producers.stream.options import ErrorTypeHandler, FlushMode
+from lakefmt._core.segments.codec import list_streams
+from lakefmt._core.storage import ObjectStore
 from lakefmt.errors import FlushFailed, InvalidInputError, LakefmtError, StorageError
-from lakefmt.producers.stream import core as committer_module
-from lakefmt.producers.stream.options import ErrorTypeHandler, FlushMode
-from lakefmt.segments.codec import list_streams
-from lakefmt.storage import ObjectStore
 from lakefmt.testing.store_wrapper import Effect, SimulatedCrash
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore
 from lakefmt.testing.virtual_time import VirtualTime

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakefmt._core.filegroups.model import FileSlice
+from lakefmt._core.producers.stream import committing
+from lakefmt._core.producers.stream.options import FlushMode
+from lakefmt._core.read.snapshot import scan_slices
 from lakefmt.errors import DuplicateKey, FlushFailed, KeyNotFound
-from lakefmt.filegroups.model import FileSlice
-from lakefmt.producers.stream import committing
-from lakefmt.producers.stream.options import FlushMode
-from lakefmt.read.snapshot import scan_slices
 from tests.kit import product_or_diagonal
 from tests.producers.stream.stream_kit import make, table_over
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lakefmt.producers.stream.options import FlushMode
+from lakefmt._core.producers.stream.options import FlushMode
 from tests.producers.stream.stream_kit import make, rows_of, table_over
 
 SCHEMA = pa.schema(

@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 
 import pytest
 
+from lakefmt._core.filegroups.table_client import TableClient
+from lakefmt._core.producers.stream.options import FlushMode
+from lakefmt._core.producers.stream.stream import Stream
+from lakefmt._core.segments.codec import list_positions, list_streams
+from lakefmt._core.segments.names import claim_name
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.table import Table
 from lakefmt.errors import FlushFailed, LakefmtError, StorageError
-from lakefmt.filegroups.table_client import TableClient
-from lakefmt.producers.stream.options import FlushMode
-from lakefmt.producers.stream.stream import Stream
-from lakefmt.segments.codec import list_positions, list_streams
-from lakefmt.segments.names import claim_name
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.table import Table
 from lakefmt.testing.store_wrapper import SimulatedCrash, Step, WrapperStore
 from lakefmt.testing.stores import Fault, FaultMode
 from lakefmt.testing.virtual_time import Process, RequestStore

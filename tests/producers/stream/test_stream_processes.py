@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import lakefmt
-from lakefmt.segments.codec import list_streams
-from lakefmt.storage import LocalStore
+from lakefmt._core.segments.codec import list_streams
+from lakefmt._core.storage import LocalStore
 from tests.judges.compare import assert_same_multiset
 from tests.judges.hudi_rs import HudiRsJudge
 from tests.kit import SECONDS_FOR_A_CHILD

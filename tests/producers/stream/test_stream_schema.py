@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakefmt._core.producers.stream import committing
+from lakefmt._core.producers.stream.options import FlushMode
+from lakefmt._core.segments.codec import decode_header, encode_header, list_headers, list_streams
+from lakefmt._core.segments.names import header_name
+from lakefmt._core.table import Table
 from lakefmt.errors import FlushFailed, SchemaChanged, SchemaMismatch
-from lakefmt.producers.stream import committing
-from lakefmt.producers.stream.options import FlushMode
-from lakefmt.segments.codec import decode_header, encode_header, list_headers, list_streams
-from lakefmt.segments.names import header_name
-from lakefmt.table import Table
 from tests.producers.stream.stream_kit import make, rows_of, table_over
 
 QUICK = {"flush_mode": FlushMode.AUTO_FLUSH_SYNC, "flush_interval": 0}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lakefmt.producers.stream.opening import Recovered
-from lakefmt.segments.codec import list_headers
-from lakefmt.segments.names import SegmentPosition, data_name, header_name
-from lakefmt.storage import ObjectStore
+from lakefmt._core.producers.stream.opening import Recovered
+from lakefmt._core.segments.codec import list_headers
+from lakefmt._core.segments.names import SegmentPosition, data_name, header_name
+from lakefmt._core.storage import ObjectStore
 from lakefmt.testing.store_wrapper import Effect
 from lakefmt.testing.stores import Fault, FaultMode, FaultStore, SimulatedCrash
 from lakefmt.testing.virtual_time import VirtualTime

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefmt._core.timeline.archive.plan import ArchiveEdges, ArchiveRules, plan_archive
+from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
+from lakefmt._core.timeline.timeline import build_timeline, timeline_from_names
 from lakefmt.errors import InvalidInputError
-from lakefmt.timeline.archive.plan import ArchiveEdges, ArchiveRules, plan_archive
-from lakefmt.timeline.instant import COMMIT_ACTIONS, Action, Instant, State
-from lakefmt.timeline.timeline import build_timeline, timeline_from_names
 
 KINDS = [
     *["commit"] * 3, *["deltacommit"] * 2, "replacecommit", "clean", "rollback", "restore", "savepoint", "late", "pending",

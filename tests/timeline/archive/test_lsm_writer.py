@@ -13,10 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefmt.errors import CorruptFile, InvalidInputError, LakefmtError, ObjectNotFound, StateError
-from lakefmt.storage.memory import MemoryStore
-from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
-from lakefmt.timeline.archive.lsm_timeline import (
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.timeline.archive.lsm_timeline import (
     HISTORY_SCHEMA,
     HistoryEntry,
     HistoryFile,
@@ -31,9 +29,11 @@ from lakefmt.timeline.archive.lsm_timeline import (
     plan_of,
     plan_parts,
 )
-from lakefmt.timeline.archive.store import HistoryStore
-from lakefmt.timeline.instant import Action, Instant, State
-from lakefmt.values import InstantTime
+from lakefmt._core.timeline.archive.store import HistoryStore
+from lakefmt._core.timeline.instant import Action, Instant, State
+from lakefmt._core.values import InstantTime
+from lakefmt.errors import CorruptFile, InvalidInputError, LakefmtError, ObjectNotFound, StateError
+from lakefmt.testing.stores import FaultMode, FaultStore, SimulatedCrash, fail_at
 
 REAL = Path(__file__).parents[2] / "data" / "read" / "v8_mor_archived_120.zip"
 FOLDER = "v8_mor_archived_120/.hoodie/timeline/history/"

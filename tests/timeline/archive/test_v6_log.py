@@ -12,15 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefmt._core.formats.avro.container import encode_container
+from lakefmt._core.formats.log.blocks import HeaderKey, scan_blocks, split_avro_records
+from lakefmt._core.storage.memory import MemoryStore
+from lakefmt._core.timeline.archive.v6_log import (
+    LogArchive,
+    LogRecord,
+    archive_schema,
+    encode_archive,
+    next_archive_name,
+)
+from lakefmt._core.timeline.instant import Action, Instant, State
+from lakefmt._core.timeline.metadata_codec import BodyKind, body_kind, decode_body, encode_body
+from lakefmt._core.values import InstantTime
 from lakefmt.errors import CorruptFile, StorageError
-from lakefmt.formats.avro.container import encode_container
-from lakefmt.formats.log.blocks import HeaderKey, scan_blocks, split_avro_records
-from lakefmt.storage.memory import MemoryStore
 from lakefmt.testing.stores import FaultMode, FaultStore, fail_at
-from lakefmt.timeline.archive.v6_log import LogArchive, LogRecord, archive_schema, encode_archive, next_archive_name
-from lakefmt.timeline.instant import Action, Instant, State
-from lakefmt.timeline.metadata_codec import BodyKind, body_kind, decode_body, encode_body
-from lakefmt.values import InstantTime
 from tests.read.archiving import REAL_ARCHIVE, entry, pack_entries, real_entry_schema
 
 VECTORS = Path(__file__).parents[2] / "data" / "timeline"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 
+from lakefmt._core.timeline.locks.dynamodb import LockItem
+from lakefmt._core.timeline.locks.hive import ACQUIRED, WAITING
 from lakefmt.errors import StorageError
-from lakefmt.timeline.locks.dynamodb import LockItem
-from lakefmt.timeline.locks.hive import ACQUIRED, WAITING
 
 
 class FakeZooKeeper:

@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
+from lakefmt._core.timeline.locks.dynamodb import DynamoDBLockBackend
+from lakefmt._core.timeline.locks.hive import HiveLockBackend
+from lakefmt._core.timeline.locks.lease import LeasedLock
+from lakefmt._core.timeline.locks.zookeeper import ZooKeeperLockBackend
 from lakefmt.testing.locks import LockKind, LockSuite
-from lakefmt.timeline.locks.dynamodb import DynamoDBLockBackend
-from lakefmt.timeline.locks.hive import HiveLockBackend
-from lakefmt.timeline.locks.lease import LeasedLock
-from lakefmt.timeline.locks.zookeeper import ZooKeeperLockBackend
 from tests.timeline.locks.fakes import FakeDynamo, FakeHiveSession, FakeMetastore, FakeZooKeeper, FakeZooKeeperSession
 
 numbers = itertools.count()

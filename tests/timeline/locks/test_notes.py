@@ -18,14 +18,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakefmt
+from lakefmt._core.storage import LocalStore, MemoryStore
+from lakefmt._core.storage.local import process_lock as process_locks_module
+from lakefmt._core.storage.local.process_lock import ProcessName, has_ended, process_locks, this_process
+from lakefmt._core.timeline.locks import filesystem
+from lakefmt._core.timeline.locks.api import RetryPolicy
+from lakefmt._core.timeline.locks.filesystem import (
+    FILE_SYSTEM_LOCK_NAME,
+    FileSystemLock,
+    Vouched,
+    decode_stamp,
+    encode_stamp,
+)
 from lakefmt.errors import LockUnavailable
-from lakefmt.storage import LocalStore, MemoryStore
-from lakefmt.storage.local import process_lock as process_locks_module
-from lakefmt.storage.local.process_lock import ProcessName, has_ended, process_locks, this_process
 from lakefmt.testing.suites import listed_names, together
-from lakefmt.timeline.locks import filesystem
-from lakefmt.timeline.locks.api import RetryPolicy
-from lakefmt.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileSystemLock, Vouched, decode_stamp, encode_stamp
 from tests.kit import SECONDS_FOR_A_CHILD
 
 numbers = itertools.count()
@@ -36,9 +42,9 @@ pytestmark = pytest.mark.skipif(this_process() is None, reason="this system does
 
 HOLDER = """
 import os, signal, sys, time
-from lakefmt.storage import LocalStore
-from lakefmt.timeline.locks.api import RetryPolicy
-from lakefmt.timeline.locks.filesystem import FileSystemLock, HolderNotes
+from lakefmt._core.storage import LocalStore
+from lakefmt._core.timeline.locks.api import RetryPolicy
+from lakefmt._core.timeline.locks.filesystem import FileSystemLock, HolderNotes
 
 root, stage = sys.argv[1:]
 

@@ -7,16 +7,16 @@ from contextlib import contextmanager
 
 import pytest
 
+from lakefmt._core.storage import MemoryStore
+from lakefmt._core.storage.api import CasResult, PutOutcome, with_versions
+from lakefmt._core.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileLockBackend, FileLockHandle
+from lakefmt._core.timeline.locks.lease import LeasedLock
+from lakefmt._core.timeline.locks.storage import STORAGE_LOCK_NAME, StorageLockBackend, StorageLockHandle
 from lakefmt.errors import LakefmtError
-from lakefmt.storage import MemoryStore
-from lakefmt.storage.api import CasResult, PutOutcome, with_versions
 from lakefmt.testing.locks import LockKind, LockSuite
 from lakefmt.testing.store_wrapper import WrapperStore
 from lakefmt.testing.stores import FaultMode
 from lakefmt.testing.virtual_time import RequestStore, VirtualTime
-from lakefmt.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileLockBackend, FileLockHandle
-from lakefmt.timeline.locks.lease import LeasedLock
-from lakefmt.timeline.locks.storage import STORAGE_LOCK_NAME, StorageLockBackend, StorageLockHandle
 
 numbers = itertools.count()
 

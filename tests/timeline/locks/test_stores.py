@@ -6,13 +6,13 @@ import itertools
 
 import pytest
 
-from lakefmt.storage import LocalStore, MemoryStore
-from lakefmt.storage.api import with_versions
+from lakefmt._core.storage import LocalStore, MemoryStore
+from lakefmt._core.storage.api import with_versions
+from lakefmt._core.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileSystemLock
+from lakefmt._core.timeline.locks.local import InProcessLock, LocalLock
+from lakefmt._core.timeline.locks.storage import StorageLock
 from lakefmt.testing.locks import LockKind, LockSuite
 from lakefmt.testing.virtual_time import RequestStore
-from lakefmt.timeline.locks.filesystem import FILE_SYSTEM_LOCK_NAME, FileSystemLock
-from lakefmt.timeline.locks.local import InProcessLock, LocalLock
-from lakefmt.timeline.locks.storage import StorageLock
 
 numbers = itertools.count()
 

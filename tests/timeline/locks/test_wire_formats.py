@@ -9,14 +9,14 @@ import threading
 
 import pytest
 
+from lakefmt._core.storage import MemoryStore
+from lakefmt._core.storage.time_source import SystemTimeSource
+from lakefmt._core.timeline.locks.api import RetryPolicy
+from lakefmt._core.timeline.locks.dynamodb import BotoLockTable, DynamoDBLockBackend, LockItem, decode_lock_item
+from lakefmt._core.timeline.locks.lease import LeasedLock
+from lakefmt._core.timeline.locks.open import LockOptions, open_lock
 from lakefmt.errors import CorruptFile, InvalidInputError, LeaseLost, LockUnavailable, StorageError, UnsupportedFeature
-from lakefmt.storage import MemoryStore
-from lakefmt.storage.time_source import SystemTimeSource
 from lakefmt.testing.virtual_time import Process, VirtualTime
-from lakefmt.timeline.locks.api import RetryPolicy
-from lakefmt.timeline.locks.dynamodb import BotoLockTable, DynamoDBLockBackend, LockItem, decode_lock_item
-from lakefmt.timeline.locks.lease import LeasedLock
-from lakefmt.timeline.locks.open import LockOptions, open_lock
 
 numbers = itertools.count()
 
@@ -146,7 +146,7 @@ class PlayedMetastore:
         wire = TSocket.TSocket()
         wire.setHandle(connection)
         protocol = TBinaryProtocol(TTransport.TBufferedTransport(wire))
-        from lakefmt.timeline.locks.hive import _read_struct, _write_struct
+        from lakefmt._core.timeline.locks.hive import _read_struct, _write_struct
 
         try:
             while True:

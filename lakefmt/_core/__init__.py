@@ -1,0 +1,1 @@
+"""The library itself: nothing below this package is promised. Users import from ``lakefmt`` and the packages beside this one."""

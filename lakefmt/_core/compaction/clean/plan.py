@@ -1,0 +1,407 @@
+"""Decides which files a clean deletes, and encodes its plan and what it did (docs/format.md, Clean).
+
+One predicate, :func:`_is_needed`, decides about every file slice: a slice is deleted only when no query, savepoint, pending
+plan or registered consumer can need it. For the same settings the rules keep at least what Hudi's cleaner keeps.
+
+The plan is the content of the requested file, the metadata that of the completed one.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import field
+from datetime import timedelta, tzinfo
+from typing import Any
+
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.filegroups.model import FileSlice, LogFile, join_path
+from lakefmt._core.formats.names import parse_base_file, parse_log_file
+from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.timeline.instant import COMMIT_ACTIONS, Instant, format_instant_time, parse_instant_time
+from lakefmt._core.timeline.timeline import Timeline
+from lakefmt._core.values import FileId, InstantTime, PartitionPath
+from lakefmt.errors import CorruptFile, InvalidInputError
+
+__all__ = [
+    "FLOOR",
+    "SAVEPOINTS_SEEN",
+    "CleanJob",
+    "CleanPlan",
+    "CleanPolicy",
+    "CleanRules",
+    "GroupKey",
+    "Needs",
+    "clean_metadata_record",
+    "clean_plan_record",
+    "consumers_floor",
+    "earliest_to_retain",
+    "parse_clean_plan",
+    "plan_clean",
+    "with_change_files",
+]
+
+GroupKey = tuple[PartitionPath, FileId]
+#: Entries of the extra metadata: the savepoints that were honoured (Hudi's name), and the instant from which on every
+#: state is readable, which registered consumers may have put below the policy's.
+SAVEPOINTS_SEEN = "savepointed_timestamps"
+FLOOR = "lakefmt.floor"
+
+
+class CleanPolicy(enum.Enum):
+    """What is kept, with Hudi's names."""
+
+    KEEP_LATEST_COMMITS = "KEEP_LATEST_COMMITS"
+    KEEP_LATEST_FILE_VERSIONS = "KEEP_LATEST_FILE_VERSIONS"
+    KEEP_LATEST_BY_HOURS = "KEEP_LATEST_BY_HOURS"
+
+
+@dataclass(frozen=True, slots=True)
+class CleanRules:
+    """How many earlier states stay readable.
+
+    Attributes:
+        policy: which of the limits below applies.
+        commits: commits whose state can still be read.
+        versions: file slices kept per file group.
+        hours: age, in hours, up to which commits can still be read.
+    """
+
+    policy: CleanPolicy = CleanPolicy.KEEP_LATEST_COMMITS
+    commits: int = 10
+    versions: int = 3
+    hours: int = 24
+
+    def __post_init__(self) -> None:
+        if min(self.commits, self.versions, self.hours) < 1:
+            raise InvalidInputError("a clean keeps at least one commit, one file version, one hour")
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What is kept regardless of the rules.
+
+    Attributes:
+        saved: paths of files that savepoints name.
+        planned: file groups that a pending compaction or clustering will read.
+        consumed: completion times (requested times in version 6) up to which registered consumers have read.
+    """
+
+    saved: frozenset[str] = frozenset()
+    planned: frozenset[GroupKey] = frozenset()
+    consumed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class CleanPlan:
+    """What a clean deletes: prints one line per file.
+
+    Attributes:
+        rules: the policy and its limits.
+        earliest: the earliest commit whose state stays readable; None under KEEP_LATEST_FILE_VERSIONS.
+        last_completed: the newest commit that the plan has seen.
+        files: names to delete, by partition.
+        num_bytes: bytes that are freed.
+        floor: the instant from which on every state stays readable; registered consumers may lower it.
+    """
+
+    rules: CleanRules
+    earliest: Instant | None
+    last_completed: InstantTime | None
+    files: Mapping[PartitionPath, tuple[str, ...]] = field(default_factory=dict)
+    num_bytes: int = 0
+    floor: InstantTime | None = None
+
+    @property
+    def num_files(self) -> int:
+        """How many files are deleted."""
+        return sum(len(names) for names in self.files.values())
+
+    @property
+    def paths(self) -> list[str]:
+        """The files that are deleted, relative to the table."""
+        return [join_path(partition, name) for partition, names in self.files.items() for name in names]
+
+    def __str__(self) -> str:
+        kept = "" if self.earliest is None else f", every state from {self.earliest.time} on stays readable"
+        lines = [f"clean ({self.rules.policy.value}): delete {self.num_files} files, {self.num_bytes:,} bytes{kept}"]
+        return "\n".join([*lines, *(f"  {path}" for path in self.paths)])
+
+
+def earliest_to_retain(timeline: Timeline, rules: CleanRules, now: InstantTime, zone: tzinfo) -> Instant | None:
+    """Return the earliest commit whose state must stay readable; None: all states, or the policy counts file versions.
+
+    It is never later than the earliest pending commit, whose writer may still read the state it began with.
+
+    Args:
+        timeline: the active timeline.
+        rules: the policy and its limits.
+        now: the present as an instant time of the table.
+        zone: the table's timeline zone.
+
+    Example:
+        >>> from datetime import UTC
+        >>> from lakefmt._core.timeline.timeline import timeline_from_names
+        >>> names = [f"2026010100000{n}000_2026010100000{n}500.commit" for n in range(5)]
+        >>> found = earliest_to_retain(timeline_from_names(names, 2), CleanRules(commits=2), names[4][:17], UTC)
+        >>> found.time
+        '20260101000003000'
+    """
+    if rules.policy is CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
+        return None
+    commits = timeline.commits
+    if rules.policy is CleanPolicy.KEEP_LATEST_COMMITS:
+        wanted = commits[-rules.commits] if len(commits) > rules.commits else None
+    else:
+        oldest = format_instant_time(parse_instant_time(now, zone) - timedelta(hours=rules.hours), zone)
+        wanted = next((i for i in commits if i.time >= oldest), commits[-1] if commits else None)
+    if wanted is None:
+        return None
+    first_pending = min((i.time for i in timeline.pending if i.action in COMMIT_ACTIONS), default=None)
+    if first_pending is None or wanted.time < first_pending:
+        return wanted
+    return max((i for i in commits if i.time < first_pending), key=lambda i: i.time, default=None)
+
+
+def consumers_floor(timeline: Timeline, consumed: Collection[str]) -> InstantTime | None:
+    """Return the requested time of the first commit that a consumer has not read.
+
+    Args:
+        timeline: the active timeline.
+        consumed: up to which instant each consumer has read.
+    """
+    if not consumed:
+        return None
+    slowest = min(consumed)
+    return min((i.time for i in timeline.commits if i.order_time > slowest), default=None)
+
+
+def _is_needed(
+    file_slice: FileSlice,
+    successor: InstantTime | None,
+    rank: int,
+    rules: CleanRules,
+    floor: InstantTime | None,
+    needs: Needs,
+) -> bool:
+    """Return whether a file slice may still be needed.
+
+    Args:
+        file_slice: the slice.
+        successor: the instant that replaced it: of the group's next slice, or of the replacecommit that hid the group;
+            None: it is part of the newest snapshot.
+        rank: number of newer slices of its group; a replacement counts as one.
+        rules: the policy and its limits.
+        floor: states from this instant on stay readable; None: the policy promises no state by time.
+        needs: what savepoints, plans and consumers need.
+
+    Example:
+        >>> from lakefmt._core.filegroups.model import FileSlice
+        >>> old = FileSlice("", "f-0", "20260101000000000", None)
+        >>> _is_needed(old, "20260102000000000", 1, CleanRules(), "20260103000000000", Needs())
+        False
+        >>> _is_needed(old, "20260102000000000", 1, CleanRules(), "20260102000000000", Needs())
+        True
+    """
+    if successor is None or (needs.planned and (file_slice.partition, file_slice.file_id) in needs.planned):
+        return True
+    if needs.saved and not needs.saved.isdisjoint(file_slice.paths):
+        return True
+    if rules.policy is CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
+        # What a consumer has not read is kept under this policy, too.
+        return rank < rules.versions or (floor is not None and successor >= floor)
+    return floor is None or successor >= floor
+
+
+def plan_clean(
+    timeline: Timeline,
+    slices: Iterable[FileSlice],
+    replaced: Mapping[tuple[str, str], InstantTime],
+    rules: CleanRules,
+    needs: Needs,
+    earliest: Instant | None,
+) -> CleanPlan:
+    """Return what a clean deletes.
+
+    Args:
+        timeline: the active timeline.
+        slices: every committed slice of the file groups to look at, oldest first within a group.
+        replaced: (partition, file id) → requested time of the replacecommit that hid the group.
+        rules: the policy and its limits.
+        needs: what is kept regardless of the rules.
+        earliest: from :func:`earliest_to_retain`.
+    """
+    floors = [time for time in (earliest.time if earliest else None, consumers_floor(timeline, needs.consumed)) if time]
+    by_time = rules.policy is not CleanPolicy.KEEP_LATEST_FILE_VERSIONS
+    floor = min(floors, default=None) if earliest is not None or not by_time else None
+    groups: dict[GroupKey, list[FileSlice]] = {}
+    for file_slice in slices:
+        groups.setdefault((file_slice.partition, file_slice.file_id), []).append(file_slice)
+    doomed: dict[PartitionPath, list[str]] = {}
+    size = 0
+    # A group of one slice that was not replaced loses nothing; most groups are like that.
+    for key in sorted(key for key, group in groups.items() if len(group) > 1 or key in replaced):
+        for file_slice in _slices_not_needed(groups[key], replaced.get(key), rules, floor, needs):
+            doomed.setdefault(file_slice.partition, []).extend(_names_of_slice(file_slice))
+            size += file_slice.size_bytes
+    latest = timeline.commits[-1].time if timeline.commits else None
+    return CleanPlan(rules, earliest, latest, {p: tuple(names) for p, names in doomed.items()}, size, floor)
+
+
+def _slices_not_needed(
+    group: list[FileSlice],
+    replaced_at: InstantTime | None,
+    rules: CleanRules,
+    floor: InstantTime | None,
+    needs: Needs,
+) -> list[FileSlice]:
+    """Return the slices of one group that are not needed, oldest first."""
+    doomed = []
+    rank, successor = (0, None) if replaced_at is None else (1, replaced_at)
+    for file_slice in reversed(group):
+        if not _is_needed(file_slice, successor, rank, rules, floor, needs):
+            doomed.append(file_slice)
+        rank, successor = rank + 1, file_slice.instant
+    return doomed[::-1]
+
+
+def with_change_files(plan: CleanPlan, changes: Iterable[LogFile]) -> CleanPlan:
+    """Return the plan that also deletes the change files of the slices it deletes (docs/format.md, Change files).
+
+    Args:
+        plan: the plan.
+        changes: the change files of its partitions.
+
+    Example:
+        >>> plan = CleanPlan(CleanRules(), None, None, {"": ("f-0_1-0-0_20260101000000000.parquet",)})
+        >>> change = LogFile("", ".f-0_20260101000000000.log.1_1-0-0.cdc", "f-0", "20260101000000000", 1, 9)
+        >>> with_change_files(plan, [change]).num_files
+        2
+    """
+    parsed = ((p, parse_base_file(name)) for p, names in plan.files.items() for name in names)
+    going = {(p, base.file_id, base.instant) for p, base in parsed if base is not None}
+    doomed = [file for file in changes if (file.partition, file.file_id, file.instant) in going]
+    files = {partition: list(names) for partition, names in plan.files.items()}
+    for file in doomed:
+        files[file.partition].append(file.name)
+    return replace(
+        plan,
+        files={p: tuple(names) for p, names in files.items()},
+        num_bytes=plan.num_bytes + sum(file.size for file in doomed),
+    )
+
+
+def _names_of_slice(file_slice: FileSlice) -> list[str]:
+    names = [log.name for log in file_slice.logs]
+    return names if file_slice.base is None else [file_slice.base.name, *names]
+
+
+# ---------------------------------------------------------------------------------------- requested and completed files
+
+
+@dataclass(frozen=True, slots=True)
+class CleanJob:
+    """The plan of a clean as its requested file holds it, for its executor.
+
+    Attributes:
+        policy: name of the policy.
+        earliest: the earliest commit whose state stays readable, "" when the policy promises none.
+        last_completed: the newest commit that the planner had seen.
+        files: names to delete, by partition.
+        extra: further entries.
+    """
+
+    policy: str
+    earliest: str
+    last_completed: str
+    files: Mapping[PartitionPath, tuple[str, ...]]
+    extra: Mapping[str, str]
+
+    @property
+    def paths(self) -> list[str]:
+        """The files to delete, relative to the table."""
+        return [join_path(partition, name) for partition, names in self.files.items() for name in names]
+
+
+def clean_plan_record(store: ObjectStore, plan: CleanPlan, extra: Mapping[str, str]) -> dict[str, object]:
+    """Return the record of a requested clean."""
+    from lakefmt._core.timeline.rollback import absolute_path
+
+    earliest = plan.earliest
+    instant = earliest and {"timestamp": earliest.time, "action": earliest.action.value, "state": earliest.state.name}
+    return {
+        "earliestInstantToRetain": instant,
+        "lastCompletedCommitTimestamp": plan.last_completed or "",
+        "policy": plan.rules.policy.value,
+        "filesToBeDeletedPerPartition": {},
+        "version": 2,
+        "filePathsToBeDeletedPerPartition": {
+            partition: [
+                {"filePath": absolute_path(store, join_path(partition, name)), "isBootstrapBaseFile": False}
+                for name in names
+            ]
+            for partition, names in plan.files.items()
+        },
+        "partitionsToBeDeleted": [],
+        "extraMetadata": dict(extra),
+    }
+
+
+def parse_clean_plan(store: ObjectStore, record: Mapping[str, Any], what: str) -> CleanJob:
+    """Return the plan in the record of a requested clean, whichever engine wrote it.
+
+    Raises:
+        CorruptFile: it names something that is no data file of its partition.
+        UnsafePath: it names something outside the table.
+    """
+    from lakefmt._core.timeline.rollback import relative_path
+
+    named: dict[PartitionPath, list[str]] = {}
+    for partition, names in (record.get("filesToBeDeletedPerPartition") or {}).items():
+        named.setdefault(partition, []).extend(join_path(partition, name.rpartition("/")[2]) for name in names)
+    for partition, files in (record.get("filePathsToBeDeletedPerPartition") or {}).items():
+        paths = (relative_path(store, str(file["filePath"] or "")) for file in files)
+        named.setdefault(partition, []).extend(paths)
+    earliest = record.get("earliestInstantToRetain") or {}
+    return CleanJob(
+        policy=str(record["policy"]),
+        earliest=str(earliest.get("timestamp") or ""),
+        last_completed=str(record.get("lastCompletedCommitTimestamp") or ""),
+        files={
+            PartitionPath(p): tuple(_checked_data_file(p, path, what) for path in paths) for p, paths in named.items()
+        },
+        extra={str(k): str(v) for k, v in (record.get("extraMetadata") or {}).items()},
+    )
+
+
+def _checked_data_file(partition: str, path: str, what: str) -> str:
+    inside, _, name = path.rpartition("/")
+    is_data = parse_base_file(name) is not None or parse_log_file(name) is not None
+    if inside != partition or not is_data:
+        raise CorruptFile(f"{what} would delete {path!r}, which is no data file of partition {partition!r}")
+    return name
+
+
+def clean_metadata_record(time: InstantTime, job: CleanJob, milliseconds: int) -> dict[str, object]:
+    """Return the record of a completed clean."""
+    return {
+        "startCleanTime": time,
+        "timeTakenInMillis": milliseconds,
+        "totalFilesDeleted": len(job.paths),
+        "earliestCommitToRetain": job.earliest,
+        "lastCompletedCommitTimestamp": job.last_completed,
+        "partitionMetadata": {
+            partition: {
+                "partitionPath": partition,
+                "policy": job.policy,
+                "deletePathPatterns": list(names),
+                "successDeleteFiles": list(names),
+                "failedDeleteFiles": [],
+                "isPartitionDeleted": False,
+            }
+            for partition, names in job.files.items()
+        },
+        "version": 2,
+        "bootstrapPartitionMetadata": {},
+        "extraMetadata": dict(job.extra),
+    }

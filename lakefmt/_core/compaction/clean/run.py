@@ -1,0 +1,441 @@
+"""Clean: delete the file slices that no reader can ask for any more (docs/format.md, Clean).
+
+A pending clean is executed again by the next one: deleting twice is fine. Before a stored plan is executed, files that
+became reachable again (by a rollback) are taken off it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from lakefmt._core.arguments import parse_member
+from lakefmt._core.compaction.clean.plan import (
+    CleanPlan,
+    CleanPolicy,
+    CleanRules,
+    GroupKey,
+    Needs,
+    consumers_floor,
+    earliest_to_retain,
+    plan_clean,
+    with_change_files,
+)
+from lakefmt._core.config.settings import Settings
+from lakefmt._core.config.table_config import TableConfig, cdc_mode, check_writable
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.filegroups.model import all_slices, build_slices, join_path
+from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
+from lakefmt._core.formats.names import parse_base_file, parse_log_file
+from lakefmt._core.timeline.commit import CommitMetadata
+from lakefmt._core.timeline.consumers import consumed_until
+from lakefmt._core.timeline.instant import Action, Instant, State, format_instant_time
+from lakefmt._core.timeline.locks.open import Lease
+from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body, encode_body
+from lakefmt._core.timeline.savepoint import Savepoint, parse_savepoint, savepoints_of
+from lakefmt._core.transactions.client import WriteAt, WriteClient, open_write_client
+from lakefmt._core.transactions.instant import InstantTransaction
+from lakefmt._core.values import FileId, InstantTime, PartitionPath, TableType, WriteOperation
+from lakefmt.errors import WriterActive
+
+if TYPE_CHECKING:
+    from lakefmt._core.compaction.clean.plan import CleanJob
+
+__all__ = [
+    "CleanResult",
+    "DeleteFiles",
+    "clean_rules",
+    "finish_clean",
+    "is_clean_due",
+    "plan_clean_of",
+    "planned_groups",
+    "run_clean",
+    "run_waiting_cleans",
+    "saved_files",
+]
+
+
+#: Deletes files of the table by name; missing ones are none to worry about.
+DeleteFiles = Callable[[Sequence[str]], None]
+#: Services whose base files replace file slices also where their statistics name no previous commit.
+_REPLACING_SERVICES = frozenset({WriteOperation.COMPACT, WriteOperation.CLUSTER})
+
+
+@dataclass(frozen=True, slots=True)
+class CleanResult:
+    """What a clean did; prints as one line. ``instant`` None: there was nothing to delete, or it is only a plan."""
+
+    instant: InstantTime | None
+    plan: CleanPlan
+    completion_time: InstantTime | None = None
+    finished: tuple[InstantTime, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def files_deleted(self) -> int:
+        """Files that were deleted."""
+        return 0 if self.completion_time is None else self.plan.num_files
+
+    def __str__(self) -> str:
+        if self.completion_time is None:
+            return str(self.plan)
+        return (
+            f"clean {self.instant}: {self.plan.num_files:,} files deleted, {self.plan.num_bytes:,} bytes, "
+            f"{self.seconds:.3f} s"
+        )
+
+
+def clean_rules(settings: Settings) -> CleanRules:
+    """Return the rules that settings ask for; without a policy, the limit that is set decides, as in Hudi.
+
+    Example:
+        >>> from lakefmt._core.config.settings import resolve_settings
+        >>> clean_rules(resolve_settings({"hoodie.clean.hours.retained": 5})).policy.value
+        'KEEP_LATEST_BY_HOURS'
+    """
+    named = settings.text("hoodie.clean.policy")
+    policy = CleanPolicy.KEEP_LATEST_COMMITS
+    if named is not None:
+        policy = parse_member(CleanPolicy, named, "clean policy")
+    elif settings.origins["hoodie.clean.commits.retained"] == "default":
+        if settings.origins["hoodie.clean.hours.retained"] != "default":
+            policy = CleanPolicy.KEEP_LATEST_BY_HOURS
+        elif settings.origins["hoodie.clean.fileversions.retained"] != "default":
+            policy = CleanPolicy.KEEP_LATEST_FILE_VERSIONS
+    return CleanRules(
+        policy,
+        settings.integer("hoodie.clean.commits.retained"),
+        settings.integer("hoodie.clean.fileversions.retained"),
+        settings.integer("hoodie.clean.hours.retained"),
+    )
+
+
+def is_clean_due(table_at: TableAt, settings: Settings) -> bool:
+    """Return whether a clean may find something to delete, without listing files and without the table lock.
+
+    A file slice becomes unneeded when a commit replaced it and that commit left the retained ones. So a clean is due if one
+    of the commits between the last clean's earliest retained commit and the present one replaced a slice. Commits that a
+    handle has read or written are not read again.
+
+    Args:
+        client: the table.
+        settings: the settings of the call that committed.
+        state: the table as that commit left it.
+    """
+    rules, timeline = clean_rules(settings), table_at.timeline
+    if any(instant.action is Action.CLEAN for instant in timeline.pending):
+        return True
+    earliest = _earliest(table_at, rules)
+    if earliest is None and rules.policy is not CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
+        return False
+    floor = table_at.client.cache.cleaned_until.get((rules, savepoints_of(timeline))) or _last_floor(table_at, rules)
+    if floor is None:
+        return True
+    end = None if earliest is None else earliest.time
+    replacing = (
+        instant.time
+        for instant in timeline.commits
+        if floor <= instant.time and (end is None or instant.time < end)
+        if _replaces_slices(table_at.commit_metadata(instant))
+    )
+    first = next(replacing, None)
+    if first is None or end is None:
+        return first is not None
+    # What a consumer has not read stays, however old it is: then a clean would find nothing at every commit.
+    unread = consumers_floor(timeline, consumed_until(table_at.client.store, table_at.client.clock.now()))
+    return unread is None or first < unread
+
+
+def plan_clean_of(client: TableClient, options: Mapping[str, object] | None = None) -> CleanPlan:
+    """Return what :func:`run_clean` would delete; nothing is changed."""
+    from lakefmt._core.compaction.service import load_for_service
+
+    service = _CleanService(open_write_client(client, options))
+    return service.propose(load_for_service(service))
+
+
+def run_clean(
+    client: TableClient,
+    options: Mapping[str, object] | None = None,
+    *,
+    schedule: bool = False,
+    delete_files: DeleteFiles | None = None,
+) -> CleanResult:
+    """Delete the file slices that no reader can need any more.
+
+    Args:
+        client: the table.
+        options: settings of the call.
+        schedule: only request the plan; the next clean, or another engine's, executes it.
+        delete_files: deletes the files of a plan, in other processes; None: this one does.
+
+    Raises:
+        WriterActive: another process executes a clean.
+        CorruptFile: the plan of a pending clean, a savepoint or the file of a consumer is damaged.
+        LockUnavailable: the table lock could not be taken in time.
+    """
+    from lakefmt._core.compaction.service import run_service
+
+    begun = perf_counter()
+    service = _CleanService(open_write_client(client, options), delete_files)
+    made = run_service(service, schedule=schedule)
+    _remember(client, made.proposal)
+    instant = None if made.run is None else made.run.instant
+    completed = None if made.run is None else made.run.completed
+    completion = None if completed is None else completed.order_time
+    return CleanResult(instant, made.proposal, completion, made.finished, perf_counter() - begun)
+
+
+def _remember(client: TableClient, plan: CleanPlan) -> None:
+    """Remember that a clean found nothing to delete, so that this handle looks at later commits only.
+
+    Not while a pending plan keeps slices: these may become unneeded without a further commit.
+    """
+    timeline = client.seen().timeline
+    client.cache.cleaned_until.clear()
+    if plan.num_files or plan.earliest is None or plan.floor is None or timeline.pending:
+        return
+    client.cache.cleaned_until[plan.rules, savepoints_of(timeline)] = plan.floor
+
+
+def run_waiting_cleans(client: TableClient, options: Mapping[str, object] | None = None) -> tuple[InstantTime, ...]:
+    """Execute the pending cleans and plan none; return those that were completed.
+
+    Args:
+        client: the table.
+        options: settings of the call.
+
+    Raises:
+        WriterActive: another process executes one of them.
+        CorruptFile: a plan is damaged.
+        LockUnavailable: the table lock could not be taken in time.
+    """
+    from lakefmt._core.compaction.service import run_all_pending
+
+    return run_all_pending(_CleanService(open_write_client(client, options)))
+
+
+def finish_clean(write_at: WriteAt, pending: Instant, lease: Lease) -> bool:
+    """Execute the plan of one pending clean of any writer; False: it had none yet and was removed.
+
+    Call under the table lock, and only when no process executes it.
+    """
+    from lakefmt._core.compaction.service import finish_pending
+
+    return finish_pending(_CleanService(write_at.write_client), write_at.state, pending, lease)
+
+
+@dataclass(frozen=True, slots=True)
+class _CleanService:
+    """What a clean adds to the driver of services."""
+
+    write_client: WriteClient
+    delete_files: DeleteFiles | None = None
+
+    @property
+    def action(self) -> Action:
+        return Action.CLEAN
+
+    def check_table(self, config: TableConfig) -> None:
+        check_writable(config)
+
+    def propose(self, state: TableState) -> CleanPlan:
+        return _plan(self.write_client.at(state))
+
+    def encode(self, state: TableState, proposal: CleanPlan) -> tuple[CleanJob, bytes] | None:
+        from lakefmt._core.compaction.clean.plan import clean_plan_record, parse_clean_plan
+
+        if not proposal.num_files:
+            return None
+        store = self.write_client.client.store
+        record = clean_plan_record(store, proposal, _extra(state, proposal))
+        return parse_clean_plan(store, record, "the clean"), encode_body(BodyKind.CLEANER_PLAN, record)
+
+    def check_idle(self, state: TableState, pending: Instant) -> None:
+        life = self.write_client.writer_liveness(state.config, state.timeline, pending)
+        if pending.state is State.INFLIGHT and life.alive:
+            raise WriterActive(f"the clean {pending.time} is at work ({life.reason}); try again later")
+
+    def read_pending(self, state: TableState, pending: Instant, lease: Lease) -> CleanJob | None:
+        from lakefmt._core.compaction.clean.plan import parse_clean_plan
+
+        client, timeline_store = self.write_client.client, self.write_client.timeline(state.config)
+        requested = next((f for f in state.timeline.files_of(pending) if f.state is State.REQUESTED), pending)
+        body = timeline_store.read_body(requested)
+        if not body:
+            # It died before its plan was written, so nothing was deleted.
+            timeline_store.remove_pending(pending.time, Action.CLEAN)
+            return None
+        record = decode_body(BodyKind.CLEANER_PLAN, body, what=requested.file_name)
+        return _without_reachable(client.at(state), parse_clean_plan(client.store, record, requested.file_name))
+
+    def discard_attempt(self, state: TableState, time: InstantTime, plan: CleanJob) -> None:
+        return  # a clean writes no files
+
+    def execute(self, transaction: InstantTransaction, state: TableState, plan: CleanJob) -> None:
+        if self.delete_files is None:
+            self.write_client.client.store.delete(plan.paths)
+        else:
+            self.delete_files(plan.paths)
+
+    def finish_output(
+        self, transaction: InstantTransaction, state: TableState, plan: CleanJob, output: None
+    ) -> tuple[bytes, None]:
+        from lakefmt._core.compaction.clean.plan import clean_metadata_record
+
+        record = clean_metadata_record(transaction.time, plan, 0)
+        return encode_body(BodyKind.CLEAN_METADATA, record), None
+
+    def release_attempt(self, state: TableState, time: InstantTime, plan: CleanJob) -> None:
+        return  # what was deleted stays deleted: the next clean executes the plan again
+
+
+def _without_reachable(table_at: TableAt, job: CleanJob) -> CleanJob:
+    """Return the plan without files of the newest snapshot and of savepoints: both may be younger than the plan."""
+    from lakefmt._core.filegroups.cdc import list_change_files
+
+    bases, logs = table_at.client.listing(table_at.config).files(list(job.files))
+    slices = build_slices(bases, logs, table_at.slicing(bases, logs), table_at.replaced())
+    kept = {path for file_slice in slices for path in file_slice.paths} | saved_files(table_at)
+    if cdc_mode(table_at.config.properties) is not None:
+        current = {(base.partition, base.file_id, base.instant) for base in bases if base.path in kept}
+        changes = list_change_files(table_at.client.store, list(job.files))
+        kept |= {file.path for file in changes if (file.partition, file.file_id, file.instant) in current}
+    files = {p: tuple(n for n in names if join_path(p, n) not in kept) for p, names in job.files.items()}
+    return replace(job, files={p: names for p, names in files.items() if names})
+
+
+# ------------------------------------------------------------------------------------------------------- planning
+
+
+def _plan(write_at: WriteAt) -> CleanPlan:
+    from lakefmt._core.filegroups.cdc import list_change_files
+
+    client, timeline = write_at.client, write_at.timeline
+    rules = clean_rules(write_at.settings)
+    needs = _needs(write_at)
+    earliest = _earliest(write_at, rules)
+    if earliest is None and rules.policy is not CleanPolicy.KEEP_LATEST_FILE_VERSIONS:
+        return CleanPlan(rules, None, timeline.commits[-1].time if timeline.commits else None)
+    partitions = _changed_partitions(write_at, rules, earliest)
+    bases, logs = client.listing(write_at.config).files(partitions)
+    slices = all_slices(bases, logs, write_at.slicing(bases, logs))
+    plan = plan_clean(timeline, slices, write_at.replaced(), rules, needs, earliest)
+    if cdc_mode(write_at.config.properties) is None:
+        return plan
+    return with_change_files(plan, list_change_files(client.store, plan.files))
+
+
+def _earliest(table_at: TableAt, rules: CleanRules) -> Instant | None:
+    """Return the earliest commit whose state stays readable, as of now."""
+    moment = table_at.client.clock.now()
+    zone = table_at.writing_zone()
+    return earliest_to_retain(table_at.timeline, rules, format_instant_time(moment, zone), zone)
+
+
+def _needs(write_at: WriteAt) -> Needs:
+    client = write_at.client
+    planned = frozenset(planned_groups(write_at))
+    return Needs(frozenset(saved_files(write_at)), planned, consumed_until(client.store, client.clock.now()))
+
+
+def saved_files(table_at: TableAt) -> set[str]:
+    """Return the files that savepoints name, and those that a restore to them needs besides."""
+    saved: set[str] = set()
+    for instant in savepoints_of(table_at.timeline):
+        record = decode_body(BodyKind.SAVEPOINT_METADATA, table_at.read_body(instant), what=instant.file_name)
+        kept = parse_savepoint(instant.time, record, instant.file_name)
+        saved.update(kept.files)
+        if table_at.config.table_type is TableType.MERGE_ON_READ:
+            saved.update(_compacted_since(table_at, kept))
+    return saved
+
+
+def _compacted_since(table_at: TableAt, kept: Savepoint) -> Iterable[str]:
+    """Yield base files of compactions that were pending when a savepoint was made: a restore to it keeps them."""
+    bases: dict[GroupKey, str] = {}
+    for path in kept.files:
+        partition, _, name = path.rpartition("/")
+        base, log = parse_base_file(name), parse_log_file(name)
+        if log is not None:
+            bases.setdefault((PartitionPath(partition), log.file_id), "")
+        elif base is not None:
+            bases[PartitionPath(partition), base.file_id] = base.instant
+    for instant in table_at.timeline.commits:
+        if instant.action is not Action.COMMIT or instant.time > kept.instant:
+            continue
+        for stat in table_at.commit_metadata(instant).stats:
+            if bases.get((stat.partition_path, stat.file_id), instant.time) < instant.time:
+                yield stat.path
+
+
+def planned_groups(write_at: WriteAt) -> Iterable[tuple[PartitionPath, FileId]]:
+    """Yield the file groups that pending compactions, log compactions and clusterings will read."""
+    from lakefmt._core.filegroups.pending_plans import groups_of_plan
+
+    for pending in write_at.timeline.pending:
+        yield from groups_of_plan(write_at, pending)
+
+
+def _changed_partitions(write_at: WriteAt, rules: CleanRules, earliest: Instant | None) -> list[PartitionPath] | None:
+    """Return the partitions in which slices may have become unneeded since the last clean; None: all of them.
+
+    A slice is not needed any more when the commit that replaced it is older than the floor. So it is in a partition that a
+    commit between the floor of the last clean and the floor of this one changed.
+    """
+    if earliest is None or not write_at.settings.flag("hoodie.clean.incremental.enabled"):
+        return None
+    client, timeline = write_at.client, write_at.timeline
+    before = _last_floor(write_at, rules)
+    if before is None:
+        return None
+    if before < (timeline.first_active or "") and (before or _has_archive(client, write_at.config)):
+        return None
+    touched: set[PartitionPath] = set()
+    for instant in timeline.commits:
+        if before <= instant.time < earliest.time:
+            commit = write_at.commit_metadata(instant)
+            touched |= {s.partition_path for s in commit.stats if s.prev_commit not in (None, "", "null")}
+            touched |= set(commit.replaced_file_ids)
+    return sorted(touched)
+
+
+def _replaces_slices(commit: CommitMetadata) -> bool:
+    """Return whether a commit may have replaced file slices: a log file replaces none, a new file group neither."""
+    bases = [stat for stat in commit.stats if not stat.file_name.startswith(".")]
+    return bool(
+        commit.replaced_file_ids
+        or commit.operation in _REPLACING_SERVICES
+        or any(stat.prev_commit not in (None, "", "null") for stat in bases)
+    )
+
+
+def _last_floor(table_at: TableAt, rules: CleanRules) -> str | None:
+    """Return the floor of the last clean: "" when there was no clean, None when the floor cannot be used."""
+    from lakefmt._core.compaction.clean.plan import FLOOR, SAVEPOINTS_SEEN
+
+    cleans = table_at.timeline.completed_of(Action.CLEAN)
+    if not cleans:
+        return ""
+    body = table_at.read_body(cleans[-1])
+    if not body:
+        return None
+    record: Mapping[str, Any] = decode_body(BodyKind.CLEAN_METADATA, body, what=cleans[-1].file_name)
+    policies = {part["policy"] for part in record["partitionMetadata"].values()}
+    extra = record.get("extraMetadata") or {}
+    savepoints_seen = {time for time in str(extra.get(SAVEPOINTS_SEEN) or "").split(",") if time}
+    if policies - {rules.policy.value} or not savepoints_seen <= {i.time for i in savepoints_of(table_at.timeline)}:
+        return None
+    return str(extra.get(FLOOR) or "") or None
+
+
+def _has_archive(client: TableClient, config: TableConfig) -> bool:
+    return any(True for _ in client.store.list(config.history_directory, recursive=False))
+
+
+def _extra(state: TableState, plan: CleanPlan) -> dict[str, str]:
+    from lakefmt._core.compaction.clean.plan import FLOOR, SAVEPOINTS_SEEN
+
+    entries = {SAVEPOINTS_SEEN: ",".join(i.time for i in savepoints_of(state.timeline)), FLOOR: plan.floor or ""}
+    return {key: value for key, value in entries.items() if value}

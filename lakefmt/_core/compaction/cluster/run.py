@@ -1,0 +1,615 @@
+"""Clustering: pack small files and put rows in an order (docs/services.md, Clustering; docs/format.md, Clustering).
+
+A plan is requested, its groups are rewritten without the table lock, and a replacecommit hides the old file groups. A
+write that would change a file group of the plan is refused meanwhile, so what was planned is what is rewritten.
+
+:func:`cluster_table` checks the arguments of ``table.cluster`` and hands them to the service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from os import cpu_count
+from time import perf_counter
+from typing import Any, Final
+
+from lakefmt._core.arguments import parse_member
+from lakefmt._core.compaction.clean.run import planned_groups
+from lakefmt._core.compaction.cluster.plan import (
+    ClusteringPlan,
+    ClusteringRules,
+    ClusteringStrategy,
+    PartitionFilter,
+    PartitionMode,
+    choose_cluster_partitions,
+    is_clustering_due,
+    plan_clustering,
+)
+from lakefmt._core.compaction.cluster.records import (
+    LAYOUT,
+    SORT_COLUMNS,
+    TARGET_BYTES,
+    check_groups_unchanged,
+    clustering_plan_record,
+    is_outdated,
+    read_clustering_plan,
+    release_clustering,
+)
+from lakefmt._core.compaction.cluster.rewrite import (
+    GroupRewrite,
+    changed_rings,
+    index_of_buckets,
+    keep_rings,
+    mark_rings,
+    ordered_groups,
+)
+from lakefmt._core.compaction.compact.run import check_no_earlier_write
+from lakefmt._core.compaction.operations import RewriteResult, RunClustering, clustering_operations_of
+from lakefmt._core.compaction.service import PlanRun, load_for_service, run_pending, run_service
+from lakefmt._core.config.settings import Settings, resolve_settings
+from lakefmt._core.config.table_config import TableConfig, check_writable, merge_rule
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.filegroups.model import FileSlice
+from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
+from lakefmt._core.filegroups.virtual_columns import stored_schema
+from lakefmt._core.index import choose_index, places_new_keys
+from lakefmt._core.index.bucket.consistent import ConsistentBucketIndex
+from lakefmt._core.index.bucket.ring_files import RingFiles
+from lakefmt._core.read.scan import plan_query
+from lakefmt._core.read.skipping.file_selection import select_slices
+from lakefmt._core.schema import arrow_to_avro
+from lakefmt._core.sorting.orders import Layout, RowOrder, check_order
+from lakefmt._core.timeline.commit import CommitMetadata, encode_commit
+from lakefmt._core.timeline.instant import Action, Instant
+from lakefmt._core.timeline.locks.open import Lease
+from lakefmt._core.timeline.metadata_codec import BodyKind, encode_body
+from lakefmt._core.transactions.client import WriteClient, open_write_client
+from lakefmt._core.transactions.clustering_plans import (
+    check_not_at_work,
+    discard_clustered_files,
+    drop_rings,
+    pending_clusterings,
+    withdraw_clustering,
+)
+from lakefmt._core.transactions.commit_entries import with_stored_entries
+from lakefmt._core.transactions.instant import InstantTransaction
+from lakefmt._core.values import FileId, InstantTime, PartitionPath, TableType, WriteOperation, WriteStat
+from lakefmt.errors import InstantNotFound, InstantNotPending, InvalidInputError, UnsupportedFeature
+
+__all__ = [
+    "ClusterCall",
+    "ClusteringResult",
+    "ClusteringWish",
+    "abandon_clustering",
+    "cluster_table",
+    "clustering_rules",
+    "has_pending_clustering",
+    "plan_clustering_of",
+    "run_clustering",
+    "run_waiting_clusterings",
+]
+
+GroupKey = tuple[PartitionPath, FileId]
+#: Groups that are rewritten at a time; they share the memory.
+_MOST_GROUPS_AT_ONCE = 4
+_STRATEGY_SETTING: Final = "hoodie.clustering.plan.strategy.class"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringResult(RewriteResult[ClusteringPlan]):
+    """What a clustering did; prints as one line."""
+
+    def __str__(self) -> str:
+        if self.completion_time is None:
+            return str(self.plan)
+        return (
+            f"cluster {self.instant}: {self.plan.num_slices:,} slices became {len(self.files):,} files, "
+            f"{self.num_rows:,} rows {self.plan.order}, {self.bytes_written:,} bytes, {self.seconds:.3f} s"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringWish:
+    """What a call asks for besides its settings.
+
+    Attributes:
+        order: how rows are ordered; None: as the settings say.
+        only: plan these file groups only; None: those that the strategy chooses.
+        partitions: plan these partitions only; None: those that the settings name.
+    """
+
+    order: RowOrder | None = None
+    only: Collection[GroupKey] | None = None
+    partitions: Collection[PartitionPath] | None = None
+
+
+_NO_WISH = ClusteringWish()
+
+
+def clustering_rules(settings: Settings) -> ClusteringRules:
+    """Return the rules that settings ask for.
+
+    Raises:
+        UnknownSetting: a strategy, order or filter of that name does not exist.
+
+    Example:
+        >>> from lakefmt._core.config.settings import resolve_settings
+        >>> clustering_rules(resolve_settings({"hoodie.clustering.plan.strategy.max.num.groups": 3})).max_groups
+        3
+    """
+    prefix = "hoodie.clustering.plan.strategy."
+    strategy = parse_member(ClusteringStrategy, settings.text(f"{prefix}class") or "", "clustering plan strategy")
+    mode = parse_member(
+        PartitionMode, settings.text("hoodie.clustering.plan.partition.filter.mode") or "NONE", "partition filter mode"
+    )
+    if strategy is ClusteringStrategy.RECENT_DAYS:
+        mode = PartitionMode.RECENT_DAYS
+    if strategy is ClusteringStrategy.SELECTED_PARTITIONS:
+        mode = PartitionMode.SELECTED_PARTITIONS
+    selected = _names_in_text(settings.text(f"{prefix}partition.selected"))
+    return ClusteringRules(
+        strategy=strategy,
+        order=RowOrder(
+            _names_in_text(settings.text(SORT_COLUMNS)),
+            parse_member(Layout, settings.text(LAYOUT) or "linear", "order"),
+        ),
+        small_bytes=settings.integer(f"{prefix}small.file.limit"),
+        target_bytes=settings.integer(TARGET_BYTES),
+        group_bytes=settings.integer(f"{prefix}max.bytes.per.group"),
+        max_groups=settings.integer(f"{prefix}max.num.groups"),
+        single_slices=settings.flag(f"{prefix}single.group.clustering.enabled"),
+        partitions=PartitionFilter(
+            mode,
+            settings.integer(f"{prefix}daybased.lookback.partitions"),
+            settings.integer(f"{prefix}daybased.skipfromlatest.partitions"),
+            settings.text(f"{prefix}cluster.begin.partition") or "",
+            settings.text(f"{prefix}cluster.end.partition") or "",
+            frozenset(map(PartitionPath, selected)) if selected else None,
+            settings.text(f"{prefix}partition.regex.pattern") or "",
+        ),
+        max_commits=settings.integer(f"hoodie.clustering.{_inline_or_async(settings)}.max.commits"),
+    )
+
+
+def _inline_or_async(settings: Settings) -> str:
+    return "inline" if settings.flag("hoodie.clustering.inline") else "async"
+
+
+def _names_in_text(text: str | None) -> tuple[str, ...]:
+    return tuple(filter(None, (name.strip() for name in (text or "").split(","))))
+
+
+def plan_clustering_of(
+    client: TableClient, options: Mapping[str, object] | None = None, wish: ClusteringWish = _NO_WISH
+) -> ClusteringPlan:
+    """Return what :func:`run_clustering` would schedule; nothing is changed."""
+    service = _open_service(client, options, wish)
+    return service.propose(load_for_service(service))
+
+
+def run_clustering(
+    client: TableClient,
+    options: Mapping[str, object] | None = None,
+    wish: ClusteringWish = _NO_WISH,
+    *,
+    schedule: bool = False,
+    run: str | None = None,
+    force: bool = True,
+    run_groups: RunClustering | None = None,
+) -> ClusteringResult:
+    """Execute pending clusterings, then plan one and execute it.
+
+    Args:
+        client: the table.
+        options: settings of the call.
+        wish: what is asked for besides.
+        schedule: only request a plan; the next clustering, or another engine's, executes it.
+        run: only execute the pending clustering of this requested time.
+        force: False asks first whether enough commits came since the last one.
+        run_groups: rewrites the groups, in other processes; None: threads of this one do.
+
+    Raises:
+        UnsupportedFeature: the index of the table decides the file group of a key.
+        InvalidInputError: rows cannot be ordered so.
+        WriterActive: another process executes a clustering; on version 6 also when a write is pending.
+        CommitConflict: another engine changed a file group of the plan meanwhile.
+        InstantNotFound: there is no pending clustering at `run`.
+        CorruptFile: a plan or data file is damaged.
+        LockUnavailable: the table lock could not be taken in time.
+    """
+    begun = perf_counter()
+    service = replace(_open_service(client, options, wish, force=force), run_groups=run_groups)
+    if run is not None:
+        _check_is_clustering(service, run)
+        executed = _run_pending_one(service, run)
+        plan = ClusteringPlan() if executed is None else executed.plan
+        return _result_of_run(plan, executed, (), perf_counter() - begun)
+    # The driver would take overwrites of version 6 for clusterings: they have the same action.
+    finished = () if schedule else _run_all_pending(service)
+    made = run_service(service, schedule=True) if schedule else run_service(service)
+    _mark_completed(service, made.run)
+    return _result_of_run(made.proposal, made.run, (*finished, *made.finished), perf_counter() - begun)
+
+
+def has_pending_clustering(client: TableClient) -> bool:
+    """Return whether a clustering is planned or at work."""
+    return bool(pending_clusterings(client.at(client.load())))
+
+
+def run_waiting_clusterings(client: TableClient, options: Mapping[str, object] | None = None) -> None:
+    """Execute the pending clusterings, whichever engine planned them."""
+    _run_all_pending(_open_service(client, options, _NO_WISH))
+
+
+def _open_service(
+    client: TableClient, options: Mapping[str, object] | None, wish: ClusteringWish, *, force: bool = True
+) -> _ClusteringService:
+    write_client = open_write_client(client, options)
+    layout = client.load_config().version.layout
+    return _ClusteringService(write_client, Action.CLUSTERING if layout > 1 else Action.REPLACE_COMMIT, wish, force)
+
+
+def _check_is_clustering(service: _ClusteringService, time: str) -> None:
+    state = load_for_service(service)
+    if all(pending.time != time for pending in pending_clusterings(service.write_client.client.at(state))):
+        raise InstantNotFound(f"no clustering is pending at {time}")
+
+
+def _run_all_pending(service: _ClusteringService) -> tuple[InstantTime, ...]:
+    """Execute pending clusterings; return those that were completed."""
+    runs = []
+    for pending in pending_clusterings(service.write_client.client.at(load_for_service(service))):
+        with suppress(InstantNotFound):  # another process has completed or withdrawn it in the meantime
+            runs.append(_run_pending_one(service, pending.time))
+    return tuple(run.instant for run in runs if run is not None)
+
+
+def _run_pending_one(service: _ClusteringService, time: str) -> PlanRun[ClusteringPlan, CommitMetadata] | None:
+    executed = run_pending(service, time)
+    _mark_completed(service, executed)
+    return executed
+
+
+def _mark_completed(service: _ClusteringService, run: PlanRun[ClusteringPlan, CommitMetadata] | None) -> None:
+    """Mark the rings of a clustering that this process has completed."""
+    if run is not None and run.completed is not None:
+        mark_rings(service.write_client.client, run.instant, run.plan)
+
+
+def _result_of_run(
+    proposal: ClusteringPlan,
+    run: PlanRun[ClusteringPlan, CommitMetadata] | None,
+    finished: tuple[InstantTime, ...],
+    seconds: float,
+) -> ClusteringResult:
+    if run is None or run.completed is None or run.output is None:
+        return ClusteringResult(None if run is None else run.instant, proposal, finished=finished, seconds=seconds)
+    return ClusteringResult(run.instant, run.plan, run.completed.order_time, run.output.stats, finished, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _ClusteringService:
+    """What clustering adds to the driver of services.
+
+    Attributes:
+        write_client: the table.
+        action: ``clustering``, of version 6 ``replacecommit``.
+        wish: what the call asks for besides its settings.
+        force: False asks first whether enough commits came since the last clustering.
+        run_groups: rewrites the groups in other processes; None: in this one.
+    """
+
+    write_client: WriteClient
+    action: Action
+    wish: ClusteringWish = _NO_WISH
+    force: bool = True
+    run_groups: RunClustering | None = None
+
+    def check_table(self, config: TableConfig) -> None:
+        """Raise when lakefmt cannot write such a table."""
+        check_writable(config)
+        merge_rule(config)
+
+    def propose(self, state: TableState) -> ClusteringPlan:
+        write_at = self.write_client.at(state)
+        client, rules = self.write_client.client, clustering_rules(self.write_client.settings)
+        table_at = client.at(state)
+        rules = rules if self.wish.order is None else replace(rules, order=self.wish.order)
+        due = is_clustering_due(state.timeline, rules.max_commits)
+        if not (due or self.force):
+            return ClusteringPlan(order=rules.order, due=False)
+        index = choose_index(client, self.write_client.settings, state.config, state)
+        if isinstance(index, ConsistentBucketIndex):
+            return self._propose_buckets(state, rules, index, due=due)
+        if places_new_keys(index):
+            raise UnsupportedFeature(
+                "the table has a bucket index with a fixed number of buckets: every key has its file group, and clustering would "
+                "take it elsewhere; Hudi's storage layout of such tables has no clustering either. Buckets of consistent "
+                "hashing are split, merged and ordered"
+            )
+        if rules.strategy is ClusteringStrategy.CONSISTENT_BUCKET:
+            raise UnsupportedFeature(
+                "hoodie.clustering.plan.strategy.class: buckets are split and merged in tables with consistent hashing only"
+            )
+        ordered = state.config.properties.get("lakefmt.append.order") == "per_bucket"
+        if ordered:
+            return self._propose_in_order(state, rules, due=due)
+        check_order(rules.order, table_at.schema())
+        if state.config.table_type is TableType.MERGE_ON_READ:
+            check_no_earlier_write(write_at)
+        slices = self._chosen(state, rules)
+        busy = frozenset(planned_groups(write_at))
+        return plan_clustering(slices, busy, rules, ordered=ordered_groups(table_at, slices, rules.order), due=due)
+
+    def _propose_in_order(self, state: TableState, rules: ClusteringRules, *, due: bool) -> ClusteringPlan:
+        # Imported here: few tables keep the order of rows.
+        from lakefmt._core.compaction.cluster.plan import plan_queue_clustering
+
+        timeline = self.write_client.client.at(state).with_history().timeline
+        busy = frozenset(planned_groups(self.write_client.at(state)))
+
+        def completion_of(time: InstantTime) -> InstantTime:
+            return timeline.completion_of(time) if timeline.tells_completion_of(time) else time
+
+        slices = self._chosen(state, rules)
+        return plan_queue_clustering(slices, busy, rules, completion_of, all_small=self.force, due=due)
+
+    def _propose_buckets(
+        self, state: TableState, rules: ClusteringRules, index: ConsistentBucketIndex, *, due: bool
+    ) -> ClusteringPlan:
+        # Imported here: few tables have buckets that are split and merged.
+        from lakefmt._core.compaction.cluster.plan import plan_bucket_clustering
+        from lakefmt._core.index.bucket.resize import resize_rules
+
+        write_at = self.write_client.at(state)
+        client, settings = self.write_client.client, self.write_client.settings
+        table_at = client.at(state)
+        named = settings.origins.get(_STRATEGY_SETTING) in ("call", "handle")
+        if named and rules.strategy is not ClusteringStrategy.CONSISTENT_BUCKET:
+            raise UnsupportedFeature(
+                f"{_STRATEGY_SETTING}: as in Hudi, tables with consistent hashing are clustered by "
+                "SparkConsistentBucketClusteringPlanStrategy only, which is the default there"
+            )
+        if not state.config.populate_meta_fields:
+            raise UnsupportedFeature("buckets of tables without meta columns are neither split nor merged")
+        check_order(rules.order, table_at.schema())
+        check_no_earlier_write(write_at)
+        partitions = {each.partition for each in self._chosen(state, rules)}
+        slices = table_at.slices(sorted(partitions))
+        rings = [RingFiles(table_at, index.num_buckets).stored_ring(partition) for partition in sorted(partitions)]
+        return plan_bucket_clustering(
+            [ring for ring in rings if ring is not None],
+            slices,
+            frozenset(planned_groups(write_at)),
+            rules,
+            resize_rules(settings, index.num_buckets),
+            client.ids.new_uuid,
+            only=self.wish.only,
+            ordered=ordered_groups(table_at, slices, rules.order),
+            due=due,
+        )
+
+    def _chosen(self, state: TableState, rules: ClusteringRules) -> list[FileSlice]:
+        client = self.write_client.client
+        slices = client.at(state).slices(None if self.wish.partitions is None else sorted(self.wish.partitions))
+        if self.wish.only is not None:
+            slices = [each for each in slices if (each.partition, each.file_id) in self.wish.only]
+        if self.wish.partitions is not None:
+            return slices
+        now = client.clock.now()
+        hour = now.astimezone(state.config.zone).hour
+        chosen = set(choose_cluster_partitions(sorted({each.partition for each in slices}), rules.partitions, hour))
+        return [each for each in slices if each.partition in chosen]
+
+    def encode(self, state: TableState, proposal: ClusteringPlan) -> tuple[ClusteringPlan, bytes] | None:
+        """Return the plan and the content of its requested file; None: there is nothing to do."""
+        if not proposal.groups:
+            return None
+        record = clustering_plan_record(self.write_client.client.store, proposal)
+        return proposal, encode_body(BodyKind.REQUESTED_REPLACE, record)
+
+    def check_idle(self, state: TableState, pending: Instant) -> None:
+        if _is_clustering(self.write_client.client.at(state), pending):
+            check_not_at_work(self.write_client.at(state), pending)
+
+    def read_pending(self, state: TableState, pending: Instant, lease: Lease) -> ClusteringPlan | None:
+        client = self.write_client.client
+        table_at = client.at(state)
+        if not _is_clustering(table_at, pending):
+            return None  # an overwrite of version 6
+        plan = read_clustering_plan(table_at, pending)
+        if plan is None or is_outdated(table_at, pending, plan):
+            withdraw_clustering(self.write_client.at(state), pending, lease)
+            return None
+        return plan
+
+    def discard_attempt(self, state: TableState, time: InstantTime, plan: ClusteringPlan) -> None:
+        discard_clustered_files(self.write_client.at(state), time, plan.partitions)
+        drop_rings(self.write_client, time, plan.opened)
+
+    def execute(self, transaction: InstantTransaction, state: TableState, plan: ClusteringPlan) -> CommitMetadata:
+        client, settings = self.write_client.client, self.write_client.settings
+        # Its files count as those of its instant, so they have the columns of then.
+        columns = client.at(state).columns_at(transaction.time).state
+        table_at = client.at(columns)
+        schema = table_at.schema()
+        check_order(plan.order, schema)
+        bases, logs = client.storage_listing(state.config).files(plan.partitions)
+        threads = _threads_for_groups(settings, len(plan.groups))
+        rings = {}
+        if plan.opened:
+            index = index_of_buckets(client.at(state), settings)
+            rings = changed_rings(RingFiles(client.at(state), index.num_buckets), transaction.time, plan)
+        rewrite = GroupRewrite(
+            client,
+            state,
+            settings,
+            transaction.time,
+            arrow_to_avro(stored_schema(state.config, schema), state.config.name, with_meta=True),
+            plan.order,
+            plan.target_bytes or settings.integer(TARGET_BYTES),
+            self.write_client.attempt_number,
+            max(1, settings.integer("lakefmt.write.window.bytes") // threads),
+            {**{base.path: base for base in bases}, **{log.path: log for log in logs}},
+            [client.ids.new_uuid() for _ in plan.groups],
+            rings,
+            transaction.check_held,
+        )
+        replaced: dict[PartitionPath, tuple[FileId, ...]] = {}
+        for group in plan.groups:
+            ids = tuple(each.file_id for each in group.slices)
+            replaced[group.partition] = (*replaced.get(group.partition, ()), *ids)
+        if self.run_groups is None:
+            stats = _rewritten_groups(rewrite, plan, threads)
+        else:
+            parts = self.run_groups(clustering_operations_of(rewrite, plan, self.write_client.owner))
+            stats = tuple(stat for part in parts for stat in part)
+        return CommitMetadata(WriteOperation.CLUSTER, stats, replaced, table_at.schema_notes(schema))
+
+    def finish_output(
+        self, transaction: InstantTransaction, state: TableState, plan: ClusteringPlan, output: CommitMetadata
+    ) -> tuple[bytes, CommitMetadata]:
+        client = self.write_client.client
+        table_at = client.at(state)
+        lost = [stat.path for stat in output.stats if client.store.info(stat.path) is None]
+        if lost:
+            # A process that took this one for dead has deleted them, and executes the plan itself.
+            raise InstantNotPending(
+                f"the clustering {transaction.time} was taken over by another process: {lost[0]} is gone"
+            )
+        check_groups_unchanged(table_at, transaction.time, plan)
+        if plan.opened:
+            keep_rings(table_at, transaction.time, plan)
+        output = with_stored_entries(table_at, output)
+        return encode_commit(output, state.config.version, replace=True), output
+
+    def release_attempt(self, state: TableState, time: InstantTime, plan: ClusteringPlan) -> None:
+        release_clustering(self.write_client.at(state), time, self.action, plan)
+
+
+def _is_clustering(table_at: TableAt, pending: Instant) -> bool:
+    return any(each.time == pending.time for each in pending_clusterings(table_at))
+
+
+def _threads_for_groups(settings: Settings, groups: int) -> int:
+    asked = settings.integer("lakefmt.write.threads") or _MOST_GROUPS_AT_ONCE
+    return max(1, min(asked, cpu_count() or 1, groups))
+
+
+def _rewritten_groups(rewrite: GroupRewrite, plan: ClusteringPlan, threads: int) -> tuple[WriteStat, ...]:
+    """Rewrite the groups, a few at a time; the stats are in the order of the plan."""
+    if threads == 1:
+        return tuple(stat for number, group in enumerate(plan.groups) for stat in rewrite.run(number, group))
+    with ThreadPoolExecutor(threads) as pool:
+        futures = [pool.submit(rewrite.run, number, group) for number, group in enumerate(plan.groups)]
+        try:
+            return tuple(stat for future in futures for stat in future.result())
+        except BaseException:
+            for waiting in futures:
+                waiting.cancel()
+            raise
+
+
+# -------------------------------------------------------------------------------------------------------- table.cluster
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCall:
+    """The arguments of ``table.cluster``, as they were given."""
+
+    columns: Any = None
+    order: str | None = None
+    where: Any = None
+    partitions: Any = None
+    schedule: bool = False
+    run: str | None = None
+    abandon: str | None = None
+    dry_run: bool = False
+
+
+def cluster_table(
+    client: TableClient,
+    call: ClusterCall,
+    options: Mapping[str, object] | None,
+    run_groups: RunClustering | None = None,
+) -> ClusteringResult:
+    """Do what a call of ``table.cluster`` asks for.
+
+    Args:
+        client: the table.
+        call: the arguments.
+        options: settings of the call.
+        run_groups: rewrites the groups, in other processes; None: threads of this one do.
+
+    Raises:
+        InvalidInputError: its arguments contradict each other.
+    """
+    if sum((bool(call.schedule), call.run is not None, call.abandon is not None, bool(call.dry_run))) > 1:
+        raise InvalidInputError("cluster takes one of schedule, run, abandon and dry_run")
+    plans = (call.columns, call.order, call.where, call.partitions)
+    if (call.run is not None or call.abandon is not None) and any(each is not None for each in plans):
+        raise InvalidInputError("run and abandon take a plan as it is: without columns, order, where and partitions")
+    if call.abandon is not None:
+        abandon_clustering(client, call.abandon, options)
+        return ClusteringResult(None, ClusteringPlan())
+    if call.run is not None:
+        return run_clustering(client, options, run=call.run, run_groups=run_groups)
+    order = _order_of_call(client, call, options)
+    state = client.load()
+    table_at = client.at(state)
+    partitions = None if call.partitions is None else table_at.chosen_partitions(call.partitions)
+    only = None if call.where is None else _chosen_groups(table_at, call.where)
+    wish = ClusteringWish(order, only, partitions)
+    if call.dry_run:
+        return ClusteringResult(None, plan_clustering_of(client, options, wish))
+    return run_clustering(client, options, wish, schedule=call.schedule, run_groups=run_groups)
+
+
+def _order_of_call(client: TableClient, call: ClusterCall, options: Mapping[str, object] | None) -> RowOrder | None:
+    if call.columns is None and call.order is None:
+        return None
+    given = {**client.options, **(options or {})}
+    settings = resolve_settings(given, None, client.load_config().properties)
+    if call.columns is None:
+        named = tuple(filter(None, (name.strip() for name in (settings.text(SORT_COLUMNS) or "").split(","))))
+    else:
+        named = _named_columns(call.columns)
+    if call.order is not None and not named:
+        raise InvalidInputError(f"order={call.order!r} needs columns to order rows by")
+    return RowOrder(named, parse_member(Layout, call.order or settings.text(LAYOUT) or "linear", "order"))
+
+
+def _named_columns(columns: object) -> tuple[str, ...]:
+    given = (columns,) if isinstance(columns, str) else columns
+    names = tuple(given) if isinstance(given, Sequence) else (None,)
+    if not all(isinstance(name, str) and name for name in names):
+        raise InvalidInputError(f"columns are names of columns, not {columns!r}")
+    return names
+
+
+def _chosen_groups(table_at: TableAt, where: Any) -> frozenset[GroupKey]:
+    """Return the file groups that may have rows of a filter."""
+    query = plan_query(table_at.schema(), None, where, meta_columns=False)
+    selected = select_slices(table_at, query, "snapshot")
+    return frozenset((each.partition, each.file_id) for each in selected.slices)
+
+
+def abandon_clustering(client: TableClient, instant: str, options: Mapping[str, object] | None = None) -> None:
+    """Withdraw a pending clustering: delete what it wrote, and its plan.
+
+    Raises:
+        InstantNotFound: there is no pending clustering at `instant`.
+        WriterActive: its process may be alive.
+    """
+    write_client = open_write_client(client, options)
+    with write_client.lock.hold() as lease:
+        config = client.load_config()
+        check_writable(config)
+        state = TableState(config, write_client.timeline(config).load())
+        pending = next((each for each in pending_clusterings(client.at(state)) if each.time == instant), None)
+        if pending is None:
+            raise InstantNotFound(f"no clustering is pending at {instant}")
+        check_not_at_work(write_client.at(state), pending)
+        withdraw_clustering(write_client.at(state), pending, lease)

@@ -1,0 +1,440 @@
+"""Merges one slice: its base file and logs into a new base file, or its logs alone into one log (docs/format.md, Compaction).
+
+The first is an operation of a compaction, the second one of a log compaction (docs/format.md, Log blocks). Memory is bounded by
+the slice, and by the logs of the slices that are merged at once. Rows keep their commit time and sequence number; of a new base
+file only the file name in them changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from os import cpu_count
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt._core.compaction.compact.plan import CompactionOperation, CompactionPlan
+from lakefmt._core.compaction.compact.records import partitions_of
+from lakefmt._core.config.settings import Settings
+from lakefmt._core.config.table_config import cdc_mode, merge_rule
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.filegroups.base_writer import grown_filter, named_rows, write_base_file
+from lakefmt._core.filegroups.cdc import cdc_file_name, compare_rows, write_change_file
+from lakefmt._core.filegroups.logs.reader import LogRows, read_log_rows
+from lakefmt._core.filegroups.logs.writer import LogRowsOut, LogToWrite, WrittenLog, log_form, write_logs
+from lakefmt._core.filegroups.merge.merged_slice import merge_log_blocks, merge_logs
+from lakefmt._core.filegroups.model import BaseFile, FileSlice, LogFile, join_path
+from lakefmt._core.filegroups.ordering import has_order, to_mask
+from lakefmt._core.filegroups.reader import BaseFileReader
+from lakefmt._core.filegroups.table_client import TableClient, TableState
+from lakefmt._core.filegroups.virtual_columns import VirtualColumns
+from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.names import MarkerType, base_file_name
+from lakefmt._core.schema import arrow_to_avro, avro_to_arrow, reconcile, with_meta_columns, without_meta_columns
+from lakefmt._core.timeline.markers import create_marker
+from lakefmt._core.values import COMMIT_SEQNO, FILE_NAME, RECORD_KEY, InstantTime, PartitionPath, WriteStat
+from lakefmt.errors import InternalError, SnapshotExpired
+
+__all__ = [
+    "LogMerge",
+    "SliceFiles",
+    "SliceMerge",
+    "same_rows",
+    "slice_of",
+]
+
+SliceFiles = tuple[dict[str, BaseFile], dict[str, LogFile]]
+#: The logs of a slice are held in memory while they are merged, so only a few slices are merged at once.
+_MOST_SLICES_AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class SliceMerge:
+    """What the operations of one compaction have in common.
+
+    Attributes:
+        client: the table.
+        state: its properties and timeline when the plan was made.
+        settings: codec, filter and durability of the new files.
+        time: the compaction's requested time.
+        schema_text: the schema of the new files, meta columns included, as Avro JSON.
+        attempt: a number that no other attempt at this compaction has.
+        verify: read every new file and its slice again, and compare.
+        before_put: called before a file is written; raises when it must not be.
+        adopts: a file of the name that another attempt at the operation wrote is taken as it is.
+    """
+
+    client: TableClient
+    state: TableState
+    settings: Settings
+    time: InstantTime
+    schema_text: str
+    attempt: int
+    verify: bool = False
+    before_put: Callable[[], None] | None = None
+    adopts: bool = False
+
+    def run(self, number: int, operation: CompactionOperation, files: SliceFiles) -> WriteStat:
+        """Merge a slice and write its new base file.
+
+        Args:
+            number: index of the operation in its plan.
+            operation: the slice.
+            files: base files and logs of its partition, by name.
+
+        Raises:
+            SnapshotExpired: a file of the plan does not exist any more.
+            CorruptFile: a file or block is damaged.
+            InternalError: the new file does not hold the rows of the slice.
+        """
+        file_slice = slice_of(operation, files)
+        token = f"{number}-{self.attempt}-0"
+        name = base_file_name(operation.file_id, token, self.time)
+        path = join_path(operation.partition, name)
+        unstored = self._virtual_columns()
+        reader = BaseFileReader(self.client.store, unstored)
+        base, old_filter, logs, rows = self._merged(reader, file_slice)
+        counts = _count_changes(base, logs, rows)
+        if self.before_put is not None:
+            self.before_put()
+        change_file = self._log_changes(operation, token, base, rows)
+        create_marker(self.client.store, self.time, path, "CREATE" if file_slice.base is None else "MERGE")
+        bloom, keyed = None, unstored is None or not unstored.makes_keys
+        if file_slice.base is not None and keyed:
+            new_keys = _inserted_keys(base, logs, counts[0])
+            bloom = grown_filter(old_filter, base.num_rows, rows.num_rows, new_keys, self.settings)
+        rows = named_rows(rows, name)
+        if unstored is not None:
+            rows = unstored.stored(rows, operation.partition, avro_to_arrow(self.schema_text))
+        size = write_base_file(
+            self.client.store,
+            path,
+            rows,
+            self.schema_text,
+            self.settings,
+            bloom=bloom,
+            keyed=keyed,
+            adopts=self.adopts,
+        )
+        if self.verify:
+            written = BaseFile(operation.partition, name, operation.file_id, token, self.time, size)
+            self._verify(file_slice, written)
+        stat = _stat_of_base_file(file_slice, path, rows.num_rows, size, logs, counts)
+        return stat if change_file is None else replace(stat, extra={**stat.extra, "cdcStats": change_file})
+
+    def _virtual_columns(self) -> VirtualColumns | None:
+        return self.client.at(self.state).columns_at(self.time).virtual_columns()
+
+    def _log_changes(
+        self, operation: CompactionOperation, token: str, base: pa.Table, rows: pa.Table
+    ) -> dict[str, int] | None:
+        """Write a change file with what the logs changed, where the table captures changes, as Hudi's compactions do."""
+        mode = cdc_mode(self.state.config.properties)
+        if mode is None:
+            return None
+        path = join_path(operation.partition, cdc_file_name(operation.file_id, self.time, token))
+        schema = arrow_to_avro(without_meta_columns(avro_to_arrow(self.schema_text)), self.state.config.name)
+        size = write_change_file(
+            self.client.store,
+            path,
+            compare_rows(base, rows),
+            mode=mode,
+            instant=self.time,
+            table_schema=schema,
+            settings=self.settings,
+        )
+        return {path: size}
+
+    def _merged(
+        self, reader: BaseFileReader, file_slice: FileSlice
+    ) -> tuple[pa.Table, BloomFilter | None, LogRows, pa.Table]:
+        """Return the rows and bloom filter of the base file, the rows of the logs, and the merged rows."""
+        schema, rule, unstored = avro_to_arrow(self.schema_text), merge_rule(self.state.config), self._virtual_columns()
+        if unstored is not None:
+            schema = with_meta_columns(unstored.schema)
+        base, bloom = schema.empty_table(), None
+        if file_slice.base is not None:
+            stored, footer = reader.rows_and_footer(file_slice.base, schema.names, use_threads=True)
+            base, bloom = reconcile(stored, schema), footer.bloom_filter()
+        timeline = self.state.timeline
+        logs = read_log_rows(
+            self.client.store,
+            file_slice,
+            schema,
+            rule,
+            layout=timeline.layout,
+            is_committed=lambda time: timeline.is_committed(InstantTime(time)),
+            bound=self.time,
+            positions=True,
+            unstored=unstored,
+        )
+        return base, bloom, logs, merge_logs(base, logs, rule)
+
+    def _verify(self, file_slice: FileSlice, written: BaseFile) -> None:
+        reader = BaseFileReader(self.client.store, self._virtual_columns())
+        *_, before = self._merged(reader, file_slice)
+        after = reader.rows(written)
+        if not same_rows(before, reconcile(after, before.schema), ignoring=FILE_NAME):
+            raise InternalError(
+                f"{written.path} does not hold the rows of its slice ({before.num_rows:,} before, {after.num_rows:,} "
+                "after); the compaction is not completed and the slice is as it was"
+            )
+
+
+@dataclass(frozen=True)
+class LogMerge:
+    """What the operations of one log compaction have in common.
+
+    Attributes:
+        client: the table.
+        state: its properties and timeline when the plan was made.
+        settings: block format, sizes and durability of the new logs.
+        time: the log compaction's requested time.
+        schema_text: the schema of the new logs, meta columns included, as Avro JSON.
+        attempt: a number that no other attempt has.
+        before_put: called before a file is written; raises when it must not be.
+    """
+
+    client: TableClient
+    state: TableState
+    settings: Settings
+    time: InstantTime
+    schema_text: str
+    attempt: int
+    before_put: Callable[[], None] | None = None
+
+    def run(self, plan: CompactionPlan) -> tuple[WriteStat, ...]:
+        """Merge the logs of every slice of a plan, a few slices at a time; the stats are in the order of the plan.
+
+        Raises:
+            SnapshotExpired: a file of the plan does not exist any more.
+            CorruptFile: a block is damaged.
+            UnsupportedFeature: the logs of a slice cannot be merged without the base file.
+        """
+        bases, logs = self.client.storage_listing(self.state.config).files(partitions_of(plan))
+        files: dict[str, SliceFiles] = {}
+        for base in bases:
+            files.setdefault(base.partition, ({}, {}))[0][base.name] = base
+        for log in logs:
+            files.setdefault(log.partition, ({}, {}))[1][log.name] = log
+        asked = self.settings.integer("lakefmt.write.threads") or _MOST_SLICES_AT_ONCE
+        with ThreadPoolExecutor(max(1, min(asked, cpu_count() or 1, len(plan.operations)))) as pool:
+            futures = [
+                pool.submit(self.run_one, number, operation, files.get(operation.partition, ({}, {})))
+                for number, operation in enumerate(plan.operations)
+            ]
+            try:
+                return tuple(stat for future in futures for stat in future.result())
+            except BaseException:
+                for waiting in futures:
+                    waiting.cancel()
+                raise
+
+    def run_one(self, number: int, operation: CompactionOperation, files: SliceFiles) -> list[WriteStat]:
+        """Merge the logs of one slice; logs of an earlier attempt of the same number are taken as they are.
+
+        Args:
+            number: index of the operation in its plan.
+            operation: the slice.
+            files: base files and logs of its partition, by name.
+        """
+        # The base file may have been cleaned since and is not needed.
+        file_slice = slice_of(replace(operation, base_name=None), files)
+        rule, timeline = merge_rule(self.state.config), self.state.timeline
+        unstored = self.client.at(self.state).columns_at(self.time).virtual_columns()
+        logs = read_log_rows(
+            self.client.store,
+            file_slice,
+            avro_to_arrow(self.schema_text),
+            rule,
+            layout=timeline.layout,
+            is_committed=lambda time: timeline.is_committed(InstantTime(time)),
+            bound=self.time,
+            unstored=unstored,
+        )
+        folded = merge_log_blocks(logs, rule)
+        order = rule.stored.fields if has_order(rule.stored, folded.deletes.column_names) else ()
+        form = log_form(self.settings, self.time, self.schema_text, self.schema_text, order)
+        form = replace(form, replaces=tuple(InstantTime(time) for time in logs.instants))
+        name = self._name(number, operation, files)
+        if self.before_put is not None:
+            self.before_put()
+        marker: MarkerType = "APPEND" if timeline.layout == 1 else "CREATE"
+
+        def mark(path: str) -> None:
+            create_marker(self.client.store, self.time, path, marker)
+
+        mark(join_path(operation.partition, name))
+        data = folded.data
+        if unstored is not None:
+            # Logs hold partition columns, also where base files drop them, and no meta columns where the table has none.
+            data = unstored.stored(data, operation.partition, data.schema)
+        out = LogRowsOut(data, folded.deletes)
+        written = write_logs(self.client.store, LogToWrite(operation.partition, name, out, form, mark))
+        return [self._stat(operation, file_slice, logs, written, n) for n in range(len(written))]
+
+    def _name(self, number: int, operation: CompactionOperation, files: SliceFiles) -> str:
+        time, version = self.time, 1
+        if self.state.timeline.layout == 1:
+            time = operation.base_instant
+            taken = [
+                log.version for log in files[1].values() if (log.file_id, log.instant) == (operation.file_id, time)
+            ]
+            version = max(taken, default=0) + 1
+        return f".{operation.file_id}_{time}.log.{version}_{number}-{self.attempt}-0"
+
+    def _stat(
+        self,
+        operation: CompactionOperation,
+        file_slice: FileSlice,
+        logs: LogRows,
+        written: tuple[WrittenLog, ...],
+        number: int,
+    ) -> WriteStat:
+        log, layout = written[number], self.state.timeline.layout
+        names = tuple(earlier.name for earlier in written[: number + 1])
+        counts = {
+            "totalLogRecords": logs.table.num_rows,
+            "totalLogBlocks": logs.num_blocks,
+            "totalLogFilesCompacted": len(file_slice.logs),
+            "totalLogSizeCompacted": sum(log.size for log in file_slice.logs),
+        }
+        return WriteStat(
+            file_id=operation.file_id,
+            partition_path=operation.partition,
+            path=join_path(operation.partition, log.name),
+            prev_commit=operation.base_instant,
+            num_writes=log.rows,
+            num_update_writes=log.rows,
+            num_deletes=log.deletes,
+            total_write_bytes=log.size,
+            file_size_in_bytes=log.size,
+            base_file=operation.base_name or "" if layout == 1 else "",
+            log_files=(*operation.log_names, *names) if layout == 1 else (log.name,),
+            log_version=int(log.name.rpartition(".log.")[2].partition("_")[0]),
+            log_offset=0,
+            # The counts of what was read belong to the first of the written files.
+            extra=counts if number == 0 else {},
+        )
+
+
+def slice_of(operation: CompactionOperation, files: SliceFiles) -> FileSlice:
+    """Return the slice of an operation, as it was planned.
+
+    Raises:
+        SnapshotExpired: one of its files does not exist any more.
+    """
+    bases, logs = files
+    try:
+        base = None if operation.base_name is None else bases[operation.base_name]
+        named_logs = [logs[name] for name in operation.log_names]
+    except KeyError as error:
+        raise SnapshotExpired(
+            f"{join_path(operation.partition, str(error.args[0]))} is gone, and a pending compaction needs it: "
+            "abandon that compaction, then compact again"
+        ) from None
+    ordered = sorted(named_logs, key=lambda log: (log.instant, log.version, log.name))
+    return FileSlice(operation.partition, operation.file_id, operation.base_instant, base, tuple(ordered))
+
+
+def _count_changes(base: pa.Table, logs: LogRows, rows: pa.Table) -> tuple[int, int, int]:
+    """Return how many rows the logs inserted, updated and deleted.
+
+    Example:
+        >>> import numpy as np
+        >>> made = lambda keys, numbers: pa.table({RECORD_KEY: keys, COMMIT_SEQNO: numbers})
+        >>> flags = np.zeros(3, dtype=bool)
+        >>> logs = LogRows(made(["b", "c", "d"], ["4", "5", "6"]), flags, flags, np.zeros(3, np.int64), (None,))
+        >>> _count_changes(made(["a", "b", "c"], ["1", "2", "3"]), logs, made(["a", "b", "d"], ["1", "4", "6"]))
+        (1, 1, 1)
+    """
+    # Only rows whose key is in the logs can differ; these are few as a rule.
+    keys = pc.unique(logs.table.column(RECORD_KEY))
+    before, after = (
+        table.select([RECORD_KEY, COMMIT_SEQNO]).filter(pc.is_in(table.column(RECORD_KEY), value_set=keys))
+        for table in (base, rows)
+    )
+    stayed = to_mask(pc.is_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY).combine_chunks()))
+    numbers = (
+        before.column(COMMIT_SEQNO).combine_chunks().drop_null()
+    )  # without meta columns every row counts as updated
+    same = to_mask(pc.is_in(after.column(COMMIT_SEQNO), value_set=numbers))
+    kept = to_mask(pc.is_in(before.column(RECORD_KEY), value_set=after.column(RECORD_KEY).combine_chunks()))
+    return int((~stayed).sum()), int((stayed & ~same).sum()), int((~kept).sum())
+
+
+def _inserted_keys(base: pa.Table, logs: LogRows, inserted: int) -> pa.Array:
+    keys = pc.unique(logs.table.column(RECORD_KEY))
+    if not inserted:
+        return keys[:0]
+    return keys.filter(pc.invert(pc.is_in(keys, value_set=base.column(RECORD_KEY).combine_chunks())))
+
+
+def _stat_of_base_file(
+    file_slice: FileSlice, path: str, num_rows: int, size: int, logs: LogRows, counts: tuple[int, int, int]
+) -> WriteStat:
+    inserted, updated, deleted = counts
+    return WriteStat(
+        file_id=file_slice.file_id,
+        partition_path=PartitionPath(file_slice.partition),
+        path=path,
+        prev_commit="null" if file_slice.base is None else file_slice.base.instant,
+        num_writes=num_rows,
+        num_inserts=inserted,
+        num_update_writes=updated,
+        num_deletes=deleted,
+        total_write_bytes=size,
+        file_size_in_bytes=size,
+        prev_base_file=None if file_slice.base is None else file_slice.base.name,
+        extra={
+            "totalLogRecords": logs.table.num_rows,
+            "totalLogBlocks": logs.num_blocks,
+            "totalLogFiles": len(file_slice.logs),
+            "totalUpdatedRecordsCompacted": updated,
+            "totalLogFilesCompacted": len(file_slice.logs),
+            "totalLogSizeCompacted": sum(log.size for log in file_slice.logs),
+        },
+    )
+
+
+# -------------------------------------------------------------------------------------------------------- verification
+
+
+def same_rows(first: pa.Table, other: pa.Table, *, ignoring: str = "") -> bool:
+    """Return whether two tables hold the same rows in the same order; NaN equals NaN.
+
+    Args:
+        first: a table.
+        other: a table with the same columns.
+        ignoring: a column that may differ.
+
+    Example:
+        >>> nan = pa.table({"v": [float("nan"), 1.0]})
+        >>> same_rows(nan, nan), same_rows(nan, pa.table({"v": [1.0, 1.0]}))
+        (True, False)
+    """
+    if first.column_names != other.column_names or first.num_rows != other.num_rows:
+        return False
+    names = [name for name in first.column_names if name != ignoring]
+    return all(_same_values(first.column(n).combine_chunks(), other.column(n).combine_chunks()) for n in names)
+
+
+def _same_values(first: pa.Array, other: pa.Array) -> bool:
+    """Compare arrays of one type; floats by their bits, because NaN is not equal to itself."""
+    if first.equals(other):
+        return True
+    if first.type != other.type or not first.is_valid().equals(other.is_valid()):
+        return False
+    if pa.types.is_map(first.type):
+        entry = pa.struct([first.type.key_field, first.type.item_field])
+        first, other = first.cast(pa.list_(entry)), other.cast(pa.list_(entry))
+    if pa.types.is_struct(first.type):
+        return all(_same_values(left, right) for left, right in zip(first.flatten(), other.flatten(), strict=True))
+    if pa.types.is_list(first.type) or pa.types.is_large_list(first.type):
+        alike = pc.list_value_length(first).equals(pc.list_value_length(other))
+        return alike and _same_values(first.flatten(), other.flatten())
+    if not pa.types.is_floating(first.type):
+        return False
+    bits = pa.int32() if first.type == pa.float32() else pa.int64()
+    return bool(first.drop_null().view(bits).equals(other.drop_null().view(bits)))

@@ -1,0 +1,471 @@
+"""Making a table: what its properties say (pure), and the act of writing them (effects)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lakefmt._core.arguments import shown, text_argument, texts_argument
+from lakefmt._core.config.merge_rule import MergeFunction, merger_name, strategy_id
+from lakefmt._core.config.settings import Settings
+from lakefmt._core.config.table_config import (
+    PAYLOADS,
+    STRATEGY_IDS,
+    TableConfig,
+    cdc_mode,
+    check_writable,
+    merge_rule,
+    parse_table_config,
+)
+from lakefmt._core.filegroups.table_client import NOTES, TableClient
+from lakefmt._core.formats.names import PARTITION_METADATA
+from lakefmt._core.index.api import RECORD_INDEX_NAMES
+from lakefmt._core.index.registry import index_of_new_table
+from lakefmt._core.keys import (
+    GENERATOR_KEYS,
+    KeyGeneratorType,
+    KeySpec,
+    build_partition_paths,
+    build_record_keys,
+    key_properties,
+    key_spec_from_properties,
+    path_tells,
+    plan_key_spec,
+)
+from lakefmt._core.schema import arrow_to_avro, check_names, field_at, normalise_schema, with_spark_types
+from lakefmt._core.storage.api import Capabilities, ObjectStore
+from lakefmt._core.storage.local.store import LocalStore
+from lakefmt._core.timeline.properties_store import PROPERTIES, create_properties, load_properties
+from lakefmt._core.timeline.store import put_if_absent_confirmed
+from lakefmt._core.values import MergeMode, TableType, TableVersion
+from lakefmt.errors import InvalidInputError, SchemaMismatch, UnsupportedFeature
+
+__all__ = ["run_creation"]
+
+_COMMON = {
+    "hoodie.table.timeline.timezone": "UTC",
+    "hoodie.table.base.file.format": "PARQUET",
+    "hoodie.table.cdc.enabled": "false",
+}
+_CDC = "hoodie.table.cdc.enabled"
+_CDC_MODE = "hoodie.table.cdc.supplemental.logging.mode"
+_PARTIAL_MODE = "hoodie.table.partial.update.mode"
+#: Properties and settings of Hudi that say how rows are merged. A new table has those that its version and arguments ask for.
+_MERGING = frozenset(
+    {
+        "hoodie.compaction.payload.class",
+        "hoodie.compaction.record.merger.strategy",
+        "hoodie.payload.event.time.field",
+        "hoodie.payload.ordering.field",
+        "hoodie.record.merge.mode",
+        "hoodie.record.merge.strategy.id",
+        "hoodie.table.legacy.payload.class",
+        "hoodie.table.ordering.fields",
+        "hoodie.table.precombine.field",
+    }
+)
+#: What base files hold, unless the caller wants less.
+_STORED = {
+    "hoodie.datasource.write.drop.partition.columns": "false",
+    "hoodie.populate.meta.fields": "true",
+}
+#: The prefix of the settings of timestamp-based partitions.
+_TIMED = "hoodie.keygen.timebased."
+#: The generators that Hudi lets a table without meta columns have.
+_WITHOUT_META = (KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX, KeyGeneratorType.NON_PARTITION)
+#: A bucket may hold thousands of directories: making a table does not look into each.
+_PLACES_TO_LOOK_AT = 64
+
+
+def _plan_properties(
+    name: str,
+    schema: pa.Schema,
+    spec: KeySpec,
+    *,
+    ordering: Sequence[str],
+    merge: MergeMode | str,
+    table_type: TableType,
+    version: TableVersion,
+    database: str | None,
+    properties: Mapping[str, str],
+) -> dict[str, str]:
+    """Return the properties of a new table (docs/format.md, Property keys).
+
+    Raises:
+        SchemaMismatch: a key, partition or ordering column is not in the schema.
+        InvalidInputError: the merge mode and the ordering fields contradict each other.
+        UnsupportedFeature: a merger of one's own, in a version that cannot say so.
+    """
+    _check_columns(schema, spec, ordering)
+    if merge is MergeMode.EVENT_TIME_ORDERING and not ordering:
+        raise InvalidInputError("merge='event_time' needs an ordering column")
+    if len(ordering) > 1 and version is not TableVersion.NINE:
+        raise InvalidInputError("several ordering columns need table_version=9")
+    planned = {
+        "hoodie.table.name": name,
+        "hoodie.table.type": table_type.value,
+        "hoodie.table.version": str(version.value),
+        "hoodie.timeline.layout.version": str(version.layout),
+        **_COMMON,
+        **(
+            _version_properties(version, merge, ordering)
+            if isinstance(merge, MergeMode)
+            else _of_own(version, merge, ordering)
+        ),
+        **key_properties(spec, version),
+        "hoodie.table.create.schema": arrow_to_avro(schema, name),
+    }
+    if database is not None:
+        planned["hoodie.database.name"] = database
+    capture = _change_capture(properties)
+    planned |= capture
+    properties = {key: value for key, value in properties.items() if key not in capture}
+    properties = _without_spellings(planned, properties)
+    contradicting = [key for key in properties if key in planned and planned[key] != properties[key]]
+    if contradicting:
+        raise InvalidInputError(f"properties contradict the arguments of create_table: {', '.join(contradicting)}")
+    _check_merging(properties, planned, version)
+    complete = {**planned, **_STORED, **properties}
+    config = parse_table_config(complete)
+    _check_ordering(config, schema, compares=isinstance(merge, MergeMode))
+    mark = merge_rule(config).delete
+    if mark is not None and mark.field not in schema.names:
+        raise SchemaMismatch(f"deletes are marked in column {mark.field!r}, which is not in the schema {schema.names}")
+    _check_unstored(config, spec, schema)
+    return complete
+
+
+def _check_ordering(config: TableConfig, schema: pa.Schema, *, compares: bool) -> None:
+    """Raise when the ordering columns do not order rows; `compares` says that no function of the table's own does."""
+    compares = compares and config.merge_mode is not MergeMode.COMMIT_TIME_ORDERING
+    in_logs = compares and config.table_type is TableType.MERGE_ON_READ
+    for name in config.ordering_fields:
+        field = field_at(schema, name)
+        if field is None:
+            raise SchemaMismatch(f"ordering column {name!r} is not in the schema {schema.names}")
+        if pt.is_nested(field.type):
+            raise SchemaMismatch(
+                f"ordering column {name!r} has type {field.type}, which has no order: name a number, a time or a text"
+            )
+        if in_logs and (pt.is_binary(field.type) or pt.is_fixed_size_binary(field.type)):
+            raise UnsupportedFeature(
+                f"ordering column {name!r} has type {field.type}: Hudi does not compare bytes when it merges logs, so that "
+                "Spark would fail on every read of this merge-on-read table; order rows by a number, a time or a text, or "
+                "make the table copy-on-write"
+            )
+
+
+def _check_merging(properties: Mapping[str, str], planned: Mapping[str, str], version: TableVersion) -> None:
+    """Raise when properties ask for a way of merging that the new table would not have."""
+    unheard = [key for key in properties if key in _MERGING and key not in planned]
+    if unheard:
+        raise InvalidInputError(
+            f"properties: {', '.join(unheard)} would change nothing in a table of version {version.value} that lakefmt makes: "
+            "ordering= and merge= say how rows are merged"
+        )
+    if _PARTIAL_MODE in properties and version is not TableVersion.NINE:
+        raise InvalidInputError(f"properties: {_PARTIAL_MODE} needs table_version=9: no engine looks at it before")
+
+
+def _without_spellings(planned: Mapping[str, str], properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties without those that say what is planned in other words, such as a time unit in lower case.
+
+    Of the names of a key generator a table keeps that of its version.
+    """
+    flags = {key: value.lower() for key, value in properties.items() if value.lower() in ("true", "false")}
+    properties = {key: value for key, value in {**properties, **flags}.items() if key not in GENERATOR_KEYS}
+    timed = {key: value for key, value in properties.items() if key.startswith(_TIMED)}
+    if not timed or key_spec_from_properties({**planned, **timed}) != key_spec_from_properties(planned):
+        return dict(properties)
+    return {key: value for key, value in properties.items() if key not in timed or key not in planned}
+
+
+def _check_unstored(config: TableConfig, spec: KeySpec, schema: pa.Schema) -> None:
+    """Raise when rows could not be completed again from what files and paths hold (docs/format.md, Property keys)."""
+    if config.stores_every_column:
+        return
+    check_writable(config)
+    if not config.populate_meta_fields and config.drop_partition_columns:
+        raise UnsupportedFeature(
+            "hoodie.populate.meta.fields=false and hoodie.datasource.write.drop.partition.columns=true do not go together: "
+            "Hudi 1.2.0 reads such a table and fails to upsert into it"
+        )
+    if not config.populate_meta_fields:
+        if spec.generator not in _WITHOUT_META:
+            raise UnsupportedFeature(
+                f"hoodie.populate.meta.fields=false goes with the key generators SIMPLE, COMPLEX and NON_PARTITION in Hudi, "
+                f"not with {spec.generator.name}"
+            )
+        if spec.generator is KeyGeneratorType.COMPLEX and len(spec.record_key_fields) == 1:
+            raise UnsupportedFeature(
+                "hoodie.populate.meta.fields=false with one record key field and the COMPLEX key generator: Hudi makes "
+                "such keys in two forms and would not find them again; name two key fields, or one partition column"
+            )
+    if config.drop_partition_columns:
+        _check_dropped(config, spec, schema)
+
+
+def _check_dropped(config: TableConfig, spec: KeySpec, schema: pa.Schema) -> None:
+    if not spec.partition_fields:
+        raise InvalidInputError("hoodie.datasource.write.drop.partition.columns=true needs partition columns")
+    kept = {*config.ordering_fields, *(() if config.populate_meta_fields else spec.record_key_fields)}
+    for field in spec.partition_fields:
+        if field.name in kept:
+            raise InvalidInputError(f"column {field.name!r} makes keys or the order of rows: files have to hold it")
+        column = schema.field(field.name) if field.name in schema.names else None
+        if column is None or field.timestamp is not None or not path_tells(column.type):
+            raise UnsupportedFeature(
+                f"partition column {field.name!r} cannot be dropped: its path does not tell its value; texts, integers, "
+                "booleans, dates and decimals can be"
+            )
+
+
+def _change_capture(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return what the table says about change data capture, the mode by name where it is on (docs/format.md, Change files)."""
+    if _CDC not in properties:
+        return {}
+    mode = cdc_mode(properties)
+    return {_CDC: properties[_CDC]} if mode is None else {_CDC: properties[_CDC], _CDC_MODE: mode.value}
+
+
+def _version_properties(version: TableVersion, merge: MergeMode, ordering: Sequence[str]) -> dict[str, str]:
+    of_version: dict[str, str] = {}
+    if ordering:
+        key = "hoodie.table.ordering.fields" if version is TableVersion.NINE else "hoodie.table.precombine.field"
+        of_version[key] = ",".join(ordering)
+    if version is TableVersion.SIX:
+        return of_version | {
+            "hoodie.archivelog.folder": "archived",
+            "hoodie.compaction.payload.class": PAYLOADS[merge],
+            "hoodie.compaction.record.merger.strategy": STRATEGY_IDS[MergeMode.EVENT_TIME_ORDERING],
+        }
+    of_version |= {
+        "hoodie.table.initial.version": str(version.value),
+        "hoodie.timeline.path": "timeline",
+        "hoodie.timeline.history.path": "history",
+        "hoodie.record.merge.mode": merge.value,
+    }
+    if version is TableVersion.NINE:
+        return of_version | {"hoodie.table.format": "native"}
+    return of_version | {
+        "hoodie.record.merge.strategy.id": STRATEGY_IDS[merge],
+        "hoodie.compaction.payload.class": PAYLOADS[merge],
+    }
+
+
+def _of_own(version: TableVersion, name: str, ordering: Sequence[str]) -> dict[str, str]:
+    """Return the properties by which a table says that it merges by the function of a name."""
+    if version is TableVersion.SIX:
+        raise UnsupportedFeature("a merger of one's own needs table_version 8 or 9: version 6 has no word for it")
+    made = _version_properties(version, MergeMode.COMMIT_TIME_ORDERING, ordering)
+    made.pop("hoodie.compaction.payload.class", None)
+    return made | {
+        "hoodie.record.merge.mode": MergeMode.CUSTOM.value,
+        "hoodie.record.merge.strategy.id": strategy_id(name),
+    }
+
+
+def _check_columns(schema: pa.Schema, spec: KeySpec, ordering: Sequence[str]) -> None:
+    named = [
+        *(("record_key", f) for f in spec.record_key_fields),
+        *(("partition_by", f.name) for f in spec.partition_fields),
+        *(("ordering", f) for f in ordering),
+    ]
+    for role, column in named:
+        if column.split(".", 1)[0] not in schema.names:
+            raise SchemaMismatch(f"{role} column {column!r} is not in the schema {schema.names}")
+
+
+def run_creation(
+    client: TableClient,
+    schema: pa.Schema,
+    *,
+    record_key: str | Sequence[str] | None,
+    partition_by: str | Sequence[str] | None,
+    ordering: str | Sequence[str] | None,
+    table_type: str,
+    table_version: int,
+    index: str,
+    merge: str | MergeFunction | None,
+    name: str,
+    database: str | None,
+    properties: Mapping[str, str],
+    settings: Settings,
+    indexes: object = None,
+) -> None:
+    """Create the table's directories, notes and its properties, and then the indexes of its metadata table.
+
+    Arguments as for `create_table`; `settings` are those of the call.
+
+    Raises:
+        TableExists: there is one already.
+        InvalidInputError: the place lies in another table, or holds one.
+    """
+    _check_arguments(schema, properties, table_type=table_type, name=name, database=database or "", index=index)
+    kind = TableType.parse(table_type)
+    given = normalise_schema(schema)
+    stored = given if settings.text("lakefmt.create.types") == "exact" else with_spark_types(given)
+    check_names(stored)
+    fields = _names(ordering, "ordering") or []
+    spec = plan_key_spec(
+        _names(record_key, "record_key"),
+        _names(partition_by, "partition_by"),
+        hive_style=_stated(properties, "hoodie.datasource.write.hive_style_partitioning"),
+        url_encode=_stated(properties, "hoodie.datasource.write.partitionpath.urlencode"),
+        properties=properties,
+        schema=stored,
+    )
+    _check_millisecond_partitions(spec, given, stored)
+    _check_key_types(spec, stored)
+    index, properties = index_of_new_table(index, properties, settings, spec, kind, TableVersion.parse(table_version))
+    mode = _merge_mode(merge, fields)
+    planned = _plan_properties(
+        name,
+        stored,
+        spec,
+        ordering=fields,
+        merge=mode,
+        table_type=kind,
+        version=TableVersion.parse(table_version),
+        database=database,
+        properties=properties,
+    )
+    durable = settings.text("lakefmt.durability") == "fsync"
+    has_metadata = indexes is not None or _has_metadata(settings, client.store.capabilities)
+    if not has_metadata and index not in RECORD_INDEX_NAMES:
+        _make_files(client, planned, index, mode, durable=durable)
+        return
+    # Imported here: they bring the metadata table along.
+    from lakefmt._core.transactions.indexing import create_metadata_indexes, parse_index_requests, requests_of_new_table
+
+    asked = (None if has_metadata else ()) if indexes is None else parse_index_requests(indexes)
+    requests = requests_of_new_table(asked, index, parse_table_config(planned), stored, settings)
+    _make_files(client, planned, index, mode, durable=durable)
+    if requests:
+        create_metadata_indexes(client, requests)
+
+
+def _has_metadata(settings: Settings, capabilities: Capabilities) -> bool:
+    """Return whether a table gets a metadata table without being asked for its indexes.
+
+    It does on an object store, where a listing takes a request for each partition, unless ``hoodie.metadata.enable`` is false.
+    """
+    enabled = settings.values["hoodie.metadata.enable"]
+    is_remote = not (capabilities.directories or capabilities.low_latency)
+    return enabled is True or (enabled is None and is_remote)
+
+
+def _make_files(
+    client: TableClient, planned: Mapping[str, str], index: str, merge: MergeMode | str, *, durable: bool
+) -> None:
+    """Make the directories, the notes and, last, the properties of a planned table."""
+    config, store = parse_table_config(planned), client.store
+    _check_place(store)
+    store.make_directories(
+        [config.history_directory, config.timeline_directory, ".hoodie/.temp", ".hoodie/.aux", ".hoodie/.schema"]
+    )
+    if index.lower() == "bloom" and not config.populate_meta_fields:
+        index = "simple"  # the default of a table whose files have no filters
+    if index == "bucket":
+        from lakefmt._core.index.bucket.table_index import save_table_buckets
+
+        save_table_buckets(store, planned, durable=durable)
+    notes = {"index": index} if isinstance(merge, MergeMode) else {"index": index, "merge": merge}
+    noted = json.dumps(notes).encode()
+    put_if_absent_confirmed(store, NOTES, noted, durable=False)
+    client.listed.keep_written(NOTES, noted)
+    data = create_properties(store, planned, client.clock.now(), durable=durable)
+    client.listed.keep_written(PROPERTIES, data)
+    client.keep_config(load_properties(store, lambda *_: data))
+
+
+def _check_arguments(schema: object, properties: Mapping[str, str], **texts: str) -> None:
+    """Raise unless the schema is one, and the properties and other arguments are texts."""
+    if not isinstance(schema, pa.Schema):
+        raise InvalidInputError(f"schema takes a pyarrow.Schema, not {shown(schema)}")
+    for argument, text in texts.items():
+        text_argument(text, argument)
+    for key, value in properties.items():
+        text_argument(value, f"properties[{key!r}]")
+
+
+def _check_millisecond_partitions(spec: KeySpec, given: pa.Schema, stored: pa.Schema) -> None:
+    """Refuse partitions that would read the microseconds of a converted column as milliseconds.
+
+    Raises:
+        InvalidInputError: there is one.
+    """
+    for field in spec.partition_fields:
+        before, after = field_at(given, field.name), field_at(stored, field.name)
+        if field.timestamp is None or field.timestamp.unit != "MILLISECONDS" or before is None or before == after:
+            continue
+        raise InvalidInputError(
+            f"partition column {field.name!r} is stored in microseconds and cannot be partitioned by milliseconds: use "
+            f"lakefmt.day({field.name!r}) or EPOCHMICROSECONDS, or keep milliseconds with the option lakefmt.create.types=exact"
+        )
+
+
+def _check_key_types(spec: KeySpec, schema: pa.Schema) -> None:
+    """Refuse columns of whose type no key and no path can be made: every write would be refused."""
+    nothing = schema.empty_table()
+    all_there = all(field_at(schema, name) is not None for name in spec.record_key_fields)
+    if all_there and spec.record_key_fields and spec.prefixed is not None and not spec.unsupported:
+        build_record_keys(spec, nothing)
+    if not spec.unsupported:
+        build_partition_paths(spec, nothing)
+
+
+def _names(given: str | Sequence[str] | None, argument: str) -> list[str] | None:
+    """Return the columns that an argument names."""
+    if given is None:
+        return None
+    return texts_argument([given] if isinstance(given, str) else given, argument)
+
+
+def _check_place(store: ObjectStore) -> None:
+    """Raise when the new table and what is there already would read each other's files.
+
+    Only the levels that cost little are looked at: the place itself, a few directories in it, and on a local disk
+    those above. Deeper down tables do not see each other, because partitions are not looked for below partitions.
+    """
+    other_table = _foreign_below(store) or _table_above(store)
+    if other_table and store.info(PROPERTIES) is None:
+        raise InvalidInputError(f"no table can be made at {store.url}: {other_table}; choose another path")
+
+
+def _foreign_below(store: ObjectStore) -> str | None:
+    if store.info(PARTITION_METADATA) is not None:
+        return "the directory is a partition of another table, or what is left of a table"
+    for directory in store.list_directories()[:_PLACES_TO_LOOK_AT]:
+        if store.info(f"{directory}/{PROPERTIES}") is not None:
+            return f"there is a table in it, {directory}"
+        if store.info(f"{directory}/{PARTITION_METADATA}") is not None:
+            return f"{directory} in it is a partition of a table whose {PROPERTIES} is gone"
+    return None
+
+
+def _table_above(store: ObjectStore) -> str | None:
+    if not store.capabilities.directories or "://" in store.url:
+        return None
+    for above in list(PurePath(store.url).parents)[:_PLACES_TO_LOOK_AT]:
+        if LocalStore(str(above)).info(PROPERTIES) is not None:
+            return f"it lies inside the table {above}"
+    return None
+
+
+def _stated(properties: Mapping[str, str], key: str) -> bool:
+    return properties.get(key, "true").lower() == "true"
+
+
+def _merge_mode(merge: str | MergeFunction | None, ordering: Sequence[str]) -> MergeMode | str:
+    """Return the merge mode asked for, or the name of a merger of one's own."""
+    if merge is None:
+        return MergeMode.EVENT_TIME_ORDERING if ordering else MergeMode.COMMIT_TIME_ORDERING
+    names = {"event_time": MergeMode.EVENT_TIME_ORDERING, "commit_time": MergeMode.COMMIT_TIME_ORDERING}
+    if isinstance(merge, str) and merge in names:
+        return names[merge]
+    return merger_name(merge)

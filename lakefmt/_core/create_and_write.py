@@ -1,0 +1,295 @@
+"""Write rows to a table and create the table first where it is missing (effects)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final, Unpack
+from uuid import uuid4
+
+import pyarrow as pa
+
+from lakefmt._core.arguments import flag_argument, mapping_argument, shown, text_argument, texts_argument
+from lakefmt._core.config.merge_rule import MergeFunction
+from lakefmt._core.config.settings import resolve_settings
+from lakefmt._core.keys import GENERATOR_KEYS, check_generator, key_spec_from_properties, plan_key_spec
+from lakefmt._core.storage.open import location_text
+from lakefmt._core.table import Table, create_table, open_table
+from lakefmt._core.values import CommitResult, WriteOperation
+from lakefmt._core.write.ingest import brought_keys, handed_out, open_stream, read_all
+from lakefmt.errors import InvalidInputError, TableExists, TableNotFound
+from lakefmt.options import WriteTableOptions
+
+__all__ = ["check_agreement", "check_properties", "write_existing", "write_table"]
+
+_MODES: Final = ("error", "append", "overwrite", "ignore")
+_OPERATIONS: Final = ("upsert", "insert", "bulk_insert", "insert_overwrite")
+#: The prefix of the settings of timestamp-based partitions.
+_TIMED: Final = "hoodie.keygen.timebased."
+#: What a table has that does not say it.
+_UNSTATED: Final = {
+    "hoodie.populate.meta.fields": "true",
+    "hoodie.datasource.write.drop.partition.columns": "false",
+    "hoodie.datasource.write.hive_style_partitioning": "false",
+    "hoodie.datasource.write.partitionpath.urlencode": "false",
+    "hoodie.table.cdc.enabled": "false",
+}
+
+
+def write_table(
+    path: str | os.PathLike[str],
+    data: object,
+    *,
+    mode: str = "error",
+    record_key: str | Sequence[str] | None = None,
+    partition_by: str | Sequence[str] | None = None,
+    ordering: str | Sequence[str] | None = None,
+    operation: str | None = None,
+    table_type: str = "cow",
+    table_version: int = 8,
+    merge: str | MergeFunction | None = None,
+    indexes: Sequence[str | Mapping[str, object]] | None = None,
+    name: str | None = None,
+    database: str | None = None,
+    properties: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    **call: Unpack[WriteTableOptions],
+) -> CommitResult:
+    """Write rows to a table; create the table first if there is none.
+
+    Args:
+        path: a local path (a text or a ``pathlib.Path``) or any fsspec URL.
+        data: anything that holds Arrow data. A new table gets its columns.
+        mode: what to do if the table exists: ``"error"`` raises, ``"append"`` writes the rows, ``"overwrite"`` replaces
+            all rows (older states stay readable), ``"ignore"`` writes nothing.
+        record_key: as for :func:`create_table`; must agree with a table that exists. The same for `partition_by`
+            and `ordering`.
+        partition_by: see `record_key`.
+        ordering: see `record_key`.
+        operation: ``"upsert"``, ``"insert"``, ``"bulk_insert"`` or ``"insert_overwrite"``; default: upsert, and insert
+            where the table has no record key and the rows do not bring ``_hoodie_record_key``, with which they were read.
+        table_type: as for :func:`create_table`; of a table that exists nothing is changed. The same for
+            `table_version`, `indexes`, `name` and `database`.
+        table_version: see `table_type`.
+        merge: as for :func:`create_table` and :func:`open_table`.
+        indexes: see `table_type`.
+        name: see `table_type`.
+        database: see `table_type`.
+        properties: as for :func:`create_table`; must agree with those of a table that exists.
+        storage_options: credentials and settings of the store; never kept in the table.
+        **call: as for :meth:`Table.upsert`, ``options`` among them.
+
+    Raises:
+        TableExists: there is one, and the mode is ``"error"``.
+        InvalidInputError: the table that exists has another record key, other partitions or another ordering, or `properties`
+            contradict its own.
+        SchemaMismatch: the data do not fit. No table is created then, unless they are a stream: of a bulk insert, or of more
+            than ``lakefmt.write.window.bytes`` before the row that does not fit.
+
+    Example:
+        >>> import lakefmt, pyarrow as pa
+        >>> rows = pa.table({"id": ["a", "b"], "n": [1, 2]})
+        >>> lakefmt.write_table("memory://doc-write", rows, record_key="id").num_inserts
+        2
+        >>> lakefmt.write_table("memory://doc-write", rows, record_key="id", mode="append").num_updates
+        2
+    """
+    if text_argument(mode, "mode") not in _MODES:
+        raise InvalidInputError(f"unknown mode {mode!r}: expected {', '.join(map(repr, _MODES))}")
+    _check_operation(operation, mode)
+    options = mapping_argument(call.get("options"), "options")
+    table = _existing(path, options, storage_options, merge)
+    if table is None:
+        made = {
+            "record_key": record_key,
+            "partition_by": partition_by,
+            "ordering": ordering,
+            "table_type": table_type,
+            "table_version": table_version,
+            "merge": merge,
+            "indexes": indexes,
+            "name": (location_text(path).rstrip("/").rsplit("/", 1)[-1] or None) if name is None else name,
+            "database": database,
+            "properties": properties,
+            "options": options,
+        }
+        place = {"path": path, "storage_options": storage_options}
+        return _create_and_write(place, made, data, mode, operation, call)
+    if mode == "error":
+        raise TableExists(
+            f"there is a table at {table.client.store.url}: mode='append' adds to it, 'overwrite' replaces its rows, "
+            "'ignore' leaves it as it is"
+        )
+    if mode == "ignore":
+        return CommitResult(None, operation=WriteOperation(_verb(table, mode, operation).upper()))
+    check_agreement(table, record_key=record_key, partition_by=partition_by, ordering=ordering)
+    check_properties(table, mapping_argument(properties, "properties"))
+    if operation is None and mode == "append" and not table.properties.record_key_fields:
+        # Rows that were read update what they were read from, as in Hudi; others are new.
+        updates, data = brought_keys(data)
+        operation = "upsert" if updates else "insert"
+    return write_existing(table, mode, operation, data, call)
+
+
+def _check_operation(operation: str | None, mode: str) -> None:
+    if operation is None:
+        return
+    if text_argument(operation, "operation") not in _OPERATIONS:
+        raise InvalidInputError(f"unknown operation {operation!r}: expected {', '.join(map(repr, _OPERATIONS))}")
+    if mode == "overwrite":
+        raise InvalidInputError("mode='overwrite' replaces all rows: leave out operation=")
+
+
+def _existing(
+    path: str | os.PathLike[str],
+    options: Mapping[str, object],
+    storage_options: Mapping[str, object] | None,
+    merge: str | MergeFunction | None,
+) -> Table | None:
+    # create_table takes the two words; a table that exists says them itself.
+    function = None if isinstance(merge, str) and merge in ("event_time", "commit_time") else merge
+    try:
+        return open_table(path, options=options, storage_options=storage_options, merge=function)
+    except TableNotFound:
+        return None
+
+
+def _create_and_write(
+    place: Mapping[str, Any],
+    made: Mapping[str, Any],
+    data: object,
+    mode: str,
+    operation: str | None,
+    call: WriteTableOptions,
+) -> CommitResult:
+    """Try the write on an empty table in memory, create the table, and write.
+
+    The trial refuses unusable rows before anything exists. Of a stream it has as many rows as memory may take, and of a
+    streamed bulk insert the columns only.
+    """
+    schema, tables = open_stream(data)
+    dry_run = flag_argument(call.get("dry_run"), "dry_run")
+    trial = create_table(f"memory://lakefmt-trial/{uuid4().hex}", schema=schema, **made)
+    try:
+        if operation == "bulk_insert" and not call.get("drop_duplicates") and not dry_run:
+            tried, rows = schema.empty_table(), tables
+        else:
+            memory = None if dry_run else resolve_settings(made["options"]).integer("lakefmt.write.window.bytes")
+            tried, rows = _first_rows(schema, tables, memory)
+        plan = write_existing(trial, mode, operation, tried, {**call, "dry_run": True})
+    finally:
+        trial.client.store.delete_tree("")
+    if dry_run:
+        return plan
+    del tried  # the first rows of a stream, which the write lets go one by one
+    # Another process may create the table in between.
+    if_exists = "error" if mode in ("error", "ignore") else "open"
+    return write_existing(
+        create_table(schema=schema, if_exists=if_exists, **place, **made), mode, operation, rows, call
+    )
+
+
+def _first_rows(
+    schema: pa.Schema, tables: Iterator[pa.Table], memory: int | None
+) -> tuple[pa.Table, pa.Table | Iterator[pa.Table]]:
+    """Return the first rows of a stream, of about `memory` bytes (None: all), and all of its rows.
+
+    Raises:
+        SchemaMismatch: a later batch has other columns than the first.
+    """
+    parts, held = [], 0
+    more = next(tables, None)
+    while more is not None and (memory is None or held < memory):
+        parts.append(more)
+        held += more.nbytes
+        more = next(tables, None)
+    first = read_all(schema, parts)
+    return first, first if more is None else chain(handed_out([*parts, more]), tables)
+
+
+def write_existing(
+    table: Table, mode: str, operation: str | None, rows: object, call: WriteTableOptions
+) -> CommitResult:
+    """Write rows to a table that is there, as :func:`write_table` does.
+
+    Args:
+        table: the table.
+        mode: ``"append"`` or ``"overwrite"``.
+        operation: as for :func:`write_table`.
+        rows: anything that holds Arrow data.
+        call: as for :meth:`Table.upsert`, ``options`` among them.
+
+    Example:
+        >>> import lakefmt, pyarrow as pa
+        >>> rows = pa.table({"id": ["a"], "n": [1]})
+        >>> table = lakefmt.create_table("memory://doc-write-existing", schema=rows.schema, record_key="id")
+        >>> write_existing(table, "append", None, rows, {}).num_inserts
+        1
+    """
+    result: CommitResult = getattr(table, _verb(table, mode, operation))(rows, **call)
+    return result
+
+
+def _verb(table: Table, mode: str, operation: str | None) -> str:
+    if mode == "overwrite":
+        return "insert_overwrite_table"
+    return operation or ("upsert" if table.properties.record_key_fields else "insert")
+
+
+def check_agreement(table: Table, *, record_key: object, partition_by: object, ordering: object) -> None:
+    """Raise when an argument contradicts the table.
+
+    Raises:
+        InvalidInputError: it does.
+    """
+    config = table.properties
+    stored = table.client.key_spec(config).partition_fields
+    partitions = _names(partition_by, "partition_by")
+    asked = plan_key_spec(list(config.record_key_fields), partitions, schema=table.schema).partition_fields
+    for argument, given, wanted in (
+        ("record_key", _names(record_key, "record_key"), list(config.record_key_fields)),
+        ("ordering", _names(ordering, "ordering"), list(config.ordering_fields)),
+        ("partition_by", None if partitions is None else [f.name for f in asked], [f.name for f in stored]),
+    ):
+        if given is not None and given != wanted:
+            raise InvalidInputError(f"{table.client.store.url} has {argument}={shown(wanted)}, not {shown(given)}")
+    # A column named alone is taken as the table takes it.
+    for field, other in zip(asked, stored, strict=False):
+        if field.timestamp is not None and field.timestamp != other.timestamp:
+            raise InvalidInputError(f"{table.client.store.url} makes other partitions of column {field.name!r}")
+
+
+def check_properties(table: Table, given: Mapping[str, str]) -> None:
+    """Raise when properties contradict those of a table that is there; what it does not say is not looked at.
+
+    Args:
+        table: the table.
+        given: names of properties, and of Hudi's write options that become properties.
+
+    Raises:
+        InvalidInputError: one does.
+        InvalidKey: they name another key generator.
+        UnknownSetting: they name none of Hudi's.
+    """
+    if not given:
+        return
+    stored = table.properties.properties
+    check_generator(given, stored)
+    timed = {name: value for name, value in given.items() if name.startswith(_TIMED)}
+    if timed and key_spec_from_properties({**stored, **timed}) != key_spec_from_properties(stored):
+        told = ", ".join(f"{name}={value}" for name, value in sorted(timed.items()))
+        there = ", ".join(f"{name}={stored[name]}" for name in sorted(stored) if name.startswith(_TIMED))
+        raise InvalidInputError(
+            f"{table.client.store.url} makes other partitions: it has {there or 'no times'}, not {told}"
+        )
+    for name, value in given.items():
+        there = stored.get(name, _UNSTATED.get(name, value))
+        if name not in timed and name not in GENERATOR_KEYS and value.lower() != there.lower():
+            raise InvalidInputError(f"{table.client.store.url} has {name}={there}, not {value}")
+
+
+def _names(given: object, argument: str) -> list[str] | None:
+    if given is None:
+        return None
+    return texts_argument([given] if isinstance(given, str) else given, argument)

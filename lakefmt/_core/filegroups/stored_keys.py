@@ -1,0 +1,189 @@
+"""Ask stored rows how their keys and paths were made, before keys are made or a path is trusted (effects: reads only).
+
+A writer may have been given settings that the properties do not keep. Keys made by another rule would be stored twice, and a
+filter would leave out rows by a path that does not have their values. Of a table that lakefmt alone writes nothing is read,
+unless its keys have times.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from lakefmt._core.config.settings import Settings
+from lakefmt._core.config.table_config import merge_rule
+from lakefmt._core.data_classes import replace
+from lakefmt._core.filegroups.model import FileSlice, parse_files
+from lakefmt._core.filegroups.table_client import TableAt
+from lakefmt._core.keys import KeySpec
+from lakefmt._core.schema import reconcile
+from lakefmt._core.storage.api import ObjectInfo
+from lakefmt._core.timeline.commit import CommitMetadata
+from lakefmt._core.values import RECORD_KEY, WriteOperation, WriteStat
+from lakefmt.errors import FormatError, NotFoundError, UnsupportedError, UnsupportedFeature
+
+if TYPE_CHECKING:
+    from lakefmt._core.keys.properties import StoredRule
+
+__all__ = ["asked_form", "stored_key_spec", "trusts_paths"]
+
+_CONSISTENT: Final = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
+#: Newest commits that are looked at, those only whose metadata is at hand; files of each that are tried; rows of one.
+_MOST_COMMITS, _MOST_FILES, _MOST_ROWS = 50, 3, 100
+#: Commits that are read where those at hand tell nothing.
+_MOST_READ: Final = 10
+#: The middle of a write token: lakefmt's files of rows have 0, Spark's the number of a stage or a task, Flink's a parallelism.
+_TOKEN: Final = re.compile(r"_\d+-(\d+)-\d+(?:_|$|\.)")
+_SERVICES: Final = frozenset({WriteOperation.CLUSTER, WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
+_UNREADABLE: Final = (FormatError, NotFoundError, UnsupportedError)
+
+
+def asked_form(settings: Settings) -> bool | None:
+    """Return what a call or a handle says of times in keys; None: nothing."""
+    return settings.flag(_CONSISTENT) if settings.is_asked(_CONSISTENT) else None
+
+
+def stored_key_spec(table_at: TableAt, consistent_timestamps: bool | None = None, *, anywhere: bool = False) -> KeySpec:
+    """Return how keys and paths of the table are made, as its rows tell.
+
+    Args:
+        table_at: the table, at one moment.
+        consistent_timestamps: what a setting of the call or the handle says of times in keys; None: nothing.
+        anywhere: the index of the call is global.
+
+    Raises:
+        UnsupportedFeature: rows are stored by another rule than the properties, or the setting, say.
+    """
+    spec = table_at.key_spec()
+    if spec.unsupported or (spec.prefixed is None and not spec.auto_keys):
+        return spec
+    rules = _known_rules(table_at, spec)
+    # A global index finds a key in whatever partition: there a path may be that of a value that was changed since.
+    anywhere = anywhere or "record_index" in table_at.config.metadata_partitions
+    refused = [rule for rule in rules if rule.difference and not (anywhere and rule.may_have_moved)]
+    different = refused[0].difference if refused else ""
+    forms = {rule.consistent_timestamps for rule in rules} - {None}
+    if not different and len(forms) > 1:
+        different = "some rows have times as numbers in their keys or paths, and others as dates"
+    elif not different and consistent_timestamps is not None and forms - {consistent_timestamps}:
+        different = (
+            f"the setting {_CONSISTENT} is {str(consistent_timestamps).lower()}, and stored keys have the other form"
+        )
+    if different:
+        raise UnsupportedFeature(
+            f"record keys or partition paths are stored by another rule than is known here: {different}. Nothing is written, "
+            "because rows would be stored twice: write with the engine and the settings that stored them, or load the rows "
+            "into a new table"
+        )
+    form = next(iter(forms), consistent_timestamps)
+    if form is not None and form != spec.consistent_logical_timestamps:
+        spec = replace(spec, consistent_logical_timestamps=form)
+    return spec
+
+
+def trusts_paths(table_at: TableAt) -> bool:
+    """Return whether the paths of partitions tell the values of partition columns, as far as stored rows show it."""
+    spec = table_at.key_spec()
+    if spec.unsupported or not spec.partition_fields or table_at.config.drop_partition_columns:
+        return True
+    return all(rule.path_fits for rule in _known_rules(table_at, spec))
+
+
+def _known_rules(table_at: TableAt, spec: KeySpec) -> list[StoredRule]:
+    cache = table_at.client.cache
+    if cache.stored_rules is None or cache.stored_rules[0] is not table_at.config:
+        cache.stored_rules = (table_at.config, {})
+    known = cache.stored_rules[1]
+    if not table_at.timeline.commits:
+        return []
+    schema = table_at.columns()  # the commit that tells it is at hand then
+    told_nothing = False
+    for commit, asked_as in _commits_of_rows(table_at, spec, schema):
+        if asked_as not in known:
+            rule = _compared_rule(table_at, spec, schema, commit)
+            told_nothing |= rule is None
+            if rule is not None:
+                known[asked_as] = rule
+    if told_nothing and not known:  # a commit of deletes, or of files that are gone: those before it are read
+        for instant in reversed(table_at.timeline.commits[-_MOST_READ:]):
+            table_at.commit_metadata(instant)
+        found = ((_compared_rule(table_at, spec, schema, c), a) for c, a in _commits_of_rows(table_at, spec, schema))
+        known.update({asked_as: rule for rule, asked_as in found if rule is not None})
+    return list(known.values())
+
+
+def _commits_of_rows(
+    table_at: TableAt, spec: KeySpec, schema: pa.Schema
+) -> Iterator[tuple[CommitMetadata, WriteOperation | None]]:
+    """Yield the newest commits that brought rows by another engine, each with its operation, or by lakefmt (None)."""
+    timed: bool | None = None
+    for instant in reversed(table_at.timeline.commits[-_MOST_COMMITS:]):
+        commit = table_at.client.known_commit(instant)
+        if commit is None or commit.operation in _SERVICES or not commit.stats:
+            continue
+        if _is_foreign(commit.stats[0]):
+            yield commit, commit.operation
+            continue
+        timed = spec.has_times(schema) if timed is None else timed
+        if timed:
+            yield commit, None
+
+
+def _compared_rule(table_at: TableAt, spec: KeySpec, schema: pa.Schema, commit: CommitMetadata) -> StoredRule | None:
+    """Compare the first rows of a file with their keys and its partition; None: no file of the commit can tell."""
+    from lakefmt._core.keys.properties import StoredRule, compare_stored_rows  # tables of lakefmt alone need it not
+
+    names = dict.fromkeys(
+        name.split(".", 1)[0] for name in (*spec.record_key_fields, *(f.name for f in spec.partition_fields))
+    )
+    wanted = pa.schema([field.with_nullable(True) for field in schema if field.name in names])
+    has_keys = table_at.config.populate_meta_fields and not spec.auto_keys
+    if not has_keys and not spec.partition_fields:
+        return StoredRule()
+    stats = [stat for stat in commit.stats if stat.num_writes]
+    for stat in islice(sorted(stats, key=lambda each: not each.file_name.endswith(".parquet")), _MOST_FILES):
+        try:
+            rows = _first_rows(table_at, stat, wanted)
+            if rows is None or not rows.num_rows:
+                continue
+            keys = rows.column(RECORD_KEY).combine_chunks() if has_keys and RECORD_KEY in rows.column_names else None
+            columns = reconcile(rows, wanted)
+        except _UNREADABLE:
+            continue  # it was cleaned, or is damaged: what needs it says so
+        return compare_stored_rows(spec, columns, keys, str(stat.partition_path))
+    return None
+
+
+def _first_rows(table_at: TableAt, stat: WriteStat, columns: pa.Schema) -> pa.Table | None:
+    bases, logs = parse_files(stat.partition_path, [ObjectInfo(stat.path, stat.file_size_in_bytes)])
+    if bases:
+        reader = table_at.row_reader()
+        return reader.first_rows(bases[0], [RECORD_KEY, *columns.names], _MOST_ROWS)
+    if not logs:
+        return None
+    from lakefmt._core.filegroups.logs.reader import read_log_rows  # most tables have base files
+
+    rule = merge_rule(table_at.config)
+    ordering = [name.split(".", 1)[0] for name in rule.stored.fields]
+    table = table_at.columns()
+    more = [table.field(name) for name in dict.fromkeys(ordering) if name in table.names and name not in columns.names]
+    read = read_log_rows(
+        table_at.client.store,
+        FileSlice(logs[0].partition, logs[0].file_id, logs[0].instant, None, (logs[0],)),
+        pa.schema([pa.field(RECORD_KEY, pa.string()), *columns, *more]),
+        rule,
+        layout=table_at.timeline.layout,
+        is_committed=lambda _: True,
+        unstored=table_at.virtual_columns(),
+    )
+    whole = read.table.filter(pa.array(~read.deletes))
+    return None if read.is_partial else whole.slice(0, _MOST_ROWS)
+
+
+def _is_foreign(stat: WriteStat) -> bool:
+    token = _TOKEN.search(stat.file_name)
+    return token is not None and int(token[1]) != 0

@@ -1,0 +1,62 @@
+"""Where a key is stored: one protocol of capabilities, several indexes.
+
+``api`` is the protocol and ``registry`` chooses the index of a write. ``bloom`` has the indexes that look into base
+files (``lookup``, ``key_reader``), ``bucket`` computes the file group, ``record`` asks the metadata table; ``sqlite`` and
+``custom`` keep their own.
+"""
+
+from lakefmt._core.index.api import (
+    Index,
+    IndexCapabilities,
+    IndexCommit,
+    IndexContext,
+    IndexFactory,
+    IndexKeys,
+    KeyFileGroups,
+    KeyPlacement,
+    KeyReader,
+    Located,
+    LookUpStep,
+    PlacingIndex,
+    announce_commit,
+    capabilities_of,
+    places_new_keys,
+)
+from lakefmt._core.index.key_reader import key_files
+from lakefmt._core.index.locations import locate_everywhere, partitions_of_keys, partitions_to_list
+from lakefmt._core.index.registry import (
+    INDEX_NAMES,
+    TABLE_INDEX_NAMES,
+    choose_index,
+    moves_between_partitions,
+    open_index,
+    rings_of,
+)
+
+__all__ = [
+    "INDEX_NAMES",
+    "TABLE_INDEX_NAMES",
+    "Index",
+    "IndexCapabilities",
+    "IndexCommit",
+    "IndexContext",
+    "IndexFactory",
+    "IndexKeys",
+    "KeyFileGroups",
+    "KeyPlacement",
+    "KeyReader",
+    "Located",
+    "LookUpStep",
+    "PlacingIndex",
+    "announce_commit",
+    "capabilities_of",
+    "choose_index",
+    "key_files",
+    "locate_everywhere",
+    "moves_between_partitions",
+    "open_index",
+    "partitions_of_keys",
+    "partitions_to_list",
+    "places_new_keys",
+    "rings_of",
+]

@@ -1,0 +1,265 @@
+"""An index of one's own: a class, or an entry point of an installed package; named by the caller, its answers checked.
+
+The name comes from a setting of the call or the handle, never from a stored file: a person who can write a table's files
+must not choose what code runs.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt._core.arrays import distinct
+from lakefmt._core.filegroups.model import FileSlice
+from lakefmt._core.formats.names import base_file_name, parse_base_file
+from lakefmt._core.index.api import (
+    Index,
+    IndexCapabilities,
+    IndexCommit,
+    IndexContext,
+    IndexKeys,
+    KeyFileGroups,
+    KeyPlacement,
+    KeyReader,
+    Located,
+    SupportsCommit,
+    SupportsKeyLocations,
+    capabilities_of,
+    places_new_keys,
+)
+from lakefmt._core.index.locations import locations_in
+from lakefmt._core.values import FileId, InstantTime, PartitionPath
+from lakefmt.errors import InvalidInputError, LakefmtError, UnknownSetting
+
+__all__ = ["ENTRY_POINTS", "INDEX_CLASS", "CheckedIndex", "load_index", "load_installed_index"]
+
+#: The setting that names an index of one's own.
+INDEX_CLASS: Final = "hoodie.index.class"
+
+#: Installed packages offer indexes under this name.
+ENTRY_POINTS: Final = "lakefmt.indexes"
+
+#: An instant time, to see whether a file id can stand in a file name.
+_SOME_TIME: Final = InstantTime("20260101000000000")
+_LONGEST_ID: Final = 100
+
+_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+I64 = npt.NDArray[np.int64]
+
+
+def load_index(name: str) -> Index:
+    """Return the index that ``module:Class`` makes when it is called without arguments.
+
+    Args:
+        name: a module that can be imported and, after the colon, a class or function in it.
+
+    Raises:
+        UnknownSetting: there is no such module or class, it fails, or what it makes is no
+            :class:`~lakefmt._core.index.api.Index`.
+
+    Example:
+        >>> load_index("lakefmt._core.index.bloom:SimpleIndex").name
+        'simple'
+    """
+    if not _NAME.fullmatch(name):
+        raise UnknownSetting(
+            f"{INDEX_CLASS} does not take {name!r}: expected module:Class, for example my_index:MyIndex"
+        )
+    try:
+        made = pkgutil.resolve_name(name)()
+    except Exception as error:  # foreign code runs here: it may raise anything
+        raise UnknownSetting(f"{INDEX_CLASS}={name} cannot be used: {type(error).__name__}: {error}") from error
+    lacks = _lacks(made)
+    if lacks:
+        raise UnknownSetting(f"{INDEX_CLASS}={name} makes no index: {', '.join(lacks)}")
+    return CheckedIndex(made)
+
+
+def load_installed_index(name: str, context: Callable[[], IndexContext]) -> Index | None:
+    """Return the index that an installed package offers under a name; None: no package does.
+
+    Args:
+        name: of an entry point of the group ``lakefmt.indexes``, which names an :data:`~lakefmt._core.index.api.IndexFactory`.
+        context: makes what the index is given of the table.
+
+    Raises:
+        UnknownSetting: the entry point fails, or what it makes is no index.
+    """
+    from importlib.metadata import entry_points
+
+    points = [point for point in entry_points(group=ENTRY_POINTS) if point.name == name]
+    if not points:
+        return None
+    try:
+        made = points[0].load()(context())
+    except LakefmtError:
+        raise
+    except Exception as error:  # foreign code runs here: it may raise anything
+        raise UnknownSetting(
+            f"the index {name!r} ({points[0].value}) cannot be used: {type(error).__name__}: {error}"
+        ) from error
+    lacks = _lacks(made)
+    if lacks:
+        raise UnknownSetting(f"the index {name!r} ({points[0].value}) is no index: {', '.join(lacks)}")
+    return CheckedIndex(made)
+
+
+def _lacks(made: object) -> list[str]:
+    """Return what an object lacks of an index."""
+    lacks = []
+    if not isinstance(getattr(made, "name", None), str):
+        lacks.append("it has no text `name`")
+    if not isinstance(getattr(made, "is_global", None), bool):
+        lacks.append("it has no `is_global` that is True or False")
+    capabilities = getattr(made, "capabilities", IndexCapabilities())
+    if not isinstance(capabilities, IndexCapabilities):
+        lacks.append("its `capabilities` are no lakefmt._core.index.IndexCapabilities")
+        capabilities = IndexCapabilities()
+    needed = {
+        "locate": True,
+        "place": capabilities.places_new_keys,
+        "key_locations": not capabilities.needs_file_reader,
+        "on_commit": capabilities.on_commit,
+    }
+    lacks += [
+        f"it has no method `{name}`"
+        for name, is_needed in needed.items()
+        if is_needed and not callable(getattr(made, name, None))
+    ]
+    return lacks
+
+
+class CheckedIndex:
+    """An index whose answers are checked for what can be checked without reading files.
+
+    Attributes:
+        name: the index's own.
+        is_global: the index's own.
+        update_partition_path: the index's own; True when it does not say.
+        capabilities: the index's own.
+    """
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self.capabilities = capabilities_of(index)
+        self.name = index.name
+        self.is_global = index.is_global
+        self.update_partition_path = bool(getattr(index, "update_partition_path", True))
+
+    def locate(self, wanted: IndexKeys, slices: Sequence[FileSlice], reader: KeyReader) -> Located:
+        """Return the index's answer, ordered by row and without repetitions.
+
+        Raises:
+            InvalidInputError: the answer points to rows or slices that there are not, to a slice without a base file,
+                or, from an index that is not global, to another partition than a row's own.
+        """
+        answer: object = (
+            self._index.locate(wanted, slices, reader)
+            if self.capabilities.needs_file_reader
+            else locations_in(self.key_locations(wanted), slices)
+        )
+        if not isinstance(answer, Located):
+            raise self._wrong(f"answers with {type(answer).__name__}, not with Located")
+        rows, numbers = (
+            self._numbers("rows", answer.rows, len(wanted)),
+            self._numbers("slices", answer.slices, len(slices)),
+        )
+        if len(rows) != len(numbers):
+            raise self._wrong(f"names {len(rows)} rows and {len(numbers)} slices, which should be pairs")
+        in_logs = any(slices[number].base is None for number in distinct(numbers))
+        if in_logs and not self.capabilities.covers_logs:
+            raise self._wrong("names a slice without a base file")
+        if not self.is_global and (wanted.partition_codes()[rows] != _partitions_in(wanted, slices)[numbers]).any():
+            raise self._wrong("names another partition than a row's own, though it is not global")
+        return Located(*_pairs(rows, numbers, len(slices)), answer.steps, answer.filters)
+
+    def place(self, wanted: IndexKeys, slices: Sequence[FileSlice], new_uuid: Callable[[], str]) -> KeyPlacement:
+        """Return the index's placement.
+
+        Raises:
+            InvalidInputError: a key has no file group, a file group is not in the key's partition or named twice, or a
+                file id cannot stand in a file name.
+        """
+        if not places_new_keys(self._index):
+            raise self._wrong("places no keys")
+        placed: object = self._index.place(wanted, slices, new_uuid)
+        if not isinstance(placed, KeyPlacement):
+            raise self._wrong(f"places with {type(placed).__name__}, not with KeyPlacement")
+        file_groups = [self._file_group(each) for each in placed.file_groups]
+        groups = self._numbers("file groups", placed.groups, len(file_groups))
+        if len(groups) != len(wanted):
+            raise self._wrong(f"places {len(groups)} of {len(wanted)} keys")
+        if len(set(file_groups)) != len(file_groups):
+            raise self._wrong("names a file group twice")
+        partitions = pa.array([partition for partition, _ in file_groups], pa.string())
+        if (wanted.partition_codes() != _codes_of(wanted, partitions)[groups]).any():
+            raise self._wrong("places a key in another partition than its own")
+        return KeyPlacement(groups, file_groups)
+
+    def _file_group(self, given: object) -> tuple[PartitionPath, FileId]:
+        if isinstance(given, tuple) and len(given) == 2 and all(isinstance(part, str) for part in given):
+            name = parse_base_file(base_file_name(FileId(given[1]), "0-0-0", _SOME_TIME))
+            if name is not None and len(given[1]) <= _LONGEST_ID:
+                return PartitionPath(given[0]), FileId(given[1])
+        raise self._wrong("names a file group that is no partition with a file id of letters, digits and hyphens")
+
+    def key_locations(self, wanted: IndexKeys) -> KeyFileGroups:
+        """Return the index's answer.
+
+        Raises:
+            InvalidInputError: its columns have different lengths or wrong types, or it names rows that there are not.
+        """
+        if not isinstance(self._index, SupportsKeyLocations):
+            raise self._wrong("knows no locations")
+        answer: object = self._index.key_locations(wanted)
+        if not isinstance(answer, KeyFileGroups):
+            raise self._wrong(f"answers with {type(answer).__name__}, not with KeyFileGroups")
+        rows = self._numbers("rows", answer.rows, len(wanted))
+        for texts in (answer.partitions, answer.file_ids):
+            if not isinstance(texts, pa.StringArray) or texts.null_count or len(texts) != len(rows):
+                raise self._wrong(f"names partitions or file ids that are not {len(rows)} texts")
+        return KeyFileGroups(rows, answer.partitions, answer.file_ids)
+
+    def on_commit(self, commit: IndexCommit) -> None:
+        """Tell the index of a commit."""
+        if isinstance(self._index, SupportsCommit):
+            self._index.on_commit(commit)
+
+    def _numbers(self, what: str, given: object, limit: int) -> I64:
+        numbers = np.asarray(given)
+        if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and len(numbers)):
+            raise self._wrong(f"names {what} that are not one array of whole numbers")
+        numbers = numbers.astype(np.int64)
+        if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < limit:
+            raise self._wrong(f"names {what} beyond the {limit} there are")
+        return numbers
+
+    def _wrong(self, what: str) -> InvalidInputError:
+        return InvalidInputError(
+            f"the index {self.name!r} ({type(self._index).__qualname__}) {what}; nothing is written"
+        )
+
+
+def _partitions_in(wanted: IndexKeys, slices: Sequence[FileSlice]) -> I64:
+    """Return each slice's partition as a code of the wanted partitions; -1 when no row is meant for it."""
+    return _codes_of(wanted, pa.array([file_slice.partition for file_slice in slices], pa.string()))
+
+
+def _codes_of(wanted: IndexKeys, partitions: pa.StringArray) -> I64:
+    codes = pc.fill_null(pc.index_in(partitions, value_set=wanted.partitions.dictionary), -1)
+    numbers: I64 = codes.to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
+
+
+def _pairs(rows: I64, numbers: I64, num_slices: int) -> tuple[I64, I64]:
+    """Return pairs ordered by row and slice, each once."""
+    joined = distinct(rows * max(1, num_slices) + numbers)
+    return joined // max(1, num_slices), joined % max(1, num_slices)

@@ -1,0 +1,559 @@
+"""Build record keys and partition paths of Arrow tables, and find the partitions that a caller names. Pure.
+
+Forms: docs/format.md, Record keys; Partition paths; Timestamp key generator.
+
+A caller names partitions by path, by value, or by the values of some partition columns (:func:`choose_partitions`). Values become
+parts of a path as rows do and are compared with the existing paths. A text that is neither a path of the table nor a value of its
+partition columns is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakefmt._core.arguments import foreign, shown
+from lakefmt._core.arrays import from_numpy
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.keys.partition_path import (
+    DEFAULT_PARTITION,
+    check_paths,
+    check_spark_reads,
+    divide_path,
+    encode_path_values,
+)
+from lakefmt._core.keys.spec import KeySpec, PartitionField
+from lakefmt._core.schema.java_text import distinct_values, java_text, plain_array
+from lakefmt._core.schema.python_values import arrow_scalar
+from lakefmt._core.schema.types import field_at, storage_type
+from lakefmt.errors import InvalidInputError, InvalidKey, LakefmtError, UnsupportedFeature
+
+__all__ = [
+    "build_auto_keys",
+    "build_auto_keys_of_many",
+    "build_new_partition_paths",
+    "build_partition_paths",
+    "build_record_keys",
+    "check_colliding_keys",
+    "choose_partitions",
+    "partition_items",
+]
+
+
+Codes = npt.NDArray[np.int64]
+
+_NULL_PART: Final = "__null__"
+_EMPTY_PART: Final = "__empty__"
+#: Below this count the calls cost more than the digits.
+_MANY_NUMBERS: Final = 1000
+#: Without a type, Arrow tries to import dateutil and pandas before it infers one, at every call: 0.1 ms each where
+#: they are not installed, as long as a join of a thousand texts takes.
+_EMPTY_TEXT: Final = pa.scalar("", pa.string())
+_SLASH: Final = pa.scalar("/", pa.string())
+_DEFAULT_PART: Final = pa.scalar(DEFAULT_PARTITION, pa.string())
+_TRUE: Final = pa.scalar(True, pa.bool_())
+
+
+# ------------------------------------------------------------------------------------------------------ record keys
+
+
+def build_record_keys(spec: KeySpec, table: pa.Table) -> pa.Array:
+    """Return the record key of every row (docs/format.md, Record keys).
+
+    A bare value, or ``f1:v1,f2:v2`` with ``__null__`` for null and ``__empty__`` for an empty text.
+
+    Raises:
+        InvalidKey: rows without a key (the message counts them), a missing column, or a type that
+            cannot be a key.
+        UnsupportedFeature: the key generator is not supported, or the form of its keys is unknown.
+
+    Example:
+        >>> from lakefmt._core.keys import plan_key_spec
+        >>> build_record_keys(plan_key_spec(["a", "b"], None), pa.table({"a": [1], "b": ["x"]}))[0]
+        <pyarrow.StringScalar: 'a:1,b:x'>
+    """
+    _check_supported(spec)
+    if spec.auto_keys:
+        raise UnsupportedFeature("the table has no record key fields: its keys are generated, not read from columns")
+    if spec.prefixed is None:
+        raise UnsupportedFeature(
+            f"keys of this table are either 'value' or '{spec.record_key_fields[0]}:value' (a complex key generator with "
+            "one field): look at a stored key first"
+        )
+    names = spec.record_key_fields
+    texts = [_key_text(table, name, spec) for name in names]
+    missing = [pc.fill_null(pc.equal(text, _EMPTY_TEXT), _TRUE) for text in texts]
+    nothing = missing[0]
+    for each in missing[1:]:
+        nothing = pc.and_(nothing, each)
+    _refuse_missing_keys(nothing, names)
+    return _joined_key_fields(names, texts) if spec.prefixed else texts[0]
+
+
+def _check_supported(spec: KeySpec) -> None:
+    if spec.unsupported:
+        raise UnsupportedFeature(f"keys of this table cannot be made here: {spec.unsupported}")
+
+
+def _key_text(table: pa.Table, name: str, spec: KeySpec) -> pa.Array:
+    chunks = [
+        java_text(chunk, name, spec.consistent_logical_timestamps) for chunk in _key_or_path_column(table, name).chunks
+    ]
+    if len(chunks) == 1:
+        return chunks[0]
+    try:
+        return pa.concat_arrays(chunks) if chunks else pa.array([], pa.string())
+    except pa.ArrowInvalid as error:
+        raise InvalidKey(f"the keys of one batch exceed two gigabytes, write smaller batches: {error}") from None
+
+
+def _key_or_path_column(table: pa.Table, name: str) -> pa.ChunkedArray:
+    """Return the column or nested field `name`; null where a struct above it is null."""
+    if field_at(table.schema, name) is None:
+        raise InvalidKey(
+            f"key or partition field {name!r} is not a column: there are {', '.join(table.column_names[:20])}"
+        )
+    if table.column_names.count(name) == 1:
+        return table.column(name)
+    first, *rest = name.split(".")
+    column = table.column(first)
+    for part in rest:
+        column = pc.struct_field(column, part)
+    return column
+
+
+def _refuse_missing_keys(nothing: pa.Array, names: tuple[str, ...]) -> None:
+    if nothing.true_count:
+        first = int(np.flatnonzero(nothing.to_numpy(zero_copy_only=False))[0])
+        raise InvalidKey(
+            f"{nothing.true_count} rows have a null or empty record key ({', '.join(names)}), the first is row {first}"
+        )
+
+
+def _joined_key_fields(names: tuple[str, ...], texts: list[pa.Array]) -> pa.Array:
+    parts: list[pa.Array | pa.Scalar] = []
+    for number, (name, text) in enumerate(zip(names, texts, strict=True)):
+        value = pc.fill_null(pc.if_else(pc.equal(text, ""), _EMPTY_PART, text), _NULL_PART)
+        parts += [pa.scalar(f"{',' if number else ''}{name}:"), value]
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def check_colliding_keys(
+    spec: KeySpec, table: pa.Table, keys: pa.Array, within: pa.DictionaryArray | None = None
+) -> None:
+    """Raise if rows with different key columns have the same record key.
+
+    Hudi joins key columns as ``a:x,b:y`` without escaping, so a text with ``,b:`` in it, or one
+    that equals the placeholder of null or of an empty text, may give another row's key. Only rows
+    with such texts are compared; a key of one column cannot collide.
+
+    Args:
+        spec: the table's key spec.
+        table: the rows.
+        keys: the result of :func:`build_record_keys`.
+        within: the partition of each row, if keys are unique per partition.
+
+    Raises:
+        InvalidKey: two rows collide; the message names both.
+
+    Example:
+        >>> from lakefmt._core.keys import plan_key_spec
+        >>> spec, rows = plan_key_spec(["a", "b"], None), pa.table({"a": ["x,b:y", "x"], "b": ["z", "y,b:z"]})
+        >>> check_colliding_keys(spec, rows, build_record_keys(spec, rows))
+        Traceback (most recent call last):
+            ...
+        lakefmt.errors.InvalidKey: rows 0 and 1 differ in their key columns (a, b) and have one record key, 'a:x,b:y,b:z', because Hudi joins the columns without escaping: change the values, or take one key column; lakefmt.write.colliding_keys=merge merges such rows, as Hudi does
+    """
+    names = spec.record_key_fields
+    if len(names) < 2:
+        return
+    columns = [_plain_column(_key_or_path_column(table, name)) for name in names]
+    suspicious = _may_collide(names, columns)
+    if suspicious is None or not any(chunk.true_count for chunk in suspicious.chunks):
+        return
+    chosen = pc.is_in(keys, pc.unique(keys.filter(suspicious)))
+    numbers = from_numpy(np.flatnonzero(chosen.to_numpy(zero_copy_only=False)))
+    places = pa.nulls(len(keys), pa.int8()) if within is None else within.indices
+    given = [keys, places, *columns]
+    rows = pa.table({f"{index}": column.filter(chosen) for index, column in enumerate(given)}).append_column(
+        "row", numbers
+    )
+    different = rows.group_by([f"{index}" for index in range(len(given))]).aggregate([("row", "min")])
+    collisions = different.group_by(["0", "1"]).aggregate([("row_min", how) for how in ("min", "max", "count")])
+    collisions = collisions.filter(pc.greater(collisions.column("row_min_count"), 1)).sort_by("row_min_min")
+    if not collisions.num_rows:
+        return
+    key, first, other = (collisions.column(name)[0].as_py() for name in ("0", "row_min_min", "row_min_max"))
+    raise InvalidKey(
+        f"rows {first} and {other} differ in their key columns ({', '.join(names)}) and have one record key, {key!r:.200}, "
+        "because Hudi joins the columns without escaping: change the values, or take one key column; "
+        "lakefmt.write.colliding_keys=merge merges such rows, as Hudi does"
+    )
+
+
+def _may_collide(names: tuple[str, ...], columns: list[pa.ChunkedArray]) -> pa.ChunkedArray | None:
+    """Return which rows have an ambiguous key text; None if no column has texts."""
+    ambiguous = None
+    for number, text in enumerate(columns):
+        if not pt.is_string(text.type):
+            continue
+        odd = pc.is_in(text, pa.array([_NULL_PART, _EMPTY_PART]))
+        for after in names[number + 1 : number + 2]:
+            odd = pc.or_(odd, pc.fill_null(pc.match_substring(text, f",{after}:"), False))
+        ambiguous = odd if ambiguous is None else pc.or_(ambiguous, odd)
+    return ambiguous
+
+
+def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pa.chunked_array([plain_array(chunk) for chunk in column.chunks], storage_type(column.type))
+
+
+def build_auto_keys(instant: str, partition_id: int, start: int, n: int) -> pa.Array:
+    """Return `n` generated keys ``<instant>_<partition_id>_<row>`` from row `start` on (docs/format.md, Record keys).
+
+    Example:
+        >>> build_auto_keys("20260101000000000", 3, 7, 1)[0]
+        <pyarrow.StringScalar: '20260101000000000_3_7'>
+    """
+    prefix = f"{instant}_{partition_id}_"
+    if n < _MANY_NUMBERS:
+        rows = from_numpy(np.arange(start, start + n, dtype=np.int64)).cast(pa.string())
+        return pc.binary_join_element_wise(pa.scalar(prefix, pa.string()), rows, _EMPTY_TEXT)
+    parts = []
+    for width in range(len(str(start)), len(str(start + n - 1)) + 1):
+        low, high = (10 ** (width - 1) if width > 1 else 0), 10**width
+        parts.append(_numbered_texts(prefix.encode(), max(start, low), min(start + n, high), width))
+    return pa.concat_arrays(parts)
+
+
+def build_auto_keys_of_many(instant: str, partition_ids: Sequence[int], counts: Sequence[int]) -> pa.Array:
+    """Return generated keys from row 0 on for each of some partition ids, one's behind the other's.
+
+    Args:
+        instant: the writing instant.
+        partition_ids: the ids.
+        counts: how many keys of each.
+
+    Example:
+        >>> build_auto_keys_of_many("20260101000000000", [3, 5], [2, 1]).to_pylist()
+        ['20260101000000000_3_0', '20260101000000000_3_1', '20260101000000000_5_0']
+    """
+    total = sum(counts)
+    if total >= _MANY_NUMBERS * len(counts):
+        pairs = zip(partition_ids, counts, strict=True)
+        return pa.concat_arrays([build_auto_keys(instant, number, 0, count) for number, count in pairs])
+    starts = np.cumsum([0, *counts[:-1]])
+    rows = from_numpy(np.arange(total) - np.repeat(starts, counts)).cast(pa.string())
+    prefixes = pa.array([f"{instant}_{number}_" for number in partition_ids], pa.string())
+    return pc.binary_join_element_wise(
+        prefixes.take(from_numpy(np.repeat(np.arange(len(counts)), counts))), rows, _EMPTY_TEXT
+    )
+
+
+def _numbered_texts(prefix: bytes, low: int, high: int, width: int) -> pa.Array:
+    """Return prefix and `width` digits for each number in ``[low, high)``.
+
+    Texts of one length form a byte matrix: four times faster than joining texts.
+    """
+    row = len(prefix) + width
+    made = np.frombuffer(bytearray(prefix + bytes(width)) * (high - low), np.uint8).reshape(high - low, row)
+    numbers = np.arange(low, high, dtype=np.uint32 if high < 1 << 32 else np.uint64)
+    for place in range(1, width + 1):
+        tens = np.floor_divide(numbers, 10)
+        made[:, -place] = np.subtract(numbers, np.multiply(tens, 10)) + ord("0")
+        numbers = tens
+    offsets = np.arange(high - low + 1, dtype=np.int64) * row
+    kind, number = (pa.string(), np.int32) if offsets[-1] < 1 << 31 else (pa.large_string(), np.int64)
+    buffers = [None, pa.py_buffer(offsets.astype(number)), pa.py_buffer(made)]
+    return pa.Array.from_buffers(kind, high - low, buffers).cast(pa.string())
+
+
+# -------------------------------------------------------------------------------------------------- partition paths
+
+
+def build_partition_paths(spec: KeySpec, table: pa.Table) -> pa.DictionaryArray:
+    """Return the partition path of every row, dictionary encoded; the dictionary has only paths with rows.
+
+    Rows with a null or empty value get ``__HIVE_DEFAULT_PARTITION__`` (docs/format.md, Partition
+    paths).
+
+    Raises:
+        InvalidKey: a missing column, a type or time that cannot be a path, or an unsafe path.
+        UnsupportedFeature: the key generator is not supported.
+
+    Example:
+        >>> from lakefmt._core.keys import plan_key_spec
+        >>> paths = build_partition_paths(plan_key_spec("id", "city"), pa.table({"id": [1, 2], "city": ["s/f", None]}))
+        >>> paths.dictionary[0], paths.dictionary[1]
+        (<pyarrow.StringScalar: 'city=s%2Ff'>, <pyarrow.StringScalar: 'city=__HIVE_DEFAULT_PARTITION__'>)
+    """
+    _check_supported(spec)
+    codes, paths = np.zeros(table.num_rows, np.int64), pa.array([""], pa.string())
+    for number, field in enumerate(spec.partition_fields):
+        more, parts = _encoded_parts(field, _key_or_path_column(table, field.name), spec)
+        codes, paths = _joined_path_parts(codes, paths, more, parts) if number else (more, parts)
+    used = from_numpy(codes).dictionary_encode()
+    # Different values may have one path: null and empty text, or two times of one day.
+    unique = paths.take(used.dictionary).dictionary_encode()
+    if spec.partition_fields:
+        check_paths(unique.dictionary)
+    indices = unique.indices.take(used.indices).cast(pa.int32())
+    return pa.DictionaryArray.from_arrays(indices, unique.dictionary)
+
+
+def build_new_partition_paths(spec: KeySpec, table: pa.Table) -> pa.DictionaryArray:
+    """Return the partition paths of rows to write, as :func:`build_partition_paths`, if Spark reads them as the same values.
+
+    Raises:
+        InvalidKey: as there, or Spark would not.
+        UnsupportedFeature: the key generator is not supported.
+    """
+    paths = build_partition_paths(spec, table)
+    if spec.partition_fields:
+        check_spark_reads(spec, paths.dictionary)
+    return paths
+
+
+def _encoded_parts(field: PartitionField, column: pa.ChunkedArray, spec: KeySpec) -> tuple[Codes, pa.Array]:
+    """Return a code per row and a path part per code: texts are built per distinct value."""
+    if pt.is_nested(storage_type(column.type)):
+        raise InvalidKey(f"partition column {field.name!r} of type {column.type} cannot be part of a path")
+    if field.timestamp is not None:
+        from lakefmt._core.keys.timestamp import time_parts  # few tables have times in their paths
+
+        codes, text = time_parts(field.name, column, field.timestamp, spec.consistent_logical_timestamps)
+    else:
+        codes, values = distinct_values(column)
+        text = java_text(values, field.name, spec.consistent_logical_timestamps)
+        text = pc.fill_null(pc.if_else(pc.equal(text, _EMPTY_TEXT), _DEFAULT_PART, text), _DEFAULT_PART)
+    if spec.url_encode:
+        text = encode_path_values(text)
+    if spec.hive_style:
+        text = pc.binary_join_element_wise(pa.scalar(f"{field.name}=", pa.string()), text, _EMPTY_TEXT)
+    return codes, text
+
+
+def _joined_path_parts(codes: Codes, paths: pa.Array, more: Codes, parts: pa.Array) -> tuple[Codes, pa.Array]:
+    """Return codes and paths of the pairs that occur, at most one per row."""
+    pairs = from_numpy(codes * len(parts) + more).dictionary_encode()
+    pairs_present = pairs.dictionary.to_numpy(zero_copy_only=False)
+    left, right = (
+        paths.take(from_numpy(pairs_present // len(parts))),
+        parts.take(from_numpy(pairs_present % len(parts))),
+    )
+    joined = pc.binary_join_element_wise(left, right, _SLASH)
+    return pairs.indices.to_numpy(zero_copy_only=False).astype(np.int64), joined
+
+
+# --------------------------------------------------------------------------------------- partitions that a caller names
+
+#: The errors of values that make no path.
+_VALUE_ERRORS: Final = (LakefmtError, pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+def choose_partitions(
+    spec: KeySpec, schema: pa.Schema, existing: Sequence[str], asked: object, *, must_exist: bool = False
+) -> list[str]:
+    """Return the partition paths that `asked` names; a text that names none is returned unchanged.
+
+    Args:
+        spec: the table's key spec.
+        schema: the table schema.
+        existing: the table's partition paths.
+        asked: one item or several. A text is an existing path; else one or more ``column=value``
+            joined by ``/``; else the value of the only partition column. A mapping has values of
+            some partition columns and names every partition with them. A tuple has one value per
+            partition column, in order. Anything else is the value of the only partition column;
+            None is a missing value.
+
+        must_exist: raise for an item without a partition.
+
+    Raises:
+        InvalidInputError: not a partition column or not a value of one, or no items.
+
+    Example:
+        >>> from lakefmt._core.keys import plan_key_spec
+        >>> spec, schema = plan_key_spec("id", ["city", "n"]), pa.schema([("city", pa.string()), ("n", pa.int32())])
+        >>> known = ["city=oslo/n=1", "city=oslo/n=2", "city=lima/n=1"]
+        >>> choose_partitions(spec, schema, known, [{"city": "oslo"}, ("lima", 1)])
+        ['city=oslo/n=1', 'city=oslo/n=2', 'city=lima/n=1']
+    """
+    chooser = _PartitionChooser(spec, schema, existing)
+    chosen: dict[str, None] = {}
+    for item in partition_items(asked):
+        paths = foreign(partial(chooser.paths_of, item), "a partition cannot be read")
+        if must_exist and (not paths or any(path not in existing for path in paths)):
+            raise InvalidInputError(f"no partition {shown(item)}; see table.partitions()")
+        chosen |= dict.fromkeys(paths)
+    return list(chosen)
+
+
+def partition_items(asked: object) -> list[object]:
+    """Return the named partitions item by item; reads an iterator once.
+
+    Raises:
+        InvalidInputError: `asked` cannot be iterated.
+    """
+    if isinstance(asked, str | bytes | Mapping) or not isinstance(asked, Iterable):
+        return [asked]
+    return foreign(lambda: list(asked), "the partitions cannot be read")
+
+
+@dataclass(frozen=True)
+class _PartitionChooser:
+    """Finds partitions among the existing ones."""
+
+    spec: KeySpec
+    schema: pa.Schema
+    known: Sequence[str]
+
+    def paths_of(self, item: object) -> list[str]:
+        """Return the paths that one item names."""
+        fields = self.spec.partition_fields
+        if isinstance(item, str):
+            return self._of_text(item)
+        self._check_fields(item)
+        if isinstance(item, Mapping):
+            return self._with_values(item)
+        if isinstance(item, tuple | list):
+            if len(item) != len(fields):
+                raise InvalidInputError(f"{item!r:.200} has {len(item)} values for the partition columns {self._names}")
+            return self._with_values({field.name: value for field, value in zip(fields, item, strict=True)})
+        return self._of_value(item)
+
+    @property
+    def _names(self) -> str:
+        return ", ".join(field.name for field in self.spec.partition_fields)
+
+    def _check_fields(self, item: object) -> None:
+        if not self.spec.partition_fields:
+            raise InvalidInputError(f"{item!r:.200} is no partition: the table has no partition columns")
+        if self.spec.unsupported:
+            raise InvalidInputError(
+                f"{item!r:.200} is not a partition path of the table, and values cannot be looked up: {self.spec.unsupported}"
+            )
+
+    def _of_text(self, text: str) -> list[str]:
+        fields = self.spec.partition_fields
+        if text in self.known or not fields or self.spec.unsupported:
+            return [text]
+        values = self._hive_values(text)
+        if values is not None:
+            # A value may begin like a path; for paths that do not exist the error says no more.
+            matching = self._with_values(values)
+            return matching or (self._of_value(text) if len(fields) == 1 and self._is_text(fields[0]) else []) or [text]
+        if len(fields) == 1:
+            return self._of_value(text) or [text]
+        if len(text.split("/")) >= len(fields):
+            return [text]  # as a path, only that none exists
+        raise InvalidInputError(
+            f"{text!r:.200} is not a partition path of the table, and it has the partition columns {self._names}: give a "
+            "mapping, a tuple with a value for each, or name=value"
+        )
+
+    def _hive_values(self, text: str) -> dict[str, object] | None:
+        """Return the values of a text such as ``city=sf/day=2026-01-01``, a Hive style path."""
+        names = "|".join(re.escape(field.name) for field in self.spec.partition_fields)
+        if not re.match(rf"(?:{names})=", text):
+            return None
+        pairs = [part.split("=", 1) for part in re.split(rf"/(?=(?:{names})=)", text)]
+        values: dict[str, object] = {pair[0]: pair[1] for pair in pairs}
+        return values if len(values) == len(pairs) else None
+
+    def _is_text(self, field: PartitionField) -> bool:
+        column = field_at(self.schema, field.name)
+        return column is None or pt.is_string(column.type)
+
+    def _of_value(self, value: object) -> list[str]:
+        fields = self.spec.partition_fields
+        if len(fields) > 1:
+            raise InvalidInputError(
+                f"{value!r:.200} is one value, and the table has the partition columns {self._names}: give a mapping or a tuple"
+            )
+        return self._with_values({fields[0].name: value})
+
+    def _with_values(self, values: Mapping[str, object]) -> list[str]:
+        """Return the partitions whose paths have these values."""
+        fields = {field.name: field for field in self.spec.partition_fields}
+        unknown = [name for name in values if name not in fields]
+        if unknown or not values:
+            raise InvalidInputError(f"{dict(values)!r:.200} names no partition columns; the table has {self._names}")
+        wanted = {name: self._parts(fields[name], value) for name, value in values.items()}
+        # Of several readings of a text the first one that a partition has counts.
+        matching = []
+        divided = [(path, divide_path(self.spec, path)) for path in self.known]
+        for choice in _first_existing_readings(wanted, [parts for _, parts in divided if parts is not None]):
+            matching += [
+                path
+                for path, parts in divided
+                if parts is not None and all(parts.get(name) == part for name, part in choice.items())
+            ]
+        return matching
+
+    def _parts(self, field: PartitionField, value: object) -> list[str]:
+        """Return the possible path parts of a value, most likely first."""
+        column = field_at(self.schema, field.name)
+        kind = pa.string() if column is None else column.type
+        try:
+            parts = [self._path_part(field, kind, value)]
+        except _VALUE_ERRORS as error:
+            texts = self._path_texts(field, value)
+            if not texts or not (field.timestamp or any(self._has(field, part) for part in texts)):
+                raise InvalidInputError(
+                    f"{value!r:.200} is no value of partition column {field.name!r} of type {kind}: {error}"
+                ) from error
+            return texts
+        return [*parts, *self._path_texts(field, value)]
+
+    def _path_texts(self, field: PartitionField, value: object) -> list[str]:
+        """Return the path parts that equal a text: a formatted time, or an encoded value."""
+        if not isinstance(value, str) or not value:
+            return []
+        try:
+            formatted = self._path_part(PartitionField(field.name), pa.string(), value)
+        except _VALUE_ERRORS:
+            return []
+        return [formatted, f"{field.name}={value}" if self.spec.hive_style else value]
+
+    def _has(self, field: PartitionField, part: str) -> bool:
+        divided = (divide_path(self.spec, path) for path in self.known)
+        return any(parts is not None and parts[field.name] == part for parts in divided)
+
+    def _path_part(self, field: PartitionField, kind: pa.DataType, value: object) -> str:
+        """Return the path part of a row with the value."""
+        alone = replace(self.spec, partition_fields=(field,))
+        rows = pa.table({field.name: _array_of_value(value, kind)})
+        return str(build_partition_paths(alone, rows).dictionary[0])
+
+
+def _array_of_value(value: object, kind: pa.DataType) -> pa.Array:
+    """Return one value as an array of a type; texts are parsed."""
+    if isinstance(value, str) and not pt.is_string(kind):
+        return pa.array([str(value)]).cast(kind)
+    return pa.repeat(arrow_scalar(value, kind, "partition"), 1)
+
+
+def _first_existing_readings(
+    wanted: Mapping[str, list[str]], present: Sequence[Mapping[str, str]]
+) -> list[dict[str, str]]:
+    """Return the first reading of each value that some partition has."""
+    chosen: dict[str, str] = {}
+    rows = list(present)
+    for name, readings in wanted.items():
+        part = next((each for each in readings if any(row.get(name) == each for row in rows)), None)
+        if part is None:
+            return []
+        chosen[name] = part
+        rows = [row for row in rows if row.get(name) == part]
+    return [chosen]
+
+
+# --------------------------------------------------------------------------------------------------- partitions by time

@@ -1,0 +1,154 @@
+"""Format timestamp columns as partition paths (docs/format.md, Timestamp key generator). Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakefmt._core.keys.joda import Times, check_range, compile_pattern, format_times, parse_times
+from lakefmt._core.keys.spec import TimestampSpec
+from lakefmt._core.keys.time_zones import to_instants, to_local
+from lakefmt._core.schema.java_text import distinct_values, plain_array
+from lakefmt._core.schema.types import storage_type
+from lakefmt.errors import InvalidKey
+
+__all__ = ["time_parts"]
+
+
+#: Hudi reads a null number as 1 and a null text as the first millisecond after the epoch.
+_MISSING_TIME: Final = 1
+
+
+_UNITS_PER_MILLI: Final = {"NANOSECONDS": 1_000_000, "MICROSECONDS": 1_000}
+
+
+_MILLIS_PER_UNIT: Final = {
+    "MILLISECONDS": 1,
+    "SECONDS": 1_000,
+    "MINUTES": 60_000,
+    "HOURS": 3_600_000,
+    "DAYS": 86_400_000,
+}
+
+
+#: Beyond every printable time, and far from the limits of int64.
+_FARTHEST_MILLIS: Final = 1 << 50
+
+
+def time_parts(name: str, column: pa.ChunkedArray, spec: TimestampSpec, consistent: bool) -> tuple[Times, pa.Array]:
+    """Return a code for every row of the column `name` and the formatted time of every code.
+
+    Raises:
+        InvalidKey: a type, text or number that is not a time.
+        UnsupportedFeature: an unknown time zone.
+    """
+    kind = storage_type(column.type)
+    if not (pt.is_string(kind) or pt.is_large_string(kind)):
+        rows = _instants_of_numbers(name, column, spec, consistent)
+        return _formatted_times(rows, to_local(rows, spec.output_timezone or "UTC"), spec)
+    codes, texts = distinct_values(column)
+    if spec.unit is None:
+        inner, times = _formatted_times(*_instants_of_texts(name, texts, spec), spec)
+    else:
+        # Another engine rewrote the numbers as decimal texts (Spark UPDATE does).
+        numbers = pa.chunked_array([_texts_as_numbers(name, texts)])
+        inner, times = time_parts(name, numbers, spec, consistent)
+    return inner[codes], times
+
+
+def _texts_as_numbers(name: str, texts: pa.Array) -> pa.Array:
+    try:
+        return texts.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise InvalidKey(f"partition column {name!r} holds texts where numbers are expected: {error}") from None
+
+
+def _formatted_times(instants: Times, local: Times, spec: TimestampSpec) -> tuple[Times, pa.Array]:
+    """Format each distinct step of the pattern: a million times of one day have one text."""
+    pattern = compile_pattern(spec.output_format)
+    check_range(local)
+    if pattern.has_zone:
+        return np.arange(len(local), dtype=np.int64), format_times(instants, local, pattern)
+    steps = pa.array(local - local % pattern.step).dictionary_encode()
+    distinct = np.asarray(steps.dictionary.to_numpy(zero_copy_only=False), np.int64)
+    codes = np.asarray(steps.indices.to_numpy(zero_copy_only=False), np.int64)
+    return codes, format_times(distinct, distinct, pattern)
+
+
+def _instants_of_numbers(name: str, column: pa.ChunkedArray, spec: TimestampSpec, consistent: bool) -> Times:
+    """Return the instant of every row in milliseconds, int64."""
+    unit = spec.unit
+    if unit is None:
+        raise InvalidKey(
+            f"partition column {name!r} of type {column.type} holds numbers, but {spec.type.name} reads texts"
+        )
+    chunks = [_stored_numbers(name, plain_array(chunk)) for chunk in column.chunks]
+    instants = np.concatenate(chunks) if chunks else np.empty(0, np.int64)
+    if consistent and pt.is_timestamp(column.type):
+        unit = "MILLISECONDS" if column.type.unit == "ms" else "MICROSECONDS"
+    return _to_millis(instants, unit)
+
+
+def _stored_numbers(name: str, chunk: pa.Array) -> Times:
+    kind = chunk.type
+    try:
+        if pt.is_timestamp(kind):
+            chunk = (chunk if kind.unit in ("ms", "us") else chunk.cast(pa.timestamp("us"))).cast(pa.int64())
+        elif pt.is_date(kind):
+            chunk = chunk.cast(pa.date32()).cast(pa.int32())
+        elif pt.is_floating(kind):
+            chunk = pc.trunc(chunk)
+        elif pt.is_decimal(kind):
+            chunk = pc.trunc(chunk).cast(pa.decimal128(38, 0))
+        elif not (pt.is_integer(kind) or pt.is_null(kind)):
+            raise InvalidKey(f"partition column {name!r} of type {kind} does not hold times")
+        return np.asarray(pc.fill_null(chunk.cast(pa.int64()), _MISSING_TIME).to_numpy(zero_copy_only=False), np.int64)
+    except pa.ArrowInvalid as error:
+        raise InvalidKey(f"partition column {name!r} holds a value that is no time: {error}") from None
+
+
+def _to_millis(numbers: Times, unit: str) -> Times:
+    divisor = _UNITS_PER_MILLI.get(unit)
+    if divisor is not None:
+        # Java divides towards zero.
+        whole = numbers // divisor
+        whole = whole + ((numbers < 0) & (whole * divisor != numbers))
+        return np.asarray(np.clip(whole, -_FARTHEST_MILLIS, _FARTHEST_MILLIS), np.int64)
+    factor = _MILLIS_PER_UNIT[unit]
+    bound = _FARTHEST_MILLIS // factor
+    return np.asarray(np.clip(numbers, -bound, bound) * factor, np.int64)
+
+
+def _instants_of_texts(name: str, texts: pa.Array, spec: TimestampSpec) -> tuple[Times, Times]:
+    """Return the instants of `texts` and their local times in the output zone."""
+    texts = pc.fill_null(texts.cast(pa.string()), _missing_text(spec))
+    instants, own = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
+    waiting = np.ones(len(texts), np.bool_)
+    for pattern in spec.input_formats:
+        parsed = parse_times(texts, compile_pattern(pattern))
+        now = waiting & parsed.fits
+        if parsed.offset is not None:
+            instants[now] = (parsed.local - parsed.offset)[now]
+        else:
+            instants[now] = to_instants(parsed.local[now], spec.input_timezone or "UTC")
+        own[now] = parsed.local[now]
+        waiting &= ~parsed.fits
+    if waiting.any():
+        first = str(texts[int(np.flatnonzero(waiting)[0])])
+        raise InvalidKey(
+            f"{int(np.count_nonzero(waiting))} values of partition column {name!r} do not fit "
+            f"{' or '.join(spec.input_formats)}, the first is {first[:100]!r}"
+        )
+    zone = spec.output_timezone or spec.input_timezone
+    # Without zones in the settings a text keeps its own offset.
+    return instants, own if zone is None else to_local(instants, zone)
+
+
+def _missing_text(spec: TimestampSpec) -> str:
+    instant = np.array([_MISSING_TIME], np.int64)
+    local = to_local(instant, spec.input_timezone or spec.output_timezone or "UTC")
+    return str(format_times(instant, local, compile_pattern(spec.input_formats[0]))[0])

@@ -1,0 +1,438 @@
+"""Where the metadata table keeps its partitions and file groups, and what they are named. Pure.
+
+The metadata table is a merge-on-read table below ``.hoodie/metadata`` with base files in HFile format. It has one
+partition per kind of metadata, and each partition has a number of file groups that is fixed when it is made. A record
+belongs to the file group that Java's hash of its key names (docs/format.md, Metadata table).
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakefmt._core.arrays import text_offsets
+from lakefmt._core.config.table_config import TableConfig
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.values import TableVersion
+from lakefmt.errors import CorruptFile, InvalidInputError
+
+__all__ = [
+    "BUILD_ORDER",
+    "DEFAULT_FILE_GROUPS",
+    "EMPTY_PARTITION",
+    "FIRST_INSTANT",
+    "FIRST_WRITE_TOKEN",
+    "METADATA_DIRECTORY",
+    "SEEN_KEY",
+    "WITHOUT_FILES",
+    "MetadataFileName",
+    "PartitionKind",
+    "check_file_groups",
+    "escape_partition",
+    "file_group_numbers",
+    "file_id_of",
+    "hfile_name",
+    "initial_instant",
+    "java_hashes",
+    "kind_of_partition",
+    "log_file_name",
+    "metadata_properties",
+    "num_file_groups_for_keys",
+    "parse_metadata_file",
+    "partition_identifier",
+]
+
+#: The metadata table's directory, relative to the table.
+METADATA_DIRECTORY = ".hoodie/metadata"
+#: How the empty partition path is named in keys and records.
+EMPTY_PARTITION = "."
+#: The attempt in the names of files that make a partition.
+FIRST_WRITE_TOKEN = "0-0-0"  # noqa: S105 - no secret: a part of file names
+#: The instant of the first initialisation; the following ones are one higher each.
+FIRST_INSTANT = "00000000000000000"
+
+#: The partitions that lakefmt saw last, a property of its own: another engine that drops one leaves it as it is.
+SEEN_KEY = "lakefmt.metadata.partitions"
+
+#: They change no file that the metadata table lists.
+WITHOUT_FILES = frozenset({Action.SAVEPOINT, Action.INDEXING, Action.SCHEMA_COMMIT})
+
+_SOLO_INSTANT = "00000000000000"
+#: The millisecond digits of the first initialisation in version 6.
+_FIRST_SUFFIX_V6 = 10
+_FILE_NAME = re.compile(
+    r"(?:(?P<base>[^._/][^_/]*)_(?P<base_token>\d+-\d+-\d+)_(?P<base_instant>\d{14,26})\.hfile"
+    r"|\.(?P<log>[^._/][^_/]*)_(?P<log_instant>\d{14,26})\.log\.(?P<version>\d{1,9})_(?P<log_token>\d+-\d+-\d+))",
+    re.ASCII,
+)
+_NUMBER_OF_GROUP = re.compile(r"(?P<prefix>.+)-(?P<number>\d{4,10})-0", re.ASCII)
+
+U32 = npt.NDArray[np.uint32]
+I64 = npt.NDArray[np.int64]
+
+
+class PartitionKind(enum.Enum):
+    """The kinds of partitions of a metadata table; the value is the partition's name, or how it begins."""
+
+    FILES = "files"
+    COLUMN_STATS = "column_stats"
+    BLOOM_FILTERS = "bloom_filters"
+    RECORD_INDEX = "record_index"
+    PARTITION_STATS = "partition_stats"
+    SECONDARY_INDEX = "secondary_index_"
+    EXPRESSION_INDEX = "expr_index_"
+
+
+#: The order in which Hudi builds the partitions of a new metadata table.
+BUILD_ORDER = tuple(PartitionKind)
+
+_FILE_ID_PREFIX = {
+    PartitionKind.FILES: "files",
+    PartitionKind.COLUMN_STATS: "col-stats",
+    PartitionKind.BLOOM_FILTERS: "bloom-filters",
+    PartitionKind.RECORD_INDEX: "record-index",
+    PartitionKind.PARTITION_STATS: "partition-stats",
+}
+#: File groups of a new partition, where the number of records does not decide.
+DEFAULT_FILE_GROUPS = {
+    PartitionKind.FILES: 1,
+    PartitionKind.COLUMN_STATS: 2,
+    PartitionKind.BLOOM_FILTERS: 4,
+    PartitionKind.PARTITION_STATS: 1,
+    PartitionKind.EXPRESSION_INDEX: 2,
+}
+
+
+def kind_of_partition(name: str) -> PartitionKind | None:
+    """Return the kind of a partition of the metadata table; None for a name that lakefmt does not know.
+
+    Parameters:
+        name: as in ``hoodie.table.metadata.partitions``.
+
+    Example:
+        >>> kind_of_partition("secondary_index_city"), kind_of_partition("other")
+        (<PartitionKind.SECONDARY_INDEX: 'secondary_index_'>, None)
+    """
+    for kind in PartitionKind:
+        if name == kind.value or (kind.value.endswith("_") and name.startswith(kind.value) and name != kind.value):
+            return kind
+    return None
+
+
+def partition_identifier(partition_path: str) -> str:
+    """Return how a data partition is named in the metadata table: its path, and ``.`` for the empty one."""
+    return partition_path or EMPTY_PARTITION
+
+
+# ---------------------------------------------------------------------------------------------------------- file names
+
+
+def _file_id_prefix(partition: str) -> str:
+    kind = kind_of_partition(partition)
+    if kind is None:
+        raise InvalidInputError(f"{partition!r} is no partition of a metadata table")
+    return _FILE_ID_PREFIX.get(kind) or partition.replace("_", "-")
+
+
+def file_id_of(partition: str, number: int, data_partition: str | None = None) -> str:
+    """Return the id of a file group of the metadata table.
+
+    Parameters:
+        partition: the metadata table's partition.
+        number: which of its file groups, from 0 on.
+        data_partition: the path of the data partition that the group is for, in a partitioned record index.
+
+    Raises:
+        InvalidInputError: the partition's name is unknown.
+
+    Example:
+        >>> file_id_of("column_stats", 1), file_id_of("record_index", 0, "asia/tokyo")
+        ('col-stats-0001-0', 'record-index-asia%2Ftokyo-0000-0')
+    """
+    prefix = _file_id_prefix(partition)
+    if data_partition is not None:
+        prefix = f"{prefix}-{escape_partition(data_partition)}"
+    return f"{prefix}-{number:04d}-0"
+
+
+_ESCAPED = {
+    *map(chr, range(0x20)),
+    "\x7f",
+    *"\"#%'*/:=?\\{[]^",
+    *"_-",
+}
+
+
+def escape_partition(partition_path: str) -> str:
+    """Return a data partition's path as file ids of a partitioned record index have it.
+
+    Example:
+        >>> escape_partition("2024-01-01/x")
+        '2024%2D01%2D01%2Fx'
+    """
+    return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in partition_path)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataFileName:
+    """The parts of the name of a base file or a log file of the metadata table.
+
+    Attributes:
+        name: the whole name.
+        file_id: the file group.
+        instant: of a base file and of a log file of layout 2 the instant that wrote it; of a log file of layout 1 the
+            base instant of its slice.
+        version: the log version; None for a base file.
+        write_token: the attempt that wrote it.
+    """
+
+    name: str
+    file_id: str
+    instant: str
+    version: int | None
+    write_token: str
+
+
+@lru_cache(maxsize=1 << 14)
+def parse_metadata_file(name: str) -> MetadataFileName | None:
+    """Return the parts of a file's name; None for a file that is neither base nor log (``.crc`` and others).
+
+    Example:
+        >>> parse_metadata_file(".files-0000-0_00000000000000000.log.1_0-0-0").file_id
+        'files-0000-0'
+        >>> parse_metadata_file("..files-0000-0_00000000000000000.log.1_0-0-0.crc") is None
+        True
+    """
+    match = _FILE_NAME.fullmatch(name)
+    if match is None:
+        return None
+    if match["base"] is not None:
+        return MetadataFileName(name, match["base"], match["base_instant"], None, match["base_token"])
+    return MetadataFileName(name, match["log"], match["log_instant"], int(match["version"]), match["log_token"])
+
+
+def log_file_name(file_id: str, instant: str, version: int = 1, write_token: str = FIRST_WRITE_TOKEN) -> str:
+    """Return the name of a log file.
+
+    Example:
+        >>> log_file_name("files-0000-0", "00000000000000000")
+        '.files-0000-0_00000000000000000.log.1_0-0-0'
+    """
+    return f".{file_id}_{instant}.log.{version}_{write_token}"
+
+
+def hfile_name(file_id: str, instant: str, write_token: str = FIRST_WRITE_TOKEN) -> str:
+    """Return the name of a base file.
+
+    Example:
+        >>> hfile_name("files-0000-0", "00000000000000000")
+        'files-0000-0_0-0-0_00000000000000000.hfile'
+    """
+    return f"{file_id}_{write_token}_{instant}.hfile"
+
+
+def check_file_groups(partition: str, file_ids: Iterable[str]) -> dict[str | None, list[str]]:
+    """Return the file groups of a partition in their order, checked for gaps.
+
+    A missing file group raises no error in Hudi: keys are then looked for in the wrong group.
+
+    Parameters:
+        partition: the metadata table's partition.
+        file_ids: ids found in its directory, in any order, repeated or not.
+
+    Returns:
+        File ids by data partition, escaped as in the ids, for a partitioned record index; else one entry under None.
+
+    Raises:
+        CorruptFile: an id is of another partition, or the numbers are not 0, 1, 2 ….
+
+    Example:
+        >>> check_file_groups("column_stats", ["col-stats-0001-0", "col-stats-0000-0"])
+        {None: ['col-stats-0000-0', 'col-stats-0001-0']}
+    """
+    prefix = _file_id_prefix(partition)
+    runs: dict[str | None, list[str]] = {}
+    for file_id in sorted(set(file_ids)):
+        match = _NUMBER_OF_GROUP.fullmatch(file_id)
+        run = None if match is None else match["prefix"]
+        if run is None or not (run == prefix or (run.startswith(prefix + "-") and partition == "record_index")):
+            raise CorruptFile(
+                f"{METADATA_DIRECTORY}/{partition} has files of a group {file_id!r}, which is none of its file groups"
+            )
+        runs.setdefault(None if run == prefix else run[len(prefix) + 1 :], []).append(file_id)
+    for run, ids in runs.items():
+        expected = [
+            f"{prefix}-{number:04d}-0" if run is None else f"{prefix}-{run}-{number:04d}-0"
+            for number in range(len(ids))
+        ]
+        if ids != expected:
+            missing = sorted(set(expected) - set(ids))
+            raise CorruptFile(
+                f"{METADATA_DIRECTORY}/{partition} lacks the file group {missing[0]}: keys would be looked for in wrong "
+                "places; drop this index, a later write can build it again"
+            )
+    return runs
+
+
+def initial_instant(number: int, version: TableVersion, last_completed: str | None = None) -> str:
+    """Return the instant of an initialisation.
+
+    Parameters:
+        number: how many partitions were initialised before.
+        version: the table version.
+        last_completed: the last completed instant of the data table, where version 6 asks for it.
+
+    Example:
+        >>> initial_instant(2, TableVersion.EIGHT), initial_instant(0, TableVersion.SIX)
+        ('00000000000000002', '00000000000000010')
+    """
+    if version is TableVersion.SIX:
+        return f"{last_completed or _SOLO_INSTANT}{_FIRST_SUFFIX_V6 + number:03d}"
+    return f"{number:017d}"
+
+
+def metadata_properties(config: TableConfig) -> dict[str, str]:
+    """Return the properties of a new metadata table of a table, without the checksum.
+
+    Parameters:
+        config: the data table's properties.
+    """
+    properties = {
+        "hoodie.table.name": f"{config.name}_metadata",
+        "hoodie.table.type": "MERGE_ON_READ",
+        "hoodie.table.version": str(config.version.value),
+        "hoodie.timeline.layout.version": str(config.version.layout),
+        "hoodie.table.base.file.format": "HFILE",
+        "hoodie.table.recordkey.fields": "key",
+        "hoodie.populate.meta.fields": "false",
+        "hoodie.compaction.payload.class": "org.apache.hudi.metadata.HoodieMetadataPayload",
+        "hoodie.datasource.write.drop.partition.columns": "false",
+    }
+    if config.version is TableVersion.SIX:
+        return {
+            **properties,
+            "hoodie.archivelog.folder": "archived",
+            "hoodie.table.keygenerator.class": "org.apache.hudi.metadata.HoodieTableMetadataKeyGenerator",
+            "hoodie.compaction.record.merger.strategy": "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
+        }
+    return {
+        **properties,
+        "hoodie.table.initial.version": str(config.version.value),
+        "hoodie.archivelog.folder": "history",
+        "hoodie.timeline.path": "timeline",
+        "hoodie.timeline.history.path": "history",
+        "hoodie.record.merge.mode": "CUSTOM",
+        "hoodie.record.merge.strategy.id": "00000000-0000-0000-0000-000000000000",
+        "hoodie.table.keygenerator.type": "HOODIE_TABLE_METADATA",
+    }
+
+
+# ------------------------------------------------------------------------------------------- which file group has a key
+
+#: Keys that are hashed together: few enough for the processor's caches.
+_HASHED_KEYS = 1 << 14
+
+
+@lru_cache(maxsize=1)
+def _powers(length: int) -> tuple[U32, U32]:
+    """Return the powers of 31 and of its inverse modulo 2**32."""
+    base = np.full(length, 31, np.uint32)
+    inverse = np.full(length, pow(31, -1, 1 << 32), np.uint32)
+    base[:1] = inverse[:1] = 1
+    return np.multiply.accumulate(base, dtype=np.uint32), np.multiply.accumulate(inverse, dtype=np.uint32)
+
+
+def java_hashes(texts: pa.Array) -> npt.NDArray[np.int32]:
+    """Return what Java's ``String.hashCode`` gives for texts.
+
+    Parameters:
+        texts: an array of strings or of UTF-8 bytes without nulls.
+
+    Example:
+        >>> java_hashes(pa.array(["TXN-009", "TXN-008", "Amazon$", ""])).tolist()
+        [-166313930, -166313931, 772100736, 0]
+    """
+    hashes = [_hashes(texts.slice(start, _HASHED_KEYS)) for start in range(0, len(texts), _HASHED_KEYS)]
+    return np.concatenate(hashes).view(np.int32) if hashes else np.empty(0, np.int32)
+
+
+def _hashes(texts: pa.Array) -> U32:
+    units, ends = _utf16_units(texts)
+    size = 1 << max(16, (len(units) + 1).bit_length())
+    powers, inverses = _powers(size)
+    # The hash of units[a:b] is the sum of units[i] * 31**(b - 1 - i): a difference of prefix sums of units[i] * 31**-i,
+    # times 31**(b - 1). All arithmetic is modulo 2**32, where 31 has an inverse.
+    sums = np.zeros(len(units) + 1, np.uint32)
+    np.cumsum(units.astype(np.uint32) * inverses[: len(units)], dtype=np.uint32, out=sums[1:])
+    starts = np.concatenate([[0], ends[:-1]])
+    hashes: U32 = (sums[ends] - sums[starts]) * powers[np.maximum(ends - 1, 0)]
+    return hashes
+
+
+def _utf16_units(texts: pa.Array) -> tuple[npt.NDArray[np.uint16] | npt.NDArray[np.uint8], I64]:
+    """Return the UTF-16 units of all texts, one after the other, and where each text's units end."""
+    offsets = text_offsets(texts).astype(np.int64)
+    data = texts.buffers()[2]
+    raw = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
+    ends = offsets[1:] - offsets[0]
+    if raw.max(initial=0) < 0x80:
+        return raw, ends
+    units_at = np.zeros(len(raw) + 1, np.int64)
+    np.cumsum(((raw & 0xC0) != 0x80).astype(np.int64) + (raw >= 0xF0), out=units_at[1:])
+    try:
+        units = np.frombuffer(raw.tobytes().decode().encode("utf-16-le"), np.uint16)
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"a key is not UTF-8: {error}") from None
+    return units, units_at[ends]
+
+
+def file_group_numbers(keys: pa.Array, count: int) -> npt.NDArray[np.int64]:
+    """Return for every key which of `count` file groups has it.
+
+    Parameters:
+        keys: an array of strings or of UTF-8 bytes without nulls.
+        count: file groups of the partition.
+
+    Example:
+        >>> file_group_numbers(pa.array(["TXN-009", "TXN-008", "19743$"]), 10).tolist()
+        [0, 1, 0]
+    """
+    if count == 1:
+        return np.zeros(len(keys), np.int64)
+    hashes = java_hashes(keys)
+    # Java's abs of the smallest int is itself, and its remainder has the sign of the dividend.
+    return np.abs(np.fmod(np.abs(hashes), np.int32(count)).astype(np.int64))
+
+
+def num_file_groups_for_keys(
+    num_records: int, *, minimum: int = 10, maximum: int = 10_000, growth: float = 2.0, max_bytes: int = 1 << 30
+) -> int:
+    """Return how many file groups a new record index or secondary index gets.
+
+    Parameters:
+        num_records: records that it begins with.
+        minimum: at least this many; with `maximum` being the same number, exactly this many.
+        maximum: at most this many.
+        growth: how much larger the table is expected to become.
+        max_bytes: size of a file group at that time.
+
+    Example:
+        >>> num_file_groups_for_keys(1000), num_file_groups_for_keys(1_000_000_000)
+        (10, 89)
+    """
+    if minimum == maximum != 0:
+        return minimum
+    per_group = max_bytes // _RECORD_BYTES
+    return max(minimum, min(maximum, math.ceil(num_records * growth) // per_group))
+
+
+#: What Hudi takes for the size of a record of these indexes.
+_RECORD_BYTES = 48

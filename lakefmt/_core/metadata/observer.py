@@ -1,0 +1,392 @@
+"""Record every completion of an instant in the metadata table (effects, under the table lock).
+
+What the table advertises is read from its properties for every instant anew: another engine deletes indexes that its own
+settings do not ask for. An instant that is recorded twice, because its process died in between, is recorded anew.
+
+A handle that writes one commit after the other keeps what it wrote last (:class:`WrittenRecords`), and reads nothing until another
+writer writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import field
+from functools import cache, partial
+from itertools import compress
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt._core.config.settings import Settings
+from lakefmt._core.config.table_config import TableConfig
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.filegroups.pending_plans import copied_logs
+from lakefmt._core.filegroups.table_client import TableClient, TableState
+from lakefmt._core.metadata.collect import FactCollector
+from lakefmt._core.metadata.commit_updates import (
+    copies_of_rollback,
+    updates_of_clean,
+    updates_of_commit,
+    updates_of_rollback,
+)
+from lakefmt._core.metadata.index_definitions import without_definition
+from lakefmt._core.metadata.layout import WITHOUT_FILES, PartitionKind, partition_identifier
+from lakefmt._core.metadata.manage import (
+    MetadataTableManager,
+    expression_time_zone,
+    inflight_partitions,
+    load_definitions,
+    wanted_partitions,
+)
+from lakefmt._core.metadata.reading.handle_memory import handle_memory
+from lakefmt._core.metadata.reading.index_readers import keys_in_file_group
+from lakefmt._core.metadata.reading.listing import files_by_metadata, files_read_before, files_written_before
+from lakefmt._core.metadata.reading.metadata_files import known_commits
+from lakefmt._core.metadata.reading.reader import MetadataTable, newest_records
+from lakefmt._core.metadata.records import MetadataRecord, PartitionUpdate, RecordFormat, decode_record
+from lakefmt._core.metadata.services.run import run_metadata_services
+from lakefmt._core.metadata.timeline import MetadataTimeline, MetadataTimelineStore
+from lakefmt._core.metadata.writer import MetadataTableWriter, known_forms
+from lakefmt._core.schema import avro_to_arrow, without_meta_columns
+from lakefmt._core.storage.table_directory import TableDirectory
+from lakefmt._core.timeline.commit import CommitMetadata
+from lakefmt._core.timeline.instant import Action, Instant
+from lakefmt._core.timeline.metadata_codec import BodyKind, decode_body
+from lakefmt._core.timeline.observer import PendingCompletion
+from lakefmt._core.timeline.timeline import Timeline, timeline_with
+from lakefmt._core.values import InstantTime, WriteOperation
+from lakefmt.errors import MetadataTablePresent, StateError
+
+__all__ = [
+    "MetadataTableObserver",
+    "WrittenRecords",
+    "stored_records",
+    "written_records",
+]
+
+_MOST_KEPT_RECORDS = 10_000
+
+
+#: Operations that change no column.
+_SERVICE_OPERATIONS = frozenset({WriteOperation.CLUSTER, WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
+
+
+@dataclass
+class MetadataTableObserver:
+    """Keeps the metadata table of one table right; a table without one is left alone unless the settings ask for it.
+
+    Attributes:
+        client: the data table.
+        settings: of the call.
+    """
+
+    client: TableClient
+    settings: Settings
+
+    @property
+    def durable(self) -> bool:
+        """Whether what is completed must reach the disk."""
+        return self.settings.text("lakefmt.durability") == "fsync"
+
+    def before_completion(self, pending: PendingCompletion) -> None:
+        """Write what belongs to the instant.
+
+        Raises:
+            CorruptFile: the metadata table is damaged.
+            UnsupportedFeature: it has a partition that lakefmt cannot keep.
+        """
+        config = pending.config
+        asked = wanted_partitions(config, self.settings)
+        if not (config.metadata_partitions or asked) or pending.action in WITHOUT_FILES:
+            return
+        manager = MetadataTableManager(self.client, config, pending.timeline, self.settings, pending.proved_time)
+        if pending.action is Action.RESTORE:
+            # What was restored may be in the metadata table's base files already: nothing but a new one is right.
+            if config.metadata_partitions:
+                manager.rebuild(after_undoing=True)
+            return
+        directory = pending.directory
+        if pending.action is not Action.ROLLBACK:
+            missing = [name for name in asked if name not in config.metadata_partitions]
+            if missing:
+                config, directory = manager.add(missing), None
+        if not config.metadata_partitions:
+            return
+        timelines = MetadataTimelineStore(self.client.store, config.version, durable=self.durable)
+        timeline = timelines.load(directory)
+        if not timeline.completed():
+            # Its directory is gone, or was never finished.
+            config, directory = manager.rebuild(after_undoing=pending.action is Action.ROLLBACK), None
+            timeline = timelines.load()
+        try:
+            self._record(pending, config, timeline, directory)
+        except StateError:
+            pending.prove_lock()  # who completed something else than this writer, had the lock meanwhile
+            raise
+
+    def _record(
+        self,
+        pending: PendingCompletion,
+        config: TableConfig,
+        loaded: MetadataTimeline,
+        directory: TableDirectory | None,
+    ) -> None:
+        writer = MetadataTableWriter(
+            self.client.store,
+            config,
+            self.durable,
+            forms=known_forms(self.client),
+            cache=files_written_before(self.client),
+            commits=partial(known_commits, self.client),
+        )
+        if pending.action is Action.ROLLBACK:
+            self._record_rollback(writer, pending, config, loaded)
+            return
+        read_body = self.client.timeline_store(config).read_body
+        commits = known_commits(self.client)
+        timeline = run_metadata_services(writer, pending, self.settings, read_body, loaded, commits)
+        # What the services wrote and removed is not in the listing.
+        directory = directory if timeline == loaded else None
+        writer = replace(writer, directory=directory)
+        definitions = load_definitions(self.client, config, directory)
+        if pending.commit is not None:
+            collector = self._collector(config, pending, timeline, directory)
+            commit = self._with_copies(TableState(config, pending.timeline), pending.time, pending.commit)
+            updates = updates_of_commit(config, writer.form, collector, definitions, commit)
+        elif pending.action is Action.CLEAN:
+            record = decode_body(BodyKind.CLEAN_METADATA, pending.body, what=f"the clean {pending.time}")
+            updates = updates_of_clean(
+                config, writer.form, self._collector(config, pending, timeline, directory), definitions, record
+            )
+        else:
+            return
+        completion = writer.write(pending.time, updates, pending.proved_time, timeline, commits)
+        statistics = next(
+            (update for update in updates if update.partition == PartitionKind.PARTITION_STATS.value), None
+        )
+        written_records(self.client).remember(statistics, writer.form, timeline, (pending.time, completion))
+
+    def _with_copies(self, state: TableState, time: InstantTime, commit: CommitMetadata) -> CommitMetadata:
+        """Return a clustering with the logs that it makes visible: rows that were written to its new buckets meanwhile.
+
+        Hudi does not list them in a metadata table that it makes while the clustering waits.
+        """
+        if commit.operation is not WriteOperation.CLUSTER:
+            return commit
+        copies = copied_logs(self.client.at(state))
+        own = tuple(stat for path, stat in copies.items() if f"_{time}." in path)
+        return replace(commit, stats=(*commit.stats, *own)) if own else commit
+
+    def _record_rollback(
+        self, writer: MetadataTableWriter, pending: PendingCompletion, config: TableConfig, timeline: MetadataTimeline
+    ) -> None:
+        """Remove what the metadata table has of instants that are rolled back."""
+        record = decode_body(BodyKind.ROLLBACK_METADATA, pending.body, what=f"the rollback {pending.time}")
+        targets = record.get("commitsRollback")
+        for time in targets if isinstance(targets, list) else ():
+            if timeline.of_time(str(time)):
+                writer.remove(str(time), timeline)
+        updates = updates_of_rollback(record, writer.form)
+        if copies := copies_of_rollback(record):
+            definitions, collector = (
+                load_definitions(self.client, config),
+                self._collector(config, pending, timeline, None),
+            )
+            removed = {"partitionMetadata": copies}
+            updates += updates_of_clean(config, writer.form, collector, definitions, removed)
+        if updates:
+            writer.write(pending.time, updates, pending.proved_time, writer.timeline_store.load())
+
+    def _collector(
+        self,
+        config: TableConfig,
+        pending: PendingCompletion,
+        metadata_timeline: MetadataTimeline,
+        directory: TableDirectory | None,
+    ) -> FactCollector:
+        before = TableState(config, pending.timeline)
+        completed = timeline_with(pending.timeline, pending.time, pending.action, pending.next_time())
+        # A service may have the columns of its plan; those of today are found in its files as in those of any instant.
+        commit = pending.commit
+        text = None if commit is None or commit.operation in _SERVICE_OPERATIONS else commit.schema_text
+        schema = self.client.at(before).schema() if text is None else without_meta_columns(avro_to_arrow(text))
+        after = TableState(config, completed)
+
+        building = inflight_partitions(config)
+        has_keys = PartitionKind.RECORD_INDEX.value in config.metadata_partitions
+
+        @cache
+        def metadata_table() -> MetadataTable:
+            kept = files_read_before(self.client)
+            commits = known_commits(self.client)
+            return MetadataTable.at(
+                self.client.store, config, pending.timeline, metadata_timeline, kept, directory, commits
+            )
+
+        def remembered(keys: Sequence[str]) -> Mapping[str, MetadataRecord] | None:
+            return written_records(self.client).look_up(keys, metadata_timeline, pending.timeline)
+
+        def stored(keys: Sequence[str]) -> Mapping[str, MetadataRecord]:
+            return stored_records(metadata_table(), PartitionKind.PARTITION_STATS.value, keys)
+
+        def indexed(keys: pa.Array, partition: str, file_id: str) -> pa.Array:
+            return keys_in_file_group(metadata_table(), keys, partition, file_id)
+
+        def listed(paths: Collection[str]) -> frozenset[str]:
+            wanted = pa.array([partition_identifier(path).encode() for path in paths], pa.binary())
+            newest, _ = newest_records(metadata_table().lookup(PartitionKind.FILES.value, wanted))
+            is_listed = pc.is_in(wanted, value_set=newest["key"].combine_chunks()).to_numpy(zero_copy_only=False)
+            return frozenset(compress(paths, is_listed))
+
+        return FactCollector(
+            self.client,
+            before,
+            after,
+            pending.time,
+            schema,
+            remembered_statistics=remembered,
+            stored_statistics=None if PartitionKind.PARTITION_STATS.value in building else stored,
+            written_keys=pending.written_keys,
+            indexed_keys=indexed if has_keys and PartitionKind.RECORD_INDEX.value not in building else None,
+            listed_partitions=listed,
+            known_files=None if directory is None else lambda paths: files_by_metadata(metadata_table(), paths),
+            time_zone=expression_time_zone(self.settings),
+        )
+
+    def before_rollback(self, config: TableConfig, targets: Sequence[Instant]) -> None:
+        """Refuse the rollback of an instant that a compaction of the metadata table has taken in.
+
+        Raises:
+            StateError: an instant is in a base file of the metadata table, from which nothing can be taken away.
+            MetadataTablePresent: the metadata table would have to be made anew, and lakefmt cannot make one of its partitions.
+        """
+        if not config.metadata_partitions:
+            return
+        timeline = MetadataTimelineStore(self.client.store, config.version, durable=False).load()
+        if not timeline.completed():
+            unknown = without_definition(config.metadata_partitions, load_definitions(self.client, config))
+            if unknown:
+                raise MetadataTablePresent(
+                    f"the metadata table has lost its timeline, and lakefmt cannot make its partition {unknown[0]} anew: drop "
+                    "it first (hoodie.metadata.enable=false)"
+                )
+        for target in targets:
+            holder = base_files_with(timeline, target, config.version.layout)
+            if holder is not None:
+                raise StateError(
+                    f"{target.time} cannot be rolled back: {holder}, after {target.time} was recorded or complete, and "
+                    "nothing can be taken out of a base file. Restore the table to an earlier commit instead, or drop "
+                    "the metadata table first (hoodie.metadata.enable=false) and roll back then"
+                )
+
+
+def base_files_with(timeline: MetadataTimeline, target: Instant, layout: int) -> str | None:
+    """Return what put an instant into base files of the metadata table; None: its logs are all there is of it. Pure.
+
+    Parameters:
+        timeline: the metadata table's.
+        target: an instant of the data table.
+        layout: the timeline layout, 1 or 2.
+    """
+    compaction = timeline.last_compaction
+    recorded = [each.completion for each in timeline.of_time(target.time) if each.completion is not None]
+    if compaction is not None and any(time < compaction.time for time in recorded):
+        return f"the metadata table was compacted at {compaction.time}"
+    if not target.is_completed:
+        return None
+    for deltacommit in timeline.completed(Action.DELTA_COMMIT):
+        if deltacommit.is_log_compaction:
+            continue  # it is taken back with the instant
+        # Of version 6 the instant of a partition's making begins with that of the newest commit in it.
+        if layout == 1:
+            is_later = len(deltacommit.time) > len(target.time) and deltacommit.time >= target.time
+        else:
+            is_later = deltacommit.is_initialisation and (deltacommit.completion or "") > target.order_time
+        if is_later:
+            return f"an index of the metadata table was made at {deltacommit.completion}"
+    return None
+
+
+#: Requested and completion time of a deltacommit.
+_Deltacommit = tuple[str, str | None]
+
+
+@dataclass
+class WrittenRecords:
+    """Records of one partition of the metadata table as one handle wrote them last.
+
+    They count while the newest deltacommit is the one that this handle wrote, and its instant is complete.
+    """
+
+    _newest: _Deltacommit | None = None
+    #: Values by key, and the schema of each: most handles write once, and decode none of them.
+    _records: dict[str, tuple[bytes, str]] = field(default_factory=dict)
+
+    def look_up(
+        self, keys: Sequence[str], metadata: MetadataTimeline, data: Timeline
+    ) -> dict[str, MetadataRecord] | None:
+        """Return the records of keys; None: they have to be read.
+
+        Parameters:
+            keys: as they are stored.
+            metadata: the metadata table's timeline.
+            data: the data table's timeline.
+        """
+        newest = self._newest
+        if newest is None or newest != _newest_deltacommit(metadata) or not data.is_committed(InstantTime(newest[0])):
+            return None
+        stored = {key: self._records.get(key) for key in keys}
+        values = {key: value for key, value in stored.items() if value is not None}
+        return None if len(values) < len(stored) else {key: decode_record(*value) for key, value in values.items()}
+
+    def remember(
+        self, update: PartitionUpdate | None, form: RecordFormat, before: MetadataTimeline, after: _Deltacommit
+    ) -> None:
+        """Note what a deltacommit wrote.
+
+        Parameters:
+            update: of the partition; None: the deltacommit left it as it was.
+            form: how its records are written.
+            before: the metadata table's timeline without the deltacommit.
+            after: the deltacommit.
+        """
+        is_repeated = bool(before.of_time(after[0]))
+        if is_repeated or self._newest != _newest_deltacommit(before) or len(self._records) > _MOST_KEPT_RECORDS:
+            self._records.clear()
+        self._newest = None  # while the records of two deltacommits are mixed
+        if update is not None and len(update) > _MOST_KEPT_RECORDS:
+            return
+        if update is not None:
+            for key in update.deleted.to_pylist():
+                self._records.pop(key, None)
+            for key, value in zip(update.keys.to_pylist(), update.values.to_pylist(), strict=True):
+                self._records[key] = value, form.schema
+        self._newest = after
+
+
+def _newest_deltacommit(timeline: MetadataTimeline) -> _Deltacommit | None:
+    completed = ((instant.time, instant.completion) for instant in timeline.completed(Action.DELTA_COMMIT))
+    return max(completed, key=lambda times: (times[1] or "", times[0]), default=None)
+
+
+def written_records(client: TableClient) -> WrittenRecords:
+    """Return what a table's handle knows of ``partition_stats``."""
+    return handle_memory(client).of(WrittenRecords)
+
+
+def stored_records(table: MetadataTable, partition: str, keys: Iterable[str]) -> Mapping[str, MetadataRecord]:
+    """Return the newest records of a few keys; keys without one are left out.
+
+    Parameters:
+        table: the metadata table.
+        partition: of which newer records replace older ones.
+        keys: as they are stored.
+
+    Raises:
+        CorruptFile: the metadata table is damaged.
+        SnapshotExpired: a file was removed meanwhile.
+    """
+    wanted = pa.array([key.encode() for key in keys], pa.binary())
+    newest, schemas = newest_records(table.lookup(partition, wanted, newest_only=True))
+    rows = zip(newest["key"].to_pylist(), newest["value"].to_pylist(), newest["schema"].to_pylist(), strict=True)
+    return {key.decode(): decode_record(value, schemas[number], partition) for key, value, number in rows}

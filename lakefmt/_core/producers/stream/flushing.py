@@ -1,0 +1,479 @@
+"""Makes buffers durable: buffers become segments, in their order, with attempts after failures (effects)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt._core.arguments import shown
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.producers.stream.buffer import Buffer
+from lakefmt._core.producers.stream.committing import KeyScope, has_record_keys, key_scope, stored_rows
+from lakefmt._core.producers.stream.options import (
+    ErrorTypeHandler,
+    FailedBatch,
+    StreamOptions,
+    chained,
+    pause_seconds,
+    retry_status_of,
+    tries_again,
+)
+from lakefmt._core.schema import conform
+from lakefmt._core.segments.codec import OPERATOR, SegmentHeader, encode_segment, read_segments
+from lakefmt._core.segments.names import RowOperator
+from lakefmt._core.segments.pending import committed_of_streams
+from lakefmt._core.segments.resolve import (
+    check_storable,
+    codes_in,
+    columns_since,
+    current_rows,
+    dropped_columns,
+    fitted,
+    joined_rows,
+    moved_rows,
+    number_keys,
+    operators_of,
+    places_since,
+    row_identities,
+    stored_identities,
+    strict_violations,
+)
+from lakefmt._core.timeline.store import put_if_absent_confirmed
+from lakefmt._core.values import PARTITION_PATH, RECORD_KEY
+from lakefmt.errors import (
+    CorruptFile,
+    DuplicateKey,
+    FlushFailed,
+    InvalidInputError,
+    KeyNotFound,
+    LakefmtError,
+    ObjectNotFound,
+    SchemaChanged,
+    SchemaMismatch,
+    StorageError,
+    StreamUnavailable,
+)
+
+if TYPE_CHECKING:
+    from lakefmt._core.filegroups.table_client import TableClient, TableState
+    from lakefmt._core.producers.stream.committing import StreamMetrics
+    from lakefmt._core.producers.stream.opening import SegmentWriter
+    from lakefmt._core.schema.column_ids import ColumnPlaces
+
+__all__ = ["Flusher"]
+
+DEAD_LETTERS = ".hoodie/.lakefmt/dead-letters"
+
+#: Takes a segment that is durable.
+Confirm = Callable[[SegmentHeader], None]
+
+_log = logging.getLogger("lakefmt.streams")
+
+
+@dataclass(slots=True)
+class _Segment:
+    """A segment that is to be written; the same bytes at every attempt."""
+
+    rows: pa.Table
+    columns: str
+    offset: Any
+    tail: bool
+    header: SegmentHeader | None = None
+    data: bytes = b""
+
+
+class Flusher:
+    """Writes buffers as segments. One thread at a time uses it.
+
+    Args:
+        client: the table.
+        writer: writes segments.
+        options: of the stream.
+        metrics: counts.
+        reclaim: takes the stream again after it was lost, and returns the new writer.
+        pending: tells the segments that are durable and not committed.
+        see: gets the table as it is when a segment is made.
+    """
+
+    def __init__(
+        self,
+        client: TableClient,
+        writer: SegmentWriter,
+        options: StreamOptions,
+        metrics: StreamMetrics,
+        reclaim: Callable[[], SegmentWriter],
+        pending: Callable[[], Sequence[SegmentHeader]],
+        see: Callable[[TableState], None],
+    ) -> None:
+        self.client, self.writer, self._options, self._metrics = client, writer, options, metrics
+        self._reclaim, self._pending, self._see = reclaim, pending, see
+        self._letters = 0
+        self._unmarked: list[Any] = []  # the offset of rows that were skipped, as long as it is not durable
+        self._scope: tuple[object, KeyScope] | None = None
+
+    def flush(self, buffers: Sequence[Buffer], confirm: Confirm, *, tail: bool) -> Exception | None:
+        """Make buffers durable, and return why the last rows of them were skipped; None: they were not.
+
+        Args:
+            buffers: in order.
+            confirm: is called with each segment once it is durable, whatever becomes of the next one.
+            tail: their source sends their rows again unless a mark follows.
+
+        Raises:
+            FlushFailed: some rows are not durable; the error's ``batches`` have them.
+        """
+        begun = self.client.time_source.monotonic()
+        segments: list[_Segment] | None = None
+        attempts, lost = 0, False
+        first: Exception | None = None
+        while True:
+            try:
+                if lost:
+                    if self._settle(segments, confirm) is None:
+                        raise StorageError("it is not known yet whether the segment before is durable", transient=True)
+                    self.writer, lost = self._reclaim(), False
+                    for segment in segments or ():
+                        segment.header = None
+                if segments is None:
+                    segments = self._segments(buffers, tail=tail)
+                self._write(segments, confirm)
+                return None
+            except LakefmtError as error:
+                failure: Exception = error
+            except Exception as error:  # noqa: BLE001  (an unexpected error must not lose rows)
+                failure = error
+            attempts += 1
+            first = first or failure
+            if not self._again(failure, attempts, self.client.time_source.monotonic() - begun):
+                chained(failure, first)
+                is_told = self._settle(segments, confirm) is not None
+                if segments is not None and not segments:
+                    return None  # the last of them is durable: another process has committed it, or will
+                rows = self._unsent(buffers, segments)
+                if self._handled(rows, segments, failure, is_told=is_told) == "retry":
+                    lost = lost or isinstance(failure, StreamUnavailable)
+                    continue
+                self._give_up(segments)
+                self._mark_skipped(buffers, segments, confirm)
+                return failure
+            lost = lost or isinstance(failure, StreamUnavailable)
+
+    def _again(self, error: Exception, attempts: int, seconds: float) -> bool:
+        """Wait and return True when another attempt is to be made."""
+        status = retry_status_of(error)
+        lost = isinstance(error, StreamUnavailable)
+        if lost and self.writer.is_anonymous and attempts <= self._options.request_failed_retry_times:
+            return True  # the process that took it only finished its work: no other opens a stream of this id
+        if not tries_again(self._options, status, attempts, seconds) or lost:
+            return False
+        name = "" if status is None else status.name
+        if self._options.request_failed_retry_log_debug_enable:
+            _log.debug("stream %s: attempt %d failed (%s): %s", self.writer.stream, attempts, name, error)
+        self._metrics.retried(name)
+        time_source = self.client.time_source
+        time_source.sleep(pause_seconds(self._options, attempts, time_source.jitter(), seconds))
+        return True
+
+    # --- segments ------------------------------------------------------------------------------------------------
+
+    def _segments(self, buffers: Sequence[Buffer], *, tail: bool) -> list[_Segment]:
+        """Return the segments of buffers: as few as the largest size of one allows."""
+        # Before the table is looked at: a segment that is committed meanwhile is then in the table.
+        before = list(self._pending()) if any(buffer.strict for buffer in buffers) else None
+        state = self.client.load()
+        table_at = self.client.at(state)
+        self._see(state)
+        schema, columns = table_at.schema(), columns_since(table_at)
+        tables = [table for buffer in buffers for table in buffer.tables()]
+        offsets = [buffer.offset for buffer in buffers if buffer.marked is not None]
+        offset = offsets[-1] if offsets else None
+        marked = [_Segment(_no_rows(schema), columns, each, tail=False) for each in self._unmarked]
+        self._unmarked.clear()
+        if not tables:
+            return [*marked, _Segment(_no_rows(schema), columns, offset, tail)]
+        since = next(buffer.checker.since for buffer in buffers if buffer.checker is not None)
+        if since != columns:
+            self._check_dropped(state, since, joined_rows(tables), buffers)
+        rows = _in_schema(tables, schema, places_since(table_at, since))
+        check_storable(self.client.key_spec(state.config), rows, keyed=has_record_keys(table_at))
+        if before is not None:
+            self._check_strict(state, rows, before)
+        count = max(1, -(-rows.nbytes // self._options.grpc_max_message_length))
+        step = max(1, -(-rows.num_rows // count))
+        starts = range(0, rows.num_rows, step)
+        # The source sends the rows before an offset again as long as the offset is not there.
+        held = tail or (offset is not None and not self.writer.is_anonymous)
+        parts = [
+            _Segment(rows.slice(first, step), columns, offset, tail)
+            if first == starts[-1]
+            else _Segment(rows.slice(first, step), columns, None, held)
+            for first in starts
+        ]
+        return [*marked, *parts]
+
+    def _check_dropped(self, state: TableState, since: str, rows: pa.Table, buffers: Sequence[Buffer]) -> None:
+        """Refuse rows that were taken after a column was dropped and set it; of earlier ones it is left out.
+
+        Raises:
+            SchemaChanged: there are some.
+        """
+        dropped = dropped_columns(self.client.at(state), since)
+        if not dropped or not rows.num_rows:
+            return
+        now = self.client.clock.now().timestamp() - self.client.time_source.monotonic()
+        # Instants have milliseconds.
+        taken = np.floor((np.concatenate([buffer.times() for buffer in buffers]) + now) * 1000) / 1000
+        for path, at in dropped:
+            is_set = _is_set(rows, path) & (taken > at)
+            if is_set.any():
+                raise SchemaChanged(
+                    f"column {'.'.join(path)!r} was dropped, and {int(is_set.sum())} rows that were applied later set it; "
+                    "the rows are kept"
+                )
+
+    def _write(self, segments: list[_Segment], confirm: Confirm) -> None:
+        """Write what is left of some segments."""
+        while segments:
+            segment = segments[0]
+            if segment.header is None:
+                segment.data = segment.data or encode_segment(segment.rows)
+                scope = self._key_scope()
+                # Only a segment with an offset ends a part of the source.
+                segment.header = self.writer.header(
+                    segment.rows.num_rows,
+                    segment.data,
+                    offset=segment.offset,
+                    scope=scope,
+                    tail=segment.tail,
+                    columns=segment.columns,
+                )
+            self.writer.write(segment.header, segment.data)
+            segments.pop(0)
+            confirm(segment.header)
+
+    def _key_scope(self) -> KeyScope:
+        config = self.client.load_config()
+        if self._scope is None or self._scope[0] is not config:
+            state, scope = self.client.load(), KeyScope(across=False, stays=False)
+            if has_record_keys(self.client.at(state)):
+                scope = key_scope(self.client.at(state), self._options.properties)
+            self._scope = (config, scope)
+        return self._scope[1]
+
+    def _settle(self, segments: list[_Segment] | None, confirm: Confirm) -> bool | None:
+        """Find out whether the first of some segments is durable after all, and take it away then; None: not known."""
+        header = segments[0].header if segments else None
+        if segments is None or header is None or self.writer.in_doubt is None:
+            return False
+        outcome = self.writer.settle()
+        if outcome:
+            segments.pop(0)
+            confirm(header)
+        elif outcome is not None:
+            segments[0].header = None
+        return outcome
+
+    def _give_up(self, segments: list[_Segment] | None) -> None:
+        """Delete rows without a header of a segment that was given up."""
+        header = segments[0].header if segments else None
+        if header is not None and self.writer.in_doubt is None:
+            try:
+                self.writer.forget(header)
+            except LakefmtError as error:
+                _log.debug("stream %s: rows of a segment that was given up are left: %s", self.writer.stream, error)
+
+    def _mark_skipped(self, buffers: Sequence[Buffer], segments: list[_Segment] | None, confirm: Confirm) -> None:
+        """Make the offset of skipped rows durable, now or with the next rows: their source is not to send them again."""
+        offsets = (
+            [buffer.offset for buffer in buffers if buffer.marked is not None]
+            if segments is None
+            else [segment.offset for segment in segments if segment.offset is not None]
+        )
+        if not offsets or self.writer.is_anonymous:
+            return
+        self._unmarked[:] = offsets[-1:]
+        try:
+            state = self.client.load()
+            columns = columns_since(self.client.at(state))
+            self._write([_Segment(_no_rows(self.client.at(state).schema()), columns, offsets[-1], tail=False)], confirm)
+        except LakefmtError as error:
+            _log.debug("stream %s: the offset of skipped rows waits for the next ones: %s", self.writer.stream, error)
+        else:
+            self._unmarked.clear()
+
+    def _unsent(self, buffers: Sequence[Buffer], segments: list[_Segment] | None) -> pa.Table:
+        if segments is not None:
+            return pa.concat_tables([segment.rows for segment in segments])
+        tables = [table for buffer in buffers for table in buffer.tables()]
+        return joined_rows(tables) if tables else pa.table({})
+
+    # --- strict operators ----------------------------------------------------------------------------------------
+
+    def _check_strict(self, state: TableState, rows: pa.Table, pending: Sequence[SegmentHeader]) -> None:
+        """Look up the keys of strict operators in the table and in what is durable and not committed.
+
+        Args:
+            state: the table.
+            rows: of the segment.
+            pending: what was not committed before `state` was loaded.
+
+        Raises:
+            DuplicateKey: an insert of a key that is there.
+            KeyNotFound: an update or delete of a key that is not there.
+            ObjectNotFound: a pending segment is gone, and was not committed.
+        """
+        schema = self.client.at(state).schema()
+        waiting = self._waiting(state, pending)
+        try:
+            tables = current_rows(self.client.at(state), waiting, read_segments(self.client.store, waiting))
+        except ObjectNotFound:
+            left, state = list(self._pending()), self.client.load()
+            if self._waiting(state, left) == waiting:
+                raise
+            # Committed and deleted meanwhile: the table has them now.
+            self._check_strict(state, rows, left)
+            return
+        before = [fitted(table, schema) for table in tables]
+        first = sum(table.num_rows for table in before)
+        every = joined_rows([*before, rows])
+        across = self._key_scope().across
+        spec = self.client.key_spec(state.config)
+        identities, keys, partitions = row_identities(spec, every, across=across)
+        numbers, distinct = number_keys(identities)
+        rows_there = stored_rows(
+            self.client.at(state), self._options.properties, keys, partitions, [RECORD_KEY, PARTITION_PATH]
+        )
+        stored = codes_in(stored_identities(rows_there, across=across), distinct)
+        present = np.zeros(len(distinct), bool)
+        present[stored[stored >= 0]] = True
+        operators = operators_of(every)
+        wrong = np.flatnonzero(strict_violations(operators, numbers, present, first))
+        if not len(wrong):
+            return
+        row = int(wrong[0])
+        key, more = shown(str(keys[row])), f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        if operators[row] == RowOperator.INSERT.value:
+            raise DuplicateKey(f"key {key}{more} cannot be inserted: the table has it; use UPSERT or INSERT_IGNORE")
+        raise KeyNotFound(f"key {key}{more} cannot be changed: the table does not have it; use UPSERT or DELETE_IGNORE")
+
+    def _waiting(self, state: TableState, pending: Sequence[SegmentHeader]) -> list[SegmentHeader]:
+        """Return the segments that are not in the table: another stream may have committed some."""
+        stream = self.writer.stream
+        committed = committed_of_streams(self.client.at(state), {stream: self.writer.since}).get(stream)
+        return [each for each in pending if committed is None or each.position > committed.position]
+
+    # --- failures ------------------------------------------------------------------------------------------------
+
+    def _handled(self, rows: pa.Table, segments: Sequence[_Segment] | None, error: Exception, *, is_told: bool) -> str:
+        """Ask the handler; return ``"skip"`` or ``"retry"``.
+
+        Args:
+            rows: that are not durable.
+            segments: that they are in, where these were made.
+            error: why.
+            is_told: the store said so; else they may be.
+
+        Raises:
+            FlushFailed: the stream fails.
+        """
+        try:
+            answer = self._answer(rows, error)
+            if answer == "skip":
+                self._bury(rows, error)
+        except Exception as raised:  # noqa: BLE001  (the caller's function, and the store of the dead letters)
+            error, answer = raised, "fail"
+        if answer != "fail":
+            return answer
+        what = f"{rows.num_rows} rows of stream {self.writer.stream!r}"
+        failed = FlushFailed(
+            f"{what} are not durable: {error}"
+            if is_told
+            else f"{what} may be committed, the store does not say so: {error}; reopen() returns those to send again"
+        )
+        # Only the first segment was begun.
+        first = rows.num_rows if segments is None or is_told else segments[0].rows.num_rows
+        parts = [FailedBatch(rows.slice(0, first), error, may_be_committed=not is_told)]
+        failed.batches = [*parts, *([FailedBatch(rows.slice(first), error)] if first < rows.num_rows else [])]
+        raise failed from error
+
+    def _answer(self, rows: pa.Table, error: Exception) -> str:
+        handler = self._options.error_type_handler
+        if isinstance(handler, ErrorTypeHandler):
+            return "skip" if handler is ErrorTypeHandler.IGNORE else "fail"
+        answer = handler(FailedBatch(rows, error), error)
+        if answer not in ("retry", "skip", "fail"):
+            raise InvalidInputError(f"error_type_handler answered {shown(answer)}: expected 'retry', 'skip' or 'fail'")
+        return answer
+
+    def _bury(self, rows: pa.Table, error: Exception) -> None:
+        """Write skipped rows to the dead letters, or say that they are gone."""
+        folder = self._options.dead_letter_path
+        if folder is None:
+            self._metrics.dead_letter_rows += rows.num_rows
+            _log.warning("stream %s: %d rows were skipped and are gone: %s", self.writer.stream, rows.num_rows, error)
+            return
+        self._letters += 1
+        name = f"{DEAD_LETTERS}/{folder}/{self.writer.stream}-{self.writer.held.epoch:08d}-{self._letters:08d}.arrow"
+        letter = rows.append_column("_error", pa.repeat(pa.scalar(str(error)), rows.num_rows))
+        put_if_absent_confirmed(self.client.store, name, encode_segment(letter), durable=self.writer.durable)
+        self._metrics.dead_letter_rows += rows.num_rows
+
+
+def _is_set(rows: pa.Table, path: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return which rows have a value in a column, or in a field of a struct."""
+    if path[0] not in rows.column_names:
+        return np.zeros(rows.num_rows, bool)
+    values = rows.column(path[0])
+    found = pc.struct_field(values, list(path[1:])) if len(path) > 1 else values
+    mask: npt.NDArray[np.bool_] = found.is_valid().to_numpy()
+    return mask
+
+
+def _no_rows(schema: pa.Schema) -> pa.Table:
+    fields = [field.with_nullable(True) for field in schema]
+    return pa.schema([*fields, pa.field(OPERATOR, pa.int8())]).empty_table()
+
+
+def _in_schema(tables: Sequence[pa.Table], schema: pa.Schema, places: ColumnPlaces | None) -> pa.Table:
+    """Return the rows of buffers in the table's columns as they are now.
+
+    Args:
+        tables: the rows.
+        schema: the table's columns.
+        places: where these are in the rows; None: under their names.
+
+    Raises:
+        SchemaChanged: they do not fit any more.
+    """
+    rows = joined_rows(list(tables))
+    try:
+        fit = fitted(_moved(rows, schema, places), schema)
+    except (CorruptFile, SchemaMismatch) as error:
+        buffered = pa.schema([field for field in rows.schema if not field.name.startswith("_lakefmt_")])
+        raise SchemaChanged(
+            f"the table's columns were changed so that rows of the stream do not fit: {error}; they were {buffered.names}, "
+            f"and are {schema.names}; the rows are kept"
+        ) from None
+    required = [field.name for field in schema if not field.nullable and field.name not in fit.column_names]
+    if required:
+        raise SchemaChanged(f"the table has new required columns {', '.join(required)}, which rows of the stream lack")
+    return fit
+
+
+def _moved(rows: pa.Table, schema: pa.Schema, places: ColumnPlaces | None) -> pa.Table:
+    """Return the rows of buffers with the names and types of today.
+
+    Raises:
+        SchemaMismatch: a column was dropped, and a new one of its name takes no values of its type.
+    """
+    moved = moved_rows(rows, places)
+    new = frozenset(schema.names) - frozenset(moved.column_names)
+    taken = [] if places is None else [name for name in places.left_out(rows.column_names) if name in new]
+    conform(rows.select(taken).slice(0, 0), pa.schema([schema.field(name) for name in taken]))
+    return moved

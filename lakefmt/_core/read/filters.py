@@ -1,0 +1,470 @@
+"""Parse filters given as SQL text, as tuples in disjunctive normal form, or as Arrow expressions (pure).
+
+All become one condition, which prunes partitions, row groups and rows. sqlglot parses SQL; its tree is translated term by
+term, and everything that is not listed here is refused: no text is evaluated as Python. *Not* is pushed down to the
+terms, which know their opposite under nulls (:mod:`lakefmt._core.read.filter_terms`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakefmt._core.read.filter_terms import (
+    Column,
+    Condition,
+    all_of,
+    any_of,
+    compare,
+    compare_columns,
+    exactly,
+    find_column,
+    holds_floats,
+    is_in,
+    matches_like,
+    parse_number,
+)
+from lakefmt._core.values import Filter
+from lakefmt.errors import InvalidFilter, LakefmtError
+
+__all__ = [
+    "Filter",
+    "computing",
+    "filter_columns",
+    "is_filter",
+    "keep_rows",
+    "parse_filter",
+    "parse_sql",
+]
+
+_MAX_TEXT: Final = 1_000_000
+_SQL_OPERATORS: Final = {"EQ": "=", "NEQ": "!=", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
+_FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+#: Arguments that a tree node may have. A new argument of a later parser release must be refused,
+#: not ignored.
+_BINARY_ARGUMENTS: Final = frozenset({"this", "expression"})
+_NODE_ARGUMENTS: Final = {
+    **dict.fromkeys(("And", "Or", "Is", "Escape", "Dot", *_SQL_OPERATORS), _BINARY_ARGUMENTS),
+    **dict.fromkeys(("Like", "ILike"), _BINARY_ARGUMENTS | {"negate"}),
+    **dict.fromkeys(("Paren", "Not", "Neg", "Boolean", "Null"), frozenset({"this"})),
+    "In": frozenset({"this", "expressions"}),
+    "Between": frozenset({"this", "low", "high"}),
+    "Column": frozenset({"this", "table", "db", "catalog"}),
+    "Identifier": frozenset({"this", "quoted"}),
+    "Literal": frozenset({"this", "is_string"}),
+    "Cast": frozenset({"this", "to"}),
+    "TryCast": frozenset({"this", "to"}),
+}
+
+
+def parse_sql(text: str, schema: pa.Schema) -> Condition:
+    """Return the condition of an SQL text.
+
+    Raises:
+        InvalidFilter: the text is not a condition, uses an unsupported feature, or names an unknown
+            column.
+
+    Example:
+        >>> parse_sql("a > 1 and b is not null", pa.schema([("a", pa.int32()), ("b", pa.string())])).exact
+        <pyarrow.compute.Expression ((a > 1) and is_valid(b))>
+    """
+    # Imported on first use: the import is slow and few programs filter by SQL.
+    import sqlglot
+    from sqlglot import errors, exp
+
+    if len(text) > _MAX_TEXT:
+        raise InvalidFilter(f"the filter has {len(text):,} characters; at most {_MAX_TEXT:,} are read")
+    try:
+        tree = sqlglot.parse_one(text, dialect="duckdb", into=exp.Condition)
+        return _Translator(schema, text).condition(tree, negated=False)
+    except (errors.ParseError, errors.TokenError) as error:
+        first = str(error).splitlines()[0]
+        raise InvalidFilter(f"the filter {text!r:.200} is not an SQL condition: {first}") from error
+    except RecursionError:
+        raise InvalidFilter(f"the filter {text!r:.200} is nested too deeply") from None
+
+
+class _Translator:
+    """Translates the tree of one text."""
+
+    def __init__(self, schema: pa.Schema, text: str) -> None:
+        self._schema = schema
+        self._text = text
+
+    def _refuse(self, tree: Any) -> InvalidFilter:
+        return InvalidFilter(
+            f"the filter {self._text!r:.200} holds {tree.sql()!r:.200}, which is not supported: comparisons of a column "
+            "with a literal or a column, in, between, like, is null, and, or, not are"
+        )
+
+    def _check(self, tree: Any) -> None:
+        """Raise for a node of an unknown kind or with an unknown argument."""
+        allowed = _NODE_ARGUMENTS.get(type(tree).__name__)
+        if allowed is None or any(value for name, value in tree.args.items() if name not in allowed):
+            raise self._refuse(tree)
+
+    def condition(self, tree: object, *, negated: bool) -> Condition:
+        """Translate a condition or its negation."""
+        self._check(tree)
+        translate = getattr(self, f"_{type(tree).__name__.lower()}", None)
+        if translate is not None:
+            condition: Condition = translate(tree, negated)
+            return condition
+        if type(tree).__name__ in _SQL_OPERATORS:
+            return self._comparison(tree, negated)
+        raise self._refuse(tree)
+
+    # Each method is named after the node class that it translates.
+
+    def _paren(self, tree: Any, negated: bool) -> Condition:
+        return self.condition(tree.this, negated=negated)
+
+    def _not(self, tree: Any, negated: bool) -> Condition:
+        return self.condition(tree.this, negated=not negated)
+
+    def _and(self, tree: object, negated: bool) -> Condition:
+        join = any_of if negated else all_of
+        return join([self.condition(each, negated=negated) for each in self._operands(tree)])
+
+    def _or(self, tree: object, negated: bool) -> Condition:
+        join = all_of if negated else any_of
+        return join([self.condition(each, negated=negated) for each in self._operands(tree)])
+
+    def _operands(self, tree: Any) -> list[Any]:
+        """Return the operands of a chain of one operator, in order; a long chain is a deep tree."""
+        operands, waiting = [], [tree]
+        while waiting:
+            each = waiting.pop()
+            if type(each) is type(tree):
+                self._check(each)
+                waiting += [each.right, each.left]
+            else:
+                operands.append(each)
+        return operands
+
+    def _boolean(self, tree: Any, negated: bool) -> Condition:
+        return exactly(pc.scalar(bool(tree.this) != negated))
+
+    def _null(self, _tree: object, _negated: bool) -> Condition:
+        return exactly(pc.scalar(False))
+
+    def _column(self, tree: object, negated: bool) -> Condition:
+        (field, kind), _ = self._find(tree)
+        if not pt.is_boolean(kind):
+            raise self._refuse(tree)
+        return exactly(~field if negated else field)
+
+    def _dot(self, tree: object, negated: bool) -> Condition:
+        return self._column(tree, negated)
+
+    def _is(self, tree: Any, negated: bool) -> Condition:
+        (field, kind), _ = self._find(tree.this)
+        wanted = tree.expression
+        if type(wanted).__name__ == "Null":
+            return exactly(field.is_valid() if negated else field.is_null())
+        if type(wanted).__name__ != "Boolean" or not pt.is_boolean(kind):
+            raise self._refuse(tree)
+        holds = (field if wanted.this else ~field) & field.is_valid()
+        return exactly(~holds if negated else holds)
+
+    def _in(self, tree: Any, negated: bool) -> Condition:
+        if not tree.expressions:
+            raise self._refuse(tree)
+        column, name = self._find(tree.this)
+        return is_in(column, [self._value(value) for value in tree.expressions], name, negated=negated)
+
+    def _between(self, tree: Any, negated: bool) -> Condition:
+        column, name = self._find(tree.this)
+        low, high = (self._value(tree.args[end]) for end in ("low", "high"))
+        join = any_of if negated else all_of
+        return join([compare(column, op, end, name, negated=negated) for op, end in ((">=", low), ("<=", high))])
+
+    def _like(self, tree: Any, negated: bool, escape: str | None = None, any_case: bool = False) -> Condition:
+        column, name = self._find(tree.this)
+        pattern = self._value(tree.expression)
+        negated = negated != bool(tree.args.get("negate"))
+        return matches_like(column, pattern, escape, name, any_case=any_case, negated=negated)
+
+    def _ilike(self, tree: object, negated: bool, escape: str | None = None) -> Condition:
+        return self._like(tree, negated, escape, any_case=True)
+
+    def _escape(self, tree: Any, negated: bool) -> Condition:
+        kind = type(tree.this).__name__
+        if kind not in ("Like", "ILike"):
+            raise self._refuse(tree)
+        self._check(tree.this)
+        return self._like(tree.this, negated, str(self._value(tree.expression)), any_case=kind == "ILike")
+
+    def _comparison(self, tree: Any, negated: bool) -> Condition:
+        operator = _SQL_OPERATORS[type(tree).__name__]
+        left, right = tree.left, tree.right
+        if not _is_column(left):
+            left, right, operator = right, left, _FLIPPED.get(operator, operator)
+        column, name = self._find(left)
+        if _is_column(right):
+            other, _ = self._find(right)
+            return compare_columns(column, operator, other, negated=negated)
+        return compare(column, operator, self._value(right), name, negated=negated)
+
+    def _find(self, tree: object) -> tuple[Column, str]:
+        """Return a column's expression and its name."""
+        if not _is_column(tree):
+            raise self._refuse(tree)
+        parts = _column_parts(tree)
+        for part in (tree, *parts):
+            self._check(part)
+        path = tuple(str(part.name) for part in parts)
+        name = ".".join(path)
+        column = find_column(self._schema, path)
+        if column is None and not parts[0].quoted:
+            same = [other for other in self._schema.names if other.lower() == path[0].lower()]
+            if len(same) == 1:
+                path = (same[0], *path[1:])
+                column = find_column(self._schema, path)
+        if column is None:
+            raise InvalidFilter(f"the filter names the column {name!r}; the table has {self._schema.names}")
+        return column, ".".join(path)
+
+    def _value(self, tree: Any) -> object:
+        self._check(tree)
+        kind = type(tree).__name__
+        if kind == "Literal":
+            return str(tree.this) if tree.is_string else parse_number(tree.this)
+        if kind == "Neg":
+            value = self._value(tree.this)
+            if isinstance(value, Decimal):
+                return value.copy_negate()  # negation could round
+            if isinstance(value, int) and not isinstance(value, bool):
+                return -value
+        if kind == "Boolean":
+            return bool(tree.this)
+        if kind == "Null":
+            return None
+        if kind == "Paren":
+            return self._value(tree.this)
+        if kind in ("Cast", "TryCast") and type(tree.this).__name__ == "Literal" and tree.this.is_string:
+            return str(tree.this.this)  # date '2026-01-01', timestamp '…': the column's type decides
+        raise self._refuse(tree)
+
+
+def _is_column(tree: Any) -> bool:
+    kind = type(tree).__name__
+    return kind == "Column" or (
+        kind == "Dot" and _is_column(tree.this) and type(tree.expression).__name__ == "Identifier"
+    )
+
+
+def _column_parts(tree: Any) -> list[Any]:
+    """Return the names of a column and its nested fields, outermost first."""
+    if type(tree).__name__ == "Dot":
+        return [*_column_parts(tree.this), tree.expression]
+    return list(tree.parts)
+
+
+_OPERATOR_SPELLINGS = {"==": "=", "<>": "!="}
+_OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
+_WORD_OPERATORS = ("in", "not in", "like", "not like", "is", "is not")
+_QUOTED_TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+
+def parse_filter(given: Filter, schema: pa.Schema) -> Condition | None:
+    """Return the condition of a filter over the columns of `schema`.
+
+    Nulls behave as in SQL: no comparison with null is true, and neither is ``not in``. Times
+    without a zone are UTC. NaN is not equal to, smaller or larger than anything, so the opposite of
+    such a comparison is true for it.
+
+    Args:
+        given: an expression; SQL text such as ``"city = 'sf' and fare > 10"``; or DNF: a list of ``(column, op,
+            value)`` tuples that all must hold, or a list of such lists of which one must hold. Operators: ``= == != <>
+            < <= > >=``, ``in``, ``not in``, ``like``, ``not like``, ``is``, ``is not`` (with None; ``= None`` means
+            the same). A nested field is ``"address.zip"``.
+        schema: the available columns; literals take their types.
+
+    Raises:
+        InvalidFilter: the filter is not valid, or names an unknown column.
+
+    Example:
+        >>> parse_filter([("a", ">", 1)], pa.schema([("a", pa.int64())])).exact
+        <pyarrow.compute.Expression (a > 1)>
+    """
+    if given is None:
+        return None
+    try:
+        return _checked_condition(_parse_any(given, schema), schema)
+    except LakefmtError:
+        raise
+    except UnicodeEncodeError as error:
+        raise InvalidFilter(f"the filter holds text that cannot be encoded: {error}") from error
+    except Exception as error:
+        # Objects of any class may be passed, and their methods may raise anything.
+        raise InvalidFilter(f"the filter cannot be understood: {type(error).__name__}: {_error_text(error)}") from error
+
+
+def _error_text(error: Exception) -> str:
+    try:
+        return str(error)[:200]
+    except Exception:  # noqa: BLE001 - an error of a class that is not known
+        return "no message"
+
+
+def _parse_any(given: object, schema: pa.Schema) -> Condition:
+    from lakefmt._core.read.filter_terms import plain_value
+
+    if isinstance(given, pc.Expression):
+        return _condition_of_expression(given, schema)
+    if isinstance(given, str):
+        return parse_sql(str(plain_value(given)), schema)
+    return _parse_dnf(given, schema)
+
+
+def _condition_of_expression(given: pc.Expression, schema: pa.Schema) -> Condition:
+    """Return the condition of an Arrow expression, which names no values; over floats statistics must not be compared."""
+    if "FieldPath(" in _QUOTED_TEXT.sub("", str(given)):
+        raise InvalidFilter("the filter gives a column by its number, which differs between files: name the column")
+    _check_expression(given, schema)
+    # Arrow takes statistics for bounds of NaN, too.
+    floats = filter_columns(given, pa.schema([field for field in schema if holds_floats(field.type)]), schema)
+    return Condition(given, None if floats else given, may_fail=True)
+
+
+def _checked_condition(condition: Condition, schema: pa.Schema) -> Condition:
+    _check_expression(condition.exact, schema)
+    return condition
+
+
+def _check_expression(expression: pc.Expression, schema: pa.Schema) -> None:
+    """Raise for unknown columns and impossible comparisons before any file is opened."""
+    import pyarrow.dataset as ds  # slow import, needed only for filters
+
+    try:
+        ds.InMemoryDataset(schema.empty_table()).scanner(filter=expression, use_threads=False).to_table()
+    except pa.ArrowException as error:
+        first = str(error).splitlines()[0]
+        raise InvalidFilter(f"the filter does not fit the table's columns {schema.names}: {first}") from error
+
+
+def filter_columns(expression: pc.Expression, asked: pa.Schema, schema: pa.Schema | None = None) -> set[str]:
+    """Return the columns of `asked` that a filter over `schema` (default: the same) uses.
+
+    Example:
+        >>> sorted(filter_columns(pc.field("a") > pc.field("b"), pa.schema([(n, pa.int64()) for n in "abc"])))
+        ['a', 'b']
+    """
+    if not len(asked):
+        return set()
+    import pyarrow.dataset as ds
+
+    empty = (asked if schema is None else schema).empty_table()
+
+    def named_among(names: list[str]) -> set[str]:
+        # Arrow does not expose an expression's columns; binding fails without a column that it
+        # uses.
+        try:
+            ds.InMemoryDataset(empty.drop_columns(names)).scanner(filter=expression)
+        except pa.ArrowException:
+            half = len(names) // 2
+            return {*names} if not half else named_among(names[:half]) | named_among(names[half:])
+        return set()
+
+    return named_among(asked.names)
+
+
+@contextmanager
+def computing() -> Iterator[None]:
+    """Translate Arrow's errors while a filter is evaluated.
+
+    Raises:
+        InvalidFilter: the filter cannot be evaluated for some row.
+    """
+    try:
+        yield
+    except pa.ArrowException as error:
+        first = str(error).splitlines()[0]
+        raise InvalidFilter(f"the filter cannot be computed for every row: {first}") from error
+
+
+def keep_rows(rows: pa.Table, condition: Condition | None) -> pa.Table:
+    """Return the rows that satisfy a condition.
+
+    Raises:
+        InvalidFilter: the filter cannot be evaluated for some row.
+
+    Example:
+        >>> keep_rows(pa.table({"a": [1, 2]}), exactly(pc.field("a") > 1)).to_pylist()
+        [{'a': 2}]
+    """
+    if condition is None:
+        return rows
+    with computing():
+        return rows.filter(condition.exact)
+
+
+def _parse_dnf(given: object, schema: pa.Schema) -> Condition:
+    if isinstance(given, tuple) and len(given) == 3 and isinstance(given[0], str):
+        return _parse_term(given, schema)
+    if not isinstance(given, list | tuple) or not given:
+        raise InvalidFilter(f"{given!r:.200} is not a filter: expected (column, op, value) tuples in a list")
+    if all(isinstance(item, tuple) for item in given):
+        return all_of([_parse_term(item, schema) for item in given])
+    groups = [item if isinstance(item, list) else [item] for item in given]
+    if any(not isinstance(item, tuple) for group in groups for item in group) or not all(groups):
+        raise InvalidFilter(f"{given!r:.200} is not a filter: expected lists of (column, op, value) tuples")
+    return any_of([_parse_dnf(group, schema) for group in groups])
+
+
+def is_filter(value: object, levels: int = 2) -> bool:
+    """Return whether a tuple, or lists of tuples in so many levels, have the form of a filter.
+
+    Example:
+        >>> is_filter(("a", "=", "x")), is_filter([("a", "is not", None)]), is_filter(("a", "b", "c"))
+        (True, True, False)
+    """
+    if isinstance(value, tuple) and len(value) == 3 and isinstance(value[0], str) and isinstance(value[1], str):
+        return _normal_operator(value[1]) in (*_OPERATORS, *_WORD_OPERATORS)
+    if not isinstance(value, list | tuple) or not value or not levels:
+        return False
+    return all(isinstance(part, list | tuple) and is_filter(part, levels - 1) for part in value)
+
+
+def _normal_operator(given: object) -> str:
+    op = " ".join(str(given).lower().split())
+    return _OPERATOR_SPELLINGS.get(op, op)
+
+
+def _parse_term(term: tuple[Any, ...], schema: pa.Schema) -> Condition:
+    from lakefmt._core.read.filter_terms import compare, is_in, list_of, matches_like, plain_value
+
+    if len(term) != 3 or not isinstance(term[0], str):
+        raise InvalidFilter(f"{term!r:.200} is not a filter term: expected (column, op, value)")
+    name, operator, value = term
+    column = _named_column(name, schema)
+    op = _normal_operator(operator)
+    if op in ("in", "not in"):
+        return is_in(column, list_of(value), name, negated=op == "not in")
+    if op in ("is", "=", "is not", "!=") and plain_value(value) is None:
+        return exactly(column[0].is_null() if op in ("is", "=") else column[0].is_valid())
+    if op in ("like", "not like"):
+        return matches_like(column, value, None, name, any_case=False, negated=op == "not like")
+    if op not in _OPERATORS:
+        raise InvalidFilter(
+            f"unknown operator {operator!r:.40}: expected one of {', '.join(_OPERATORS)}, in, not in, like, not like, is"
+        )
+    return compare(column, op, value, name)
+
+
+def _named_column(name: str, schema: pa.Schema) -> Column:
+    from lakefmt._core.read.filter_terms import find_column
+
+    column = find_column(schema, (name,)) or find_column(schema, tuple(name.split(".")))
+    if column is None:
+        raise InvalidFilter(f"the filter names the column {name!r}; the table has {schema.names}")
+    return column

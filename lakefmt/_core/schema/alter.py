@@ -1,0 +1,475 @@
+"""Alter the columns of a schema: add, drop, rename, move, change the type (docs/schema.md). Pure.
+
+Names have dots for nested fields, ``element`` for the elements of a list and ``value`` for the values of a map, as in
+Spark's ``ALTER TABLE``. What would lose values, or change what keys and partition paths are made of, is refused.
+
+Which type may become which is Hudi's matrix (SchemaChangeUtils). Values are converted as Hudi's readers convert them: a
+double is the one of the float's shortest text, texts of numbers are Java's, and a text that is no number or date becomes
+null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.schema.avro import AVRO_DEFAULT, AVRO_DOC
+from lakefmt._core.schema.evolve import check_names
+from lakefmt._core.schema.history import Column, InternalSchema, decimal_of, kind_of
+from lakefmt._core.schema.java_text import java_text
+from lakefmt._core.schema.types import check_avro_names, list_type, map_type, normalise_field, spark_type, struct_fields
+from lakefmt._core.values import META_COLUMNS
+from lakefmt.errors import InvalidInputError, SchemaMismatch
+
+__all__ = [
+    "Alteration",
+    "Position",
+    "add_column",
+    "check_type_change",
+    "convert_stored",
+    "drop_column",
+    "is_followed_by_name",
+    "rename_column",
+    "update_column",
+]
+
+#: Columns and nested fields that stay as they are, each with what the table makes of it.
+Bound = Mapping[str, str]
+
+_NUMERIC_KINDS: Final = ("int", "long", "float", "double")
+#: Hudi allows these, and they keep every value, or round it as Hudi does.
+_ALLOWED_CHANGES: Final = frozenset(
+    {
+        *(("int", wider) for wider in ("long", "float", "double", "string")),
+        *(("long", wider) for wider in ("float", "double", "string")),
+        *(("float", wider) for wider in ("double", "string")),
+        ("double", "string"),
+        ("date", "string"),
+    }
+)
+_INTEGER_DIGITS: Final = {"int": 10, "long": 19}
+#: Changes after which readers that go by names read the same values.
+_FOLLOWED_BY_NAME: Final = frozenset({("int", "long"), ("int", "double")})
+_DATE_TEXT: Final = r"^\d{4}-\d{2}-\d{2}$"
+_NUMBER_TEXT: Final = r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$"
+
+
+def check_type_change(name: str, old: str, new: str) -> None:
+    """Raise unless a column may get another type: Hudi's matrix, without the changes that lose values.
+
+    Args:
+        name: the column, for errors.
+        old: its type in Hudi's words.
+        new: the wanted type.
+
+    Raises:
+        SchemaMismatch: Hudi does not allow the change, or stored values could be lost.
+
+    Example:
+        >>> check_type_change("n", "int", "long")
+        >>> check_type_change("n", "long", "int")
+        Traceback (most recent call last):
+            ...
+        lakefmt.errors.SchemaMismatch: column 'n' is long, and Hudi does not let it become int: add a column and fill it
+    """
+    if old == new or (old, new) in _ALLOWED_CHANGES:
+        return
+    before, after = decimal_of(old), decimal_of(new)
+    if before is not None and (after is None and new == "string"):
+        return
+    if after is not None:
+        whole = after[0] - after[1]
+        if before is not None and after[1] >= before[1] and whole >= before[0] - before[1]:
+            return
+        if old in _INTEGER_DIGITS and whole >= _INTEGER_DIGITS[old]:
+            return
+        if before is not None or old in (*_NUMERIC_KINDS, "string"):
+            raise SchemaMismatch(
+                f"column {name!r} is {old}, and not all of its values fit {new}: take a decimal with more digits, or add a "
+                "column and fill it"
+            )
+    if (old, new) == ("string", "date"):
+        raise SchemaMismatch(
+            f"column {name!r} holds texts, and those that are no dates would be lost: add a column and fill it"
+        )
+    raise SchemaMismatch(f"column {name!r} is {old}, and Hudi does not let it become {new}: add a column and fill it")
+
+
+def is_followed_by_name(old: str, new: str) -> bool:
+    """Return whether stored values of an older type read the same where readers know nothing of the change.
+
+    Example:
+        >>> is_followed_by_name("int", "long"), is_followed_by_name("float", "double")
+        (True, False)
+    """
+    before, after = decimal_of(old), decimal_of(new)
+    if before is not None and after is not None:
+        return before[1] == after[1] and before[0] <= after[0]
+    return old == new or (old, new) in _FOLLOWED_BY_NAME
+
+
+def convert_stored(array: pa.Array, kind: str) -> pa.Array:
+    """Return stored values as the type that their column has now, as Hudi's readers convert them.
+
+    Args:
+        array: values of a file, not nested.
+        kind: the type in Hudi's words.
+
+    Raises:
+        pa.ArrowInvalid: a value does not fit.
+
+    Example:
+        >>> convert_stored(pa.array([1.1], pa.float32()), "double").to_pylist()
+        [1.1]
+        >>> convert_stored(pa.array(["2026-01-02", "?"]), "date").to_pylist()
+        [datetime.date(2026, 1, 2), None]
+    """
+    have = array.type
+    decimal = decimal_of(kind)
+    if decimal is not None:
+        return _to_decimal(array, pa.decimal128(*decimal))
+    if kind == "double" and pt.is_float32(have):
+        return array.cast(pa.string()).cast(pa.float64())
+    if kind in ("double", "float"):
+        return array.cast(pa.float64() if kind == "double" else pa.float32(), safe=False)
+    if kind == "long" and pt.is_integer(have):
+        return array.cast(pa.int64())
+    if kind == "string" and not pt.is_string(have):
+        return array.cast(pa.string()) if pt.is_binary(have) else java_text(array, "")
+    if kind == "date" and pt.is_string(have):
+        return _matching_or_null(array, _DATE_TEXT).cast(pa.date32())
+    return array
+
+
+def _to_decimal(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    have = array.type
+    if pt.is_integer(have):
+        return array.cast(pa.decimal128(38, 0)).cast(pa.decimal256(76, kind.scale)).cast(kind)
+    if pt.is_floating(have):
+        array = array.cast(pa.string())
+    if pt.is_string(array.type):
+        numbers = _matching_or_null(array, _NUMBER_TEXT).cast(pa.decimal256(76, 38))
+        rounded = pc.round(numbers, ndigits=kind.scale, round_mode="half_towards_infinity")
+        return rounded.cast(pa.decimal256(76, kind.scale)).cast(kind)
+    return array.cast(pa.decimal256(76, kind.scale)).cast(kind) if pt.is_decimal(have) else array
+
+
+def _matching_or_null(texts: pa.Array, pattern: str) -> pa.Array:
+    """Return the texts that match a pattern; others are null."""
+    return pc.if_else(pc.match_substring_regex(texts, pattern), texts, None)
+
+
+_Fields = list[pa.Field]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a column goes among those beside it: behind one, or before one; neither: at the end, or where it is."""
+
+    after: str | None = None
+    before: str | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether a place was asked for."""
+        return self.after is not None or self.before is not None
+
+
+_UNMOVED: Final = Position()
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """One change of a table's columns.
+
+    Attributes:
+        change: makes the new columns of the table's, both without meta columns.
+        renamed: the old full name and the new last name, of a column that keeps its id under another name.
+    """
+
+    change: Callable[[pa.Schema], pa.Schema]
+    renamed: tuple[str, str] | None = None
+
+    def keeping_ids(self, schema: InternalSchema) -> InternalSchema:
+        """Return the internal schema with the new name of a renamed column.
+
+        Example:
+            >>> known = InternalSchema(0, (Column(0, "a", "int"),), 0)
+            >>> Alteration(lambda schema: schema, ("a", "b")).keeping_ids(known).columns[0].name
+            'b'
+        """
+        if self.renamed is None:
+            return schema
+        path, name = self.renamed
+        return replace(schema, columns=_renamed_columns(schema.columns, path.split("."), name))
+
+
+def _renamed_columns(columns: Sequence[Column], path: Sequence[str], name: str) -> tuple[Column, ...]:
+    first, *rest = path
+    return tuple(
+        column
+        if column.name != first
+        else replace(column, fields=_renamed_columns(column.fields, rest, name))
+        if rest
+        else replace(column, name=name)
+        for column in columns
+    )
+
+
+def add_column(
+    schema: pa.Schema, name: str, kind: pa.DataType, position: Position, comment: str | None = None
+) -> pa.Schema:
+    """Return the columns with a new one, which is null in all stored rows.
+
+    Raises:
+        SchemaMismatch: the name is taken or not allowed, or the type cannot be stored.
+        InvalidInputError: the place does not exist.
+
+    Example:
+        >>> add_column(pa.schema([("a", pa.int32())]), "b", pa.string(), Position(before="a")).names
+        ['b', 'a']
+    """
+    path = _column_path(name)
+    _check_new_name(path[-1], name)
+    made = normalise_field(pa.field(path[-1], kind), name)
+    check_names([made], name.removesuffix(path[-1]))
+    notes = None if comment is None else {AVRO_DOC: comment.encode()}
+    made = pa.field(made.name, spark_type(made.type), nullable=True, metadata=notes)
+
+    def added(fields: _Fields) -> _Fields:
+        _check_name_is_free(fields, path[-1], name)
+        return _moved_field([*fields, made], made.name, position, name)
+
+    return _edited_schema(schema, path, added)
+
+
+def drop_column(schema: pa.Schema, name: str, bound: Bound) -> pa.Schema:
+    """Return the columns without one; no later column gets its values.
+
+    Raises:
+        InvalidInputError: there is no such column.
+        SchemaMismatch: it is the last one, or the table is built on it.
+
+    Example:
+        >>> drop_column(pa.schema([("a", pa.int32()), ("b", pa.int32())]), "b", {}).names
+        ['a']
+    """
+    path = _column_path(name)
+    _check_not_bound(name, bound, "dropped")
+
+    def dropped(fields: _Fields) -> _Fields:
+        _field_named(fields, path[-1], name)
+        rest = [field for field in fields if field.name != path[-1]]
+        if not rest:
+            raise SchemaMismatch(
+                f"column {name!r} is the last one of {'the table' if len(path) == 1 else 'its struct'}"
+            )
+        return rest
+
+    return _edited_schema(schema, path, dropped)
+
+
+def rename_column(schema: pa.Schema, old: str, new: str, bound: Bound) -> pa.Schema:
+    """Return the columns with another name for one, which keeps its values.
+
+    Args:
+        schema: the table's columns.
+        old: the full name.
+        new: the new name: of a nested field its last part, or the full name.
+        bound: columns that stay as they are.
+
+    Raises:
+        InvalidInputError: there is no such column.
+        SchemaMismatch: the new name is taken or not allowed, or the table is built on the column.
+
+    Example:
+        >>> rename_column(pa.schema([("a", pa.int32())]), "a", "b", {}).names
+        ['b']
+    """
+    path, last = _column_path(old), last_name(old, new)
+    _check_not_bound(old, bound, "renamed")
+    _check_new_name(last, new)
+
+    def renamed(fields: _Fields) -> _Fields:
+        chosen = _field_named(fields, path[-1], old)
+        others = [field for field in fields if field is not chosen]
+        _check_name_is_free(others, last, new)
+        return [field.with_name(last) if field is chosen else field for field in fields]
+
+    return _edited_schema(schema, path, renamed)
+
+
+def last_name(old: str, new: str) -> str:
+    """Return the last part of a column's new name.
+
+    Raises:
+        SchemaMismatch: the new name is one in another struct.
+
+    Example:
+        >>> last_name("s.a", "b"), last_name("s.a", "s.b")
+        ('b', 'b')
+    """
+    inside, _, last = new.rpartition(".")
+    if inside and inside != old.rpartition(".")[0]:
+        raise SchemaMismatch(f"column {old!r} cannot become {new!r}: a field stays in its struct")
+    return last
+
+
+def update_column(
+    schema: pa.Schema,
+    name: str,
+    bound: Bound,
+    *,
+    kind: pa.DataType | None = None,
+    nullable: bool | None = None,
+    comment: str | None = None,
+    position: Position = _UNMOVED,
+) -> pa.Schema:
+    """Return the columns with another type, nullability, comment or place of one; None leaves it as it is.
+
+    Raises:
+        InvalidInputError: there is no such column or place.
+        SchemaMismatch: Hudi does not allow the type, values could be lost, or the table is built on the column.
+
+    Example:
+        >>> update_column(pa.schema([("a", pa.int32())]), "a", {}, kind=pa.int64()).field("a").type
+        DataType(int64)
+    """
+    path = _column_path(name)
+    if kind is not None or nullable is not None:
+        _check_not_bound(name, bound, "changed")
+
+    def updated(fields: _Fields) -> _Fields:
+        chosen = _field_named(fields, path[-1], name)
+        changed = chosen if kind is None else _with_type(chosen, kind, name)
+        if nullable is not None:
+            changed = changed.with_nullable(_checked_nullable(chosen, nullable, name))
+        if comment is not None:
+            changed = changed.with_metadata({**(changed.metadata or {}), AVRO_DOC: comment.encode()})
+        result = [changed if field is chosen else field for field in fields]
+        return _moved_field(result, chosen.name, position, name) if position.is_given else result
+
+    return _edited_schema(schema, path, updated, in_struct=position.is_given)
+
+
+def _with_type(field: pa.Field, kind: pa.DataType, name: str) -> pa.Field:
+    wanted = normalise_field(pa.field(field.name, kind), name)
+    wanted = wanted.with_type(spark_type(wanted.type))
+    if wanted.type == field.type:
+        return field
+    if pt.is_nested(field.type) or pt.is_nested(wanted.type):
+        raise SchemaMismatch(f"column {name!r} is {field.type}: change the fields in it, not the whole")
+    check_type_change(name, kind_of(field), kind_of(wanted))
+    notes = {key: note for key, note in (field.metadata or {}).items() if key == AVRO_DOC}
+    return pa.field(field.name, wanted.type, field.nullable or AVRO_DEFAULT in (field.metadata or {}), notes or None)
+
+
+def _checked_nullable(field: pa.Field, nullable: bool, name: str) -> bool:
+    if field.nullable and not nullable:
+        raise SchemaMismatch(
+            f"column {name!r} may hold nulls, and stored rows may have them: it cannot become required"
+        )
+    return nullable
+
+
+# -------------------------------------------------------------------------------------------------------------- checks
+
+
+def _column_path(name: str) -> list[str]:
+    path = name.split(".")
+    if not all(path):
+        raise InvalidInputError(f"no column {name!r}: an empty name")
+    if path[0] in META_COLUMNS:
+        raise SchemaMismatch(f"column {name!r} is one of Hudi's own: it stays as it is")
+    return path
+
+
+def _check_new_name(last: str, name: str) -> None:
+    check_avro_names([last], name.rpartition(".")[0])
+    if last.startswith("_hoodie_"):
+        raise SchemaMismatch(f"column name {name!r} begins with _hoodie_, as Hudi's own columns do: take another one")
+
+
+def _check_name_is_free(fields: Sequence[pa.Field], last: str, name: str) -> None:
+    taken = next((field.name for field in fields if field.name.lower() == last.lower()), None)
+    if taken is not None:
+        raise SchemaMismatch(
+            f"there is a column {taken!r} already, and Spark takes {name!r} for the same: take another name"
+        )
+
+
+def _check_not_bound(name: str, bound: Bound, done: str) -> None:
+    for column, what in bound.items():
+        if column == name or column.startswith(f"{name}.") or name.startswith(f"{column}."):
+            raise SchemaMismatch(f"column {name!r} cannot be {done}: it is {what}")
+
+
+def _field_named(fields: Sequence[pa.Field], last: str, name: str) -> pa.Field:
+    chosen = next((field for field in fields if field.name == last), None)
+    if chosen is None:
+        raise InvalidInputError(f"no column {name!r}; there are {', '.join(repr(field.name) for field in fields)}")
+    return chosen
+
+
+def _moved_field(fields: _Fields, last: str, position: Position, name: str) -> _Fields:
+    """Return the fields with one of them moved to a place."""
+    if not position.is_given:
+        return fields
+    if position.after is not None and position.before is not None:
+        raise InvalidInputError(f"column {name!r}: give after= or before=, not both")
+    asked = position.after if position.after is not None else position.before
+    beside = str(asked)
+    inside = name.rpartition(".")[0]
+    if inside and beside.startswith(f"{inside}."):
+        beside = beside[len(inside) + 1 :]
+    moved = next(field for field in fields if field.name == last)
+    rest = [field for field in fields if field is not moved]
+    names = [field.name for field in rest]
+    if beside not in names:
+        raise InvalidInputError(f"column {name!r} cannot be placed beside {asked!r}: there are {names}")
+    index = names.index(beside) + (position.after is not None)
+    return [*rest[:index], moved, *rest[index:]]
+
+
+# -------------------------------------------------------------------------------------------------------------- editing
+
+
+def _edited_schema(
+    schema: pa.Schema, path: Sequence[str], edit: Callable[[_Fields], _Fields], *, in_struct: bool | None = None
+) -> pa.Schema:
+    """Return a schema whose struct around the last part of a path was edited.
+
+    Args:
+        schema: the columns.
+        path: the parts of a full name.
+        edit: makes the new fields of the struct, or the new element or value.
+        in_struct: False where an element of a list or a value of a map may be edited, too; None: as for True.
+    """
+    fields = _edited_fields(list(schema), path, edit, list(path), in_struct is not False)
+    return pa.schema(fields, metadata=schema.metadata)
+
+
+def _edited_fields(
+    fields: _Fields, path: Sequence[str], edit: Callable[[_Fields], _Fields], whole: Sequence[str], in_struct: bool
+) -> _Fields:
+    if len(path) == 1:
+        return edit(fields)
+    name = ".".join(whole)
+    chosen = _field_named(fields, path[0], ".".join(whole[: len(whole) - len(path) + 1]))
+    kind = chosen.type
+    if pt.is_struct(kind):
+        made = pa.struct(_edited_fields(struct_fields(kind), path[1:], edit, whole, in_struct))
+    elif pt.is_list(kind) or pt.is_map(kind):
+        part = kind.value_field.with_name("element") if pt.is_list(kind) else kind.item_field.with_name("value")
+        if path[1] != part.name or (in_struct and len(path) == 2):
+            raise InvalidInputError(f"no column {name!r}: {chosen.name!r} is {kind}, its part is {part.name!r}")
+        (part,) = _edited_fields([part], path[1:], edit, whole, in_struct)
+        made = list_type(part) if pt.is_list(kind) else map_type(part)
+    else:
+        raise InvalidInputError(f"no column {name!r}: {chosen.name!r} is {kind}, which has no fields")
+    return [field.with_type(made) if field is chosen else field for field in fields]

@@ -1,0 +1,331 @@
+"""Stored Arrow types, and the conversion of all others (docs/format.md, Column types; Lists and maps). Pure.
+
+Every stored type has an Avro counterpart, so the modules for values (``cast``) and for Avro text
+(``avro``) need no checks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lakefmt._core.values import IS_DELETED, META_COLUMNS, OPERATION
+from lakefmt.errors import SchemaMismatch
+
+__all__ = [
+    "MAX_DEPTH",
+    "check_avro_names",
+    "field_at",
+    "is_list_like",
+    "list_type",
+    "map_type",
+    "normalise_field",
+    "normalise_schema",
+    "spark_type",
+    "split_meta",
+    "storage_type",
+    "struct_fields",
+    "unreadable_by_spark",
+    "with_meta_columns",
+    "with_spark_types",
+    "without_meta_columns",
+]
+
+#: Deeper types are refused: readers of nested types recurse.
+MAX_DEPTH: Final = 64
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_META_FIELDS: Final = tuple(pa.field(name, pa.string()) for name in META_COLUMNS)
+#: Extension types whose storage type keeps all information. Other labels cannot be expressed in
+#: Avro.
+_PLAIN_EXTENSIONS: Final = frozenset({"arrow.json", "arrow.uuid"})
+_SMALLEST_DATETIMES: Final = {"time32[s]": pa.time32("ms"), "time64[ns]": pa.time64("us"), "date64[ms]": pa.date32()}
+_WIDER: Final = {
+    "int8": pa.int32(),
+    "int16": pa.int32(),
+    "uint8": pa.int32(),
+    "uint16": pa.int32(),
+    "uint32": pa.int64(),
+    "uint64": pa.decimal128(20, 0),
+    "halffloat": pa.float32(),
+}
+_UNCHANGED: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
+    pt.is_boolean,
+    pt.is_int32,
+    pt.is_int64,
+    pt.is_float32,
+    pt.is_float64,
+    pt.is_date32,
+    pt.is_fixed_size_binary,
+)
+
+
+def normalise_schema(schema: pa.Schema) -> pa.Schema:
+    """Return `schema` as a table stores it (docs/format.md, Column types).
+
+    Dictionaries, views and large types become plain; unsigned and small integers widen; timestamps
+    become microseconds (milliseconds stay) in UTC, and without a zone are taken as UTC; the null
+    type becomes string.
+
+    Raises:
+        SchemaMismatch: a type without an Avro counterpart, a map without text keys, or a name that
+            is empty, repeated, illegal in Avro or reserved for meta columns. The message names the
+            field.
+
+    Example:
+        >>> normalise_schema(pa.schema([("n", pa.uint16()), ("at", pa.timestamp("ns"))])).types
+        [DataType(int32), TimestampType(timestamp[us, tz=UTC])]
+    """
+    if not len(schema):
+        raise SchemaMismatch("a table needs at least one column")
+    reserved = [name for name in schema.names if name in (*META_COLUMNS, OPERATION)]
+    if reserved:
+        raise SchemaMismatch(
+            f"columns {', '.join(reserved)} are reserved for the table's own meta columns: drop or rename them"
+        )
+    check_avro_names(schema.names, "")
+    fields = [normalise_field(field, field.name, MAX_DEPTH) for field in schema]
+    for field in fields:
+        if field.name == IS_DELETED and not pt.is_boolean(field.type):
+            raise SchemaMismatch(f"column {IS_DELETED} marks deleted rows: it must be boolean, not {field.type}")
+    return pa.schema(fields)
+
+
+def with_spark_types(schema: pa.Schema) -> pa.Schema:
+    """Return a stored schema with the types that Spark can upsert, at every depth.
+
+    Spark has one timestamp type, of microseconds, and no bytes of fixed length. Hudi's schema check refuses its rows for a
+    ``timestamp-millis`` or ``fixed`` column (SchemaBackwardsCompatibilityException). The new types hold the same values.
+
+    Example:
+        >>> with_spark_types(pa.schema([("at", pa.timestamp("ms", "UTC")), ("hash", pa.binary(16))])).types
+        [TimestampType(timestamp[us, tz=UTC]), DataType(binary)]
+    """
+    return pa.schema([field.with_type(spark_type(field.type)) for field in schema], metadata=schema.metadata)
+
+
+def spark_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type that Spark can upsert for a stored type, as :func:`with_spark_types`."""
+    if pt.is_timestamp(kind) and kind.unit == "ms":
+        return pa.timestamp("us", kind.tz)
+    if pt.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pt.is_struct(kind):
+        return pa.struct([field.with_type(spark_type(field.type)) for field in struct_fields(kind)])
+    if pt.is_map(kind):
+        return map_type(kind.item_field.with_type(spark_type(kind.item_type)))
+    if pt.is_list(kind):
+        return list_type(kind.value_field.with_type(spark_type(kind.value_type)))
+    return kind
+
+
+def unreadable_by_spark(schema: pa.Schema) -> list[str]:
+    """Return the columns that Spark cannot read: those with times of day, at any depth.
+
+    Example:
+        >>> unreadable_by_spark(pa.schema([("a", pa.int32()), ("b", pa.list_(pa.time64("us")))]))
+        ['b']
+    """
+    return [field.name for field in schema if _holds_time(field.type)]
+
+
+def _holds_time(kind: pa.DataType) -> bool:
+    return pt.is_time(kind) or any(_holds_time(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def check_avro_names(names: Sequence[str], inside: str) -> None:
+    """Raise for repeated names and names illegal in Avro; `inside` is the path of the struct, empty at the top.
+
+    Raises:
+        SchemaMismatch: names the field.
+    """
+    where = f" inside {inside!r}" if inside else ""
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise SchemaMismatch(
+                f"column name {name!r}{where} cannot be stored: letters, digits and _ are allowed, not a digit first"
+            )
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if list(names).count(name) > 1})
+        raise SchemaMismatch(f"column names appear more than once{where}: {', '.join(twice)}")
+
+
+def normalise_field(field: pa.Field, path: str, depth: int = MAX_DEPTH) -> pa.Field:
+    """Return `field` as a table stores it; `path` is its name in errors, `depth` the remaining levels."""
+    return pa.field(field.name, _normalise_type(field.type, path, depth), field.nullable, field.metadata)
+
+
+def _normalise_type(kind: pa.DataType, path: str, depth: int = MAX_DEPTH) -> pa.DataType:
+    """Return the stored type of `kind`.
+
+    Raises:
+        SchemaMismatch: no stored type exists; the message names `path`.
+    """
+    if depth <= 0:
+        raise SchemaMismatch(f"column {path!r} is nested deeper than {MAX_DEPTH} levels")
+    kind = storage_type(kind)
+    if pt.is_struct(kind):
+        return _struct(kind, path, depth)
+    if pt.is_map(kind):
+        return _map(kind, path, depth)
+    if is_list_like(kind):
+        element = kind.value_field
+        return list_type(
+            pa.field("element", _normalise_type(element.type, f"{path}.element", depth - 1), element.nullable)
+        )
+    return _scalar(kind, path)
+
+
+def storage_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type under dictionaries and plain extension types.
+
+    Example:
+        >>> storage_type(pa.dictionary(pa.int8(), pa.string()))
+        DataType(string)
+    """
+    while True:
+        if pt.is_dictionary(kind):
+            kind = kind.value_type
+        elif isinstance(kind, pa.BaseExtensionType) and kind.extension_name in _PLAIN_EXTENSIONS:
+            kind = kind.storage_type
+        else:
+            return kind
+
+
+def is_list_like(kind: pa.DataType) -> bool:
+    """Return whether `kind` is a list of any form: plain, large, fixed-size or view."""
+    checks = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list, pt.is_list_view, pt.is_large_list_view)
+    return any(check(kind) for check in checks)
+
+
+def list_type(element: pa.Field) -> pa.DataType:
+    """Return the list type with the element name ``element``, as in Parquet (docs/format.md, Lists and maps)."""
+    return pa.list_(element.with_name("element"))
+
+
+def map_type(value: pa.Field) -> pa.DataType:
+    """Return the map type with string keys."""
+    return pa.map_(pa.string(), value.with_name("value"))
+
+
+def struct_fields(kind: pa.DataType) -> list[pa.Field]:
+    """Return the fields of a struct type."""
+    return [kind.field(i) for i in range(kind.num_fields)]
+
+
+def field_at(schema: pa.Schema, name: str) -> pa.Field | None:
+    """Return the field `name`, with dots for nested fields; None if it does not exist.
+
+    Example:
+        >>> field_at(pa.schema([("a", pa.struct([("b", pa.int32())]))]), "a.b").type
+        DataType(int32)
+    """
+    if schema.names.count(name) == 1:
+        return schema.field(name)
+    first, *rest = name.split(".")
+    if schema.names.count(first) != 1:
+        return None
+    field = schema.field(first)
+    for part in rest:
+        index = field.type.get_field_index(part) if pt.is_struct(field.type) else -1
+        if index < 0:
+            return None
+        field = field.type.field(index)
+    return field
+
+
+def _struct(kind: pa.DataType, path: str, depth: int) -> pa.DataType:
+    fields = struct_fields(kind)
+    if not fields:
+        raise SchemaMismatch(f"column {path!r} is a struct without fields, which Parquet cannot store")
+    check_avro_names([field.name for field in fields], path)
+    return pa.struct([normalise_field(field, f"{path}.{field.name}", depth - 1) for field in fields])
+
+
+def _map(kind: pa.DataType, path: str, depth: int) -> pa.DataType:
+    if _text_or_bytes(storage_type(kind.key_type)) != pa.string():
+        raise SchemaMismatch(
+            f"column {path!r} is a map with keys of type {kind.key_type}: only string keys can be stored"
+        )
+    value = kind.item_field
+    return map_type(pa.field("value", _normalise_type(value.type, f"{path}.value", depth - 1), value.nullable))
+
+
+def _scalar(kind: pa.DataType, path: str) -> pa.DataType:
+    if pt.is_fixed_size_binary(kind) and not kind.byte_width:
+        raise SchemaMismatch(f"column {path!r} has type {kind}: bytes of no length cannot be stored, take pa.binary()")
+    if any(check(kind) for check in _UNCHANGED):
+        return kind
+    if pt.is_null(kind):
+        return pa.string()
+    stored = _text_or_bytes(kind) or _WIDER.get(str(kind)) or _moment(kind) or _decimal(kind, path)
+    if stored is None:
+        raise SchemaMismatch(f"column {path!r} has type {kind}, which a table cannot store: cast it first")
+    return stored
+
+
+def _text_or_bytes(kind: pa.DataType) -> pa.DataType | None:
+    if pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind):
+        return pa.string()
+    if pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_binary_view(kind):
+        return pa.binary()
+    return None
+
+
+def _moment(kind: pa.DataType) -> pa.DataType | None:
+    if pt.is_timestamp(kind):
+        # Times without a zone are stored as UTC: hudi-rs fails on Avro's local timestamps
+        # (docs/format.md, Column types).
+        return pa.timestamp("ms" if kind.unit == "ms" else "us", "UTC")
+    if pt.is_time(kind):
+        return _SMALLEST_DATETIMES.get(str(kind), kind)
+    return _SMALLEST_DATETIMES.get(str(kind))
+
+
+def _decimal(kind: pa.DataType, path: str) -> pa.DataType | None:
+    if not pt.is_decimal(kind):
+        return None
+    if not 0 <= kind.scale <= kind.precision <= 38:
+        raise SchemaMismatch(
+            f"column {path!r} has type {kind}: at most 38 digits and a scale between 0 and the precision can be stored"
+        )
+    return pa.decimal128(kind.precision, kind.scale)
+
+
+def with_meta_columns(schema: pa.Schema) -> pa.Schema:
+    """Return `schema` with the five meta columns in front (docs/format.md, Meta columns).
+
+    Example:
+        >>> with_meta_columns(pa.schema([("id", pa.int64())])).names[-2:]
+        ['_hoodie_file_name', 'id']
+    """
+    return pa.schema([*_META_FIELDS, *without_meta_columns(schema)], metadata=schema.metadata)
+
+
+def without_meta_columns(schema: pa.Schema) -> pa.Schema:
+    """Return `schema` without the five meta columns, wherever they are.
+
+    Example:
+        >>> without_meta_columns(with_meta_columns(pa.schema([("id", pa.int64())]))).names
+        ['id']
+    """
+    return pa.schema([field for field in schema if field.name not in META_COLUMNS], metadata=schema.metadata)
+
+
+def split_meta(table: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return the meta columns and the data columns of `table` as two tables.
+
+    Example:
+        >>> meta, data = split_meta(pa.table({"_hoodie_record_key": ["a"], "id": [1]}))
+        >>> meta.column_names, data.column_names
+        (['_hoodie_record_key'], ['id'])
+    """
+    return _chosen(table, META_COLUMNS), _chosen(table, [n for n in table.column_names if n not in META_COLUMNS])
+
+
+def _chosen(table: pa.Table, names: Iterable[str]) -> pa.Table:
+    return table.select([name for name in names if name in table.column_names])

@@ -1,0 +1,430 @@
+"""``table.index``: how a table finds keys, and the indexes of its metadata table; every method calls the packages below.
+
+:meth:`TableIndexes.explain` asks the index without writing: which files would be opened for these keys, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakefmt._core.arguments import check_flags, foreign, mapping_argument, text_argument
+from lakefmt._core.arrays import distinct
+from lakefmt._core.config.settings import resolve_settings
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.filegroups.table_client import TableClient, TableState
+from lakefmt._core.index.api import FilterTally, Index, Located, LookUpStep
+from lakefmt._core.index.key_reader import key_files
+from lakefmt._core.index.locations import locate_everywhere, partitions_of_keys
+from lakefmt._core.index.registry import choose_index
+from lakefmt._core.metadata.reading.index_list import MetadataIndex, list_indexes
+from lakefmt._core.transactions.indexing import (
+    create_metadata_indexes,
+    drop_metadata_index,
+    parse_index_request,
+    run_indexing,
+    schedule_indexing,
+)
+from lakefmt._core.values import Partitions
+from lakefmt.errors import InvalidInputError, InvalidKey
+
+if TYPE_CHECKING:
+    from lakefmt._core.check.index_check import IndexReport
+    from lakefmt._core.write.bucket_resize import ResizeResult
+
+__all__ = [
+    "IndexView",
+    "LookUpReport",
+    "TableIndexes",
+    "ToKeys",
+]
+
+#: Turns what a caller calls keys into record keys.
+ToKeys = Callable[[TableState, object], pa.StringArray]
+
+
+@dataclass(frozen=True, slots=True)
+class LookUpReport:
+    """What one look-up did.
+
+    Attributes:
+        index: the index's name.
+        keys: keys that were looked up.
+        found: keys of these that are stored.
+        steps: files, and pairs of key and file, left after each step; the last one is what was found.
+        filters: what key filters said; None when none was asked.
+    """
+
+    index: str
+    keys: int
+    found: int
+    steps: tuple[LookUpStep, ...]
+    filters: FilterTally | None = None
+
+    @property
+    def false_positives(self) -> LookUpStep | None:
+        """Files whose keys were read and none was found, and pairs that were compared for nothing; None: not told."""
+        by_name = {step.name: step for step in self.steps}
+        opened, stored = by_name.get("opened"), by_name["found"]
+        if opened is None:
+            return None
+        return LookUpStep("opened in vain", opened.files - stored.files, opened.candidates - stored.candidates)
+
+    def __str__(self) -> str:
+        lines = [f"index {self.index}: {self.found:,} of {self.keys:,} keys found"]
+        steps = [*self.steps, self.false_positives] if self.false_positives else [*self.steps]
+        width = max(len(step.name) for step in steps)
+        lines.append(f"  {'step':{width}}  {'files':>9}  {'keys in files':>13}")
+        lines += [f"  {step.name:{width}}  {step.files:>9,}  {step.candidates:>13,}" for step in steps]
+        if self.filters is not None:
+            lines.append(f"  filters: {_tally_text(self.filters)}")
+        return "\n".join(lines)
+
+
+def _tally_text(tally: FilterTally) -> str:
+    absent = tally.asked - tally.right
+    text = f"of {absent:,} keys that are not in a file, {tally.false:,} passed its filter"
+    return text if tally.false_rate is None else f"{text} (rate {tally.false_rate:.2g})"
+
+
+class IndexView:
+    """A table's index, to be asked.
+
+    Args:
+        client: the open table.
+        to_keys: turns rows or values into record keys; None: keys are given as they are stored.
+    """
+
+    def __init__(self, client: TableClient, to_keys: ToKeys | None = None) -> None:
+        self._client = client
+        self._to_keys = to_keys
+
+    def __repr__(self) -> str:
+        return f"IndexView({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        """The name of the index that a write with this handle's settings would use."""
+        return self._index(self._client.load()).name
+
+    def explain(self, keys: object, partitions: Partitions | None = None) -> LookUpReport:
+        """Look keys up as a write would, and tell what was done; nothing is written.
+
+        Args:
+            keys: one key or many, as texts.
+            partitions: look only in these, paths or values (docs/partitions.md); None: in all of them.
+
+        Raises:
+            InvalidKey: a key is null or no text.
+            SnapshotExpired: a file was cleaned away meanwhile.
+
+        Example:
+            >>> import lakefmt
+            >>> data = pa.table({"id": ["a", "b", "c"]})
+            >>> table = lakefmt.create_table("memory://doc-explain", data=data, record_key="id")
+            >>> _ = table.insert(data)
+            >>> report = IndexView(table.client).explain(["b", "x"])
+            >>> print(report)
+            index bloom: 1 of 2 keys found
+              step                      files  keys in files
+              considered                    1              2
+              left by key range             1              1
+              left by bloom filter          1              1
+              opened                        1              1
+              found                         1              1
+              opened in vain                0              0
+              filters: of 0 keys that are not in a file, 0 passed its filter
+        """
+        state = self._client.load()
+        table_at = self._client.at(state)
+        index = self._index(state)
+        wanted = _key_texts(keys) if self._to_keys is None else self._to_keys(state, keys)
+        chosen = None if partitions is None else table_at.chosen_partitions(partitions)
+        places = partitions_of_keys(index, wanted) if chosen is None else chosen
+        slices = table_at.slices(places)
+        located = locate_everywhere(index, wanted, slices, key_files(self._client, state))
+        return _look_up_report(index, len(wanted), located)
+
+    def _index(self, state: TableState) -> Index:
+        settings = resolve_settings({}, self._client.options, state.config.properties)
+        return choose_index(self._client, settings, state.config, state)
+
+
+def _look_up_report(index: Index, num_keys: int, located: Located) -> LookUpReport:
+    stored = LookUpStep("found", len(distinct(located.slices)), len(located.slices))
+    return LookUpReport(index.name, num_keys, len(distinct(located.rows)), (*located.steps, stored), located.filters)
+
+
+def _key_texts(keys: object) -> pa.StringArray:
+    given: Any = [keys] if isinstance(keys, str) else keys
+    arrow = isinstance(given, pa.Array | pa.ChunkedArray)
+    texts = foreign(
+        lambda: given.cast(pa.string()) if arrow else pa.array(given, pa.string()), "keys are texts", InvalidKey
+    )
+    if isinstance(texts, pa.ChunkedArray):
+        texts = pa.concat_arrays(texts.chunks) if texts.num_chunks else pa.array([], pa.string())
+    if texts.null_count:
+        raise InvalidKey(f"{texts.null_count} of {len(texts)} keys are null")
+    return texts
+
+
+class TableIndexes(IndexView):
+    """The indexes of one table.
+
+    Args:
+        client: the open table.
+        to_keys: turns rows or values into record keys; None: keys are given as they are stored.
+        writing: held while something is changed.
+    """
+
+    def __init__(
+        self,
+        client: TableClient,
+        to_keys: ToKeys | None = None,
+        writing: AbstractContextManager[object] | None = None,
+    ) -> None:
+        super().__init__(client, to_keys)
+        self._writing = nullcontext() if writing is None else writing
+
+    def list(self) -> tuple[MetadataIndex, ...]:
+        """Return the indexes of the metadata table; none where there is no metadata table.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> data = pa.table({"id": ["a"]})
+            >>> t = lakefmt.create_table("memory://doc-index-list", data=data, record_key="id", indexes=["record_index"])
+            >>> [(one.name, one.state.value) for one in t.index.list()]
+            [('files', 'complete'), ('record_index', 'complete')]
+        """
+        return list_indexes(self._client)
+
+    def create(
+        self,
+        kind: str,
+        columns: str | Sequence[str] | None = None,
+        *,
+        name: str | None = None,
+        partitioned: bool = False,
+        function: str | None = None,
+        index_type: str | None = None,
+        function_options: Mapping[str, object] | None = None,
+        options: Mapping[str, object] | None = None,
+    ) -> MetadataIndex:
+        """Make an index of the metadata table from what is committed, and what it rests on; from then on writes keep it.
+
+        Args:
+            kind: ``"files"``, ``"column_stats"``, ``"partition_stats"``, ``"bloom_filters"``, ``"record_index"``,
+                ``"secondary_index"`` or ``"expression_index"``.
+            columns: of ``"column_stats"``: those with statistics, default the first 32; of a secondary or expression index
+                its column. A secondary index may be on a field of a struct, ``"place.name"``; it needs a `name`.
+            name: of a secondary or expression index; default: its column.
+            partitioned: a record index whose keys are unique in their data partition only.
+            function: of an expression index: one of Spark's functions, such as ``"from_unixtime"``.
+            index_type: of an expression index: ``"column_stats"`` (default) or ``"bloom_filters"``.
+            function_options: of an expression index, such as ``{"format": "yyyy-MM-dd"}``.
+            options: settings of the call.
+
+        Raises:
+            InvalidInputError: it is there already, or the arguments do not fit the kind or the table.
+            UnsupportedFeature: tables of this version cannot have it, or lakefmt does not compute the function.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> data = pa.table({"id": ["a", "b"], "city": ["sf", "oslo"]})
+            >>> t = lakefmt.create_table("memory://doc-index-create", data=data, record_key="id")
+            >>> _ = t.upsert(data)
+            >>> t.index.create("secondary_index", "city").records
+            2
+        """
+        request = parse_index_request(
+            kind,
+            columns,
+            name=name,
+            partitioned=partitioned,
+            function=function,
+            index_type=index_type,
+            function_options=function_options,
+        )
+        given = mapping_argument(options, "options")
+        with self._writing:
+            create_metadata_indexes(self._client, [request], given)
+        return next(index for index in self.list() if index.name == request.partition)
+
+    def schedule(
+        self,
+        kind: str,
+        columns: str | Sequence[str] | None = None,
+        *,
+        name: str | None = None,
+        partitioned: bool = False,
+        options: Mapping[str, object] | None = None,
+    ) -> str:
+        """Plan an index as :meth:`create` would make it, for :meth:`run`; nothing is made yet.
+
+        Args:
+            kind: as for :meth:`create`.
+            columns: as for :meth:`create`.
+            name: as for :meth:`create`.
+            partitioned: as for :meth:`create`.
+            options: settings of the call.
+
+        Returns:
+            The instant of the plan, an ``indexing`` on the timeline.
+
+        Raises:
+            InvalidInputError: it is there or planned already, or the arguments do not fit the kind or the table.
+            UnsupportedFeature: tables of this version cannot have it.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> data = pa.table({"id": ["a"]})
+            >>> t = lakefmt.create_table("memory://doc-index-plan", data=data, record_key="id", indexes=["files"])
+            >>> _ = t.upsert(data)
+            >>> planned = t.index.schedule("record_index")
+            >>> [one.name for one in t.index.list()], t.index.run(planned)
+            (['files'], ('files', 'record_index'))
+        """
+        request = parse_index_request(kind, columns, name=name, partitioned=partitioned)
+        given = mapping_argument(options, "options")
+        with self._writing:
+            return schedule_indexing(self._client, [request], given)
+
+    def run(self, instant: str | None = None, *, options: Mapping[str, object] | None = None) -> tuple[str, ...]:
+        """Make the indexes that are planned, in this process or by Apache Hudi, while others write to the table.
+
+        Others are other processes, and other threads that write through this handle. The table lock is held for two
+        moments. A run that died is begun again by the next one.
+
+        Args:
+            instant: only the plan of this instant; default: all that are not being run.
+            options: settings of the call.
+
+        Returns:
+            The names of the indexes that readers may use now.
+
+        Raises:
+            InstantNotFound: there is no such plan.
+            WriterActive: another process is running the plan `instant`.
+            InvalidInputError: an index was dropped while it was made.
+            UnsupportedFeature: lakefmt does not make an index of the plan.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> data = pa.table({"id": ["a", "b"]})
+            >>> t = lakefmt.create_table("memory://doc-index-run", data=data, record_key="id", indexes=["files"])
+            >>> _ = t.upsert(data), t.index.schedule("record_index")
+            >>> t.index.run()
+            ('files', 'record_index')
+        """
+        given = mapping_argument(options, "options")
+        time = None if instant is None else text_argument(instant, "instant")
+        # Not under self._writing, so that writes of this handle go on; a client of its own, because that of the handle
+        # is for one writer at a time.
+        return run_indexing(replace(self._client), time, given)
+
+    def drop(self, name: str, *, options: Mapping[str, object] | None = None) -> tuple[str, ...]:
+        """Remove an index of the metadata table and those that rest on it; ``"files"`` removes the metadata table.
+
+        It goes from the table's properties first, then its directory, so that no reader looks for what is gone.
+
+        Args:
+            name: as :meth:`list` names it; also an index that lakefmt does not keep.
+            options: settings of the call.
+
+        Returns:
+            The names of the indexes that are left.
+
+        Raises:
+            InvalidInputError: the table has no such index.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> data = pa.table({"id": ["a"]})
+            >>> t = lakefmt.create_table("memory://doc-index-drop", data=data, record_key="id", indexes=["record_index"])
+            >>> t.index.drop("record_index")
+            ('files',)
+        """
+        given = mapping_argument(options, "options")
+        with self._writing:
+            return drop_metadata_index(self._client, text_argument(name, "name"), given)
+
+    def resize_buckets(
+        self,
+        partitions: Partitions | None = None,
+        *,
+        dry_run: bool = False,
+        options: Mapping[str, object] | None = None,
+    ) -> ResizeResult:
+        """Split large buckets of consistent hashing and merge small neighbours, as the settings say.
+
+        ``hoodie.bucket.index.max.num.buckets`` and ``….min.num.buckets`` bound the number of a partition's buckets;
+        ``….split.threshold`` and ``….merge.threshold`` say which are large and small.
+
+        Args:
+            partitions: look only at these, paths or values (docs/partitions.md); None: at all of them.
+            dry_run: change nothing; the result is the plan.
+            options: settings of the call.
+
+        Raises:
+            UnsupportedFeature: the table has no bucket index with consistent hashing, or captures changes.
+            CommitConflict: another writer changed the same partitions meanwhile; nothing was changed.
+            WriterActive: another writer is at work.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> data = pa.table({"id": [str(n) for n in range(100)]})
+            >>> engine = {"hoodie.index.bucket.engine": "CONSISTENT_HASHING", "hoodie.bucket.index.num.buckets": "2"}
+            >>> t = lakefmt.create_table(
+            ...     "memory://doc-resize", data=data, record_key="id", table_type="mor", index="bucket", properties=engine
+            ... )
+            >>> _ = t.upsert(data)
+            >>> most = {"hoodie.bucket.index.max.num.buckets": 3, "hoodie.parquet.max.file.size": 1024}
+            >>> print(t.index.resize_buckets(options=most, dry_run=True))
+            resize: 1 buckets split and 0 merged in 1 partitions, not done
+        """
+        # Imported here: few programs resize, and all wait for the import.
+        from lakefmt._core.write.bucket_resize import resize_buckets
+
+        given = mapping_argument(options, "options")
+        check_flags(dry_run=dry_run)
+        with self._writing:
+            chosen = None if partitions is None else self._client.at(self._client.load()).chosen_partitions(partitions)
+            return resize_buckets(self._client, chosen, given, dry_run=dry_run)
+
+    def check(
+        self, *, repair: bool = False, dry_run: bool = False, options: Mapping[str, object] | None = None
+    ) -> IndexReport:
+        """Compare the metadata table with what is stored: files and sizes, statistics, filters, keys and their places.
+
+        Everything is compared: all keys of the table are read. The report prints, and has every name that differs.
+
+        Args:
+            repair: make anew what differs, under the table lock; the report then has the check after it.
+            dry_run: with `repair`: change nothing; the report's ``plan`` is what would be done.
+            options: settings of the call.
+
+        Raises:
+            UnsupportedFeature: an index that lakefmt cannot make would have to be made anew.
+
+        Example:
+            >>> import lakefmt, pyarrow as pa
+            >>> data = pa.table({"id": ["a"]})
+            >>> t = lakefmt.create_table("memory://doc-index-check", data=data, record_key="id", indexes=["record_index"])
+            >>> _ = t.upsert(data)
+            >>> print(t.index.check())
+            memory://doc-index-check: nothing differs (files, record_index)
+        """
+        # Imported here: few programs check, and all wait for the import.
+        from lakefmt._core.check.index_check import check_indexes, repair_indexes
+
+        check_flags(repair=repair, dry_run=dry_run)
+        given = mapping_argument(options, "options")
+        if dry_run and not repair:
+            raise InvalidInputError("dry_run=True shows the plan of a repair: give repair=True, too")
+        if not repair or dry_run:
+            return check_indexes(self._client)
+        with self._writing:
+            return repair_indexes(self._client, given)

@@ -1,0 +1,366 @@
+"""The archived timeline of a table, of either layout: add completed instants, read them and their bodies.
+
+Layout 2 has sorted Parquet files, layout 1 log files (docs/format.md, Archived timeline). Loading reads an index of times
+and actions; bodies are read on demand. Files are immutable, so results are cached by name and size. Reads of the newest
+snapshot do not need the archive.
+
+Instants that are added stay on the active timeline: the caller deletes them there once they are archived.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from datetime import UTC, datetime, tzinfo
+from itertools import accumulate
+from operator import attrgetter
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.formats.parquet.base_file import check_row_counts
+from lakefmt._core.storage.api import ObjectStore
+from lakefmt._core.timeline.archive.lsm_timeline import (
+    HistoryEntry,
+    HistoryWriter,
+    check_group,
+    load_manifest,
+    open_archived,
+    plan_of,
+)
+from lakefmt._core.timeline.archive.v6_log import LogArchive, LogRecord
+from lakefmt._core.timeline.instant import (
+    Action,
+    Instant,
+    State,
+    comparable_action,
+    format_instant_time,
+    parse_instant_time,
+)
+from lakefmt._core.timeline.timeline import Timeline
+from lakefmt._core.values import InstantTime
+from lakefmt.errors import CorruptFile, InstantNotFound, InvalidInputError, ObjectNotFound
+
+__all__ = [
+    "ArchiveDirectory",
+    "History",
+    "HistoryStore",
+]
+
+_TimeAndAction = tuple[InstantTime, Action]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveDirectory:
+    """The archive of one timeline, and how that timeline's files are read.
+
+    Attributes:
+        store: the table's store.
+        directory: of the archive.
+        read_body: returns the content of a file of the active timeline.
+        zone: the table's time zone; None: the machine's.
+        durable: whether the archive must reach the disk before a call returns.
+    """
+
+    store: ObjectStore
+    directory: str
+    read_body: Callable[[Instant], bytes]
+    zone: tzinfo | None
+    durable: bool
+
+    def append(self, timeline: Timeline, instants: Iterable[Instant]) -> None:
+        """Write instants to the archive.
+
+        Parameters:
+            timeline: the active timeline; of layout 1 with the modification times of its files.
+            instants: completed ones of it.
+
+        Raises:
+            StorageError: the store failed; the call may be repeated.
+        """
+        if timeline.layout == 1:
+            LogArchive(self.store, self.directory).append(self._records(timeline, instants), durable=self.durable)
+            return
+        writer = HistoryWriter(self.store, self.directory, durable=self.durable)
+        writer.append(self._entries(timeline, instants))
+        writer.merge()
+
+    def _entries(self, timeline: Timeline, instants: Iterable[Instant]) -> Iterator[HistoryEntry]:
+        """Yield the archive entry of each instant, for layout 2."""
+        for instant in instants:
+            pending = {f.state: f for f in timeline.files_of(instant) if not f.is_completed}
+            bodies = {s: self.read_body(f) for s, f in pending.items()}
+            begun = next((f.action for f in pending.values()), instant.action)
+            plan = plan_of(begun, bodies.get(State.REQUESTED, b""), bodies.get(State.INFLIGHT, b""))
+            yield HistoryEntry(instant, self.read_body(instant) or None, plan)
+
+    def _records(self, timeline: Timeline, instants: Iterable[Instant]) -> Iterator[LogRecord]:
+        """Yield the archive records of each instant, for layout 1: one for each state, with the time of its file."""
+        for instant in instants:
+            for file in sorted(timeline.files_of(instant), key=lambda f: f.state.rank):
+                since = datetime.fromtimestamp(file.modified, UTC)
+                # In the machine's time zone every moment has its own offset, because of daylight saving.
+                modified = format_instant_time(since, self.zone or since.astimezone().tzinfo or UTC)
+                # Several instants of one millisecond get later times than the clock that stamps their files.
+                yield LogRecord(file, self.read_body(file), max(modified, instant.time))
+
+
+#: Hudi merges files up to 1000 MiB; the last source may be as large again.
+_MAX_FILE_BYTES = 4 << 30
+_INDEX_COLUMNS = ("instantTime", "completionTime", "action")
+
+_INSTANT_TIME = "^[0-9]{14}([0-9]{3})?$"
+
+
+@dataclass(frozen=True, slots=True)
+class _FileIndex:
+    """The index of an archive file: its completed instants, access to their bodies, and their completion times."""
+
+    instants: Sequence[Instant]
+    body: Callable[[int], bytes]
+    transitions: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class History:
+    """The archived completed instants, ordered by requested time.
+
+    Example:
+        >>> History().instants
+        ()
+    """
+
+    instants: tuple[Instant, ...] = ()
+    _places: Mapping[_TimeAndAction, tuple[_FileIndex, int]] = field(default_factory=dict, repr=False)
+
+    def holds(self, instant: Instant) -> bool:
+        """Return whether an instant is archived."""
+        return (instant.time, comparable_action(instant.action)) in self._places
+
+    def body(self, instant: Instant) -> bytes:
+        """Return the body of an instant's completed file.
+
+        Raises:
+            InstantNotFound: the instant is not archived.
+            ObjectNotFound: the archive was merged meanwhile; load it again.
+            CorruptFile: the archive is damaged.
+        """
+        place = self._places.get((instant.time, comparable_action(instant.action)))
+        if place is None:
+            raise InstantNotFound(f"no instant {instant.time} in the archived timeline")
+        index, row = place
+        return index.body(row)
+
+    def transition(self, instant: Instant) -> InstantTime | None:
+        """Return the archived creation time of the completed file of a layout 1 instant, or None.
+
+        Instants of layout 2 have a completion time.
+
+        Example:
+            >>> done = Instant(InstantTime("20260101000000000"), Action.COMMIT, State.COMPLETED)
+            >>> index = _FileIndex([done], lambda at: b"", ["20260101000000500"])
+            >>> History((done,), {(done.time, done.action): (index, 0)}).transition(done), History().transition(done)
+            ('20260101000000500', None)
+        """
+        index, row = self._places.get((instant.time, comparable_action(instant.action)), (None, 0))
+        if index is None or not index.transitions:
+            return None
+        try:
+            parse_instant_time(index.transitions[row])
+        except InvalidInputError:
+            return None  # empty before Hudi 0.14; not checked
+        return InstantTime(index.transitions[row])
+
+
+class HistoryStore:
+    """The archive directory of one table."""
+
+    def __init__(self, store: ObjectStore, directory: str, layout: int) -> None:
+        self._store = store
+        self._directory = directory
+        self._layout = layout
+        self._logs = LogArchive(store, directory)
+        self._indexes: dict[tuple[str, int], _FileIndex] = {}
+
+    def load(self) -> History:
+        """Return the archived instants; empty without an archive.
+
+        Raises:
+            CorruptFile: a manifest or an archive file is damaged.
+            StorageError: the store failed.
+        """
+        try:
+            return self._load()
+        except ObjectNotFound:
+            # The archive was merged between listing and reading: the new files have the same
+            # instants.
+            return self._load()
+
+    def find(self, instants: Iterable[Instant]) -> list[Instant]:
+        """Return the instants that are archived; reads only files that may contain one.
+
+        Of a log archive it reads the newest files: an interrupted archive step left its instants in
+            the last file.
+
+        Raises:
+            CorruptFile: a manifest or an archive file is damaged.
+            StorageError: the store failed.
+        """
+        wanted = {(i.time, comparable_action(i.action)): i for i in instants}
+        try:
+            held = self._held_of_sorted(wanted) if self._layout == 2 else self._held_of_logs(wanted)
+        except ObjectNotFound:
+            held = self._held_of_sorted(wanted) if self._layout == 2 else self._held_of_logs(wanted)
+        return [instant for key, instant in wanted.items() if key in held]
+
+    def _held_of_sorted(self, wanted: Mapping[_TimeAndAction, Instant]) -> set[_TimeAndAction]:
+        times = sorted(time for time, _ in wanted)
+        held: set[_TimeAndAction] = set()
+        for file in load_manifest(self._store, self._directory)[1]:
+            low, high = sorted((file.first, file.last))
+            if bisect_left(times, low) < bisect_right(times, high):
+                held |= self._actions(file.name, file.size) & wanted.keys()
+        return held
+
+    def _held_of_logs(self, wanted: Mapping[_TimeAndAction, Instant]) -> set[_TimeAndAction]:
+        held: set[_TimeAndAction] = set()
+        for name, size in reversed(self._logs.files()):
+            here = self._actions(name, size) & wanted.keys()
+            if not here:
+                break
+            held |= here
+        return held
+
+    def _actions(self, name: str, size: int) -> set[_TimeAndAction]:
+        key = (name, size)
+        if key not in self._indexes:
+            self._indexes[key] = self._index_sorted_file(*key) if self._layout == 2 else self._index_log(*key)
+        return {(i.time, comparable_action(i.action)) for i in self._indexes[key].instants}
+
+    def _load(self) -> History:
+        files = self._sorted_files() if self._layout == 2 else self._logs.files()
+        read = self._index_sorted_file if self._layout == 2 else self._index_log
+        kept = {key: self._indexes.get(key) or read(*key) for key in files}
+        self._indexes = kept
+        places: dict[_TimeAndAction, tuple[_FileIndex, int]] = {}
+        for index in kept.values():
+            places.update(
+                ((i.time, _COMPARABLE_ACTIONS[i.action]), (index, row)) for row, i in enumerate(index.instants)
+            )
+        ordered = [index.instants[row] for index, row in places.values()]
+        ordered.sort(key=attrgetter("time"))
+        if len({time for time, _ in places}) < len(ordered):
+            ordered.sort(key=lambda i: (i.time, i.action.value))
+        return History(tuple(ordered), places)
+
+    def _index_log(self, name: str, size: int) -> _FileIndex:
+        completed = [entry for entry in self._logs.entries(name, size) if entry.instant.is_completed]
+
+        def body(row: int) -> bytes:
+            data, instant = self._logs.body(completed[row]), completed[row].instant
+            if not data and instant.action is not Action.CLEAN:
+                raise CorruptFile(f"{self.path(name)} has no content for instant {instant}")
+            return data
+
+        return _FileIndex([entry.instant for entry in completed], body, [entry.transition for entry in completed])
+
+    def path(self, name: str) -> str:
+        """Return a file's path relative to the table."""
+        return f"{self._directory}/{name}"
+
+    # ------------------------------------------------------------------------------------------------- layout 2: sorted
+
+    def _sorted_files(self) -> list[tuple[str, int]]:
+        return [(file.name, file.size) for file in load_manifest(self._store, self._directory)[1]]
+
+    def _index_sorted_file(self, name: str, size: int) -> _FileIndex:
+        if size > _MAX_FILE_BYTES:
+            raise CorruptFile(f"{self._directory}/{name} has {size:,} bytes; at most {_MAX_FILE_BYTES:,} are read")
+        with open_archived(self._store, self.path(name)) as source, pq.ParquetFile(source) as file:
+            self._check_sorted_file(file, name, size)
+            groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+            table = file.read(columns=list(_INDEX_COLUMNS))
+            if sum(groups) != len(table):
+                raise CorruptFile(f"{self._directory}/{name} announces {sum(groups):,} rows and has {len(table):,}")
+            is_known = pc.is_in(table.column("action"), pa.array(_ACTIONS))
+            numbers = pc.indices_nonzero(is_known)
+            self._check_times(table.take(numbers), name)
+            # One row per instant, with three short texts.
+            texts = (table.column(each).take(numbers).to_numpy() for each in _INDEX_COLUMNS)
+            done = State.COMPLETED
+            instants = [
+                Instant(time, _ACTIONS[action], done, completion, f"{time}_{completion}{_COMPLETED_SUFFIXES[action]}")
+                for time, completion, action in zip(*texts, strict=True)
+            ]
+        rows, ends, column = numbers.to_numpy(), list(accumulate(groups)), _LastColumn(self, name)
+
+        def body(entry: int) -> bytes:
+            row = int(rows[entry])
+            group = bisect_right(ends, row)
+            value = column.value(group, row - (ends[group] - groups[group]))
+            if not value and instants[entry].action is not Action.CLEAN:
+                raise CorruptFile(f"{column.path} has no content for instant {instants[entry]}")
+            return value or b""
+
+        return _FileIndex(instants, body)
+
+    def _check_times(self, table: pa.Table, name: str) -> None:
+        """Raise unless every row has a requested and a completion time."""
+        requested, completed = (pc.match_substring_regex(table.column(position), _INSTANT_TIME) for position in (0, 1))
+        sound = pc.fill_null(pc.and_kleene(requested, completed), fill_value=False).to_numpy()
+        if sound.all():
+            return
+        time, completion, action = (column.to_numpy()[sound.argmin()] for column in table.columns)
+        raise CorruptFile(
+            f"{self._directory}/{name} holds a {action} at {time!r:.40}, completed at {completion!r:.40}: "
+            "these are no instant times"
+        )
+
+    def _check_sorted_file(self, file: pq.ParquetFile, name: str, size: int) -> None:
+        schema, count = file.schema_arrow, file.metadata.num_rows
+        wrong = [each for each in _INDEX_COLUMNS if each not in schema.names or schema.field(each).type != pa.string()]
+        if "metadata" not in schema.names or schema.field("metadata").type != pa.binary():
+            wrong.append("metadata")
+        if wrong:
+            raise CorruptFile(f"{self._directory}/{name} is no archive: {', '.join(wrong)} missing or of another type")
+        check_row_counts(file.metadata)
+        # Requested times are unique, so a row takes at least one byte.
+        if not 0 <= count <= size:
+            raise CorruptFile(f"{self._directory}/{name} announces {count:,} rows in {size:,} bytes")
+
+    def read_bodies(self, name: str, group: int) -> pa.ChunkedArray:
+        """Return the bodies in a row group of a sorted file."""
+        with open_archived(self._store, self.path(name)) as source, pq.ParquetFile(source) as file:
+            check_group(file, group, self.path(name))
+            return file.read_row_group(group, columns=["metadata"]).column(0)
+
+
+_ACTIONS = {action.value: action for action in Action}
+_COMPARABLE_ACTIONS = {action: comparable_action(action) for action in Action}
+#: The suffix of a completed file's name.
+_COMPLETED_SUFFIXES = {action.value: f".{comparable_action(action).value}" for action in Action}
+
+
+class _LastColumn:
+    """Cache of the last row group: bodies are requested in order."""
+
+    def __init__(self, store: HistoryStore, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._last: tuple[int, pa.ChunkedArray] | None = None
+
+    @property
+    def path(self) -> str:
+        return self._store.path(self._name)
+
+    def value(self, group: int, row: int) -> bytes | None:
+        last = self._last
+        if last is None or last[0] != group:
+            last = self._last = (group, self._store.read_bodies(self._name, group))
+        if row >= len(last[1]):
+            raise CorruptFile(f"{self.path} has content for {len(last[1]):,} of its instants only")
+        value = last[1][row].as_buffer()
+        return None if value is None else bytes(value)

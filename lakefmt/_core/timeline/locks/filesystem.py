@@ -1,0 +1,333 @@
+"""Hudi's ``FileSystemBasedLockProvider``: the file ``.hoodie/lock``, present while it is held (docs/format.md, Locks).
+
+Who creates the file has the lock; Spark writers do the same. It says nothing of time. With an expiry
+(``hoodie.write.lock.filesystem.expire``, minutes) a file that was last touched longer ago may be taken over; a holder on a
+local disk keeps touching its own. A file that is not ours any more is never removed by us.
+
+A process of lakefmt that is killed leaves the file. So a holder creates a note of its own beside the lock file and keeps it
+locked (``flock``), and only then creates the lock file, whose text names the process and the note. The next process of
+lakefmt on that machine takes the file over at once where two checks agree:
+
+* the process has ended: same machine since the same start of its system, same space of process numbers, and its number is
+  free or was given to a later process;
+* the note is there, and is not locked.
+
+The first tells a process from one of another machine or container; the second also holds where copies of one virtual machine
+share a disk. A text that lacks any of this, an empty file of a writer on the JVM for example, is never taken over this way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Final
+
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.storage.api import ObjectStore, PutOutcome, with_versions
+from lakefmt._core.storage.local.process_lock import (
+    ProcessLock,
+    ProcessName,
+    SupportsProcessLocks,
+    has_ended,
+    process_locks,
+    this_process,
+)
+from lakefmt._core.storage.time_source import TimeSource
+from lakefmt._core.timeline.locks.api import LockHandle, RetryPolicy
+from lakefmt._core.timeline.locks.lease import LeasedLock
+from lakefmt.errors import LakefmtError, ObjectNotFound, StorageError
+
+__all__ = [
+    "FileLockBackend",
+    "FileSystemLock",
+    "HolderNotes",
+    "Stamp",
+    "Vouched",
+    "decode_stamp",
+    "encode_stamp",
+]
+
+_MAX_NOTE_BYTES: Final = 1 << 16
+_NOTE_PREFIX: Final = "lock_holder-"
+
+
+@dataclass(frozen=True, slots=True)
+class Vouched:
+    """What lets the operating system vouch for a holder: its process, and the note that it keeps locked."""
+
+    process: ProcessName
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """The text of a lock file of lakefmt: who wrote it, on which host, in which process; and what vouches for it."""
+
+    owner: str
+    host: str
+    pid: int
+    vouched: Vouched | None
+
+
+def encode_stamp(owner: str, vouched: Vouched | None) -> bytes:
+    """Return the text of a lock file.
+
+    Example:
+        >>> decode_stamp(encode_stamp("me", None)).owner
+        'me'
+    """
+    note: dict[str, object] = {"owner": owner, "host": socket.gethostname(), "pid": os.getpid()}
+    if vouched is not None:
+        note |= {"process": asdict(vouched.process), "note": vouched.note}
+    return json.dumps(note).encode()
+
+
+def decode_stamp(data: bytes) -> Stamp | None:
+    """Return what the text of a lock file says; None when lakefmt did not write it.
+
+    Example:
+        >>> decode_stamp(b"") is None
+        True
+    """
+    try:
+        note = json.loads(data)
+        owner, host, pid = note["owner"], note["host"], note["pid"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if not (isinstance(owner, str) and isinstance(host, str) and type(pid) is int):
+        return None
+    return Stamp(owner, host, pid, _decode_vouched(note))
+
+
+def _decode_vouched(content: dict[str, object]) -> Vouched | None:
+    process, note = content.get("process"), content.get("note")
+    if not isinstance(process, dict) or not isinstance(note, str) or "/" in note or not note.startswith(_NOTE_PREFIX):
+        return None
+    kinds = {"machine": str, "space": str, "pid": int, "started": int}
+    if process.keys() != kinds.keys() or any(type(process[name]) is not kind for name, kind in kinds.items()):
+        return None
+    return Vouched(ProcessName(**process), note)
+
+
+class HolderNotes:
+    """The notes beside one lock file, as one who wants the lock writes and reads them.
+
+    Args:
+        store: holds the lock file; notes exist only where the operating system locks its files.
+        lock_name: the lock file.
+    """
+
+    def __init__(self, store: ObjectStore, lock_name: str) -> None:
+        above = lock_name.rpartition("/")[0]
+        self._store = store
+        self._locks = process_locks(store)
+        self._lock_name = lock_name
+        self._directory = f"{above}/.lakefmt" if above else ".lakefmt"
+        self._note = _NOTE_PREFIX + os.urandom(12).hex()  # no other lock has this name
+        self._held: ProcessLock | None = None
+
+    def _path(self, note: str) -> str:
+        return f"{self._directory}/{note}"
+
+    def begin(self) -> Vouched | None:
+        """Create our note and keep it locked until :meth:`end`; None where nothing could vouch for us."""
+        process = None if self._locks is None else this_process()
+        if self._locks is None or process is None:
+            return None
+        try:
+            self._held = self._held or self._locks.hold(self._path(self._note))
+        except StorageError:
+            return None  # the lock file itself is what counts
+        return None if self._held is None else Vouched(process, self._note)
+
+    def take_over(self, stamp: bytes) -> PutOutcome:
+        """Put `stamp` in the place of a lock file whose holder is certainly dead; REFUSED when that is not so.
+
+        Raises:
+            StorageError: the file system failed.
+        """
+        swapping = with_versions(self._store)
+        if self._locks is None or swapping is None:
+            return PutOutcome.REFUSED
+        seen = swapping.read_version(self._lock_name, _MAX_NOTE_BYTES)
+        earlier = None if seen is None else decode_stamp(seen.data)
+        if seen is None or earlier is None or earlier.vouched is None or not has_ended(earlier.vouched.process):
+            return PutOutcome.REFUSED
+        note = self._path(earlier.vouched.note)
+        if self._store.info(note) is None:
+            return PutOutcome.REFUSED  # a note that was removed says nothing
+        held = self._locks.hold(note)
+        if held is None:
+            return PutOutcome.REFUSED
+        with held:
+            outcome = swapping.put_if_match(self._lock_name, stamp, seen.mark).outcome
+            if outcome is PutOutcome.DONE:
+                self._store.delete([note])
+        return outcome
+
+    def sweep(self) -> None:
+        """Remove the notes of processes that died before they had the lock; only who has the lock may ask."""
+        if self._held is None or self._locks is None:
+            return
+        try:
+            for item in self._store.list(self._directory, recursive=False):
+                last = item.name.rpartition("/")[2]
+                held = None
+                if last.startswith(_NOTE_PREFIX) and last != self._note:
+                    held = self._locks.hold(item.name)
+                if held is not None:
+                    with held:
+                        self._store.delete([item.name])
+        except LakefmtError:
+            return  # the next holder sweeps
+
+    def end(self, stamp: bytes) -> None:
+        """Let go of our note; it stays where the lock file still names it, so that the next one may take that over."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        with held:
+            try:
+                if self._store.read(self._lock_name, _MAX_NOTE_BYTES) != stamp:
+                    self._store.delete([self._path(self._note)])
+            except ObjectNotFound:
+                self._store.delete([self._path(self._note)])
+            except LakefmtError:
+                return  # the next holder sweeps
+
+
+FILE_SYSTEM_LOCK_NAME = ".hoodie/lock"
+_MAX_LOCK_FILE_BYTES = 1 << 20
+_BEATS_PER_EXPIRY = 4
+
+
+class FileLockBackend:
+    """The file; `now` tells epoch seconds as the clock that dates files does."""
+
+    longest_pause = 0.02
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        owner: str,
+        now: Callable[[], float],
+        *,
+        name: str = FILE_SYSTEM_LOCK_NAME,
+        expire_seconds: float = 0.0,
+    ) -> None:
+        self._store = store
+        self._owner = owner
+        self._notes = HolderNotes(store, name)
+        self._stamp = b""
+        self._now = now
+        self._name = name
+        self._expire = expire_seconds
+
+    @property
+    def what(self) -> str:
+        """The file's name."""
+        return f"{self._name} of {self._store.url}"
+
+    @property
+    def hint(self) -> str:
+        """Who holds it, as far as the file says so, and what to do when its holder is dead."""
+        return (
+            f"{self._holder()}; when that is dead, remove the file (or set hoodie.write.lock.filesystem.expire to minutes, "
+            "the same for every writer)"
+        )
+
+    def _holder(self) -> str:
+        try:
+            seen = decode_stamp(self._store.read(self._name, _MAX_LOCK_FILE_BYTES))
+        except LakefmtError:
+            seen = None
+        if seen is None:
+            return "its holder is another engine, which names no process"
+        return f"its holder is process {seen.pid} of lakefmt on {seen.host!r}"
+
+    def acquire(self) -> LockHandle | None:
+        """Create the file, or take over one that is dead or has expired; None while another holder has it."""
+        self._stamp = self._stamp or encode_stamp(self._owner, self._notes.begin())
+        outcome = self._store.put_if_absent(self._name, self._stamp)
+        if outcome is PutOutcome.REFUSED:
+            outcome = self._notes.take_over(self._stamp)
+        if outcome is PutOutcome.REFUSED and self._expire:
+            outcome = self._take_over()
+        handle = FileLockHandle(self._store, self._name, self._stamp, self._expire)
+        if outcome is PutOutcome.DONE or (outcome is PutOutcome.UNKNOWN and handle.prove()):
+            self._notes.sweep()
+            return handle
+        return None
+
+    def _take_over(self) -> PutOutcome:
+        swapping = with_versions(self._store)
+        seen = None if swapping is None else swapping.read_version(self._name, _MAX_LOCK_FILE_BYTES)
+        # Asked after the file was looked at: the age is of what was seen, or of something younger.
+        info = self._store.info(self._name)
+        if info is not None and self._now() - info.modified <= self._expire:
+            return PutOutcome.REFUSED
+        if swapping is not None and seen is not None:
+            return swapping.put_if_match(self._name, self._stamp, seen.mark).outcome
+        if info is not None:
+            self._store.delete([self._name])
+        return self._store.put_if_absent(self._name, self._stamp)
+
+    def close(self) -> None:
+        """Remove the note, unless the file could not be given back and still names it."""
+        self._notes.end(self._stamp)
+        self._stamp = b""
+
+
+class FileLockHandle:
+    """Our file."""
+
+    def __init__(self, store: ObjectStore, name: str, stamp: bytes, expire_seconds: float) -> None:
+        self._store = store
+        self._name = name
+        self._stamp = stamp
+        can_touch = expire_seconds > 0 and isinstance(store, SupportsProcessLocks)
+        self.token = stamp.decode()
+        self.valid_seconds: float | None = expire_seconds or None
+        self.beat_seconds: float | None = expire_seconds / _BEATS_PER_EXPIRY if can_touch else None
+
+    def renew(self) -> bool:
+        """Touch the file, if it is ours."""
+        if not self.prove():
+            return False
+        if isinstance(self._store, SupportsProcessLocks):
+            self._store.touch(self._name)
+        return True
+
+    def prove(self) -> bool:
+        """Compare the file with what we wrote: Hudi 1.0.2 removes the file of a holder when it fails to get it."""
+        try:
+            return self._store.read(self._name, _MAX_LOCK_FILE_BYTES) == self._stamp
+        except ObjectNotFound:
+            return False
+
+    def release(self) -> None:
+        """Remove the file, if it is ours."""
+        if self.prove():
+            self._store.delete([self._name])
+
+
+class FileSystemLock(LeasedLock):
+    """The lock that lakefmt and Spark writers with ``FileSystemBasedLockProvider`` share."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        owner: str,
+        retry_policy: RetryPolicy,
+        time_source: TimeSource | None = None,
+        now: Callable[[], float] = time.time,
+        *,
+        name: str = FILE_SYSTEM_LOCK_NAME,
+        expire_seconds: float = 0.0,
+    ) -> None:
+        backend = FileLockBackend(store, owner, now, name=name, expire_seconds=expire_seconds)
+        super().__init__(backend, store.url, retry_policy, time_source)

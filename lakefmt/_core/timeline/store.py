@@ -1,0 +1,348 @@
+"""The timeline directory of a table: list it, read a file of it, move an instant to its next state.
+
+This is the only module that creates or deletes timeline files. Every move is checked against
+:data:`lakefmt._core.timeline.instant.TRANSITIONS` first. The answer of a store may be lost: :func:`put_if_absent_confirmed` reads the
+object again to learn whether it was written. The times of new instants come from :class:`InstantClock`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from datetime import UTC, timedelta, tzinfo
+from threading import Lock
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from lakefmt._core.storage.api import ObjectStore, PutOutcome, SupportsNames
+from lakefmt._core.timeline.instant import (
+    Action,
+    Instant,
+    State,
+    check_transition,
+    comparable_action,
+    format_instant_time,
+    instant_file_name,
+    parse_instant_file,
+    parse_instant_time,
+)
+from lakefmt._core.timeline.timeline import Timeline, build_timeline, extend_timeline, timeline_from_names
+from lakefmt._core.values import Clock, InstantTime
+from lakefmt.errors import CorruptFile, ObjectNotFound, StateError, StorageError
+
+if TYPE_CHECKING:
+    from lakefmt._core.storage.table_directory import TableDirectory
+
+__all__ = ["InstantClock", "TimelineStore", "next_instant_time", "put_if_absent_confirmed"]
+
+#: A timeline file that is larger than this is refused before it is read.
+MAX_BODY_BYTES = 512 * 1024 * 1024
+T = TypeVar("T")
+
+_CACHE_BYTES = 64 * 1024 * 1024
+_ATTEMPTS = 3
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def next_instant_time(time: InstantTime, zone: tzinfo = UTC) -> InstantTime:
+    """Return the instant time one millisecond later.
+
+    Example:
+        >>> next_instant_time("20261231235959999")
+        '20270101000000000'
+    """
+    return format_instant_time(parse_instant_time(time, zone) + _MILLISECOND, zone)
+
+
+class InstantClock:
+    """Generates the instant times of one table: strictly increasing, larger than all on the timeline.
+
+    Requested and completion times come from one generator, so an instant completes after it was requested, and an
+    instant that starts after another completed has a larger time, even if the system clock steps back
+    (docs/format.md, Instant times).
+    """
+
+    def __init__(self, clock: Clock, zone: tzinfo | None = UTC) -> None:
+        self._clock = clock
+        self._zone = zone
+        self._last = InstantTime("")
+        self._lock = Lock()
+
+    def next(self, above: InstantTime | None = None, zone: tzinfo | None = None) -> InstantTime:
+        """Return a time larger than `above` and than all times that this clock returned.
+
+        Args:
+            above: the highest time on the timeline.
+            zone: of the timeline, where its properties do not name one; None: the machine's.
+        """
+        with self._lock:
+            now = self._clock.now()
+            zone = self._zone or zone or now.astimezone().tzinfo or UTC
+            candidate = format_instant_time(now, zone)
+            floor = max(self._last, above or InstantTime(""))
+            if candidate <= floor:
+                # Compared as text, not by calendar, so that a local time inside a daylight-saving
+                # gap is exceeded, too.
+                candidate = next_instant_time(floor, UTC)
+            self._last = candidate
+            return candidate
+
+
+def put_if_absent_confirmed(store: ObjectStore, name: str, data: bytes, *, durable: bool) -> PutOutcome:
+    """Put an object if it is absent; when the answer is lost, read it to learn the outcome: done or refused, never unknown.
+
+    No other writer may put the same bytes under that name: equal bytes are taken for this writer's.
+
+    Raises:
+        StorageError: the store did not answer.
+    """
+    for _ in range(_ATTEMPTS):
+        outcome = store.put_if_absent(name, data, durable=durable)
+        if outcome is not PutOutcome.UNKNOWN:
+            return outcome
+        if store.info(name) is not None:
+            try:
+                return PutOutcome.DONE if store.read(name, MAX_BODY_BYTES) == data else PutOutcome.REFUSED
+            except ObjectNotFound:
+                continue  # it was deleted in between
+    raise StorageError(f"the store does not say whether {name} was written; nothing was completed", transient=True)
+
+
+class InstantCache(Generic[T]):
+    """What was read of instants, by name and size of their files; thread-safe.
+
+    Completed files never change. What leaves the active timeline is dropped: a handle that lives long would keep all of it.
+
+    Args:
+        most: how much is kept, in what `size_of` counts; what was used last stays.
+        size_of: counts one of them.
+
+    Example:
+        >>> cache = InstantCache[str](2)
+        >>> for time in ("1", "2", "3"):
+        ...     cache.keep((f"{time}.commit", 9), time)
+        >>> cache.forget_before("3")
+        >>> cache.get(("1.commit", 9)), cache.get(("2.commit", 9)), cache.get(("3.commit", 9)), len(cache)
+        (None, None, '3', 1)
+    """
+
+    def __init__(self, most: int, size_of: Callable[[T], int] = lambda _: 1) -> None:
+        self._most = most
+        self._size_of = size_of
+        self._kept: OrderedDict[tuple[str, int], T] = OrderedDict()
+        self._size = 0
+        self._first_active = ""
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __contains__(self, key: tuple[str, int]) -> bool:
+        return key in self._kept
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The files of which something is kept."""
+        with self._lock:
+            return frozenset(name for name, _ in self._kept)
+
+    def get(self, key: tuple[str, int]) -> T | None:
+        """Return what is kept of a file, None without it."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def keep(self, key: tuple[str, int], value: T) -> None:
+        """Keep what was read of a file."""
+        with self._lock:
+            if key in self._kept:
+                self._size -= self._size_of(self._kept.pop(key))
+            self._kept[key] = value
+            self._size += self._size_of(value)
+            while self._size > self._most and len(self._kept) > 1:
+                self._size -= self._size_of(self._kept.popitem(last=False)[1])
+
+    def forget_before(self, first: str | None) -> None:
+        """Drop what is kept of instants before the first active one; None: there is none."""
+        with self._lock:
+            if first is None or first <= self._first_active:
+                return
+            self._first_active = first
+            for key in [key for key in self._kept if key[0][: len(first)] < first]:
+                self._size -= self._size_of(self._kept.pop(key))
+
+
+def _has_nothing_of(before: frozenset[str], listed: frozenset[str]) -> bool:
+    """Return whether a timeline has no file of an instant that was there before; the newest commit stays on a table's timeline.
+
+    Example:
+        >>> _has_nothing_of(frozenset(["1.commit", "history"]), frozenset(["2.commit", "history"]))
+        True
+    """
+    instants = [name for name in before if name[:1].isdigit()]
+    return bool(instants) and listed.isdisjoint(instants)
+
+
+class TimelineStore:
+    """The timeline directory of one table."""
+
+    def __init__(self, store: ObjectStore, directory: str, layout: int, *, durable: bool) -> None:
+        self._store = store
+        self._names = store if isinstance(store, SupportsNames) else None
+        self._directory = directory
+        self._layout = layout
+        self._durable = durable
+        self._bodies = InstantCache[bytes](_CACHE_BYTES, len)
+        self._view: tuple[frozenset[str], Timeline] | None = None
+        self._listed: tuple[list[tuple[str, int, float]], Timeline] | None = None
+        self._seen: Timeline | None = None
+        #: How often everything that was listed before was gone: another table was made in the place of the one that was dropped.
+        self.made_anew = 0
+
+    @property
+    def layout(self) -> int:
+        """The timeline layout, 1 or 2."""
+        return self._layout
+
+    @property
+    def directory(self) -> str:
+        """Where the active timeline lives, relative to the table."""
+        return self._directory
+
+    @property
+    def seen(self) -> Timeline | None:
+        """The timeline of the last listing, with what was completed through this object since; None before the first listing.
+
+        Other writers may have changed it since: it shows whether a new listing is worth it and must decide nothing.
+        """
+        return self._seen
+
+    def load(self, directory: TableDirectory | None = None) -> Timeline:
+        """List the timeline.
+
+        A listing that says what the last one said means what that meant; the listing itself is never cached.
+
+        Args:
+            directory: has been listed for this call; None: the timeline is listed now.
+        """
+        self._seen = self._load(directory)
+        self._bodies.forget_before(self._seen.first_active)
+        return self._seen
+
+    def _load(self, directory: TableDirectory | None) -> Timeline:
+        if self._names is not None:
+            return self._load_names(frozenset(self._names.list_names(self._directory)))
+        skip = len(self._directory) + 1
+        listed = (
+            self._store.list(self._directory, recursive=False)
+            if directory is None
+            else directory.inside(self._directory)
+        )
+        files = [(o.name[skip:], o.size, o.modified) for o in listed]
+        kept = self._listed
+        if kept is not None and kept[0] == files:
+            return kept[1]
+        instants = (parse_instant_file(name, self._layout, size, modified) for name, size, modified in files)
+        timeline = build_timeline((i for i in instants if i is not None), self._layout)
+        if kept is not None:
+            self.made_anew += _has_nothing_of(
+                frozenset(name for name, *_ in kept[0]), frozenset(name for name, *_ in files)
+            )
+        self._listed = (files, timeline)
+        return timeline
+
+    def _load_names(self, listed: frozenset[str]) -> Timeline:
+        before, timeline = self._view, None
+        if before is not None:
+            new = listed - before[0]
+            if len(listed) == len(before[0]) + len(new):  # nothing is gone
+                timeline = extend_timeline(before[1], new) if new else before[1]
+        if timeline is None:
+            timeline = timeline_from_names(listed, self._layout)
+            self.made_anew += before is not None and _has_nothing_of(before[0], listed)
+        self._view = (listed, timeline)
+        return timeline
+
+    def read_body(self, instant: Instant) -> bytes:
+        """Return the content of an instant's file; completed files never change and are cached.
+
+        Raises:
+            ObjectNotFound: there is no such file.
+            CorruptFile: the file is too large, or empty.
+        """
+        key = (instant.file_name, instant.size)
+        kept = self._bodies.get(key)
+        if kept is not None:
+            return kept
+        data = self._store.read(f"{self._directory}/{instant.file_name}", MAX_BODY_BYTES)
+        if instant.is_completed:
+            if not data and instant.action is not Action.CLEAN:
+                raise CorruptFile(f"{instant.file_name} is empty: a completed instant must have a body")
+            self._bodies.keep(key, data)
+        return data
+
+    def request(self, time: InstantTime, action: Action, body: bytes = b"") -> PutOutcome:
+        """Create the requested file; *refused* when it exists with other content."""
+        check_transition(action, None, State.REQUESTED)
+        return self._put(time, action, State.REQUESTED, body)
+
+    def start(self, time: InstantTime, action: Action, body: bytes = b"") -> None:
+        """Move a requested instant to inflight; an instant that is inflight already stays so.
+
+        Raises:
+            StorageError: the store failed.
+        """
+        before = None if action is Action.SAVEPOINT else State.REQUESTED
+        check_transition(action, before, State.INFLIGHT)
+        self._put(time, action, State.INFLIGHT, body)
+
+    def complete(self, time: InstantTime, action: Action, completion: InstantTime, body: bytes) -> Instant:
+        """Make an inflight instant visible, atomically and at most once.
+
+        Raises:
+            StateError: the instant was completed before, with other content.
+            StorageError: the store does not say whether it is visible.
+        """
+        check_transition(action, State.INFLIGHT, State.COMPLETED)
+        done = completion if self._layout == 2 else None
+        name = instant_file_name(time, action, State.COMPLETED, self._layout, done)
+        if (
+            put_if_absent_confirmed(self._store, f"{self._directory}/{name}", body, durable=self._durable)
+            is PutOutcome.REFUSED
+        ):
+            raise StateError(f"instant {time} is completed already: {name} exists")
+        if self._seen is not None:
+            listed, self._seen = self._view, extend_timeline(before := self._seen, [name])
+            if listed is not None and listed[1] is before:
+                self._view = (listed[0] | {name}, self._seen)
+        return Instant(time, comparable_action(action), State.COMPLETED, done, name, len(body))
+
+    def _put(self, time: InstantTime, action: Action, state: State, body: bytes) -> PutOutcome:
+        name = instant_file_name(time, action, state, self._layout)
+        return put_if_absent_confirmed(self._store, f"{self._directory}/{name}", body, durable=False)
+
+    def reopen(self, instant: Instant, requested_as: Action | None = None) -> None:
+        """Move a completed instant back to inflight, the first step of its rollback: it is invisible from here on.
+
+        Args:
+            instant: the completed instant.
+            requested_as: the action of its pending files where it differs: a compaction completes as a commit.
+        """
+        check_transition(instant.action, State.COMPLETED, State.INFLIGHT)
+        self.start(instant.time, requested_as or instant.action)
+        self._store.delete([f"{self._directory}/{instant.file_name}"])
+
+    def remove_pending(self, time: InstantTime, action: Action) -> None:
+        """Delete the inflight, then the requested file of an instant, at the end of a rollback."""
+        for state in (State.INFLIGHT, State.REQUESTED):
+            name = instant_file_name(time, action, state, self._layout)
+            self._store.delete([f"{self._directory}/{name}"])
+
+    def revert_to_requested(self, time: InstantTime, action: Action) -> None:
+        """Move an inflight instant back to requested; an instant that is requested already stays so."""
+        check_transition(action, State.INFLIGHT, State.REQUESTED)
+        self._store.delete([f"{self._directory}/{instant_file_name(time, action, State.INFLIGHT, self._layout)}"])
+
+    def remove_files(self, files: Iterable[Instant]) -> None:
+        """Delete timeline files of archived instants, or an inflight file of an instant that is undone; missing files are fine."""
+        self._store.delete([f"{self._directory}/{file.file_name}" for file in files])

@@ -1,0 +1,346 @@
+"""What every writer and table service needs: the table, the settings of the call, the lock, the writer id, an instant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from lakefmt._core.arguments import mapping_argument
+from lakefmt._core.config.merge_rule import adopt_merger
+from lakefmt._core.config.settings import Settings, resolve_settings
+from lakefmt._core.config.table_config import TableConfig
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
+from lakefmt._core.metadata.layout import SEEN_KEY
+from lakefmt._core.storage.api import PutOutcome
+from lakefmt._core.storage.parallel import BegunRequest
+from lakefmt._core.timeline.heartbeat import Heartbeat, Liveness, is_alive
+from lakefmt._core.timeline.instant import Action, Instant, State, instant_file_name
+from lakefmt._core.timeline.locks.open import TableLock, lock_options, open_lock
+from lakefmt._core.timeline.locks.reentrant import held_lock_of
+from lakefmt._core.timeline.observer import CommitObserver
+from lakefmt._core.timeline.properties_store import update_properties
+from lakefmt._core.timeline.store import TimelineStore
+from lakefmt._core.timeline.timeline import Timeline
+from lakefmt._core.values import InstantTime
+from lakefmt.errors import InternalError, LakefmtError, StorageError
+
+__all__ = [
+    "EarlyClaim",
+    "WriteAt",
+    "WriteClient",
+    "claim_instant",
+    "drop_metadata_table",
+    "lost_index_warnings",
+    "note_indexes",
+    "open_write_client",
+    "take_over_heartbeat",
+    "write_client_of",
+]
+
+_METADATA_KEYS = (
+    "hoodie.table.metadata.partitions",
+    "hoodie.table.metadata.partitions.inflight",
+    "hoodie.table.index.defs.path",
+    SEEN_KEY,
+)
+_METADATA_DIRECTORIES = (".hoodie/metadata", ".hoodie/.index_defs")
+_CLAIMS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class WriteClient:
+    """The way to a table for one writing call.
+
+    Attributes:
+        client: the table.
+        settings: of the call and the table handle.
+        lock: the table lock.
+        owner: id of the writer, kept in its heartbeats.
+        durable: a commit must be on disk before the call returns.
+    """
+
+    client: TableClient
+    settings: Settings
+    lock: TableLock
+    owner: str
+    durable: bool
+
+    def at(self, state: TableState) -> WriteAt:
+        """Return the table at the moment of a state, for this writing call."""
+        return WriteAt(self.client, state, self)
+
+    def observers(self, config: TableConfig) -> Sequence[CommitObserver]:
+        """Return who takes part in completions: the metadata table if there is or will be one, then those of the handle.
+
+        Args:
+            config: the table's properties, read under the table lock.
+        """
+        if not config.metadata_partitions and self.settings.values["hoodie.metadata.enable"] is not True:
+            return self.client.observers
+        from lakefmt._core.metadata.observer import MetadataTableObserver  # brings the metadata table along
+
+        return (MetadataTableObserver(self.client, self.settings), *self.client.observers)
+
+    @property
+    def attempt_number(self) -> int:
+        """A number for file names that no other attempt has, below 2**28."""
+        return int(self.owner.replace("-", "")[:7], 16)
+
+    @property
+    def expiry_seconds(self) -> float:
+        """The age of the last heartbeat, in seconds, from which on a writer counts as dead."""
+        interval = self.settings.integer("hoodie.client.heartbeat.interval_in_ms")
+        return interval * self.settings.integer("hoodie.client.heartbeat.tolerable.misses") / 1000
+
+    def timeline(self, config: TableConfig) -> TimelineStore:
+        """Return the timeline directory, written with this call's durability."""
+        return self.client.timeline_store(config, durable=self.durable)
+
+    def instant_time_generator(self, config: TableConfig, timeline: Timeline) -> Callable[[], InstantTime]:
+        """Return a function that gives new instant times, each above everything on `timeline`."""
+        clock, floor = self.client.instant_clock(config), timeline.highest_time
+        zone = self.client.writing_zone(config, timeline)
+        return lambda: clock.next(floor, zone)
+
+    def writer_liveness(self, config: TableConfig, timeline: Timeline, pending: Instant) -> Liveness:
+        """Return whether the writer of a pending instant may be alive."""
+        client = self.client
+        return is_alive(
+            client.store, timeline, pending, config.timeline_directory, client.clock.now, self.expiry_seconds
+        )
+
+    def is_claimed(self, config: TableConfig, timeline: Timeline, time: InstantTime) -> bool:
+        """Return whether a writer that may be alive has claimed the instant time `time`, requested or not."""
+        name = instant_file_name(time, Action.COMMIT, State.REQUESTED, config.version.layout)
+        return self.writer_liveness(
+            config, timeline, Instant(time, Action.COMMIT, State.REQUESTED, file_name=name)
+        ).alive
+
+
+@dataclass(frozen=True)
+class WriteAt(TableAt):
+    """A table at one moment, for one writing call.
+
+    Attributes:
+        write_client: settings, lock and owner of the call.
+    """
+
+    write_client: WriteClient
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the call and the table handle."""
+        return self.write_client.settings
+
+    @property
+    def lock(self) -> TableLock:
+        """The table lock."""
+        return self.write_client.lock
+
+    @property
+    def owner(self) -> str:
+        """The id of the writer."""
+        return self.write_client.owner
+
+    @property
+    def durable(self) -> bool:
+        """Whether a commit must be on disk before the call returns."""
+        return self.write_client.durable
+
+
+def open_write_client(
+    client: TableClient, options: Mapping[str, object] | None = None, config: TableConfig | None = None
+) -> WriteClient:
+    """Return the write client of a new writer.
+
+    Args:
+        client: the table; settings of the call override its own.
+        options: settings of the call.
+        config: the table's properties, where the caller will see whether they still hold; None: they are read.
+    """
+    of_call = mapping_argument(options, "options")
+    if of_call:
+        adopt_merger(of_call)  # a merge function that cannot be imported is refused before the write begins
+    settings = resolve_settings({**client.options, **of_call}, None, (config or client.load_config()).properties)
+    return write_client_of(client, settings, client.ids.new_uuid())
+
+
+def write_client_of(client: TableClient, settings: Settings, owner: str) -> WriteClient:
+    """Return the write client of the writer with the id `owner`."""
+    options = lock_options(settings, lambda: client.load_config().name)
+    lock = open_lock(client.store, options, owner, client.time_source, lambda: client.clock.now().timestamp())
+    held_lock = held_lock_of(client.store.url)
+    durable = settings.text("lakefmt.durability") == "fsync"
+    return WriteClient(client, settings, lock if held_lock is None else held_lock.over(lock), owner, durable)
+
+
+class EarlyClaim:
+    """A claim on an instant time that is made beside the listing of the table; without a use for it, it is withdrawn.
+
+    Args:
+        write_client: the writer, which holds the table lock.
+        config: the table's properties, as they were read before.
+    """
+
+    def __init__(self, write_client: WriteClient, config: TableConfig) -> None:
+        seen = write_client.timeline(config).seen
+        zone = write_client.client.writing_zone(config, seen)
+        clock = write_client.client.instant_clock(config)
+        self.time = clock.next(None if seen is None else seen.highest_time, zone)
+        self._heartbeat = _heartbeat(write_client, self.time)
+        self._wait = BegunRequest(write_client.client.store, self._heartbeat.claim)
+        self._is_open = True
+
+    def take(self, timeline: Timeline) -> Heartbeat | None:
+        """Return the heartbeat, for the instant time :attr:`time`; None: it is taken, or not above everything on `timeline`.
+
+        Raises:
+            StorageError: the store does not say whether the time was claimed.
+        """
+        if not self._is_open or not self._wait() or self.time <= (timeline.highest_time or ""):
+            return None
+        self._is_open = False
+        return self._heartbeat
+
+    def withdraw(self) -> None:
+        """Remove a claim that was not taken."""
+        if self._is_open:
+            self._is_open = False
+            with suppress(LakefmtError):  # the next writer removes it
+                if self._wait():
+                    self._heartbeat.stop()
+
+
+def claim_instant(
+    write_client: WriteClient,
+    config: TableConfig,
+    timeline: Timeline,
+    action: Action,
+    body: bytes = b"",
+    early: EarlyClaim | None = None,
+) -> tuple[Heartbeat, InstantTime]:
+    """Claim a new instant time with a heartbeat, and request the instant.
+
+    Args:
+        write_client: the writer.
+        config: the table's properties.
+        timeline: the new time is above everything on it.
+        action: of the instant.
+        body: content of the requested file.
+        early: a claim that was made before the timeline was there; tried first.
+
+    Raises:
+        InternalError: every time that was tried is taken.
+    """
+    next_time = write_client.instant_time_generator(config, timeline)
+    for _ in range(_CLAIMS):
+        claimed = None if early is None else early.take(timeline)
+        if early is not None and claimed is not None:
+            time, heartbeat = early.time, claimed
+        else:
+            time = next_time()
+            heartbeat = _heartbeat(write_client, time)
+            if not heartbeat.claim():
+                continue
+        try:
+            if write_client.timeline(config).request(time, action, body) is PutOutcome.DONE:
+                return heartbeat, time
+        except Exception:
+            heartbeat.leave()
+            raise
+        except BaseException:
+            heartbeat.abandon()
+            raise
+        heartbeat.stop()
+    raise InternalError(f"no free instant time was found in {_CLAIMS} attempts")
+
+
+def take_over_heartbeat(write_client: WriteClient, pending: Instant) -> Heartbeat:
+    """Replace the heartbeat of a pending instant by one of this writer; call under the table lock.
+
+    Args:
+        write_client: the writer.
+        pending: an instant whose writer is dead, or was only to plan it.
+    """
+    heartbeat = _heartbeat(write_client, pending.time)
+    heartbeat.take_over()
+    return heartbeat
+
+
+def _heartbeat(write_client: WriteClient, time: InstantTime) -> Heartbeat:
+    interval = write_client.settings.integer("hoodie.client.heartbeat.interval_in_ms") / 1000
+    return Heartbeat(write_client.client.store, time, write_client.owner, interval, write_client.client.time_source)
+
+
+def drop_metadata_table(write_client: WriteClient, *, is_made_again: bool = False) -> TableConfig:
+    """Remove the table's metadata table; return the properties without it.
+
+    Args:
+        write_client: the table.
+        is_made_again: the caller makes it again; should that fail, the next write says that it is gone.
+    """
+    # First the properties, then the directories: in between, readers list the store, which is right (docs/format.md,
+    # Metadata table).
+    client = write_client.client
+    keys = (key for key in _METADATA_KEYS if not (is_made_again and key == SEEN_KEY))
+    changes = dict.fromkeys(key for key in keys if key in client.load_config().properties)
+    if changes:
+        update_properties(client.store, changes, client.clock.now(), durable=write_client.durable)
+    for directory in _METADATA_DIRECTORIES:
+        client.store.delete_tree(directory)
+    return client.load_config()
+
+
+# ------------------------------------------------------------------------------- indexes that another engine dropped
+
+
+def _seen(config: TableConfig) -> frozenset[str]:
+    return frozenset(name for name in config.properties.get(SEEN_KEY, "").split(",") if name)
+
+
+def _lost_indexes(config: TableConfig) -> tuple[str, ...]:
+    """Return the indexes that lakefmt saw last and the properties no longer advertise.
+
+    Parameters:
+        config: the table's properties, read under the table lock.
+    """
+    return tuple(sorted(_seen(config).difference(config.metadata_partitions)))
+
+
+def lost_index_warnings(config: TableConfig) -> tuple[str, ...]:
+    """Return what the result of a write says of indexes that are gone. Pure.
+
+    A writer of Hudi on the JVM removes indexes of the metadata table that its own settings do not ask for, and says nothing.
+    So lakefmt keeps the list that it saw last as a property of its own beside Hudi's list, in one update with it wherever it
+    changes that (docs/format.md, Metadata table).
+
+    Parameters:
+        config: the table's properties as the write met them.
+    """
+    lost = _lost_indexes(config)
+    if not lost:
+        return ()
+    what = (
+        "the metadata table" if not config.metadata_partitions else f"the index {', '.join(lost)} of the metadata table"
+    )
+    return (
+        f"{what} is gone: another writer dropped it since lakefmt's last write, because its settings do not ask for it, or a "
+        "restore brought back columns of a time before it; table.index.create makes it again",
+    )
+
+
+def note_indexes(write_client: WriteClient, config: TableConfig) -> None:
+    """Keep the list of indexes for the next write, under the table lock; the write that calls this is committed.
+
+    Parameters:
+        write_client: the table.
+        config: its properties as the write met them.
+    """
+    if _seen(config) == frozenset(config.metadata_partitions):
+        return
+    client = write_client.client
+    with suppress(StorageError):  # the next write notes it, or warns again
+        names = client.load_config().metadata_partitions
+        changes = {SEEN_KEY: ",".join(sorted(names)) or None}
+        update_properties(client.store, changes, client.clock.now(), durable=False)

@@ -1,0 +1,232 @@
+"""The life of one instant, for every action: claim, write, complete or abandon.
+
+:class:`InstantTransaction` is the only caller of :meth:`lakefmt._core.timeline.store.TimelineStore.complete`, so everything that
+has to happen before an instant becomes visible happens here: the instant is still inflight, the commit observers have
+returned, and the table lock is proved to be held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+
+from lakefmt._core.config.table_config import TableConfig
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.sorting.written_keys import WrittenKeys
+from lakefmt._core.storage.table_directory import TableDirectory
+from lakefmt._core.timeline.commit import CommitMetadata
+from lakefmt._core.timeline.heartbeat import Heartbeat, leave
+from lakefmt._core.timeline.instant import Action, Instant, State
+from lakefmt._core.timeline.locks.api import Lease
+from lakefmt._core.timeline.markers import remove_markers
+from lakefmt._core.timeline.observer import PendingCompletion
+from lakefmt._core.timeline.timeline import Timeline
+from lakefmt._core.transactions.client import EarlyClaim, WriteAt, WriteClient, claim_instant, take_over_heartbeat
+from lakefmt._core.values import InstantTime
+from lakefmt.errors import InstantNotPending, StorageError
+
+__all__ = ["InstantTransaction"]
+
+
+@dataclass(frozen=True, slots=True)
+class InstantTransaction:
+    """One instant of this writer. As a context manager it abandons the instant when its block raises.
+
+    Attributes:
+        write_client: the table, its lock and the settings of the call.
+        time: the requested time of the instant.
+        action: what the instant does.
+        heartbeat: shows that the writer lives. None: the whole life of the instant is under one hold of the table lock
+            (rollbacks, savepoints), or the caller keeps the heartbeat itself.
+    """
+
+    write_client: WriteClient
+    time: InstantTime
+    action: Action
+    heartbeat: Heartbeat | None = None
+
+    @classmethod
+    def claim(
+        cls,
+        write_at: WriteAt,
+        action: Action,
+        lease: Lease,
+        requested_body: bytes = b"",
+        *,
+        start: bool = True,
+        early: EarlyClaim | None = None,
+    ) -> InstantTransaction:
+        """Claim a new instant time and request the instant; call under the table lock.
+
+        Args:
+            write_at: the table and its writer, at one moment.
+            action: what the instant will do.
+            lease: of the table lock.
+            requested_body: content of the requested file, such as an encoded plan.
+            start: also move the instant to inflight. False: the caller starts it later, or leaves it to another process.
+            early: a claim that was made beside the listing of the timeline.
+
+        Raises:
+            InternalError: every time that was tried is taken.
+            LeaseLost: the lock was lost; the instant stays requested and counts as dead.
+            MetadataTablePresent: the table has an index that lakefmt cannot keep.
+        """
+        if write_at.config.metadata_partitions:
+            from lakefmt._core.metadata.manage import check_kept_indexes  # brings the metadata table along
+
+            check_kept_indexes(write_at.client, write_at.config, write_at.timeline, write_at.settings)
+        heartbeat, time = claim_instant(
+            write_at.write_client, write_at.config, write_at.timeline, action, requested_body, early
+        )
+        with cls(write_at.write_client, time, action, heartbeat) as claimed:
+            lease.check()
+            if start:
+                claimed.start(write_at.config)
+                lease.check()  # who has lost the lock meanwhile may have lost the instant to another process, too
+        return claimed
+
+    @classmethod
+    def take_over(cls, write_client: WriteClient, pending: Instant, lease: Lease) -> InstantTransaction:
+        """Take over a pending instant whose writer is dead, or was only to plan it; call under the table lock.
+
+        Raises:
+            LeaseLost: the lock was lost; nothing was changed.
+        """
+        lease.check()
+        return cls(write_client, pending.time, pending.action, take_over_heartbeat(write_client, pending))
+
+    def __enter__(self) -> InstantTransaction:
+        """Abandon the instant when the block raises."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Abandon the instant when the block raised."""
+        if kind is None:
+            return
+        if issubclass(kind, (Exception, KeyboardInterrupt)):
+            self.leave()
+        else:
+            self.abandon()
+
+    def start(self, config: TableConfig) -> None:
+        """Move the instant to inflight; an instant that is inflight already stays so."""
+        self.write_client.timeline(config).start(self.time, self.action)
+
+    def request(self, config: TableConfig, requested_body: bytes) -> None:
+        """Request an instant that needs no heartbeat, and move it to inflight; call under the table lock."""
+        self.write_client.timeline(config).request(self.time, self.action, requested_body)
+        self.start(config)
+
+    def is_held(self) -> bool:
+        """Return whether no other process has taken the instant over, or ended it."""
+        return self.heartbeat is None or self.heartbeat.is_ours()
+
+    def check_held(self) -> None:
+        """Raise when another process has taken the instant over, or ended it.
+
+        A file that is written afterwards may count as one of a completed instant.
+
+        Raises:
+            InstantNotPending: the heartbeat is not that of this process any more.
+        """
+        if not self.is_held():
+            raise InstantNotPending(f"instant {self.time} was taken over by another process")
+
+    def check_inflight(self, timeline: Timeline) -> None:
+        """Raise unless the instant is inflight.
+
+        Args:
+            timeline: the table's timeline, listed under this hold of the table lock.
+
+        Raises:
+            InstantNotPending: another writer rolled the instant back or took it over.
+        """
+        if not any((i.time, i.action, i.state) == (self.time, self.action, State.INFLIGHT) for i in timeline.pending):
+            raise InstantNotPending(f"instant {self.time} is no longer pending: another writer rolled it back")
+
+    def complete(
+        self,
+        lease: Lease | None,
+        config: TableConfig,
+        timeline: Timeline,
+        body: bytes,
+        commit: CommitMetadata | None = None,
+        directory: TableDirectory | None = None,
+        written_keys: WrittenKeys | None = None,
+    ) -> Instant:
+        """Make the instant visible; call under the table lock.
+
+        Args:
+            lease: of the table lock, checked after every observer has returned. None: losing the lock does no harm.
+            config: the table's properties, read under this lock.
+            timeline: the table's timeline, listed under this lock.
+            body: content of the completed file.
+            commit: the same as values, for commits, deltacommits, replacecommits and compactions.
+            directory: what is below ``.hoodie``, listed under this lock with the timeline.
+            written_keys: what this process recorded of the keys of files that it wrote for the instant.
+
+        Returns:
+            The completed instant.
+
+        Raises:
+            InstantNotPending: the instant is not inflight on `timeline`: another writer rolled it back.
+            LeaseLost: the lock was lost; the instant is not completed.
+            StateError: the instant was completed before.
+        """
+        self.check_inflight(timeline)
+        next_time = self.write_client.instant_time_generator(config, timeline)
+        if observers := self.write_client.observers(config):
+            pending = PendingCompletion(
+                self.time,
+                self.action,
+                config,
+                timeline,
+                body,
+                commit,
+                next_time,
+                directory=directory,
+                written_keys=written_keys,
+            )
+            if lease is not None:
+                pending = replace(pending, prove_lock=lease.check)
+            for observer in observers:
+                observer.before_completion(pending)
+        completion = next_time()
+        if lease is not None:
+            lease.check()  # observers may have taken longer than the lease lasts
+        return self.write_client.timeline(config).complete(self.time, self.action, completion, body)
+
+    def abandon(self) -> None:
+        """Stop the heartbeat and leave everything else, as a process that dies would: the next writer recovers."""
+        if self.heartbeat is not None:
+            self.heartbeat.abandon()
+
+    def leave(self) -> None:
+        """Do the same in a process that goes on: its next write needs no expiry to know that nobody works on the instant."""
+        if self.heartbeat is not None:
+            self.heartbeat.leave()
+        else:
+            leave(self.write_client.client.store, self.time)
+
+    def finish(self, *, has_markers: bool = True, markers: Sequence[str] | None = None) -> None:
+        """Remove the heartbeat and the markers of an instant that is complete, or that another process will run.
+
+        A failing store is no error: the next writer removes what is left.
+
+        Args:
+            has_markers: False skips looking for markers.
+            markers: their names, where they have been listed.
+        """
+        store = self.write_client.client.store
+        # Where there are directories, those of the markers go, too.
+        listed = None if markers is None or store.capabilities.directories else markers
+        with suppress(StorageError):
+            if self.heartbeat is not None:
+                self.heartbeat.stop(listed or ())
+            elif listed:
+                store.delete(listed)
+            if has_markers and listed is None:
+                remove_markers(store, self.time)

@@ -1,0 +1,427 @@
+"""Plan the upgrade of a table (docs/format.md, Table versions; Upgrade). Pure.
+
+:func:`plan_upgrade` returns a printable plan; :mod:`lakefmt._core.upgrade.run` executes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from datetime import timedelta
+
+from lakefmt._core.config.table_config import PAYLOADS, STRATEGY_IDS, TableConfig, check_writable
+from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.formats.avro.container import MAGIC
+from lakefmt._core.keys import key_properties, key_spec_from_properties
+from lakefmt._core.timeline.archive.lsm_timeline import HistoryPart, plan_parts
+from lakefmt._core.timeline.instant import (
+    Action,
+    Instant,
+    comparable_action,
+    completed_action,
+    format_instant_time,
+    instant_file_name,
+    parse_instant_time,
+)
+from lakefmt._core.timeline.metadata_codec import BodyKind, body_kind, decode_body, encode_body
+from lakefmt._core.timeline.store import next_instant_time
+from lakefmt._core.timeline.timeline import Timeline
+from lakefmt._core.transactions.indexing import IndexRequest
+from lakefmt._core.values import InstantTime, MergeMode, TableVersion
+from lakefmt.errors import CorruptFile, InvalidInputError, StateError, UnsupportedFeature
+
+__all__ = [
+    "NEW_HISTORY",
+    "NEW_TIMELINE",
+    "OLD_TIMELINE",
+    "TimelineMove",
+    "UpgradePlan",
+    "UpgradeScene",
+    "completion_times",
+    "plan_upgrade",
+    "upgraded_body",
+    "upgraded_properties",
+]
+
+#: The timeline directory before version 8 and from version 8 on, relative to the table.
+OLD_TIMELINE = ".hoodie"
+NEW_TIMELINE = ".hoodie/timeline"
+#: The archive directory from version 8 on.
+NEW_HISTORY = f"{NEW_TIMELINE}/history"
+
+_SPEAKING_PAYLOADS = frozenset(
+    {"OverwriteWithLatestAvroPayload", "DefaultHoodieRecordPayload", "EventTimeAvroPayload", ""}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeScene:
+    """The facts about a table besides properties and timeline.
+
+    Attributes:
+        now: current time as an instant time in the table's zone.
+        modified: file name → modification time of timeline files, as instant times in the table's
+            zone; for archived instants the archived time.
+        clustering: requested times of replacecommits with a clustering plan.
+        new_timeline: names of everything in the new timeline directory while the table has the old
+            layout.
+        old_timeline: names of timeline files of the old layout.
+        archived: the completed instants of the old archive, by requested time.
+        has_metadata_table: whether a metadata table exists, in the properties or not.
+        indexes: those that the properties advertise.
+        has_schema_history: whether schema history files exist.
+        logs: number of log files in the newest snapshot.
+    """
+
+    now: InstantTime
+    modified: Mapping[str, InstantTime] = field(default_factory=dict)
+    clustering: frozenset[InstantTime] = frozenset()
+    new_timeline: tuple[str, ...] = ()
+    old_timeline: tuple[str, ...] = ()
+    archived: tuple[Instant, ...] = ()
+    has_metadata_table: bool = False
+    indexes: tuple[IndexRequest, ...] = ()
+    has_schema_history: bool = False
+    logs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineMove:
+    """A timeline file of the old layout and its path in the new one, relative to the table."""
+
+    instant: Instant
+    target: str
+
+    @property
+    def source(self) -> str:
+        """The path of the old file relative to the table."""
+        return f"{OLD_TIMELINE}/{self.instant.file_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradePlan:
+    """The steps of an upgrade; prints as a list in order.
+
+    Attributes:
+        source: the current version.
+        target: the new version.
+        pending: instants to roll back first; refused while their writers live.
+        logs: number of log files to compact first.
+        drops_metadata_table: remove the metadata table.
+        indexes: of the metadata table that is made again afterwards; empty: none is.
+        stale: files of an interrupted upgrade, removed first.
+        moves: timeline files to rewrite.
+        history: files of the new archive with their instants; the old archive stays.
+        properties: changed properties; None removes one.
+        leftovers: timeline files of the old layout, removed last.
+    """
+
+    source: TableVersion
+    target: TableVersion
+    pending: tuple[Instant, ...] = ()
+    logs: int = 0
+    drops_metadata_table: bool = False
+    indexes: tuple[IndexRequest, ...] = ()
+    stale: tuple[str, ...] = ()
+    moves: tuple[TimelineMove, ...] = ()
+    history: tuple[HistoryPart, ...] = ()
+    properties: Mapping[str, str | None] = field(default_factory=dict)
+    leftovers: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the table has that version already and nothing is left to remove."""
+        return self.source is self.target and not self.leftovers
+
+    def __str__(self) -> str:
+        if self.is_empty:
+            return f"the table is of version {self.target.value} already: nothing to do"
+        lines = [f"upgrade from version {self.source.value} to {self.target.value}:"]
+        lines += ["  remove the metadata table"] if self.drops_metadata_table else []
+        names = ", ".join(request.partition for request in self.indexes)
+        lines += [f"  make a metadata table of the new version afterwards: {names}"] if names else []
+        for instant in self.pending:
+            lines.append(f"  {'carry out' if instant.action is Action.COMPACTION else 'roll back'} {instant}")
+        lines += [f"  compact {self.logs} log files"] if self.logs else []
+        lines += [f"  remove {name}, left by an upgrade that did not finish" for name in self.stale]
+        lines += [f"  write {move.target} from {move.source}" for move in self.moves]
+        for part in self.history:
+            lines.append(f"  write {NEW_HISTORY}/{part.name} with {len(part.instants)} archived instants")
+        for key, value in sorted(self.properties.items()):
+            lines.append(f"  remove property {key}" if value is None else f"  set {key}={value}")
+        if self.leftovers:
+            lines.append(f"  remove {len(self.leftovers)} timeline files of version 6 from {OLD_TIMELINE}")
+        return "\n".join(lines)
+
+
+def plan_upgrade(
+    config: TableConfig, target: TableVersion, timeline: Timeline, scene: UpgradeScene, *, drop_metadata: bool = False
+) -> UpgradePlan:
+    """Return the steps to upgrade a table to version `target`. Pure.
+
+    Args:
+        config: the table properties.
+        target: the requested version.
+        timeline: the active timeline.
+        scene: further facts.
+        drop_metadata: no metadata table is made in place of the one that is removed.
+
+    Raises:
+        InvalidInputError: the table has a newer version.
+        UnsupportedFeature: lakefmt does not write such tables, or cannot convert something.
+        StateError: an instant is pending and archived as completed: rolling it back would delete
+            committed files.
+
+    Source: docs/format.md, Upgrade.
+
+    Example:
+        >>> from lakefmt._core.config.table_config import parse_table_config
+        >>> from lakefmt._core.timeline.timeline import build_timeline
+        >>> old = parse_table_config({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE",
+        ...     "hoodie.table.version": "8", "hoodie.timeline.layout.version": "2",
+        ...     "hoodie.table.precombine.field": "ts", "hoodie.record.merge.mode": "EVENT_TIME_ORDERING"})
+        >>> print(plan_upgrade(old, TableVersion.NINE, build_timeline([], 2), UpgradeScene("20260101000000000")))
+        upgrade from version 8 to 9:
+          set hoodie.table.format=native
+          set hoodie.table.ordering.fields=ts
+          remove property hoodie.table.precombine.field
+          set hoodie.table.version=9
+    """
+    if target < config.version:
+        raise InvalidInputError(
+            f"the table is of version {config.version.value}: it cannot go back to version {target.value}"
+        )
+    if target is config.version:
+        leftovers = scene.old_timeline if target.layout == 2 else ()
+        return UpgradePlan(target, target, leftovers=_newest_first(leftovers))
+    _check_upgradable(config, target, scene)
+    _check_pending(timeline, scene)
+    moves: tuple[TimelineMove, ...] = ()
+    history: tuple[HistoryPart, ...] = ()
+    if config.version.layout == 1:
+        # An interrupted archive step leaves instants in both timelines: the active one counts.
+        archived = timeline.with_history(scene.archived).archived
+        completions = completion_times((*archived, *timeline.completed), scene.modified, scene.now)
+        moves = _moves(timeline, scene, completions)
+        history = plan_parts([_archived(instant, completions[instant.file_name]) for instant in archived])
+    wanted = {move.target for move in moves}
+    return UpgradePlan(
+        config.version,
+        target,
+        pending=timeline.pending,
+        logs=scene.logs,
+        drops_metadata_table=scene.has_metadata_table or bool(config.metadata_partitions),
+        indexes=() if drop_metadata else scene.indexes,
+        stale=tuple(sorted(name for name in scene.new_timeline if name not in wanted)),
+        moves=moves,
+        history=history,
+        properties=upgraded_properties(config, target),
+        leftovers=_newest_first(scene.old_timeline),
+    )
+
+
+def _newest_first(names: Iterable[str]) -> tuple[str, ...]:
+    # A concurrent reader sees an earlier valid state of the table while they are removed.
+    return tuple(sorted(names, reverse=True))
+
+
+def _check_upgradable(config: TableConfig, target: TableVersion, scene: UpgradeScene) -> None:
+    check_writable(replace(config, metadata_partitions=()))
+    payload = config.properties.get("hoodie.compaction.payload.class", "").rsplit(".", 1)[-1]
+    if payload not in _SPEAKING_PAYLOADS:
+        raise UnsupportedFeature(f"the table names the payload class {payload}: upgrade it with Spark")
+    if config.version is TableVersion.SIX and scene.has_schema_history:
+        raise UnsupportedFeature("the table has a history of schemas (.hoodie/.schema): upgrade it with Spark")
+    spec = key_spec_from_properties(config.properties)
+    bare_possible = len(spec.record_key_fields) == 1 and spec.prefixed is None
+    if target is TableVersion.NINE and bare_possible:
+        raise UnsupportedFeature(
+            "a complex key generator with one key field writes other keys in version 9 than some releases did before: "
+            "the upgrade could make every key exist twice"
+        )
+
+
+def _check_pending(timeline: Timeline, scene: UpgradeScene) -> None:
+    pending = {(instant.time, comparable_action(instant.action)) for instant in timeline.pending}
+    for instant in scene.archived:
+        if (instant.time, comparable_action(instant.action)) in pending:
+            raise StateError(f"{instant} is archived and its pending files are not removed: remove them by hand")
+
+
+def _archived(instant: Instant, completion: InstantTime) -> Instant:
+    action = completed_action(instant.action)
+    name = instant_file_name(instant.time, action, instant.state, 2, completion)
+    return instant._replace(action=action, completion=completion, file_name=name)
+
+
+def _moves(timeline: Timeline, scene: UpgradeScene, completions: Mapping[str, InstantTime]) -> tuple[TimelineMove, ...]:
+    # Pending instants are rolled back before anything moves.
+    moves = []
+    for instant in timeline.completed:
+        completion = completions[instant.file_name]
+        for file in timeline.files_of(instant):
+            action = file.action
+            if not file.is_completed and action is Action.REPLACE_COMMIT and file.time in scene.clustering:
+                action = Action.CLUSTERING
+            name = instant_file_name(file.time, action, file.state, 2, completion if file.is_completed else None)
+            moves.append(TimelineMove(file, f"{NEW_TIMELINE}/{name}"))
+    return tuple(moves)
+
+
+def completion_times(
+    completed: Iterable[Instant], modified: Mapping[str, InstantTime], now: InstantTime
+) -> dict[str, InstantTime]:
+    """Return the completion time of each instant of layout 1 by file name. Pure.
+
+    It is the modification time of the completed file, made unique and increasing with the requested
+    times. A copied table has new modification times, so a time later than the next instant's
+    request is not used.
+
+    Example:
+        >>> from lakefmt._core.timeline.instant import State
+        >>> one = Instant(InstantTime("20260101000000000"), Action.COMMIT, State.COMPLETED, file_name="a")
+        >>> two = Instant(InstantTime("20260101000002000"), Action.COMMIT, State.COMPLETED, file_name="b")
+        >>> completion_times([one, two], {"a": "20260101000000700", "b": "20260101000001000"}, "20260102000000000")
+        {'a': '20260101000000700', 'b': '20260101000002001'}
+    """
+    ordered = sorted(completed, key=lambda i: (i.time, i.action.value))
+    # A savepoint is made long after the commit whose time it shares, so it does not order commits.
+    chain = [i for i in ordered if i.action is not Action.SAVEPOINT]
+    taken = {i.time for i in ordered}
+    times: dict[str, InstantTime] = {}
+    last = InstantTime("")
+    for number, instant in enumerate(chain):
+        later = [_before(chain[number + 1].time)] if number + 1 < len(chain) else []
+        wanted = min(modified.get(instant.file_name, instant.time), now, *later)
+        last = times[instant.file_name] = _free_time(wanted, max(last, instant.time), taken)
+    for instant in ordered:
+        if instant.action is Action.SAVEPOINT:
+            wanted = min(modified.get(instant.file_name, instant.time), now)
+            times[instant.file_name] = _free_time(wanted, instant.time, taken)
+    return times
+
+
+def _free_time(wanted: InstantTime, floor: InstantTime, taken: set[InstantTime]) -> InstantTime:
+    """Return the first unused time from `wanted` on above `floor`, and mark it used."""
+    time = wanted if wanted > floor else next_instant_time(floor)
+    while time in taken:
+        time = next_instant_time(time)
+    taken.add(time)
+    return time
+
+
+def _before(time: InstantTime) -> InstantTime:
+    return format_instant_time(parse_instant_time(time) - timedelta(milliseconds=1))
+
+
+def upgraded_body(instant: Instant, data: bytes) -> bytes:
+    """Return the layout 2 content of a layout 1 timeline file. Pure.
+
+    Args:
+        instant: the instant of the file.
+        data: the bytes of the file.
+
+    Raises:
+        CorruptFile: the bytes are not valid for such a file.
+
+    Source: docs/format.md, Timeline bodies.
+
+    Example:
+        >>> from lakefmt._core.timeline.instant import State
+        >>> done = Instant(InstantTime("20260101000000000"), Action.COMMIT, State.COMPLETED)
+        >>> body = upgraded_body(done, b'{"partitionToWriteStats": {}, "operationType": "UPSERT"}')
+        >>> decode_body(BodyKind.COMMIT, body)["operationType"]
+        'UPSERT'
+    """
+    kind = body_kind(instant.action, instant.state)
+    if kind is None or data.startswith(MAGIC):
+        return data
+    if data:
+        return encode_body(kind, decode_body(kind, data, what=instant.file_name))
+    if kind is BodyKind.CLEAN_METADATA:
+        # In version 6 an empty clean may have an empty completed file; later versions do not allow
+        # that.
+        return encode_body(kind, _clean_of_nothing(instant.time))
+    if instant.is_completed:
+        raise CorruptFile(f"{instant.file_name} is empty: a completed instant must have a body")
+    return data
+
+
+def _clean_of_nothing(time: InstantTime) -> dict[str, object]:
+    return {
+        "startCleanTime": time,
+        "timeTakenInMillis": 0,
+        "totalFilesDeleted": 0,
+        "earliestCommitToRetain": "",
+        "partitionMetadata": {},
+        "version": 2,
+        "bootstrapPartitionMetadata": {},
+    }
+
+
+def upgraded_properties(config: TableConfig, target: TableVersion) -> dict[str, str | None]:
+    """Return the properties that an upgrade changes; None removes one. Pure.
+
+    Raises:
+        UnsupportedFeature: lakefmt does not know the table's key generator.
+
+    Source: docs/format.md, Property keys; Merge modes; Upgrade.
+
+    Example:
+        >>> from lakefmt._core.config.table_config import parse_table_config
+        >>> old = parse_table_config({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE",
+        ...     "hoodie.table.version": "6", "hoodie.timeline.layout.version": "1"})
+        >>> upgraded_properties(old, TableVersion.EIGHT)["hoodie.timeline.layout.version"]
+        '2'
+    """
+    properties = dict(config.properties)
+    if config.version is TableVersion.SIX:
+        _turn_to_eight(config, properties)
+    if target is TableVersion.NINE:
+        _turn_to_nine(config, properties)
+    changed: dict[str, str | None] = dict.fromkeys(config.properties.keys() - properties.keys())
+    return changed | {key: value for key, value in properties.items() if config.properties.get(key) != value}
+
+
+def _turn_to_eight(config: TableConfig, properties: dict[str, str]) -> None:
+    spec = key_spec_from_properties(config.properties)
+    keys = key_properties(spec, TableVersion.EIGHT)
+    spoken = ("hoodie.table.keygenerator.type", "hoodie.table.partition.fields")
+    mode = config.merge_mode
+    payload = properties.get("hoodie.compaction.payload.class", "")
+    # The three must agree: without an ordering field an event-time payload has no effect.
+    agrees = payload and payload.endswith("OverwriteWithLatestAvroPayload") == (mode is MergeMode.COMMIT_TIME_ORDERING)
+    properties |= {
+        "hoodie.table.version": "8",
+        "hoodie.timeline.layout.version": "2",
+        "hoodie.timeline.path": "timeline",
+        "hoodie.timeline.history.path": "history",
+        "hoodie.table.initial.version": properties.get("hoodie.table.initial.version") or "6",
+        "hoodie.record.merge.mode": mode.value,
+        "hoodie.record.merge.strategy.id": STRATEGY_IDS[mode],
+        "hoodie.compaction.payload.class": payload if agrees else PAYLOADS[mode],
+        **{key: keys[key] for key in spoken if key in keys},
+    }
+    # The old strategy always means event time, and later versions read it as another name of the
+    # strategy id.
+    for key in ("hoodie.compaction.record.merger.strategy", "hoodie.table.secondary.indexes.metadata"):
+        properties.pop(key, None)
+
+
+def _turn_to_nine(config: TableConfig, properties: dict[str, str]) -> None:
+    properties.pop("hoodie.record.merge.strategy.id", None)
+    properties.pop("hoodie.compaction.record.merger.strategy", None)
+    payload = properties.pop("hoodie.compaction.payload.class", "")
+    if payload:
+        properties["hoodie.table.legacy.payload.class"] = payload
+    properties.pop("hoodie.table.precombine.field", None)
+    if config.ordering_fields:
+        properties["hoodie.table.ordering.fields"] = ",".join(config.ordering_fields)
+    for key in ("hoodie.payload.delete.field", "hoodie.payload.delete.marker"):
+        if key in properties:
+            properties[f"hoodie.record.merge.property.{key}"] = properties.pop(key)
+    properties |= {
+        "hoodie.table.version": "9",
+        "hoodie.record.merge.mode": config.merge_mode.value,
+        "hoodie.table.format": "native",
+    }

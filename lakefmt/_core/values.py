@@ -1,0 +1,296 @@
+"""Shared values: frozen, checked on construction, without I/O.
+
+A type belongs here if two or more layers use it. Nothing here reads a clock, draws random numbers
+or accesses a store; :class:`Clock` and :class:`IdSource` are passed in.
+"""
+
+from __future__ import annotations
+
+import enum
+import operator
+import re
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, NewType, Protocol, TypeAlias, cast
+
+from lakefmt._core.data_classes import dataclass
+from lakefmt.errors import InvalidInputError, UnsupportedVersion
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+__all__ = [
+    "DELETING_OPERATIONS",
+    "META_COLUMNS",
+    "OPERATION",
+    "Clock",
+    "CommitResult",
+    "FileId",
+    "Filter",
+    "IdSource",
+    "InstantTime",
+    "MergeMode",
+    "PartitionPath",
+    "Partitions",
+    "RandomIds",
+    "SystemClock",
+    "TableType",
+    "TableVersion",
+    "WriteOperation",
+    "WriteStat",
+    "check_instant_time",
+    "printable",
+    "size_text",
+]
+
+#: An instant time: 17 digits ``yyyyMMddHHmmssSSS`` (14 in tables of old releases). Compared as
+#: text.
+InstantTime = NewType("InstantTime", str)
+
+#: The id of a file group, unique in its partition.
+FileId = NewType("FileId", str)
+
+#: A partition path relative to the table; ``""`` for an unpartitioned table.
+PartitionPath = NewType("PartitionPath", str)
+#: Partitions as arguments: paths, values, tuples of values or mappings, one or several
+#: (docs/partitions.md).
+Partitions: TypeAlias = str | int | float | Decimal | date | Mapping[str, object] | Iterable[object]
+#: Filters as arguments: an Arrow expression, SQL text or DNF tuples; None: all rows (docs/filters.md).
+Filter: TypeAlias = "pc.Expression | str | Sequence[object] | None"
+
+COMMIT_TIME = "_hoodie_commit_time"
+COMMIT_SEQNO = "_hoodie_commit_seqno"
+RECORD_KEY = "_hoodie_record_key"
+PARTITION_PATH = "_hoodie_partition_path"
+FILE_NAME = "_hoodie_file_name"
+
+#: The five meta columns, always first and in this order (docs/format.md, Meta columns).
+META_COLUMNS: tuple[str, ...] = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
+
+#: The sixth meta column of tables with ``hoodie.allow.operation.metadata.field``: what a row of a changelog does.
+OPERATION = "_hoodie_operation"
+#: Its values of rows that delete: the row itself, and the row before an update.
+DELETING_OPERATIONS: tuple[str, ...] = ("D", "-U")
+
+#: A boolean data column: true deletes the row (docs/format.md, Meta columns).
+IS_DELETED = "_hoodie_is_deleted"
+
+_INSTANT = re.compile(r"[0-9]{14}(?:[0-9]{3})?")
+
+
+def check_instant_time(text: str) -> InstantTime:
+    """Return `text` as an instant time.
+
+    Raises:
+        InvalidInputError: `text` is not 14 or 17 digits.
+
+    Example:
+        >>> check_instant_time("20260101000000000")
+        '20260101000000000'
+    """
+    if not _INSTANT.fullmatch(text):
+        raise InvalidInputError(f"{text!r} is not an instant time: 17 digits yyyyMMddHHmmssSSS are expected")
+    return InstantTime(text)
+
+
+class TableType(enum.Enum):
+    """How a table stores changed rows."""
+
+    COPY_ON_WRITE = "COPY_ON_WRITE"
+    MERGE_ON_READ = "MERGE_ON_READ"
+
+    @classmethod
+    def parse(cls, text: str) -> TableType:
+        """Return the type `text`: ``cow``, ``mor`` or Hudi's long names, in any case."""
+        short = {"COW": cls.COPY_ON_WRITE, "MOR": cls.MERGE_ON_READ}
+        upper = text.upper()
+        if upper in short:
+            return short[upper]
+        try:
+            return cls(upper)
+        except ValueError:
+            raise InvalidInputError(f"unknown table type {text!r}: expected 'cow' or 'mor'") from None
+
+
+class TableVersion(enum.IntEnum):
+    """The supported table versions (docs/format.md, Table versions)."""
+
+    SIX = 6
+    EIGHT = 8
+    NINE = 9
+
+    @property
+    def layout(self) -> int:
+        """The timeline layout: 1 for version 6, 2 from version 8 on."""
+        return 1 if self is TableVersion.SIX else 2
+
+    @classmethod
+    def parse(cls, value: object) -> TableVersion:
+        """Return the version with the number `value`.
+
+        Raises:
+            UnsupportedVersion: lakefmt does not support that version.
+        """
+        try:
+            return cls(int(value) if isinstance(value, str) else operator.index(cast("int", value)))
+        except (TypeError, ValueError):
+            given = f"{value!r:.40}".strip("'") if isinstance(value, (str, int)) else f"of type {type(value).__name__}"
+            raise UnsupportedVersion(
+                f"table version {given} is not supported: lakefmt reads and writes versions 6, 8 and 9"
+            ) from None
+
+
+class MergeMode(enum.Enum):
+    """Which of two records with one key wins (docs/format.md, Merge modes)."""
+
+    COMMIT_TIME_ORDERING = "COMMIT_TIME_ORDERING"
+    EVENT_TIME_ORDERING = "EVENT_TIME_ORDERING"
+    CUSTOM = "CUSTOM"
+
+
+class WriteOperation(enum.Enum):
+    """Hudi's write operations (docs/format.md, Values in timeline bodies)."""
+
+    INSERT = "INSERT"
+    UPSERT = "UPSERT"
+    BULK_INSERT = "BULK_INSERT"
+    DELETE = "DELETE"
+    INSERT_OVERWRITE = "INSERT_OVERWRITE"
+    INSERT_OVERWRITE_TABLE = "INSERT_OVERWRITE_TABLE"
+    DELETE_PARTITION = "DELETE_PARTITION"
+    CLUSTER = "CLUSTER"
+    COMPACT = "COMPACT"
+    LOG_COMPACT = "LOG_COMPACT"
+    INDEX = "INDEX"
+    ALTER_SCHEMA = "ALTER_SCHEMA"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStat:
+    """A write stat: the entry of a commit for one file (docs/format.md, Values in timeline bodies).
+
+    Numbers count rows or bytes; ``path`` is relative to the table.
+    """
+
+    file_id: FileId
+    partition_path: PartitionPath
+    path: str
+    prev_commit: str = "null"
+    num_writes: int = 0
+    num_inserts: int = 0
+    num_update_writes: int = 0
+    num_deletes: int = 0
+    total_write_bytes: int = 0
+    file_size_in_bytes: int = 0
+    total_write_errors: int = 0
+    prev_base_file: str | None = None
+    base_file: str | None = None
+    log_files: tuple[str, ...] | None = None
+    log_version: int | None = None
+    log_offset: int | None = None
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def file_name(self) -> str:
+        """The last part of ``path``."""
+        return self.path.rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """The result of a write; prints as one line."""
+
+    instant: InstantTime | None
+    completion_time: InstantTime | None = None
+    action: str | None = None
+    operation: WriteOperation = WriteOperation.UNKNOWN
+    num_inserts: int = 0
+    num_updates: int = 0
+    num_deletes: int = 0
+    files: tuple[WriteStat, ...] = ()
+    bytes_written: int = 0
+    seconds: float = 0.0
+    warnings: tuple[str, ...] = ()
+    #: True: nothing was written, since the commit `instant` has these rows already.
+    skipped: bool = False
+
+    def __str__(self) -> str:
+        if self.skipped:
+            return f"{self.operation.value.lower()}: skipped, instant {self.instant or 'unknown'} has these rows"
+        if self.instant is None:
+            return f"{self.operation.value.lower()}: no rows, no instant"
+        return (
+            f"{self.operation.value.lower()} {self.instant}: {self.num_inserts:,} inserted, "
+            f"{self.num_updates:,} updated, {self.num_deletes:,} deleted in {len(self.files)} files, "
+            f"{self.bytes_written:,} bytes, {self.seconds:.3f} s"
+        )
+
+
+class Clock(Protocol):
+    """A source of time, passed in so that tests control it."""
+
+    def now(self) -> datetime:
+        """Return the current time with a zone."""
+        ...
+
+
+class IdSource(Protocol):
+    """A source of identifiers, passed in so that tests control it."""
+
+    def new_uuid(self) -> str:
+        """Return a new lower-case UUID of 36 characters."""
+        ...
+
+
+class SystemClock:
+    """The system clock."""
+
+    def now(self) -> datetime:
+        """Return the current time in UTC."""
+        return datetime.now(UTC)
+
+
+class RandomIds:
+    """Random UUIDs (version 4)."""
+
+    def __init__(self, make: Callable[[], uuid.UUID] = uuid.uuid4) -> None:
+        self._make = make
+
+    def new_uuid(self) -> str:
+        """Return a new UUID."""
+        return str(self._make())
+
+
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+_UNITS = ("KiB", "MiB", "GiB", "TiB")
+
+
+def size_text(size: int) -> str:
+    """Return a size in bytes as text with about three digits.
+
+    Example:
+        >>> size_text(999), size_text(1536), size_text(12_345_678)
+        ('999 B', '1.50 KiB', '11.8 MiB')
+    """
+    if size < 1024:
+        return f"{size} B"
+    value, unit = float(size), "B"
+    for unit in _UNITS:  # noqa: B007 - the unit it ends with is wanted
+        value /= 1024
+        if value < 1000:
+            break
+    return f"{value:.3g} {unit}" if value >= 100 else f"{value:.{2 if value < 10 else 1}f} {unit}"
+
+
+def printable(text: str) -> str:
+    r"""Return `text` on one line without control characters: names of files and columns may have any origin.
+
+    Example:
+        >>> printable("a\nb"), printable("\x1b[31m")
+        ('a b', '\\x1b[31m')
+    """
+    return " ".join(text.split()).translate(_CONTROLS)

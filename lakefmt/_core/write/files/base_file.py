@@ -1,0 +1,742 @@
+"""Write one assigned base file and its change file, in any process, any number of times.
+
+The assignment fixes the name, and the file appears by put-if-absent: a second attempt adopts the file of the first. It
+writes nothing but its own marker and its own new file.
+
+A base file that is rewritten gets a change file, which is written first (docs/format.md, Change files). New and replaced
+file groups need none: readers derive their changes from the commit. On merge-on-read tables readers derive changes from logs
+and the slices below them.
+
+The files of one write share a thread pool (:class:`WorkerPool`): Arrow and NumPy release the interpreter's lock. The merged
+rows of a large file are stored part by part: one is encoded while the next is merged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefmt._core.arrays import from_numpy
+from lakefmt._core.config.merge_rule import MergeRule
+from lakefmt._core.data_classes import replace
+from lakefmt._core.filegroups.base_writer import grown_filter, new_filter, row_group_bytes, rows_per_row_group
+from lakefmt._core.filegroups.merge.base import Incoming, Merged, merge_in_parts, merge_into_base, sum_of_parts
+from lakefmt._core.filegroups.model import BaseFile, join_path
+from lakefmt._core.filegroups.ordering import has_order
+from lakefmt._core.filegroups.reader import BaseFileReader, FileParts, InSchema, KnownFooter
+from lakefmt._core.formats.bloom.bloom_filter import BloomFilter
+from lakefmt._core.formats.names import parse_base_file
+from lakefmt._core.formats.parquet.base_file import (
+    BaseFileFooter,
+    BaseFileWriter,
+    ColumnTraits,
+    KeySummary,
+    key_footers,
+    key_range,
+)
+from lakefmt._core.formats.parquet.dictionary_columns import appended, same_text, without_unused
+from lakefmt._core.formats.parquet.duplicate_columns import Pages, keepable_chunks
+from lakefmt._core.schema import with_meta_columns
+from lakefmt._core.sorting.external_sort import FileKeys, row_memory, widened
+from lakefmt._core.sorting.written_keys import FileKeyChange, keys_of, without
+from lakefmt._core.storage.api import PutOutcome, SupportsBeginFlush
+from lakefmt._core.values import FILE_NAME, META_COLUMNS, RECORD_KEY, WriteOperation, WriteStat
+from lakefmt._core.write.bound_context import BoundContext, prepare
+from lakefmt._core.write.commit.key_stats import MOST_HASHES, hash_keys
+from lakefmt._core.write.context import FileAssignment, WriteStatus
+from lakefmt._core.write.files.meta_columns import MetaColumns, routed_deletes
+from lakefmt.errors import CorruptFile, InternalError, InvalidInputError, StorageError, UnsupportedFeature
+
+if TYPE_CHECKING:
+    from lakefmt._core.filegroups.cdc import ChangedRows
+
+__all__ = [
+    "FileInProgress",
+    "KeptColumns",
+    "WorkerPool",
+    "cdc_stats",
+    "key_change_of",
+    "log_changes",
+    "log_no_changes",
+    "new_keys",
+    "refuse_silent_rewrites",
+    "results",
+    "store_parts",
+    "thread_count",
+    "write_assigned",
+]
+
+U = TypeVar("U")
+
+#: Up to this number of rows a thread takes longer to start than the logs take to be encoded.
+_FEW_ROWS_FOR_THREADS = 2000
+
+
+def thread_count(most: int, files: int, rows: int, *, only_logs: bool, waits: bool) -> int:
+    """Return how many threads write the files of a commit.
+
+    Args:
+        most: threads.
+        files: to be written.
+        rows: of all files.
+        only_logs: all files are logs.
+        waits: storing a file takes the time of a disk or a network.
+
+    Example:
+        >>> [thread_count(8, 4, rows, only_logs=True, waits=False) for rows in (100, 100_000)]
+        [1, 4]
+    """
+    return 1 if only_logs and rows <= _FEW_ROWS_FOR_THREADS and not waits else min(most, files)
+
+
+def results(works: Iterable[Future[U]]) -> list[U]:
+    """Wait for works and return what they made, in their order; the first error is raised."""
+    return [work.result() for work in works]
+
+
+class WorkerPool:
+    """A thread pool. On exit, queued tasks are cancelled and running ones are waited for.
+
+    Threads that end give back what Arrow's allocator keeps for each of them.
+
+    Args:
+        threads: how many; with one, a work is done where it is given.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def submit(self, work: Callable[..., U], *arguments: object) -> Future[U]:
+        """Have a work done; the answer holds its result, or its error, which with one thread is raised at once."""
+        if self._pool is not None:
+            return self._pool.submit(work, *arguments)
+        done: Future[U] = Future()
+        done.set_result(work(*arguments))
+        return done
+
+
+#: What a base file's own count says of its change file.
+_CDC_BYTES = "cdc_bytes"
+
+
+def log_changes(bound: BoundContext, assignment: FileAssignment, base: pa.Table, merged: Merged) -> dict[str, int]:
+    """Write down what a merge changed, where the table wants it; return what counts of it.
+
+    Raises:
+        StorageError: the store failed; the call may be repeated.
+    """
+    from lakefmt._core.filegroups.cdc import changes_of_merge
+
+    return _write_changes(bound, assignment, lambda: changes_of_merge(base, merged))
+
+
+def log_no_changes(bound: BoundContext, assignment: FileAssignment, rows: pa.Table) -> dict[str, int]:
+    """Write down that a rewrite changes no row, where the table wants it: Spark asks for a change file all the same.
+
+    Args:
+        bound: the write.
+        assignment: the rewritten file.
+        rows: its rows, for their columns.
+
+    Raises:
+        StorageError: the store failed; the call may be repeated.
+    """
+    from lakefmt._core.filegroups.cdc import ChangedRows
+
+    none = rows.slice(0, 0)
+    return _write_changes(bound, assignment, lambda: ChangedRows(none, none, none, none))
+
+
+def _write_changes(
+    bound: BoundContext, assignment: FileAssignment, changes: Callable[[], ChangedRows]
+) -> dict[str, int]:
+    from lakefmt._core.filegroups.cdc import write_change_file
+
+    if bound.cdc is None:
+        return {}
+    size = write_change_file(
+        bound.store,
+        _change_file_path(bound, assignment),
+        changes(),
+        mode=bound.cdc,
+        instant=bound.instant,
+        table_schema=bound.context.schema_text,
+        settings=bound.settings,
+    )
+    return {_CDC_BYTES: size}
+
+
+def _change_file_path(bound: BoundContext, assignment: FileAssignment) -> str:
+    from lakefmt._core.filegroups.cdc import cdc_file_name
+
+    parsed = parse_base_file(assignment.file_name)
+    token = f"{assignment.sequence}-0-0" if parsed is None else parsed.write_token
+    return join_path(assignment.partition, cdc_file_name(assignment.file_id, bound.instant, token))
+
+
+def cdc_stats(bound: BoundContext, assignment: FileAssignment, counts: Mapping[str, int]) -> dict[str, object]:
+    """Return what the commit's entry for a base file says of its change file."""
+    return {"cdcStats": {_change_file_path(bound, assignment): counts[_CDC_BYTES]}} if _CDC_BYTES in counts else {}
+
+
+def refuse_silent_rewrites(bound: BoundContext) -> None:
+    """Raise where rows would be changed without the change data that the table promises.
+
+    Raises:
+        UnsupportedFeature: the table captures changes.
+    """
+    if bound.cdc is not None:
+        raise UnsupportedFeature(
+            "hoodie.table.cdc.enabled=true: this repair would change rows in a way that change data cannot "
+            "tell (they name keys: one of two rows with a key, or rows of a damaged file). Nothing was changed"
+        )
+
+
+def key_change_of(assignment: FileAssignment, merged: Merged, keys: pa.ChunkedArray) -> FileKeyChange:
+    """Return the keys that a rewritten file has and the assigned base file has not, and the reverse.
+
+    Args:
+        assignment: the file.
+        merged: what became of the rows.
+        keys: of all rows of the file, the new ones last.
+    """
+    added, left = keys_of(merged.inserted_keys), keys_of(merged.removed_keys)
+    if len(added) and not assignment.match_keys:
+        # Rows that are appended may have keys that are stored.
+        added = _few_without(added, keys.slice(0, len(keys) - len(added)))
+    if len(left):
+        # Of several rows with one key some may stay.
+        left = _few_without(left, keys)
+    return FileKeyChange(None if assignment.base is None else assignment.base.path, added, left)
+
+
+def new_keys(keys: pa.ChunkedArray | None) -> FileKeyChange | None:
+    """Return what the first file of a file group has; None: its keys are not at hand."""
+    return None if keys is None else FileKeyChange(None, keys_of(keys), pa.array([], pa.string()))
+
+
+def _few_without(few: pa.Array, keys: pa.ChunkedArray) -> pa.Array:
+    """Return the values of a short array that are not in a long one."""
+    return without(few, keys.filter(pc.is_in(keys, value_set=few)))
+
+
+class KeptColumns:
+    """The pages of a base file that may go on into the file that replaces it.
+
+    Args:
+        reader: reads the base file.
+        base: the base file, written by lakefmt.
+        footer: its footer.
+        schema: the columns of the new file.
+        codec: the compression of the new file.
+    """
+
+    def __init__(
+        self, reader: BaseFileReader, base: BaseFile, footer: KnownFooter, schema: pa.Schema, codec: str
+    ) -> None:
+        self._reader, self._base = reader, base
+        self._rows = [footer.metadata.row_group(n).num_rows for n in range(footer.metadata.num_row_groups)]
+        self._chunks = keepable_chunks(footer.metadata, schema, codec, base.size) if reader.is_local else []
+
+    def pages(self, merged: Merged) -> Mapping[str, Pages]:
+        """Return the pages of the columns that a merge has left as they are.
+
+        Raises:
+            CorruptFile: the base file ends before they do.
+        """
+        if merged.group is None or not merged.unchanged or not self._chunks:
+            return {}
+        if self._rows[merged.group] != merged.table.num_rows:  # never pages beside other rows
+            return {}
+        notes = {name: note for name, note in self._chunks[merged.group].items() if name in merged.unchanged}
+        return self._reader.pages(self._base, notes)
+
+
+def store_parts(
+    parts: Iterable[Merged], store: Callable[[Merged], None], *, beside: bool
+) -> tuple[Merged, pa.ChunkedArray]:
+    """Store the rows of each part, in their order; return the counts of all of them, and their keys.
+
+    Args:
+        parts: merged rows, made while they are asked for.
+        store: writes the rows of a part; it is called once at a time.
+        beside: it is called in another thread, while the next part is made.
+    """
+    done: list[Merged] = []
+    keys: list[pa.Array] = []
+    stored: Future[None] | None = None
+    with WorkerPool(2 if beside else 1) as writer:
+        for part in parts:
+            if stored is not None:
+                stored.result()  # no more than one part waits
+            stored = writer.submit(store, part)
+            keys += part.table.column(RECORD_KEY).chunks
+            done.append(replace(part, table=part.table.schema.empty_table()))  # a slice would hold all rows
+            del part  # else it would be held while the next one is made
+        if stored is not None:
+            stored.result()
+    return sum_of_parts(done), pa.chunked_array(keys, pa.string())
+
+
+#: A filter takes eight times its size while it is made. For this number of keys that is 20 MB: what the rows took then goes
+#: back to the system first. After every file that would cost a fifth of an upsert, in pages that are asked for again.
+_MANY_FILTERED_KEYS = 500_000
+#: From this size on pages are taken from a rewritten file where their column has not changed.
+_LARGE_FILE_BYTES = 1 << 20
+#: With fewer rows a column of one text is as quick without a dictionary.
+_ROWS_FOR_DICTIONARY = 1000
+#: Of a new file no more keys are kept until the commit: reading them again costs little beside writing them.
+_MOST_NEW_KEYS = 100_000
+#: Footer entry by which a second attempt learns what the first one counted.
+STAT_KEY = "lakefmt.write_stat"
+#: In that entry: which rows it was given.
+_DIGEST_FIELD = "digest"
+
+
+def write_assigned(
+    bound: BoundContext,
+    assignment: FileAssignment,
+    batches: Iterable[pa.Table],
+    *,
+    alone: bool = False,
+    bloom: BloomFilter | None = None,
+    known_footer: KnownFooter | None = None,
+    announced: bool | None = None,
+) -> WriteStatus:
+    """Write the assigned file from routed rows (each with its record key column), or adopt the one that is there.
+
+    Args:
+        bound: the write.
+        assignment: the file.
+        batches: its rows.
+        alone: no other file is written beside it, so that its columns may be read by several threads. Otherwise the
+            files share the threads: each one's memory is then used again for the next.
+        bloom: of a new file, the filter of all its keys, where it has been made.
+        known_footer: the footer of the assigned base file, where it has been read.
+        announced: what :func:`~lakefmt._core.write.bound_context.announce` said of the write's files.
+
+    Raises:
+        InternalError: more or fewer rows came than were assigned.
+        StorageError: the store failed; the call may be repeated.
+    """
+    if assignment.log is not None:
+        from lakefmt._core.write.files.log_payloads import (  # brings the formats of logs along
+            build_log_payloads,
+            write_log,
+        )
+
+        # It may have rolled over into several files: which of them are there is seen one by one.
+        rows = pa.concat_tables(batches)
+        (work,) = build_log_payloads(bound, [assignment], [rows.num_rows], rows)
+        return write_log(bound, work, announced=announced)
+    if not prepare(bound, assignment, announced=announced):
+        adopted = adopt(bound, assignment)
+        if adopted is not None:
+            return adopted
+    with ExitStack() as stack:
+        file = FileInProgress(bound, assignment, stack, bloom)
+        if assignment.base is None:
+            for batch in batches:
+                file.append(batch)
+        else:
+            file.rewrite(pa.concat_tables(batches), use_threads=alone, known_footer=known_footer)
+        return file.finish()
+
+
+def adopt(bound: BoundContext, assignment: FileAssignment) -> WriteStatus | None:
+    """Return the status of a file that an earlier attempt wrote, None when there is none."""
+    info = bound.store.info(assignment.path)
+    if info is None:
+        return None
+    written = BaseFile(assignment.partition, assignment.file_name, assignment.file_id, "", bound.instant, info.size)
+    footer = BaseFileReader(bound.store).footer(written)
+    try:
+        counts = json.loads(footer.entries[STAT_KEY])
+        if counts.pop(_DIGEST_FIELD, assignment.digest) != assignment.digest:
+            raise InvalidInputError(
+                f"{assignment.path}: a second attempt brings other rows than the first one: the input of this write is not "
+                "repeatable; store it first (a checkpoint, a table), then write it"
+            )
+        counts = {name: int(count) for name, count in counts.items()}
+        ends = _ends_or_none(footer.min_key, footer.max_key)
+        return _write_status(bound, assignment, counts, info.size, ends, adopted=True)
+    except InvalidInputError:  # a ValueError, too
+        raise
+    except (KeyError, ValueError, TypeError, AttributeError):
+        raise CorruptFile(f"{assignment.path} exists and was not written by this write") from None
+
+
+class FileInProgress:
+    """A base file that is being written; nothing of it is visible before :meth:`finish`."""
+
+    def __init__(
+        self,
+        bound: BoundContext,
+        assignment: FileAssignment,
+        stack: ExitStack,
+        bloom: BloomFilter | None = None,
+    ) -> None:
+        self._bound = bound
+        self._assignment = assignment
+        self._settings = bound.settings
+        self._file_schema = self._schema = bound.file_schema
+        self._virtual_columns = bound.virtual_columns
+        if self._virtual_columns is not None:
+            self._schema = with_meta_columns(self._virtual_columns.schema)
+        self._meta = MetaColumns(bound.instant, assignment)
+        #: Takes the file's bytes, and puts it.
+        self.sink = stack.enter_context(bound.store.create(assignment.path, durable=bound.durable))
+        self._writer = BaseFileWriter(self.sink.file, self._file_schema, bound.codec, bound.codec_level)
+        stack.callback(self._writer.discard)
+        self._keys = FileKeys()
+        stack.callback(self._keys.close)
+        self._rows_in = 0
+        self._counts = dict.fromkeys(("inserts", "updates", "deletes", "late", "ignored"), 0)
+        self._bloom = bloom
+        self._key_change: FileKeyChange | None = None
+        self._ends: tuple[str, str] | None = None
+        self._key_hashes: bytes | None = None
+        #: Meta columns of one text come as dictionaries; the first rows say so for all.
+        self._coded: bool | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes written so far."""
+        return self.sink.size
+
+    @property
+    def num_rows(self) -> int:
+        """Rows written so far."""
+        return self._writer.num_rows
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of keys that are held until the file is finished."""
+        return self._keys.held_bytes
+
+    def spill(self) -> None:
+        """Let the keys wait on the disk.
+
+        Raises:
+            StorageError: the temporary directory could not take them.
+        """
+        self._keys.spill()
+
+    def append(self, rows: pa.Table) -> None:
+        """Write new rows; those that mark themselves deleted are counted and left out."""
+        step = rows_per_row_group(rows)
+        for start in range(0, rows.num_rows, step):
+            self._append_group(rows.slice(start, step))
+
+    def store_new(self, complete: pa.Table, traits: ColumnTraits, ends: tuple[str, str]) -> None:
+        """Write all rows of a new file, none of which deletes its key.
+
+        Args:
+            complete: the rows, all columns there.
+            traits: what is known of them.
+            ends: the smallest and the largest of their keys.
+        """
+        self._rows_in += complete.num_rows
+        self._counts["inserts"] += complete.num_rows
+        if self._has_keys:
+            self._keys.add(complete.column(RECORD_KEY), ends=ends)
+        self._writer.write(complete, traits=traits)
+
+    def _append_group(self, rows: pa.Table) -> None:
+        self._rows_in += rows.num_rows
+        deletes = routed_deletes(self._bound, rows)
+        if deletes.any():
+            self._counts["ignored"] += int(deletes.sum())
+            rows = rows.filter(from_numpy(~deletes))
+        self._counts["inserts"] += rows.num_rows
+        if self._coded is None:
+            self._coded = self._virtual_columns is None and rows.num_rows >= _ROWS_FOR_DICTIONARY
+        complete = self._meta.complete(rows, self._schema, coded=self._coded)
+        if self._has_keys:
+            self._keys.add(complete.column(RECORD_KEY), copy=True)
+        self._store_rows(complete)
+
+    @property
+    def _has_keys(self) -> bool:
+        # Without meta columns a file holds neither keys nor footers about them (docs/format.md, Meta columns).
+        return self._virtual_columns is None or not self._virtual_columns.makes_keys
+
+    def _store_rows(self, rows: pa.Table, kept: Mapping[str, Pages] | None = None) -> None:
+        if self._virtual_columns is not None:
+            rows = self._virtual_columns.stored(rows, self._assignment.partition, self._file_schema)
+        self._writer.write(rows, kept=kept)
+        if isinstance(self.sink, SupportsBeginFlush):
+            self.sink.begin_flush()  # of a large file, while what follows is encoded
+
+    def rewrite(self, rows: pa.Table, *, use_threads: bool = False, known_footer: KnownFooter | None = None) -> None:
+        """Write the assigned base file's rows with the routed rows merged in."""
+        base_file = self._assignment.base
+        if base_file is None:
+            raise InternalError("there is no base file to rewrite")
+        reader = BaseFileReader(self._bound.store, self._virtual_columns)
+        self._rows_in += rows.num_rows
+        # Every row gets this file's name: the old one need not be read, and is as long as the rest of a row.
+        kept = self._schema.remove(self._schema.get_field_index(FILE_NAME))
+        part_bytes = row_group_bytes() if self._bound.cdc is None and self._may_be_cut else None
+        coded = self._may_be_coded(kept)
+        with reader.in_parts(
+            base_file, kept.names, part_bytes, use_threads=use_threads, coded=coded, known_footer=known_footer
+        ) as parts:
+            store = partial(self._store_named, self._kept_columns(reader, base_file, parts.known))
+            self._merge_and_store(InSchema(kept, parts.parts), parts, rows, store, beside=use_threads)
+
+    def _kept_columns(self, reader: BaseFileReader, base_file: BaseFile, footer: KnownFooter) -> KeptColumns | None:
+        # Pages of other writers may lack checksums; those of a small file are encoded as quickly.
+        if (
+            STAT_KEY not in footer.footer.entries
+            or base_file.size < _LARGE_FILE_BYTES
+            or self._virtual_columns is not None
+        ):
+            return None
+
+        return KeptColumns(reader, base_file, footer, self._file_schema, self._bound.codec)
+
+    def _merge_and_store(
+        self, bases: InSchema, parts: FileParts, rows: pa.Table, store: Callable[[Merged], None], *, beside: bool
+    ) -> None:
+        footer, old_rows = parts.known.footer, parts.known.footer.num_rows
+
+        def with_group(merged: Merged) -> Merged:
+            return replace(merged, group=bases.group)  # of the part that was read last
+
+        if parts.is_cut:
+            merges = merge_in_parts(bases, old_rows, self._incoming(rows), self._rule(rows))
+            merged, keys = store_parts(map(with_group, merges), store, beside=beside)
+            self._take_merged(merged, keys, old_rows, footer, _ends_of_new_keys(merged), {})
+            self._grow_filter(merged, len(keys), old_rows, footer)
+            return
+        base = next(bases)
+        merged = with_group(self._merge(base, rows))
+        cdc = self._bound.cdc
+        change_counts = {} if cdc is None else log_changes(self._bound, self._assignment, base, merged)
+        del base  # what is merged has values of its own
+        self._take_merged(
+            merged, merged.table.column(RECORD_KEY), old_rows, footer, _ends_of_new_keys(merged), change_counts
+        )
+        self._grow_filter(merged, merged.table.num_rows, old_rows, footer)
+        store(merged)
+
+    def store_merged(
+        self,
+        merged: Merged,
+        rows_in: int,
+        footer: BaseFileFooter,
+        bloom: BloomFilter | None,
+        traits: ColumnTraits,
+        new_ends: tuple[str, str] | None,
+    ) -> None:
+        """Write merged rows of the assigned base file, all columns there.
+
+        Args:
+            merged: the rows, and what became of those that were routed.
+            rows_in: how many were routed.
+            footer: that of the base file.
+            bloom: the filter of all keys; None: make one.
+            traits: what is known of the rows.
+            new_ends: the smallest and the largest of the keys that the base file lacks; None: there are none.
+        """
+        self._rows_in += rows_in
+        self._bloom = bloom
+        self._take_merged(merged, merged.table.column(RECORD_KEY), footer.num_rows, footer, new_ends, {})
+        self._writer.write(merged.table, traits=traits)
+
+    def _take_merged(
+        self,
+        merged: Merged,
+        keys: pa.ChunkedArray,
+        old_rows: int,
+        footer: BaseFileFooter,
+        new_ends: tuple[str, str] | None,
+        change_counts: Mapping[str, int],
+    ) -> None:
+        """Keep the counts of merged rows, and what the footer says of their keys."""
+        self._counts = {
+            "inserts": merged.inserted,
+            "updates": merged.updated,
+            "deletes": merged.deleted,
+            "late": merged.late,
+            "ignored": merged.ignored_deletes,
+            **change_counts,
+        }
+        if self._has_keys:
+            if self._bound.written_keys is not None:
+                self._key_change = key_change_of(self._assignment, merged, keys)
+            ends = None if merged.deleted else _ends_or_none(footer.min_key, footer.max_key)
+            self._keys.add(keys, ends=widened(ends, new_ends) if old_rows else None)
+
+    def _grow_filter(self, merged: Merged, num_keys: int, old_rows: int, footer: BaseFileFooter) -> None:
+        if self._has_keys:
+            old_filter = footer.bloom_filter()
+            self._bloom = grown_filter(old_filter, old_rows, num_keys, merged.inserted_keys, self._settings)
+
+    def _store_named(self, old: KeptColumns | None, merged: Merged) -> None:
+        name = same_text(self._assignment.file_name, merged.table.num_rows)
+        name_index = self._schema.get_field_index(FILE_NAME)
+        named = without_unused(merged.table).add_column(name_index, FILE_NAME, name)
+        self._store_rows(named, None if old is None else old.pages(merged))
+
+    @property
+    def _may_be_cut(self) -> bool:
+        # A merge function of one's own is given all rows at once.
+        return self._assignment.match_keys and not self._bound.rule.is_own
+
+    def _may_be_coded(self, schema: pa.Schema) -> set[str]:
+        """Return the columns of text whose values are not needed while rows are merged and stored."""
+        rule = self._bound.rule
+        if rule.is_own or self._virtual_columns is not None or self._bound.cdc is not None:
+            return set()
+        asked = {RECORD_KEY, *(name.split(".", 1)[0] for name in rule.stored.fields)}
+        texts = (f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_binary(f.type))
+        return {name for name in texts if name not in asked}
+
+    def _merge(self, base: pa.Table, rows: pa.Table) -> Merged:
+        incoming = self._incoming(rows)
+        if not self._assignment.match_keys:
+            complete, deletes = incoming.table, incoming.deletes
+            kept = complete.filter(from_numpy(~deletes)) if deletes.any() else complete
+            joined = appended(base, kept.select(base.column_names))
+            ignored = int(deletes.sum())
+            return Merged(joined, kept.num_rows, 0, 0, 0, ignored, kept.column(RECORD_KEY))
+        return merge_into_base(base, incoming, rule=self._rule(rows))
+
+    def _incoming(self, rows: pa.Table) -> Incoming:
+        present = frozenset((*META_COLUMNS, *rows.column_names))
+        columns = None if present.issuperset(self._schema.names) else present
+        return Incoming(self._meta.complete(rows, self._schema), routed_deletes(self._bound, rows), columns)
+
+    def _rule(self, rows: pa.Table) -> MergeRule:
+        rule = self._bound.rule
+        is_delete = self._bound.operation is WriteOperation.DELETE
+        # Without an event time the later write wins.
+        return rule.without_order() if is_delete or not has_order(rule.stored, rows.column_names) else rule
+
+    def finish(self) -> WriteStatus:
+        """Give the file its footers and its name.
+
+        Raises:
+            InternalError: rows were lost or doubled on the way.
+            StorageError: the store does not say whether the file is there.
+        """
+        self.close()
+        return self.placed(self.sink.put_if_absent())
+
+    def close(self) -> None:
+        """Give the file its footers.
+
+        Raises:
+            InternalError: rows were lost or doubled on the way.
+        """
+        self._check_counts()
+        low, high = self._keys.range
+        footers = key_footers(KeySummary(low, high, self._filter()), self._bound.context.file_schema_text)
+        self._ends, self._key_hashes = _ends_or_none(low, high), self._hashes()
+        self._counts = {"rows_in": self._rows_in, "rows": self.num_rows, **self._counts}
+        digest = {} if self._assignment.digest is None else {_DIGEST_FIELD: self._assignment.digest}
+        footers[STAT_KEY] = json.dumps({**self._counts, **digest})
+        self._writer.close(footers)
+        if self._bound.written_keys is not None and self._assignment.base is None:
+            self._key_change = new_keys(self._keys.few(_MOST_NEW_KEYS))
+        self._keys.close()
+
+    def placed(self, outcome: PutOutcome) -> WriteStatus:
+        """Return the status of the closed file, or of the one that is there, by what putting it said.
+
+        Raises:
+            StorageError: the store does not say whether the file is there.
+        """
+        written_keys = self._bound.written_keys
+        if outcome is PutOutcome.DONE:
+            if written_keys is not None and self._key_change is not None:
+                written_keys.keep(self._assignment.path, self._key_change)
+            return _write_status(
+                self._bound, self._assignment, self._counts, self.sink.size, self._ends, self._key_hashes
+            )
+        adopted = adopt(self._bound, self._assignment)
+        if adopted is None:
+            raise StorageError(f"the store does not say whether {self._assignment.path} was written", transient=True)
+        return adopted
+
+    def _filter(self) -> BloomFilter | None:
+        if not self._has_keys or not self._bound.writes_filters:
+            return None
+        # Rows that mark themselves deleted are left out: then the filter that was made is of too many keys.
+        if self._bloom is not None and (self._assignment.base is not None or self._bloom.num_keys == len(self._keys)):
+            return self._bloom
+        if len(self._keys) > _MANY_FILTERED_KEYS:
+            pa.default_memory_pool().release_unused()
+        bloom = new_filter(self._settings, len(self._keys))
+        self._keys.add_to(bloom, row_memory(self._settings.integer("lakefmt.write.window.bytes")))
+        return bloom
+
+    def _hashes(self) -> bytes | None:
+        """Return the hashes of the keys, when writers beside this one may ask for them (not for generated ones), and they are few."""
+        if not self._bound.beside or not self._bound.config.record_key_fields:
+            return None
+        keys = self._keys.few(MOST_HASHES)
+        return None if keys is None else hash_keys(keys)
+
+    def _check_counts(self) -> None:
+        expected = self._assignment.num_rows
+        if expected is not None and self._rows_in != expected:
+            raise InternalError(
+                f"{self._assignment.path}: {expected} rows were assigned and {self._rows_in} came; nothing is written"
+            )
+
+
+def _ends_of_new_keys(merged: Merged) -> tuple[str, str] | None:
+    return _ends_or_none(*key_range(merged.inserted_keys)) if merged.inserted else None
+
+
+def _ends_or_none(low: str | None, high: str | None) -> tuple[str, str] | None:
+    return None if low is None or high is None else (low, high)
+
+
+def _write_status(
+    bound: BoundContext,
+    assignment: FileAssignment,
+    counts: Mapping[str, int],
+    size: int,
+    keys: tuple[str, str] | None,
+    hashes: bytes | None = None,
+    *,
+    adopted: bool = False,
+) -> WriteStatus:
+    base = assignment.base
+    stat = WriteStat(
+        file_id=assignment.file_id,
+        partition_path=assignment.partition,
+        path=assignment.path,
+        prev_commit="null" if base is None else base.instant,
+        num_writes=counts["rows"],
+        num_inserts=counts["inserts"],
+        num_update_writes=counts["updates"],
+        num_deletes=counts["deletes"],
+        total_write_bytes=size,
+        file_size_in_bytes=size,
+        prev_base_file=None if base is None else base.name,
+        extra={} if bound.cdc is None else cdc_stats(bound, assignment, counts),
+    )
+    late, ignored = counts["late"], counts["ignored"]
+    return WriteStatus(bound.instant, stat, counts["rows_in"], late, ignored, adopted=adopted, keys=keys, hashes=hashes)

@@ -1,0 +1,491 @@
+"""Three steps of a write: locate (where keys are stored), place (a file for every row), write (the files)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakefmt._core.arrays import distinct, from_numpy, other_rows
+from lakefmt._core.config.settings import Settings
+from lakefmt._core.data_classes import dataclass
+from lakefmt._core.filegroups.model import BaseFile, FileSlice
+from lakefmt._core.filegroups.ordering import to_mask
+from lakefmt._core.filegroups.reader import KnownFooter
+from lakefmt._core.filegroups.table_client import TableAt, TableClient
+from lakefmt._core.formats.names import has_bucket_number
+from lakefmt._core.index import (
+    Index,
+    IndexKeys,
+    PlacingIndex,
+    capabilities_of,
+    key_files,
+    locate_everywhere,
+    moves_between_partitions,
+    partitions_of_keys,
+    partitions_to_list,
+)
+from lakefmt._core.schema import field_at
+from lakefmt._core.transactions.concurrency import is_non_blocking
+from lakefmt._core.values import InstantTime, PartitionPath, TableType, WriteOperation
+from lakefmt._core.write._slice_state import (
+    SliceReader,
+    apply_log_deletes,
+    fetch_missing_columns,
+    find_stored,
+    log_placing,
+    without_dead,
+)
+from lakefmt._core.write.assign import (
+    Assigned,
+    FileSizing,
+    Logs,
+    Routes,
+    assign_placed_rows,
+    assign_rows,
+    bundle_logs,
+    joined,
+    new_rows,
+)
+from lakefmt._core.write.bound_context import Announcements, BoundContext
+from lakefmt._core.write.context import APPENDING, MOVED_AWAY, REPLACING, FileAssignment, WriteStatus
+from lakefmt._core.write.files.base_file import WorkerPool, results, thread_count, write_assigned
+from lakefmt._core.write.files.bundles import (
+    FEWEST_FILES,
+    bloom_filters_of_small_files,
+    bundle_rewrites,
+    rewrite_together,
+)
+from lakefmt._core.write.files.meta_columns import POSITION
+from lakefmt._core.write.ingest import KeyedBatch, in_no_partition, pick_rows, record_keys
+from lakefmt._core.write.mutations import DeleteKeys
+from lakefmt.errors import InternalError
+
+__all__ = [
+    "LocatedRows",
+    "PlacedRows",
+    "check_unknown_buckets",
+    "complete_log_rows",
+    "file_sizing",
+    "ignores_deleted_keys",
+    "locate_by_index",
+    "locate_deletes",
+    "locate_rows",
+    "place_rows",
+    "route",
+    "write_assigned_files",
+]
+
+Rows = npt.NDArray[np.int64]
+T = TypeVar("T")
+U = TypeVar("U")
+
+_FIRST_GUESS_OF_COMPRESSION = 0.4
+_LEARN_FROM_COMMITS = 10
+_LEARN_FROM_BYTES = 256 * 1024
+#: Of rows that open no file by their number.
+_NO_SIZING = FileSizing(1, 0, 1.0)
+
+
+def file_sizing(
+    table_at: TableAt, settings: Settings, sample: pa.Table | None, *, tiered: bool = False, writers: int = 1
+) -> FileSizing:
+    """Return how large files should be; the size of a row is learnt from the latest commits that wrote enough."""
+    estimate = float(settings.integer("hoodie.copyonwrite.record.size.estimate"))
+    if not estimate:
+        estimate = _learnt_record_bytes(table_at) or _guessed_record_bytes(sample)
+    merge_on_read = table_at.config.table_type is TableType.MERGE_ON_READ
+    candidates = settings.values.get("hoodie.merge.small.file.group.candidates.limit", 1)
+    return FileSizing(
+        max_bytes=settings.integer("hoodie.parquet.max.file.size"),
+        small_bytes=settings.integer("hoodie.parquet.small.file.limit"),
+        record_bytes=estimate,
+        candidates=int(str(candidates)) if merge_on_read else None,
+        tiered=tiered,
+        writers=writers if tiered else 1,
+    )
+
+
+def _learnt_record_bytes(table_at: TableAt) -> float:
+    for instant in reversed(table_at.timeline.commits[-_LEARN_FROM_COMMITS:]):
+        stats = [s for s in table_at.commit_metadata(instant).stats if not s.log_files]  # rows of logs are larger
+        total, rows = sum(s.total_write_bytes for s in stats), sum(s.num_writes for s in stats)
+        if rows and total >= _LEARN_FROM_BYTES:
+            return total / rows
+    return 0.0
+
+
+def _guessed_record_bytes(sample: pa.Table | None) -> float:
+    if sample is None or not sample.num_rows:
+        return 1024.0
+    # Meta columns and filter bits take about a hundred bytes a row before compression.
+    row_bytes = float(sample.nbytes) / float(sample.num_rows)
+    return max(8.0, (row_bytes + 100) * _FIRST_GUESS_OF_COMPRESSION)
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedRows:
+    """Where the keys of a batch are stored.
+
+    Attributes:
+        batch: the rows; of keys to delete only the keys.
+        slices: the latest file slices of the partitions that the batch may touch.
+        routes: what happens to each row; its slices are positions in `slices`.
+        logs: how changes go to logs; None: base files are rewritten.
+        sizing: how large files should be.
+        placing: the index that decides the file of every row; None: small files are filled, then new ones are opened.
+    """
+
+    batch: KeyedBatch
+    slices: Sequence[FileSlice]
+    routes: Routes
+    logs: Logs | None
+    sizing: FileSizing
+    placing: PlacingIndex | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedRows:
+    """Rows, and the file of each of them."""
+
+    batch: KeyedBatch
+    assigned: Sequence[Assigned]
+
+
+def locate_rows(
+    table_at: TableAt, bound: BoundContext, batch: KeyedBatch, index: Index | None, sizing: FileSizing
+) -> LocatedRows:
+    """Return where the keys of a batch are stored; `index` None: rows are appended without a look-up."""
+    partitions = _partitions_of(batch) if index is None else partitions_to_list(index, _wanted(batch))
+    # Plain inserts look for small files only.
+    slices = [] if index is None and not sizing.small_bytes else table_at.slices(partitions)
+    if index is None and not sizing.small_bytes:
+        check_unknown_buckets(table_at)
+    has_logs = bound.config.table_type is TableType.MERGE_ON_READ
+    positions = has_logs and bound.settings.flag("hoodie.write.record.positions")
+    logs = log_placing(table_at, positions=positions) if has_logs else None
+    routes = Routes(None)
+    if index is not None:
+        if has_logs:
+            alive, every = ignores_deleted_keys(bound, batch), bound.operation is WriteOperation.DELETE
+            located = find_stored(table_at, index, _wanted(batch), slices, alive=alive, every=every)
+        else:
+            located = index.locate(_wanted(batch), slices, key_files(table_at.client, table_at.state))
+        routes = Routes(located)
+        if bound.operation is WriteOperation.DELETE:
+            # Keys that are nowhere need no file.
+            routes = Routes(located, late=other_rows(batch.num_rows, located.rows))
+        elif index.is_global:
+            from lakefmt._core.write import _partition_path_updates as paths
+
+            moves = moves_between_partitions(index)
+            reader = SliceReader(table_at, slices)
+            if logs is not None:
+                # A key that a log has deleted is nowhere: it neither leaves that partition, nor is its row written there.
+                away = paths.partition_changed(batch, located, slices)
+                if not capabilities_of(index).covers_logs:
+                    located = without_dead(table_at, record_keys(batch), located, slices, away)
+            routes = paths.split_moves(batch, located, slices, table_at.config, reader, update_partition=moves)
+            if not moves:
+                batch = paths.with_stored_partitions(batch, located, slices, table_at.key_spec())
+    return LocatedRows(batch, slices, routes, logs, sizing)
+
+
+def place_rows(table_at: TableAt, bound: BoundContext, located: LocatedRows) -> list[Assigned]:
+    """Give every row of a batch its file.
+
+    Raises:
+        InternalError: a row was given no file, or one too many.
+    """
+    if located.placing is not None:
+        return _place_by_index(table_at, bound, located, located.placing)
+    batch, slices, routes, logs = located.batch, located.slices, located.routes, located.logs
+    new_uuid = table_at.client.ids.new_uuid
+    closed = frozenset[int]()
+    if logs is not None and routes.stay is not None and MOVED_AWAY in batch.table.column_names:
+        # A delete stays in a log, which remembers its event time: a base file that takes new rows would forget it.
+        deletes = batch.table.column(MOVED_AWAY).to_numpy(zero_copy_only=False).astype(bool)
+        closed = frozenset(distinct(routes.stay.slices[deletes[routes.stay.rows]]).tolist())
+    assigned = assign_rows(batch.partitions, routes, slices, located.sizing, bound.instant, new_uuid, logs, closed)
+    routed, expected = sum(len(a.rows) for a in assigned), routes.num_routed(batch.num_rows)
+    if routed != expected:
+        raise InternalError(f"{batch.num_rows} rows came in and {routed} of {expected} were routed; nothing is written")
+    _check_no_buckets(table_at.client, batch, routes, slices)
+    if logs is None:
+        return assigned
+    return complete_log_rows(table_at, bound, assigned, slices, batch.keys, batch.table.column_names)
+
+
+def _check_no_buckets(client: TableClient, batch: KeyedBatch, routes: Routes, slices: Sequence[FileSlice]) -> None:
+    """Raise when new rows go to partitions whose file groups are the buckets of an index that is not asked."""
+    if not any(has_bucket_number(file_slice.file_id) for file_slice in slices):
+        return
+    from lakefmt._core.index.bucket.fixed import check_no_buckets
+
+    codes = distinct(batch.partitions.indices.to_numpy(zero_copy_only=False)[new_rows(batch.num_rows, routes)])
+    if len(codes):
+        names = _partitions_of(batch)
+        check_no_buckets(slices, {names[code] for code in codes})
+
+
+def check_unknown_buckets(table_at: TableAt) -> None:
+    """Raise when a write would open file groups in a table that another engine has written with a bucket index.
+
+    Raises:
+        UnsupportedFeature: it would.
+    """
+    if (
+        "index" not in table_at.client.load_notes()
+    ):  # lakefmt has not created the table, and Hudi has no property for the index
+        from lakefmt._core.index.bucket.fixed import check_no_buckets
+
+        slices = table_at.slices()
+        check_no_buckets(slices, {file_slice.partition for file_slice in slices})
+
+
+def locate_by_index(table_at: TableAt, bound: BoundContext, batch: KeyedBatch, index: PlacingIndex) -> LocatedRows:
+    """Return rows whose files the index decides: stored keys are not looked up."""
+    # An overwrite hides the stored file groups under their own ids: new groups are base files with ids of their own.
+    replaces = bound.operation in REPLACING
+    slices = [] if replaces else table_at.slices(_partitions_of(batch))
+    logs = None if replaces else log_placing(table_at)
+    return LocatedRows(batch, slices, Routes(None), logs, _NO_SIZING, index)
+
+
+def _place_by_index(
+    table_at: TableAt, bound: BoundContext, located: LocatedRows, index: PlacingIndex
+) -> list[Assigned]:
+    """Give every row the file that its index decides; an append keeps stored rows of the same key beside them."""
+    batch, slices = located.batch, located.slices
+    wanted = IndexKeys(record_keys(batch), batch.partitions)
+    replaces = bound.operation in REPLACING
+    non_blocking = not replaces and is_non_blocking(bound.settings)
+    new_uuid = partial(_agreed_uuid, table_at.replaced().values()) if non_blocking else table_at.client.ids.new_uuid
+    placement = index.place(wanted, slices, new_uuid)
+    match_keys = bound.operation not in APPENDING
+    # Non-blocking writers may open one file group at the same time, so they open it with logs.
+    in_logs = is_non_blocking(bound.settings)
+    assigned = assign_placed_rows(
+        placement, slices, bound.instant, match_keys=match_keys, logs=located.logs, opens_with_logs=in_logs
+    )
+    if sum(len(each.rows) for each in assigned) != batch.num_rows:
+        raise InternalError(f"{batch.num_rows} rows came in and not all were placed once; nothing is written")
+    lacking = [field for field in bound.schema if field.name not in batch.table.column_names]
+    if not lacking or all(each.assignment.log is None for each in assigned):
+        return assigned
+    # A row that a log has deleted cannot be written anywhere else: rows are completed here, or the readers would complete
+    # them from what was there before the delete.
+    return fetch_missing_columns(SliceReader(table_at, slices), assigned, slices, wanted.keys, lacking)
+
+
+def _agreed_uuid(replaced: Iterable[InstantTime]) -> str:
+    """Return the UUID that every non-blocking writer gives a new file group, so that they open the same one.
+
+    Hudi uses zeros. Replaced file groups stay hidden under their ids: then the newest replacing instant is used.
+
+    Example:
+        >>> _agreed_uuid([]), _agreed_uuid([InstantTime("20261123090115378")])
+        ('00000000-0000-0000-0000-000000000000', '00000000-0000-0002-0261-123090115378')
+    """
+    digits = f"{max(replaced, default=InstantTime('')):0>24}"
+    return f"{'0' * 8}-{digits[:4]}-{digits[4:8]}-{digits[8:12]}-{digits[12:]}"
+
+
+def ignores_deleted_keys(bound: BoundContext, batch: KeyedBatch) -> bool:
+    """Return whether rows whose key a log has deleted are new rows, and not changes of that file slice."""
+    # On top of a delete in a log a partial row would find what was there before it.
+    partial_rows = not set(bound.schema.names).issubset(batch.table.column_names)
+    if partial_rows or bound.operation is WriteOperation.DELETE:
+        return True
+    return _forgets_deletes(bound) or _deletes_without_times(bound)
+
+
+def _deletes_without_times(bound: BoundContext) -> bool:
+    """Tell whether a delete by key may carry no event time: a late row on top of it would bring back what it removed."""
+    from lakefmt._core.formats.log.delete_block import stores_every_ordering
+
+    fields = [field_at(bound.schema, name) for name in bound.rule.stored.fields]
+    return any(field is not None and not stores_every_ordering(field.type) for field in fields)
+
+
+def _forgets_deletes(bound: BoundContext) -> bool:
+    """Tell whether a row on top of a delete in a log would meet what was there before the delete.
+
+    It would be completed from that, or, where delete blocks have no event time, lose against it: the row that was deleted
+    would come back.
+    """
+    rule = bound.rule
+    return rule.blocks_win or (rule.partial is not None and not rule.stored.fields)
+
+
+def complete_log_rows(
+    table_at: TableAt,
+    bound: BoundContext,
+    assigned: list[Assigned],
+    slices: Sequence[FileSlice],
+    keys: pa.StringArray | None,
+    names: Sequence[str],
+) -> list[Assigned]:
+    """Let rows for logs bring what they lack from the stored rows.
+
+    A delete by key, and a partial row without an event time, take that of the stored row, so that they win over it and
+    lose against what is newer. Where logs hold whole rows only they bring every column.
+    """
+    from lakefmt._core.write.files.log_payloads import holds_whole_rows
+
+    schema, rule = bound.schema, bound.rule
+    order = {name.split(".", 1)[0] for name in rule.stored.fields}
+    if bound.operation is WriteOperation.DELETE:
+        lacking = [field for field in schema if field.name in order]
+    elif holds_whole_rows(table_at.timeline.layout, rule, schema.names):
+        lacking = [field for field in schema if field.name not in names]
+    else:
+        lacking = [field for field in schema if field.name in order and field.name not in names]
+    if not lacking or keys is None or all(each.assignment.log is None for each in assigned):
+        return assigned
+    return fetch_missing_columns(SliceReader(table_at, slices), assigned, slices, keys, lacking)
+
+
+def locate_deletes(table_at: TableAt, bound: BoundContext, delete_keys: DeleteKeys, index: Index) -> LocatedRows:
+    """Return where keys to delete are stored."""
+    keys, own_partitions = delete_keys.keys, delete_keys.homes
+    listed = partitions_of_keys(index, keys) if delete_keys.listed() is None else delete_keys.listed()
+    slices = table_at.slices(listed)
+    if own_partitions is None:
+        located = locate_everywhere(index, keys, slices, key_files(table_at.client, table_at.state))
+    else:
+        located = index.locate(IndexKeys(keys, own_partitions), slices, key_files(table_at.client, table_at.state))
+    logs = log_placing(table_at, positions=bound.settings.flag("hoodie.write.record.positions"))
+    if logs is not None and not capabilities_of(index).covers_logs:
+        located = apply_log_deletes(table_at, index, keys, own_partitions, located, slices, alive=True, every=True)
+    # Keys that are nowhere need no file.
+    routes = Routes(located, late=other_rows(len(keys), located.rows))
+    return LocatedRows(KeyedBatch(pa.table({}), keys, in_no_partition(len(keys))), slices, routes, logs, _NO_SIZING)
+
+
+def _wanted(batch: KeyedBatch) -> IndexKeys:
+    return IndexKeys(record_keys(batch), batch.partitions)
+
+
+def _partitions_of(batch: KeyedBatch) -> list[PartitionPath]:
+    return [PartitionPath(name) for name in batch.partitions.dictionary.to_pylist()]  # partitions, not rows
+
+
+def _with_leaving(table: pa.Table, leaving: npt.NDArray[np.bool_]) -> pa.Table:
+    """Mark the rows whose key leaves the file, beside those that bring the deletion of their key."""
+    if MOVED_AWAY in table.column_names:
+        leaving = leaving | to_mask(table.column(MOVED_AWAY))
+        table = table.drop_columns([MOVED_AWAY])
+    return table.append_column(MOVED_AWAY, from_numpy(leaving))
+
+
+def route(batch: KeyedBatch, assigned: Assigned) -> pa.Table:
+    """Return an assignment's rows with their record keys, the way the workers take them."""
+    table = pick_rows(batch, assigned.rows)
+    if assigned.leaving is not None:
+        table = _with_leaving(table, assigned.leaving)
+    if assigned.positions is not None:
+        table = table.append_column(POSITION, from_numpy(assigned.positions))
+    stored = pa.table({}) if assigned.stored is None else assigned.stored
+    for name in stored.column_names:
+        index = table.schema.get_field_index(name)
+        table = (
+            table.append_column(name, stored.column(name))
+            if index < 0
+            else table.set_column(index, name, stored.column(name))
+        )
+    return table
+
+
+def _num_threads(bound: BoundContext, assigned: Sequence[Assigned]) -> int:
+    waits = bound.durable or not bound.store.capabilities.low_latency
+    only_logs = all(each.assignment.log for each in assigned)
+    rows = sum(len(each.rows) for each in assigned)
+    return thread_count(bound.threads, len(assigned), rows, only_logs=only_logs, waits=waits)
+
+
+def _parts_of(
+    batch: KeyedBatch, assigned: Sequence[Assigned], numbers: Sequence[int]
+) -> tuple[list[FileAssignment], list[int], pa.Table]:
+    """Return files that are written together, how many rows each takes, and the rows, one file's behind the other's."""
+    some = [assigned[number] for number in numbers]
+    return [each.assignment for each in some], [len(each.rows) for each in some], route(batch, joined(some))
+
+
+def write_assigned_files(
+    bound: BoundContext,
+    batch: KeyedBatch,
+    assigned: Sequence[Assigned],
+    footer_of: Callable[[BaseFile], KnownFooter | None],
+    announcements: Announcements | None = None,
+) -> list[WriteStatus]:
+    """Write every assigned file; threads run where Arrow lets them.
+
+    Args:
+        bound: the write.
+        batch: its rows.
+        assigned: the files, and their rows by number.
+        footer_of: tells the footer of a base file, where the look-up has read it.
+        announcements: of a write that writes files in several calls; None: this is the only one.
+    """
+    announcing = announcements or Announcements(bound)
+    new_files = sum(each.assignment.base is None and each.assignment.log is None for each in assigned)
+    blooms = bloom_filters_of_small_files(bound, batch.keys, assigned) if new_files > 1 else {}
+
+    def write(number: int) -> WriteStatus:
+        each, bloom = assigned[number], blooms.get(number)
+        rows, base = route(batch, each), each.assignment.base
+        footer = None if base is None or each.assignment.log is not None else footer_of(base)
+        alone = len(assigned) == 1
+        return write_assigned(
+            bound, each.assignment, [rows], alone=alone, bloom=bloom, known_footer=footer, announced=announced
+        )
+
+    announced: bool | None = None
+    if announcements is not None or len(assigned) > 1:
+        announced = announcing.announce([each.assignment for each in assigned])
+    if len(assigned) < 2:
+        return [write(number) for number in range(len(assigned))]
+    threads = _num_threads(bound, assigned)
+    if threads > 1:
+        pa.default_memory_pool().release_unused()  # what the look-up took
+    works: dict[int, Future[WriteStatus]] = {}
+    bundled_works: list[tuple[Sequence[int], Future[list[WriteStatus]]]] = []
+    parts_of = partial(_parts_of, batch, assigned)
+
+    def rewrite(numbers: Sequence[int]) -> list[WriteStatus]:
+        return rewrite_together(bound, *parts_of(numbers), footer_of, announced=announced)
+
+    with WorkerPool(threads) as workers:
+        together = bundle_rewrites(bound, assigned) if len(assigned) >= FEWEST_FILES else []
+        bundled_works += [(numbers, workers.submit(rewrite, numbers)) for numbers in together]
+        if new_files >= FEWEST_FILES:
+            from lakefmt._core.write.files.bundles import writes_together  # few writes have many
+
+            for numbers, write_new in writes_together(bound, assigned, parts_of, blooms, announced):
+                bundled_works.append((numbers, workers.submit(write_new)))
+        bundles = bundle_logs(assigned, batch.table)
+        bundled = {number for bundle in (*bundles, *(numbers for numbers, _ in bundled_works)) for number in bundle}
+        for number in range(len(assigned)):
+            if number not in bundled:
+                works[number] = workers.submit(write, number)
+        for bundle in bundles:
+            from lakefmt._core.write.files.log_payloads import (  # with the formats of logs
+                build_log_payloads,
+                log_writes,
+            )
+
+            payloads = build_log_payloads(bound, *parts_of(bundle))
+            logs = [(some, workers.submit(job)) for some, job in log_writes(bound, bundle, payloads, announced)]
+            wait([work for _, work in logs])  # or else all bundles' records would be held at once
+            bundled_works += logs
+        written = {
+            number: s for numbers, work in bundled_works for number, s in zip(numbers, work.result(), strict=True)
+        }
+        written |= zip(works, results(works.values()), strict=True)
+        return [written[number] for number in range(len(assigned))]

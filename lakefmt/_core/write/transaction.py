@@ -1,0 +1,824 @@
+"""One write in six steps: begin, key, locate, place, write, commit.
+
+``Table`` runs them in one call (:mod:`lakefmt._core.write.verbs`); ``lakefmt.lowlevel`` offers them one by one, in one process or
+in several. A :class:`~lakefmt._core.write.context.WriteContext` is a plain value. The process that keeps the heartbeat of a write
+alive finds its transaction here; any other process rebuilds the transaction from the context and from what the write has
+saved (:func:`resume_transaction`, :mod:`~lakefmt._core.write.commit.saved_write`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from threading import Lock
+from time import perf_counter
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+
+from lakefmt._core.arrays import distinct, from_numpy, other_rows
+from lakefmt._core.data_classes import replace
+from lakefmt._core.filegroups.stored_keys import asked_form, stored_key_spec
+from lakefmt._core.filegroups.table_client import TableAt, TableClient, TableState
+from lakefmt._core.index import (
+    Index,
+    IndexKeys,
+    announce_commit,
+    capabilities_of,
+    choose_index,
+    key_files,
+    locate_everywhere,
+    moves_between_partitions,
+    partitions_to_list,
+    places_new_keys,
+    rings_of,
+)
+from lakefmt._core.keys import KeySpec, check_colliding_keys
+from lakefmt._core.schema import null_element_columns
+from lakefmt._core.timeline.consumers import watermark_of_rows
+from lakefmt._core.timeline.instant import Action
+from lakefmt._core.timeline.locks.reentrant import held_lock_of
+from lakefmt._core.timeline.markers import saved_write_name
+from lakefmt._core.transactions.client import write_client_of
+from lakefmt._core.transactions.concurrency import check_non_blocking
+from lakefmt._core.transactions.instant import InstantTransaction
+from lakefmt._core.values import CommitResult, FileId, PartitionPath, TableType, WriteOperation
+from lakefmt._core.write._slice_state import SliceReader, apply_log_deletes, find_stored, is_compaction_pending
+from lakefmt._core.write.assign import (
+    MOST_SMALL_FILES,
+    Assigned,
+    FileSizing,
+    Routes,
+    is_small,
+)
+from lakefmt._core.write.bound_context import Announcements, BoundContext
+from lakefmt._core.write.commit.conflict_resolution import Footprint, check_early
+from lakefmt._core.write.commit.saved_write import SavedWrite, load_saved_write
+from lakefmt._core.write.commit.transaction import (
+    FirstSchema,
+    PendingWrite,
+    abort_instant,
+    begin_instant,
+    complete_instant,
+    concurrency_of,
+    plan_instant,
+    take_over_write,
+)
+from lakefmt._core.write.context import (
+    APPENDING,
+    REPLACING,
+    FileAssignment,
+    WriteContext,
+    WritePlan,
+    WriteRequest,
+    WriteStatus,
+)
+from lakefmt._core.write.ingest import KeyedBatch, combine, key_batch, read_all, record_keys, with_stored_keys
+from lakefmt._core.write.mutations import DeleteKeys
+from lakefmt._core.write.pipeline import (
+    LocatedRows,
+    PlacedRows,
+    check_unknown_buckets,
+    file_sizing,
+    ignores_deleted_keys,
+    locate_by_index,
+    locate_deletes,
+    locate_rows,
+    place_rows,
+    write_assigned_files,
+)
+from lakefmt.errors import (
+    CommitConflict,
+    CorruptFile,
+    InstantNotPending,
+    InvalidInputError,
+    LakefmtError,
+    LeaseLost,
+    StorageError,
+    UnsupportedFeature,
+)
+
+if TYPE_CHECKING:
+    from lakefmt._core.write.files.bucket_copies import BucketCopies
+
+__all__ = [
+    "WriteTransaction",
+    "abort_context",
+    "begin_saved",
+    "find_transaction",
+    "resume_transaction",
+]
+
+#: Seconds between attempts to undo a write that failed, while the store does not answer.
+_UNDO_PAUSES = (0.05, 0.2, 0.5)
+
+_OVERWRITES = frozenset({WriteOperation.INSERT_OVERWRITE, WriteOperation.INSERT_OVERWRITE_TABLE})
+
+
+def _with_brought_keys(keyed: Callable[[pa.Table], KeyedBatch], table: pa.Table) -> KeyedBatch:
+    batch = keyed(table)
+    return replace(batch, table=with_stored_keys(batch))
+
+
+class WriteTransaction:
+    """A write whose instant is inflight, or that is only planned.
+
+    Args:
+        pending: the write.
+        saved: what is saved of it for other processes; None: only this process can commit it.
+    """
+
+    def __init__(self, pending: PendingWrite, saved: SavedWrite | None = None) -> None:
+        self.client = pending.write_client.client
+        self.bound = pending.bound
+        self.context = pending.context
+        self.state = pending.state
+        self._pending = pending
+        self._saved = saved
+        self._settings = pending.bound.settings
+        self._started = perf_counter()
+        footprint = Footprint() if saved is None else saved.footprint
+        self._keys = list(footprint.keys)
+        self._keys_in = None if footprint.keys_in is None else set(footprint.keys_in)
+        self._read = set(footprint.read)
+        self._covers = footprint.covers
+        #: Up to which event times the rows of its parts let it promise completeness.
+        self._promised = list[int]()
+        self._null_elements = set[str]() if saved is None else set(saved.null_elements)
+        #: How many files the parts of a stream have opened so far, where every commit opens its own.
+        self._files_opened = 0
+        #: Whether what follows a write by this process, such as a merge of small files, can be done after it.
+        self.is_followed = False
+        #: Whether rows are looked up part by part and written file group by file group.
+        self._is_by_group = False
+        self._index: Index | None = None
+        self._bucket_copies: BucketCopies | None = None
+        self._has_logs = pending.bound.config.table_type is TableType.MERGE_ON_READ
+
+    @property
+    def table_at(self) -> TableAt:
+        """The table as this write found it."""
+        return self.client.at(self.state)
+
+    @classmethod
+    def begin(
+        cls,
+        client: TableClient,
+        request: WriteRequest,
+        incoming: pa.Schema | None = None,
+        based_on: TableState | None = None,
+        first: FirstSchema | None = None,
+        *,
+        waits: bool = True,
+    ) -> Self:
+        """Begin a write.
+
+        Args:
+            client: the table.
+            request: what is asked for.
+            incoming: the schema of the data; it may widen the table's.
+            based_on: the state that the rows were read from, when they were.
+            first: remembers the table's schema from attempt to attempt.
+            waits: until the instant is inflight; False: only who writes a file waits.
+
+        Raises:
+            CommitConflict: another commit completed since the rows were read; the write would undo it. Beside other
+                writers only those commits matter that changed what this write changes, and :meth:`commit` asks for them.
+        """
+        pending = begin_instant(client, request, incoming, first, waits=waits)
+        alone = not pending.rules.beside
+        if not alone:
+            pending = replace(pending, based_on=based_on)
+        transaction = cls(pending)
+        if alone and based_on is not None and based_on.timeline.commits != pending.state.timeline.commits:
+            transaction.abort()
+            raise CommitConflict("another commit completed after the rows to change were read; do it again")
+        return transaction
+
+    @classmethod
+    def plan_only(
+        cls, client: TableClient, request: WriteRequest, incoming: pa.Schema | None = None
+    ) -> WriteTransaction:
+        """Return a write that can be planned, not run; nothing in the store changes."""
+        transaction = cls(plan_instant(client, request, incoming))
+        transaction.is_followed = True  # it plans what the verb of a table does
+        return transaction
+
+    @contextmanager
+    def aborted_on_error(self) -> Iterator[None]:
+        """Abort the write when the block fails; if the process dies in it, the next writer rolls the write back."""
+        try:
+            yield
+        except (Exception, KeyboardInterrupt):
+            self._abort_quietly()
+            raise
+        except BaseException:
+            # The process ends: the next writer finds a dead heartbeat and rolls back what is left.
+            self._abandon()
+            raise
+
+    def _abort_quietly(self) -> None:
+        for pause in (*_UNDO_PAUSES, None):
+            try:
+                self._abort_without_held_lock()
+            except LakefmtError as error:
+                # A rollback may have deleted the markers: then only this write knows its files.
+                if pause is not None and isinstance(error, StorageError) and error.transient:
+                    self.client.time_source.sleep(pause)
+                    continue
+                # The first error is the one to report; the next writer rolls back what is left.
+                self._pending.instant.leave()
+            return
+
+    def _abort_without_held_lock(self) -> None:
+        try:
+            self.abort()
+        except LeaseLost:
+            # The lock was lost: its next holder may have rolled this write back before its last file appeared.
+            held_lock = held_lock_of(self.client.store.url)
+            if held_lock is None:
+                raise
+            held_lock.end()
+            self.abort()
+
+    @property
+    def key_spec(self) -> KeySpec:
+        """How record keys and partition paths are made, as stored rows tell.
+
+        Raises:
+            UnsupportedFeature: they are stored by another rule.
+        """
+        return stored_key_spec(self.table_at, asked_form(self._settings), anywhere=self.index.is_global)
+
+    # --- key -----------------------------------------------------------------------------------------------------
+
+    def key(self, table: pa.Table, *, durable: bool = False, promises: bool = True) -> KeyedBatch:
+        """Return rows in the table's schema, keyed, and combined where the operation asks for it.
+
+        Args:
+            table: the rows.
+            durable: they passed a door before, and are committed whatever partition values new rows may have.
+            promises: the commit has a watermark of these rows.
+
+        Raises:
+            SchemaMismatch: the rows do not fit the table.
+            InvalidKey: a key or partition value cannot be used.
+        """
+        operation, partial_rows = self.context.operation, self.context.partial
+        spec = self.key_spec
+        batch = self._keyed(spec, table, durable=durable, promises=promises)
+        if operation not in APPENDING:
+            record_keys(batch)
+        combines = self.combines
+        if combines or operation is WriteOperation.UPSERT:
+            self._check_collisions(spec, batch)
+        if combines:
+            rule = self.bound.rule
+            if operation is WriteOperation.DELETE:
+                rule = replace(rule, custom=None)  # keys to delete are no rows
+            batch = combine(batch, rule, across_partitions=self.index.is_global, whole=not partial_rows)
+        if partial_rows and moves_between_partitions(self.index):
+            return self._completed(batch)
+        return batch
+
+    def _check_collisions(self, spec: KeySpec, batch: KeyedBatch) -> None:
+        """Refuse different rows that would be merged because their record keys read the same."""
+        if self._settings.text("lakefmt.write.colliding_keys") == "merge" or batch.keys is None:
+            return
+        if self.context.operation is not WriteOperation.DELETE:
+            within = None if self.index.is_global else batch.partitions
+            check_colliding_keys(spec, batch.table, batch.keys, within)
+
+    def _keyed(self, spec: KeySpec, table: pa.Table, *, durable: bool = False, promises: bool = True) -> KeyedBatch:
+        """Return rows in the table's schema with their keys; remember what the commit's warnings say of them."""
+        schema = self.bound.schema
+        if self.context.partial:
+            schema = pa.schema([field for field in schema if field.name in table.column_names])
+        allow = self._settings.text("lakefmt.write.null_list_elements") == "allow"
+        stores = self.context.operation is not WriteOperation.DELETE and not durable
+        batch = key_batch(spec, table, schema, allow_null_elements=allow, new_rows=stores)
+        self._null_elements.update(null_element_columns(batch.table))
+        if promises and self.context.operation not in REPLACING:
+            promised = watermark_of_rows(self.state.config.properties, batch.table)
+            self._promised += [] if promised is None else [promised]
+        return batch
+
+    def _completed(self, batch: KeyedBatch) -> KeyedBatch:
+        """Give partial rows the stored values they lack, when some of them move to another partition."""
+        from lakefmt._core.write._partition_path_updates import fill_from_stored, partition_changed
+
+        wanted = IndexKeys(record_keys(batch), batch.partitions)
+        slices = self.table_at.slices(partitions_to_list(self.index, wanted))
+        located = find_stored(self.table_at, self.index, wanted, slices, alive=True)
+        if not partition_changed(batch, located, slices).any():
+            return batch
+        reader = SliceReader(self.table_at, slices)
+        return fill_from_stored(batch, located, slices, self.bound.schema, reader)
+
+    @property
+    def combines(self) -> bool:
+        """True when rows of one key become one before they are written."""
+        operation = self.context.operation
+        if operation is WriteOperation.DELETE:
+            return self._settings.flag("hoodie.combine.before.delete")
+        if operation is WriteOperation.UPSERT:  # one row says where a key that moves goes
+            return self._settings.flag("hoodie.combine.before.upsert") or moves_between_partitions(self.index)
+        return self.context.drop_duplicates or self._settings.flag("hoodie.combine.before.insert")
+
+    # --- locate --------------------------------------------------------------------------------------------------
+
+    @property
+    def index(self) -> Index:
+        """The index of this write: the call's, else the table's, else bloom."""
+        if self._index is None:
+            index = self._index = choose_index(self.client, self._settings, self.state.config, self.state)
+            rings = rings_of(index)
+            places_keys = places_new_keys(index) and rings is None
+            check_non_blocking(self._settings, self.state.config, places_keys=places_keys)
+            if rings is not None and self.context.operation in REPLACING:
+                rings.replace_all()
+        return self._index
+
+    def locate(self, batch: KeyedBatch) -> LocatedRows:
+        """Look up where the keys of a batch are stored, unless its rows are only appended."""
+        if self._ordered:
+            rows_per_file = self.sizing(batch.table)
+            return LocatedRows(batch, [], Routes(None), None, rows_per_file)
+        self._record_footprint(batch)
+        if self.context.drop_duplicates:
+            batch = self._without_stored(batch)
+        if places_new_keys(self.index) and self.context.operation is not WriteOperation.DELETE:
+            return locate_by_index(self.table_at, self.bound, batch, self.index)
+        sizing = self.sizing(batch.table)
+        if self.context.operation in _OVERWRITES or self.context.operation is WriteOperation.BULK_INSERT:
+            check_unknown_buckets(self.table_at)
+            return LocatedRows(batch, [], Routes(None), None, sizing)
+        index = None if self.context.operation in APPENDING else self.index
+        if index is not None and self._has_logs:
+            forgets = is_compaction_pending(self.state) or ignores_deleted_keys(self.bound, batch)
+            if index.is_global or forgets:
+                self._rely_on_deletes(record_keys(batch), batch.partitions)
+        return locate_rows(self.table_at, self.bound, batch, index, sizing)
+
+    def locate_deletes(self, keys: DeleteKeys) -> LocatedRows:
+        """Look up where keys are stored that are to be deleted."""
+        if not keys.selected and not self._is_by_group:
+            # Given by key they are gone afterwards: no other write may bring one in meanwhile.
+            listed = keys.listed()
+            self._keys.append((keys.keys, keys.homes))
+            self._keys_in = None if listed is None else set(listed)
+        located = locate_deletes(self.table_at, self.bound, keys, self.index)
+        self._rely_on_deletes(keys.keys, keys.homes)
+        return located
+
+    def _record_footprint(self, batch: KeyedBatch) -> None:
+        """Remember the keys that this write keeps unique, for conflict detection at commit."""
+        if self._is_by_group or (self.context.operation in APPENDING and not self.context.drop_duplicates):
+            return
+        if places_new_keys(self.index):
+            return  # two writers of one key write to one file group
+        self._keys.append((record_keys(batch), batch.partitions))
+        if self._keys_in is None or self.index.is_global:
+            self._keys_in = None
+        else:
+            self._keys_in.update(map(PartitionPath, batch.partitions.dictionary.to_pylist()))  # partitions, not rows
+
+    def _without_stored(self, batch: KeyedBatch) -> KeyedBatch:
+        """Leave out rows whose key is stored already."""
+        index = self.index
+        wanted = IndexKeys(record_keys(batch), batch.partitions)
+        slices = self.table_at.slices(partitions_to_list(index, wanted))
+        located = find_stored(self.table_at, index, wanted, slices, alive=True)
+        self._read |= {(slices[n].partition, slices[n].file_id) for n in distinct(located.slices)}
+        self._rely_on_deletes(wanted.keys, batch.partitions)
+        return batch.take(from_numpy(other_rows(batch.num_rows, located.rows)))
+
+    def _rely_on_deletes(self, keys: pa.StringArray, partitions: pa.DictionaryArray | None) -> None:
+        """Remember the file groups whose logs have deleted keys that this write takes for absent.
+
+        Another write may bring such a key back. A row that goes to such a log counts as an update: that commit does not
+        say that it brought a key.
+        """
+        if not self._pending.rules.beside or not self._has_logs:
+            return
+        index, reader = self.index, key_files(self.client, self.state)
+        if places_new_keys(index) or capabilities_of(index).covers_logs:
+            return
+        slices = [file_slice for file_slice in self.table_at.slices() if file_slice.logs]
+        if partitions is None or index.is_global:
+            located, places = locate_everywhere(index, keys, slices, reader), None
+        else:
+            located, places = index.locate(IndexKeys(keys, partitions), slices, reader), partitions
+        located = apply_log_deletes(
+            self.table_at, index, keys, places, located, slices, alive=False, until_compacted=False
+        )
+        self._read |= {(slices[n].partition, slices[n].file_id) for n in distinct(located.slices)}
+
+    def sizing(self, sample: pa.Table) -> FileSizing:
+        """Return how large files should be, learnt from commits or guessed from rows."""
+        tiered, writers = self._merges_small_files(), self.bound.threads
+        sizing = file_sizing(self.table_at, self._settings, sample, tiered=tiered, writers=writers)
+        # New rows stay out of files that a pending clustering replaces.
+        if self._ordered or self._never_fills:
+            return replace(sizing, fills=False, small_bytes=sizing.small_bytes if tiered else 0)
+        return replace(sizing, small_bytes=0) if self.state.timeline.pending_clusterings else sizing
+
+    @property
+    def _never_fills(self) -> bool:
+        """Whether new rows stay out of stored files, so that writers and services beside each other never conflict."""
+        is_append = self.state.config.properties.get("lakefmt.table.kind") == "append"
+        return is_append and (self._pending.rules.beside or self._settings.flag("lakefmt.write.only"))
+
+    def _merges_small_files(self) -> bool:
+        """Return whether small files are merged after a write of this kind, so that it may leave them."""
+        return (
+            self.is_followed
+            and not self._ordered
+            and self._settings.text("lakefmt.write.small.files") == "tiers"
+            and not self._settings.flag("lakefmt.write.services.background")
+            and not (self._settings.flag("lakefmt.write.only") if self._never_fills else self._pending.rules.beside)
+            and self.state.timeline.layout > 1
+            and self.state.config.populate_meta_fields
+            and self.bound.cdc is None
+            and not (self._index is not None and capabilities_of(self._index).on_commit)
+        )
+
+    def crowded(self, located: LocatedRows, placed: PlacedRows) -> frozenset[PartitionPath]:
+        """Return the partitions that have too many small files after this write."""
+        sizing = located.sizing
+        if not sizing.tiered or not sizing.small_bytes:
+            return frozenset()
+        opened = [each.assignment.partition for each in placed.assigned if _opens_file_group(each.assignment)]
+        if not opened:
+            return frozenset()
+        from lakefmt._core.write.assign import crowded_partitions  # a change of stored rows needs it not
+
+        small = (each.partition for each in located.slices if is_small(each, sizing.small_bytes))
+        return crowded_partitions(small, opened, MOST_SMALL_FILES)
+
+    # --- place ---------------------------------------------------------------------------------------------------
+
+    def place(self, located: LocatedRows) -> PlacedRows:
+        """Give every row its file.
+
+        Raises:
+            CommitConflict: another writer is at work on one of the file groups, or a clustering replaces it.
+        """
+        if self._ordered:
+            return self._placed_by_bucket(located)
+        assigned = place_rows(self.table_at, self.bound, located)
+        assigned += self._copies(located.batch, assigned)
+        self._check_early(assigned)
+        rings = None if self._index is None else rings_of(self._index)
+        if rings is not None:
+            if self.bound.inflight is not None:
+                self.bound.inflight()
+            changed = rings.keep(self.context.instant)
+            if self._covers is not None:
+                self._covers |= frozenset(changed)
+        if self._saved is not None:
+            self.save_for_others(self._saved)
+        return PlacedRows(located.batch, assigned)
+
+    def _copies(self, batch: KeyedBatch, assigned: Sequence[Assigned]) -> list[Assigned]:
+        """Return the logs for the new buckets of pending clusterings, where the settings ask for them."""
+        if not self.state.timeline.pending_clusterings or self._saved is not None:
+            return []  # what other processes place is not known here
+        from lakefmt._core.write.files.bucket_copies import copies_of_write  # few writes meet a clustering
+
+        copies = self._bucket_copies or copies_of_write(self._pending, self.index)
+        self._bucket_copies = copies
+        return copies.of(batch, assigned)
+
+    @property
+    def _ordered(self) -> bool:
+        """Whether rows keep their order in a bucket: then every commit that brings rows opens file groups of its own."""
+        brings = self.bound.operation is not WriteOperation.DELETE
+        return brings and self.state.config.properties.get("lakefmt.append.order") == "per_bucket"
+
+    def _placed_by_bucket(self, located: LocatedRows) -> PlacedRows:
+        from lakefmt._core.config.table_config import append_layout  # few tables keep the order of rows
+        from lakefmt._core.write.bulk.bulk_insert import assign_queue_rows
+
+        layout, size = append_layout(self.state.config.properties), located.sizing.rows_per_file
+        if layout is None:
+            raise CorruptFile("the table's properties name an order of rows, but not that it is an append table")
+        new_uuid = self.client.ids.new_uuid
+        assigned = assign_queue_rows(located.batch, layout, size, self.context.instant, self._files_opened, new_uuid)
+        self._files_opened += len(assigned)
+        return PlacedRows(located.batch, assigned)
+
+    def _check_early(self, assigned: Sequence[Assigned]) -> None:
+        opened = {(a.assignment.partition, a.assignment.file_id) for a in assigned if _opens_file_group(a.assignment)}
+        groups = {(a.assignment.partition, a.assignment.file_id) for a in assigned} - opened
+        begun = self._pending.based_on or self.state
+        held_lock = held_lock_of(self.client.store.url)
+        # While we hold the table lock no other writer can commit, so early conflict detection is unnecessary.
+        look = self._pending.rules.early and (held_lock is None or held_lock.lease is None)
+        copied = () if self._bucket_copies is None else self._bucket_copies.copied
+        check_early(self._pending.write_client.at(begun), self.context, groups, look=look, copied=copied)
+
+    def _footprint(self) -> Footprint:
+        within = None if self._keys_in is None else frozenset(self._keys_in)
+        return Footprint(tuple(self._keys), within, frozenset(self._read), self._covers)
+
+    def save_for_others(self, saved: SavedWrite) -> None:
+        """Save what the write remembers now and after every placement, so that any process may take it over."""
+        self._saved = saved
+        saved.save(self.client.store, self.context, self._footprint(), frozenset(self._null_elements))
+
+    # --- write ---------------------------------------------------------------------------------------------------
+
+    def write(self, placed: PlacedRows, announcements: Announcements | None = None) -> list[WriteStatus]:
+        """Write every file of a placement, which is one of several if there are announcements."""
+        if self._is_by_group:
+            self._check_early(placed.assigned)
+        batch, assigned = placed.batch, placed.assigned
+        if self.context.operation is WriteOperation.UPSERT and not self.combines:
+            from lakefmt._core.write.ingest import combine_in_files  # few upserts ask for it
+
+            batch, assigned = combine_in_files(batch, assigned, self.bound.rule)
+        return write_assigned_files(
+            self.bound, batch, assigned, key_files(self.client, self.state).known, announcements
+        )
+
+    def write_stream(self, tables: Iterable[pa.Table], sort: str) -> list[WriteStatus]:
+        """Key, place and write a stream of rows window by window, in bounded memory."""
+        from lakefmt._core.write.bulk.bulk_insert import stream_files
+        from lakefmt._core.write.bulk.grouped_rows import combined_rows, group_names, placed_parts
+
+        spec, operation = self.key_spec, self.context.operation
+        keyed = partial(self._keyed, spec)
+        memory = self._settings.integer("lakefmt.write.window.bytes")
+        if self._ordered:
+            return self._write_ordered(tables, sort)
+        if places_new_keys(self.index):
+            replaces = operation in REPLACING
+            names = partial(group_names, self.table_at, self.index, keyed, replaces)
+            statuses: list[WriteStatus] = []
+            announcements = Announcements(self.bound)
+            for part in placed_parts((keyed(table).table for table in tables), names, memory):
+                placed = self.place(self.locate(self.key(part)))
+                del part
+                statuses += self.write(placed, announcements)
+                del placed
+            return statuses
+        new_files = operation is WriteOperation.BULK_INSERT or operation in _OVERWRITES
+        if new_files and not self.context.drop_duplicates:
+            check_unknown_buckets(self.table_at)
+            if self.combines:
+                tables = combined_rows(self.key, keyed, tables, memory, across_partitions=self.index.is_global)
+            return stream_files(self.client, self.bound, spec, self.bound.schema, tables, keyed, self.sizing, sort)
+        if self.context.partial and moves_between_partitions(self.index):
+            # Some parts of the rows would be completed from stored ones, and others not.
+            rows = read_all(self.bound.schema, tables)
+            return self.write(self.place(self.locate(self.key(rows))))
+        return self._write_by_group(keyed, tables, memory, fills=not new_files)
+
+    def look_up_by_parts(self) -> int:
+        """Prepare for keys that come in parts, and return the bytes that may be held of them."""
+        self._is_by_group = True
+        return self._settings.integer("lakefmt.write.window.bytes")
+
+    def _write_by_group(
+        self, keyed: Callable[[pa.Table], KeyedBatch], tables: Iterable[pa.Table], memory: int, *, fills: bool
+    ) -> list[WriteStatus]:
+        # Imported here: few writes have more rows than a window.
+        from lakefmt._core.write.bulk.grouped_rows import GroupOptions, write_by_group
+
+        appends = self.context.operation in APPENDING and not self.context.drop_duplicates
+        looks_up = self.combines or not appends
+        if self.client.key_spec(
+            self.state.config
+        ).auto_keys:  # rows on the disk have to keep the keys that they brought
+            keyed = partial(_with_brought_keys, keyed)
+        self._is_by_group = True
+        how = GroupOptions(memory, looks_up, self.index.is_global, self.context.operation in APPENDING, fills)
+        statuses, partitions = write_by_group(self, keyed, tables, how)
+        if not appends:
+            # The keys are too many to be held: no other write may have changed anything where they are.
+            self._covers = None if self.index.is_global else partitions
+        return statuses
+
+    def _write_ordered(self, tables: Iterable[pa.Table], sort: str) -> list[WriteStatus]:
+        if sort != "none":
+            raise UnsupportedFeature(
+                "the rows of a bucket of this table stay in the order in which they come: sort nothing"
+            )
+        from lakefmt._core.sorting.external_sort import gather_windows  # few tables keep the order of rows
+
+        statuses: list[WriteStatus] = []
+        for window, _ in gather_windows(tables, self._settings.integer("lakefmt.write.window.bytes")):
+            statuses += self.write(self.place(self.locate(self.key(window))))
+        return statuses
+
+    def cover(self, partitions: Sequence[PartitionPath] | None) -> dict[PartitionPath, tuple[FileId, ...]]:
+        """Return the file groups of partitions that this write replaces as a whole; None: of all there are."""
+        self._covers = None if partitions is None else frozenset(partitions)
+        groups: dict[PartitionPath, list[FileId]] = {}
+        for file_slice in self.table_at.slices(partitions):
+            groups.setdefault(file_slice.partition, []).append(file_slice.file_id)
+        return {partition: tuple(ids) for partition, ids in groups.items()}
+
+    def _overwritten(self, touched: Iterable[PartitionPath]) -> Mapping[PartitionPath, tuple[FileId, ...]]:
+        if self.context.operation is WriteOperation.INSERT_OVERWRITE_TABLE:
+            return self.cover(None)
+        if self.context.operation is WriteOperation.INSERT_OVERWRITE:
+            paths, named = set(touched), set(self._pending.replaces)
+            if named and not paths <= named:
+                stray = sorted(paths - named)[0]
+                raise InvalidInputError(
+                    f"a row is for the partition {stray or '.'}, which is not among those to replace"
+                )
+            return self.cover(sorted(paths | named))
+        return {}
+
+    def plan(self, located: LocatedRows) -> WritePlan:
+        """Return what the write would do with rows."""
+        placed = self.place(located).assigned if self._ordered else place_rows(self.table_at, self.bound, located)
+        files = tuple(a.assignment for a in placed)
+        replaced, rows = self._overwritten(file.partition for file in files), located.batch.num_rows
+        return WritePlan(None, operation=self.context.operation, assignments=files, replaced=replaced, rows=rows)
+
+    def plan_delete_partitions(self, partitions: Sequence[PartitionPath]) -> WritePlan:
+        """Return what the write would hide."""
+        replaced = self.cover(partitions)
+        return WritePlan(None, operation=self.context.operation, assignments=(), replaced=replaced, rows=0)
+
+    # --- commit or abort -----------------------------------------------------------------------------------------
+
+    def commit(
+        self, statuses: Sequence[WriteStatus], replaced: Mapping[PartitionPath, tuple[FileId, ...]] | None = None
+    ) -> CommitResult:
+        """Make the write visible; or undo it, when an earlier commit has its rows: the result is ``skipped`` then.
+
+        Raises:
+            CommitConflict: the write conflicts with one that was committed meanwhile.
+            InstantNotPending: the write was committed, aborted or rolled back already.
+        """
+        hidden = self._overwritten(s.stat.partition_path for s in statuses) if replaced is None else replaced
+        if self._index is not None and capabilities_of(self._index).on_commit:
+            from lakefmt._core.index.registry import index_commit  # few indexes want to hear of commits
+
+            stats = [stat for status in statuses for stat in status.stats]
+            announce_commit(self._index, index_commit(self.table_at, self.context.instant, stats))
+        watermark = max(self._promised, default=None)
+        result = complete_instant(
+            self._pending, statuses, hidden, self._footprint(), is_saved=self._saved is not None, watermark=watermark
+        )
+        if result.skipped:
+            self._abort_quietly()
+        rings = None if self._index is None else rings_of(self._index)
+        if rings is not None:
+            rings.mark_completed(self.context.instant)
+        seconds = perf_counter() - self._started
+        if self._saved is not None:
+            seconds = max(seconds, self.client.clock.now().timestamp() - self._saved.began)
+        return replace(result, seconds=seconds, warnings=(*result.warnings, *self._warnings()))
+
+    def commit_unless_empty(self, statuses: Sequence[WriteStatus]) -> CommitResult | None:
+        """Commit; when there are no files and nothing to remember, abort and return None."""
+        if statuses or self.context.keeps_empty or self._pending.entries is not None:
+            return self.commit(statuses)
+        self.abort()
+        return None
+
+    def _warnings(self) -> tuple[str, ...]:
+        notes = (*self._settings.notes, *getattr(self._index, "notes", ()), *self._widened())
+        if not self._null_elements:
+            return notes
+        names = ", ".join(sorted(self._null_elements))
+        return (
+            *notes,
+            f"lists with null elements were written ({names}): Hudi on Spark rewrites such a file only with "
+            "parquet.avro.write-old-list-structure=false in its Hadoop configuration; "
+            "lakefmt.write.null_list_elements=refuse refuses such rows",
+        )
+
+    def _widened(self) -> list[str]:
+        """Return what this write made of the types of columns."""
+        before, after = self._pending.before, self.bound.schema
+        if before is None or before is after:
+            return []
+        return [
+            f"column {name!r} is {after.field(name).type} from now on, and was {before.field(name).type}, which does not hold all "
+            "values of these rows: cast them to keep a column's type"
+            for name in before.names
+            if name in after.names and after.field(name).type != before.field(name).type
+        ]
+
+    def abort(self) -> None:
+        """Undo the write; twice is fine."""
+        if self.bound.inflight is not None:
+            self.bound.inflight.end()
+        abort_instant(self._pending.instant, is_saved=self._saved is not None)
+
+    def _abandon(self) -> None:
+        """End the heartbeat, and leave the rest to the next writer."""
+        self._pending.instant.abandon()
+
+    @property
+    def null_elements(self) -> frozenset[str]:
+        """Columns of lists with null elements among the rows that were keyed."""
+        return frozenset(self._null_elements)
+
+    def take_over(self, null_elements: Iterable[str], covers: frozenset[PartitionPath] | None) -> None:
+        """Remember what other processes found in the rows of this write.
+
+        Args:
+            null_elements: columns of lists with null elements.
+            covers: partitions in which no other write may have changed anything, since the keys are not known here.
+        """
+        self._null_elements.update(null_elements)
+        self._covers = covers
+
+    @property
+    def is_alive(self) -> bool:
+        """True while this process keeps the write alive."""
+        heartbeat = self._pending.instant.heartbeat
+        return heartbeat is not None and heartbeat.is_beating
+
+
+def _opens_file_group(assignment: FileAssignment) -> bool:
+    """Return whether an assignment opens a file group."""
+    return assignment.base is None and (assignment.log is None or not assignment.log.older)
+
+
+#: The transactions that this process keeps alive, by owner.
+_running_transactions: dict[str, WriteTransaction] = {}
+_running_lock = Lock()
+
+
+def begin_saved(client: TableClient, request: WriteRequest, incoming: pa.Schema | None = None) -> WriteTransaction:
+    """Begin a write that any process may commit or abort which has its context.
+
+    Args:
+        client: the table.
+        request: what is asked for.
+        incoming: the schema of the data; it may widen the table's.
+    """
+    transaction = WriteTransaction.begin(client, request, incoming)
+    with transaction.aborted_on_error():
+        transaction.save_for_others(SavedWrite(transaction.state.timeline, client.clock.now().timestamp()))
+    _register_running(transaction)
+    return transaction
+
+
+def find_transaction(context: WriteContext) -> WriteTransaction | None:
+    """Return the running write of a context, None when this process does not keep it alive."""
+    with _running_lock:
+        transaction = _running_transactions.get(context.owner)
+    return transaction if transaction is not None and transaction.is_alive else None
+
+
+def _register_running(transaction: WriteTransaction) -> None:
+    with _running_lock:
+        for owner in [owner for owner, other in _running_transactions.items() if not other.is_alive]:
+            del _running_transactions[owner]  # it has ended, here or in another process
+        if transaction.is_alive:
+            _running_transactions[transaction.context.owner] = transaction
+
+
+def resume_transaction(client: TableClient, context: WriteContext) -> WriteTransaction:
+    """Rebuild a write that another process began; the heartbeat of a process that died is taken over.
+
+    Args:
+        client: the table of the context.
+        context: the write.
+
+    Raises:
+        InstantNotPending: the write was committed, aborted or rolled back.
+        WriterActive: the instant belongs to another writer.
+        CorruptFile: what the write saved is damaged.
+    """
+    bound = BoundContext(client.store, context)
+    write_client = write_client_of(client, bound.settings, context.owner)
+    with take_over_write(write_client, context) as instant:
+        saved = load_saved_write(client.store, context, bound.config.version.layout)
+        if saved is None:
+            raise CorruptFile(f"{saved_write_name(context.instant)} is missing: abort the write and begin it again")
+        state = TableState(bound.config, saved.timeline)
+        pending = PendingWrite(write_client, bound, state, concurrency_of(write_client), instant)
+        transaction = WriteTransaction(pending, saved)
+    _register_running(transaction)
+    return transaction
+
+
+def abort_context(client: TableClient, context: WriteContext) -> None:
+    """Undo the write of a context, whichever process began it; may be repeated.
+
+    Raises:
+        WriterActive: the instant belongs to another writer.
+    """
+    running = find_transaction(context)
+    if running is not None:
+        running.abort()
+        return
+    bound = BoundContext(client.store, context)
+    write_client = write_client_of(client, bound.settings, context.owner)
+    try:
+        instant = take_over_write(write_client, context)
+    except InstantNotPending:
+        instant = InstantTransaction(write_client, context.instant, Action(context.action))
+    abort_instant(instant, is_saved=True)
