@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from lakefmt._core.values import META_COLUMNS
 from lakefmt.errors import InternalError, SchemaMismatch, UnsupportedFeature
 from lakefmt.testing.multiset import multiset_difference, multiset_digest
 
@@ -116,4 +115,4 @@ def read_with_hudi_rs(path: Path, as_of: str | None = None) -> pa.Table:
         raise
     except BaseException as error:  # noqa: BLE001 - a panic of the Rust library is no Exception
         raise InternalError(f"hudi-rs cannot read what was written: {type(error).__name__}: {error}") from None
-    return rows.drop_columns([name for name in META_COLUMNS if name in rows.column_names])
+    return rows.drop_columns([name for name in rows.column_names if name.startswith("_hoodie_")])

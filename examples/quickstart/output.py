@@ -10,8 +10,8 @@ from rich.text import Text
 from rich.tree import Tree
 
 from examples.quickstart.comparison import Check
+from lakefmt import Table
 from lakefmt._core.cli.formatters import counted, draw_timeline, plain_console, printable, size_text
-from lakefmt._core.table import Table
 
 __all__ = ["Output", "draw_directory"]
 

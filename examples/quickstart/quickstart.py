@@ -16,8 +16,7 @@ from examples.quickstart.comparison import Check, Checks, read_with_hudi_rs, req
 from examples.quickstart.expected import Expected
 from examples.quickstart.flights import KEY, SCHEMA, deliveries, extract_flights, first_load, read_flights
 from examples.quickstart.output import Output
-from lakefmt._core.table import Table, create_table
-from lakefmt._core.values import CommitResult
+from lakefmt import CommitResult, Table, create_table
 from lakefmt.errors import InvalidInputError, TableExists
 
 __all__ = ["QuickstartReport", "run_quickstart"]

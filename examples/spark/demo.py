@@ -19,7 +19,7 @@ from examples.quickstart.comparison import Check, Checks, read_with_hudi_rs, req
 from examples.quickstart.expected import Expected
 from examples.quickstart.flights import SCHEMA, deliveries, extract_flights, first_load, read_flights
 from examples.quickstart.output import Output
-from lakefmt._core.table import open_table
+from lakefmt import open_table
 from lakefmt.errors import InternalError, UnsupportedFeature
 
 __all__ = ["SparkPlace", "find_spark", "run_demo", "store_batches"]

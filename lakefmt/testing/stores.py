@@ -18,9 +18,11 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from lakefmt._core.data_classes import dataclass, replace
+from lakefmt._core.filegroups.table_client import TableClient
 from lakefmt._core.storage.api import Capabilities, ObjectStore, ObjectWriter
 from lakefmt._core.storage.arrow_filesystem import arrow_view, track_arrow_use
 from lakefmt._core.storage.object_names import object_names
+from lakefmt._core.table import Table
 from lakefmt.errors import StorageError
 from lakefmt.testing.store_wrapper import Effect, SimulatedCrash, Step, WrapperStore
 
@@ -41,9 +43,26 @@ __all__ = [
     "WrapperStore",
     "fail_at",
     "no_faults",
+    "table_on",
 ]
 
 T = TypeVar("T")
+
+
+def table_on(store: ObjectStore) -> Table:
+    """Open the table whose files are in `store`, for example one that fails.
+
+    Raises:
+        TableNotFound: at the first call of a verb, where the store holds no table.
+
+    Example:
+        >>> import lakefmt
+        >>> _ = lakefmt.create_table("memory://doc-table-on", data=pa.table({"id": ["a"]}), record_key="id")
+        >>> from lakefmt.storage import MemoryStore
+        >>> table_on(CountingStore(MemoryStore("doc-table-on"))).read().num_rows
+        0
+    """
+    return Table(TableClient(store))
 
 
 # ------------------------------------------------------------------------------------------------------------ counting

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PACKAGE = "lakefmt"
+#: Where everything lies that is not promised. Its packages have floors, as those beside it have.
+CORE = f"{PACKAGE}._core"
 
 #: Package → floor. A package imports only from floors below its own; its subpackages count as the package.
 FLOORS: dict[str, int] = {
@@ -55,6 +57,7 @@ FLOORS: dict[str, int] = {
     "create_and_write": 82,  # the two calls of a table in one
     "lowlevel": 82,  # the steps of a write as single calls, begun from an open table
     PACKAGE: 85,  # lakefmt/__init__.py: the public names, gathered from below
+    "locks": 85,  # the protocol of a lock, for those who write one
     "builders": 90,  # reads and writes under the names of Paimon's Python package
     "realtime": 90,  # streams under the names of the real-time SDK
     "services": 90,  # one process that runs the table services of many tables
@@ -95,7 +98,7 @@ IMPURE_CALLS = frozenset(
 )
 
 #: Who is handed one of these reads and writes; the values of the same module (names, sizes, outcomes) are harmless.
-HANDS_ON_A_STORE = frozenset({f"{PACKAGE}.storage.api.ObjectStore", f"{PACKAGE}.storage.api.ObjectWriter"})
+HANDS_ON_A_STORE = frozenset({f"{CORE}.storage.api.ObjectStore", f"{CORE}.storage.api.ObjectWriter"})
 
 FUNCTION_LINES = 60
 MODULE_LINES = 900
@@ -183,11 +186,12 @@ def part_of(module: str) -> str:
     """Return the top-level package, or module of the root, that a module belongs to.
 
     Example:
-        >>> part_of("lakefmt._core.timeline.locks.api"), part_of("lakefmt.values"), part_of("lakefmt")
-        ('timeline', 'values', 'lakefmt')
+        >>> part_of("lakefmt._core.timeline.locks.api"), part_of("lakefmt.errors"), part_of("lakefmt")
+        ('timeline', 'errors', 'lakefmt')
     """
-    parts = module.split(".")
-    return PACKAGE if len(parts) == 1 else parts[1]
+    if module in (PACKAGE, CORE):
+        return PACKAGE
+    return module.removeprefix(f"{PACKAGE}.").removeprefix("_core.").split(".")[0]
 
 
 def imports(root: Path) -> list[Import]:
@@ -439,7 +443,7 @@ def _impure_names(module: str, node: ast.AST) -> list[str]:
 def _is_impure_import(name: str) -> bool:
     if name.split(".")[0] in IMPURE_MODULES or name in IMPURE_CALLS or name in HANDS_ON_A_STORE:
         return True
-    store = f"{PACKAGE}.storage."
+    store = f"{CORE}.storage."
     return name.startswith(store) and not name.startswith((f"{store}api", f"{store}object_names"))
 
 

@@ -248,4 +248,4 @@ def test_every_module_takes_this_decorator() -> None:
     found = [
         path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if pattern.search(path.read_text("utf-8"))
     ]
-    assert found == ["data_classes.py"]  # under TYPE_CHECKING
+    assert found == ["_core/data_classes.py"]  # under TYPE_CHECKING

@@ -24,7 +24,7 @@ def missing_settings(page: str, table: str) -> list[str]:
 
 def root_command() -> click.Group:
     """Return the click group behind the script `lakefmt`."""
-    module = importlib.import_module("lakefmt.cli")
+    module = importlib.import_module("lakefmt._core.cli")
     groups = [
         value for value in (getattr(module, "main", None), *vars(module).values()) if isinstance(value, click.Group)
     ]
